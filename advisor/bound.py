@@ -1,4 +1,6 @@
-"""Say up to which context a verdict holds: what was timed, or asked, says nothing of calls that are longer."""
+"""Say up to which context a verdict holds: what was
+timed, or asked, says nothing of calls that are longer.
+"""
 
 from dataclasses import dataclass
 
@@ -11,7 +13,9 @@ from advisor.verdict import Need, Word
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """Hold the context up to which a verdict holds, what share of the calls is longer, and what would say more."""
+    """Hold the context up to which a verdict holds, what
+    share of the calls is longer, and what would say more.
+    """
 
     to: float
     calls: float
@@ -24,8 +28,9 @@ def bound(
 ) -> Bound | None:
     """Return the bound of a verdict; None where it holds for all of the user's calls.
 
-    What follows from the load that was played holds for contexts that were timed, and "use" for those at which answers were compared as
-    well. Wrong answers, and a rule that refuses an arm, are enough anywhere.
+    What follows from the load that was played holds for contexts that were
+    timed, and "use" for those at which answers were compared as well. Wrong
+    answers, and a rule that refuses an arm, are enough anywhere.
     """
     reach, policy, window = (
         case.reach_of(arm, workload),
@@ -56,13 +61,15 @@ def bound(
     if taken is not None and least is taken:
         reaches = min(each.to for each in known)
         reason = (
-            f"This holds for contexts up to {words.length(reaches)}: {arm} refuses those above {words.length(taken.to)}, "
+            f"This holds for contexts up to {words.length(reaches)}: {arm} refuses those "
+            f"above {words.length(taken.to)}, "
             f"{taken.calls:.0%} of your calls."
         )
         return Bound(to=reaches, calls=taken.calls, reason=reason, needs=tuple(needs))
     further = "" if reach.longest is None else f", up to {words.length(reach.longest)}"
     reason = (
-        f"This holds for contexts up to {words.length(least.to)}: {least.calls:.0%} of your calls are longer{further}, and need further "
+        f"This holds for contexts up to {words.length(least.to)}: {least.calls:.0%} of your "
+        f"calls are longer{further}, and need further "
         "testing."
     )
     return Bound(to=least.to, calls=least.calls, reason=reason, needs=tuple(needs))

@@ -36,7 +36,9 @@ SPOILED_BY: dict[Metric, Spoiled] = {"ttft_ms": "ttft", "tpot_ms": "itl", "turn_
 
 
 def weighty(weights: tuple[tuple[str, float], ...]) -> tuple[str, ...]:
-    """Return the workloads that bind the whole server: those of a tenth of the mix or more, or all where none is so large."""
+    """Return the workloads that bind the whole server: those of
+    a tenth of the mix or more, or all where none is so large.
+    """
     found = tuple(name for name, share in weights if share >= WEIGHTY)
     return found or tuple(name for name, _ in weights)
 
@@ -47,7 +49,9 @@ def rivals(evidence: Evidence) -> int:
 
 
 def answer_level(evidence: Evidence, policy: Policy) -> float:
-    """Return the one-sided level of a look at paired answers, of one arm: its part where the policy or the run planned several looks."""
+    """Return the one-sided level of a look at paired answers, of one
+    arm: its part where the policy or the run planned several looks.
+    """
     return planning.answer_level(
         policy.alpha, planned=policy.planned_looks or evidence.planned_answers
     )
@@ -69,12 +73,16 @@ class Control:
     spread: Spread  # inside the run
     draws: tuple[
         Draw, ...
-    ]  # of starts; none where both copies were one server, and as alike as their places in the order allow
+        # of starts; none where both copies were one server,
+        # and as alike as their places in the order allow
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """Hold one comparison of latencies with its sampling distribution (log ratio, arm over reference)."""
+    """Hold one comparison of latencies with its sampling
+    distribution (log ratio, arm over reference).
+    """
 
     change: Change
     spread: Spread
@@ -83,7 +91,9 @@ class Speed:
     scatter: Scatter
     mildest: tuple[
         float, float
-    ]  # quartiles of the pairs' relative changes: a quarter of them is below the first, and above the second
+        # quartiles of the pairs' relative changes: a quarter
+        # of them is below the first, and above the second
+    ]
     starts: int = 1  # pairs of starts that share no server's start
     in_turn: int | None = (
         None  # of these, those that pairs take turns on; None: no start is returned to
@@ -101,7 +111,9 @@ class Speed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """Hold the pooled paired accuracy of one arm over the buckets that matter to one workload (None: all of them)."""
+    """Hold the pooled paired accuracy of one arm over the
+    buckets that matter to one workload (None: all of them).
+    """
 
     arm: str
     workload: str | None
@@ -135,7 +147,9 @@ class Broken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tested:
-    """Hold a leg with the p-values of the claim that speaks for the arm and of the one that speaks against it."""
+    """Hold a leg with the p-values of the claim that speaks
+    for the arm and of the one that speaks against it.
+    """
 
     leg: Leg
     p_for: float | None = None
@@ -163,7 +177,9 @@ class Beyond:
     tokens: float  # share
 
     def bound(self, policy: Policy) -> float | None:
-        """Return the context where what was seen at it ends to speak for the load; None where little lies beyond."""
+        """Return the context where what was seen at it ends
+        to speak for the load; None where little lies beyond.
+        """
         is_much = self.calls > policy.max_untested_share or self.tokens > policy.max_untested_tokens
         return self.to if is_much else None
 
@@ -189,7 +205,9 @@ class Reach:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Case:
-    """Join evidence, policy and all that follows from them by computation; rules read nothing else."""
+    """Join evidence, policy and all that follows from
+    them by computation; rules read nothing else.
+    """
 
     evidence: Evidence
     policy: Policy
@@ -240,7 +258,9 @@ class Case:
         return self.measured(arm, workload, metric)
 
     def measured(self, arm: str, workload: str | None, metric: Metric = "turn_ms") -> Speed | None:
-        """Return the comparison of *metric*, whatever the gates say, with the interval that decides."""
+        """Return the comparison of *metric*, whatever
+        the gates say, with the interval that decides.
+        """
         wanted = (arm, workload, metric)
         found = next(
             (
@@ -262,10 +282,11 @@ class Case:
         return replace(found, change=change)
 
     def level(self, arm: str, *, alone: bool = False, look: int | None = None) -> float:
-        """Return the one-sided level at which a claim about *arm* is tested, and its interval printed; at another *look* than this one.
+        """Return the one-sided level at which a claim about *arm* is
+        tested, and its interval printed; at another *look* than this one.
 
-        It is shared where any of several claims would be enough: over the arms, and over speed and capacity where both were measured.
-        Accuracy stands *alone*: "use" needs it besides.
+        It is shared where any of several claims would be enough: over the arms, and over speed
+        and capacity where both were measured. Accuracy stands *alone*: "use" needs it besides.
         The mix decides; what is said of classes is secondary, and not adjusted for their number.
         """
         searched = {each.arm for each in self.capacity if each.agents_per_gpu is not None}
@@ -290,7 +311,8 @@ class Case:
         return whole / rivals(self.evidence) / either
 
     def spoiled(self, what: Spoiled, arm: str, workload: str | None) -> Gate | None:
-        """Return the failed gate that makes *what* unusable for *arm* against the reference, if any.
+        """Return the failed gate that makes *what*
+        unusable for *arm* against the reference, if any.
 
         The whole server is spoiled by what spoils a workload that carries a tenth of it or more.
         """
@@ -315,7 +337,9 @@ class Case:
         )
 
     def broken_of(self, arm: str) -> Broken | None:
-        """Return where *arm* is broken, at its longest lengths first; None: nowhere that was asked."""
+        """Return where *arm* is broken, at its longest
+        lengths first; None: nowhere that was asked.
+        """
         return next((each for each in self.broken if each.arm == arm), None)
 
     def capacity_of(self, arm: str, workload: str | None) -> Capacity | None:
@@ -325,7 +349,9 @@ class Case:
         )
 
     def carries(self, arm: str, workload: str | None) -> bool:
-        """Say whether it is known how many agents *arm* carries of *workload*; of the mix, where that is all there is."""
+        """Say whether it is known how many agents *arm* carries
+        of *workload*; of the mix, where that is all there is.
+        """
         alike = (workload, None) if len(self.evidence.workloads) < 2 else (workload,)
         return any(
             each.arm == arm and each.workload in alike and each.agents_per_gpu is not None
@@ -351,7 +377,9 @@ class Case:
         return f"{100 * spread:.1f} % a start ({source})"
 
     def search(self, *, seconds: float = 0.0) -> Search:
-        """Return a search for what one GPU carries within the service level, in trials of *seconds* at least."""
+        """Return a search for what one GPU carries within
+        the service level, in trials of *seconds* at least.
+        """
         return Search(
             limits=self.policy.slo(None), trial_s=float(round(max(seconds, self.trial_seconds())))
         )
@@ -366,7 +394,9 @@ class Case:
         return None if price is None else price * gpus * minutes / 60
 
     def trial_seconds(self) -> float:
-        """Return how long each load of a search has to be tried: twice what the pool takes to fill, so that it is full for half of it."""
+        """Return how long each load of a search has to be tried: twice
+        what the pool takes to fill, so that it is full for half of it.
+        """
         found = (
             self.evidence.telemetry(scope, arm.name)
             for scope in self.scopes()
@@ -384,7 +414,9 @@ class Case:
         )
 
     def context_sweep(self) -> Lengths:
-        """Return a measurement of latencies against context, up to the longest that the servers take."""
+        """Return a measurement of latencies against
+        context, up to the longest that the servers take.
+        """
         window = self.evidence.deployment.max_model_len
         return Lengths(
             lengths=doubled(
@@ -409,7 +441,8 @@ class Case:
         found = self.accuracy_of(arm, workload)
         if tokens is None or found is None:
             return True
-        # Classes share one trace: which of them gets as far as it does is known of the only one alone.
+        # Classes share one trace: which of them gets as
+        # far as it does is known of the only one alone.
         is_whole = workload is None or len(self.evidence.workloads) == 1
         return tokens <= max((found.lengths[-1], *(self.evidence.canary if is_whole else ())))
 
@@ -434,5 +467,7 @@ def _values(root: object, path: str) -> list[object]:
 
 
 def missing(case: Case, needs: frozenset[str]) -> tuple[str, ...]:
-    """Return the inputs of *needs* that *case* lacks; a need is a dotted path, met when anything lies at its end."""
+    """Return the inputs of *needs* that *case* lacks; a need
+    is a dotted path, met when anything lies at its end.
+    """
     return tuple(sorted(path for path in needs if not _values(case, path)))

@@ -1,4 +1,6 @@
-"""Choose the arm for the whole server, name the runner-up and why it lost, and say whether one flag is enough."""
+"""Choose the arm for the whole server, name the runner-up
+and why it lost, and say whether one flag is enough.
+"""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +21,9 @@ _RANK: dict[Word, int] = {
 }
 
 
-ALIKE = 1.02  # contexts that two verdicts hold to: what was drawn moves them by a few tokens, and windows are rounded in many ways
+# contexts that two verdicts hold to: what was drawn moves
+# them by a few tokens, and windows are rounded in many ways
+ALIKE = 1.02
 
 
 def _key(case: Case, verdict: ArmVerdict, ends: Sequence[float]) -> tuple[int, float, float, float]:
@@ -96,7 +100,9 @@ def _why(case: Case, best: ArmVerdict, other: ArmVerdict) -> str:
 
 
 def _slower(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> dict[str, float]:
-    """Return what each class that surely loses on *arm* adds at least to the turn latency of the mix."""
+    """Return what each class that surely loses on
+    *arm* adds at least to the turn latency of the mix.
+    """
     shares, out = dict(case.shares), {}
     for each in classes:
         if each.arm != arm or each.workload is None:
@@ -109,7 +115,9 @@ def _slower(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> dict[str, fl
 
 
 def _spare(case: Case, arm: str) -> float | None:
-    """Return what one spare replica more is of those that the peak takes; None where that is not known."""
+    """Return what one spare replica more is of those
+    that the peak takes; None where that is not known.
+    """
     found = case.capacity_of(arm, None)
     return None if found is None or not found.replicas_at_peak else 1 / found.replicas_at_peak
 
@@ -127,7 +135,10 @@ def split_if_used(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> str:
     if avoided:
         return f"Split: {', '.join(avoided)} on {reference}, at the price of a spare in each pool."
     gain, spare = sum(losing.values()), _spare(case, arm)
-    told = f"a {reference} pool for {', '.join(losing)} would gain at least {gain:.1%} of the mix's turn latency"
+    told = (
+        f"a {reference} pool for {', '.join(losing)} would gain at least {gain:.1%} of the "
+        "mix's turn latency"
+    )
     if spare is None:
         return f"One flag, unless a spare replica costs you less: {told}."
     if gain > spare:
@@ -136,7 +147,9 @@ def split_if_used(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> str:
 
 
 def split_if_refused(case: Case, classes: Sequence[ArmVerdict]) -> str:
-    """Say which classes would gain from a pool of their own although the whole server stays on the reference."""
+    """Say which classes would gain from a pool of their
+    own although the whole server stays on the reference.
+    """
     winners = [
         (each.workload, each.arm)
         for each in classes
@@ -145,7 +158,10 @@ def split_if_refused(case: Case, classes: Sequence[ArmVerdict]) -> str:
     if not winners:
         return f"One flag: no class is shown to gain from leaving {case.evidence.reference}."
     names = ", ".join(f"{workload} ({arm})" for workload, arm in winners)
-    return f"Split, if a pool of their own is worth a spare: {names}; the rest stays on {case.evidence.reference}."
+    return (
+        f"Split, if a pool of their own is worth a spare: {names}; the rest stays on "
+        f"{case.evidence.reference}."
+    )
 
 
 def choose(case: Case, server: Sequence[ArmVerdict], classes: Sequence[ArmVerdict]) -> Choice:

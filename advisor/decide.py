@@ -1,4 +1,7 @@
-"""Turn evidence into a decision: the only door of the package. Every gate and computation runs once, in the order of what each needs."""
+"""Turn evidence into a decision: the only door of the package.
+
+Every gate and computation runs once, in the order of what each needs.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,7 +39,9 @@ def _unspoiled(evidence: Evidence, seen: Sequence[Gate], what: Spoiled) -> Evide
 
 
 def assess(evidence: Evidence, policy: Policy) -> Case:
-    """Return the case that *evidence* makes under *policy*: all that is computed, and nothing concluded yet."""
+    """Return the case that *evidence* makes under *policy*:
+    all that is computed, and nothing concluded yet.
+    """
     shares = reach.shares(evidence)
     gates_seen = gate_results(evidence, policy)
     decoded, prefilled = (
@@ -45,7 +50,8 @@ def assess(evidence: Evidence, policy: Policy) -> Case:
     )
     found = accuracy.faults(evidence, policy)
     judged, speeds = accuracy.pooled(evidence, policy), speed.speeds(evidence, shares, policy)
-    # Any arm may be chosen, and for its speed or for its capacity: the error is shared. A search is looked at once.
+    # Any arm may be chosen, and for its speed or for its
+    # capacity: the error is shared. A search is looked at once.
     level = 1 - policy.alpha / rivals(evidence) / (2 if speeds else 1)
     carried = capacity.capacities(evidence, policy, level=level)
     return Case(
@@ -77,13 +83,15 @@ def _caveats(case: Case) -> tuple[str, ...]:
         out.append(f"All figures are {evidence.kind}: no server was measured.")
     if any(each.gpu_time_share is None for each in evidence.workloads):
         out.append(
-            "The weights of the mix are the reference's time in turns; how its server's time was shared is not known."
+            "The weights of the mix are the reference's time in turns; how its server's "
+            "time was shared is not known."
         )
     if evidence.deployment.peak_agents is None and any(
         each.agents_per_gpu is not None for each in case.capacity
     ):
         out.append(
-            "Agents per GPU are known, the GPUs that they save are not: the policy lacks load.peak_agents, the agents at your peak."
+            "Agents per GPU are known, the GPUs that they save are not: the policy lacks "
+            "load.peak_agents, the agents at your peak."
         )
     mine = case.service_level(evidence.reference)
     if mine is not None and mine.state == "no" and not case.is_unmet:
@@ -108,7 +116,9 @@ def _caveats(case: Case) -> tuple[str, ...]:
 
 
 def _shares_that_flip(case: Case, choice: Choice) -> tuple[str, ...]:
-    """Return the share of server time at which a class that loses would undo the gain of the mix."""
+    """Return the share of server time at which a
+    class that loses would undo the gain of the mix.
+    """
     if choice.verdict != "use":
         return ()
     out = []
@@ -129,7 +139,8 @@ def _shares_that_flip(case: Case, choice: Choice) -> tuple[str, ...]:
         others = sum(share * value for share, value in rest) / weight
         if others < -case.policy.min_change:
             out.append(
-                f"{name} above {(-case.policy.min_change - others) / (change - others):.0%} of server time"
+                f"{name} above {(-case.policy.min_change - others) / (change - others):.0%} "
+                "of server time"
             )
     return tuple(out)
 

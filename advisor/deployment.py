@@ -1,4 +1,6 @@
-"""What all arms of a comparison share: the model, the machines and the load at the user's peak, as far as each is known."""
+"""What all arms of a comparison share: the model, the machines
+and the load at the user's peak, as far as each is known.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -23,7 +25,8 @@ class Model:
     name: str
     params: float | None = None  # all weights
     active_params: float | None = (
-        None  # weights that one token is multiplied with; a dense model's params less its embedding table
+        # weights that one token is multiplied with; a dense model's params less its embedding table
+        None
     )
     weight_bits: int | None = None  # 16, 8, 4
     layers: int | None = None
@@ -50,7 +53,9 @@ class Deployment:
     machines: tuple[str, ...] = ()  # distinct machines that served an arm
     swapped: bool = False  # each arm ran on each machine
     question_s: float | None = (
-        None  # that a further paired question takes, by what earlier ones took; None: by the length of its prompt
+        # that a further paired question takes, by what
+        # earlier ones took; None: by the length of its prompt
+        None
     )
     peak_agents: int | None = None  # concurrent agents at the user's peak
     load_growth_per_month: float | None = None  # share, 0.05 is five percent

@@ -1,7 +1,8 @@
-"""What the measurement side hands over: facts about the servers and columns of observations, without judgement.
+"""What the measurement side hands over: facts about the
+servers and columns of observations, without judgement.
 
-Absent is None (a whole column, a whole figure) or NaN (one row of a float column), never 0. Times are milliseconds unless the name says
-otherwise, shares and rates lie in 0..1, lengths are tokens.
+Absent is None (a whole column, a whole figure) or NaN (one row of a float column), never 0. Times
+are milliseconds unless the name says otherwise, shares and rates lie in 0..1, lengths are tokens.
 """
 
 from dataclasses import dataclass, field, fields
@@ -19,7 +20,9 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Kind = Literal["measured", "emulated", "simulated"]
 Scales = Literal["calibrated", "default", "dynamic"]
-"""Where an FP8 cache takes its scales from: the checkpoint, the constant 1.0, or per token and head at run time."""
+"""Where an FP8 cache takes its scales from: the checkpoint,
+the constant 1.0, or per token and head at run time.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +46,8 @@ class Arm:
         None  # what it was started with, where the model is served under another name
     )
     kv_bytes_per_token: float | None = (
-        None  # bytes read per cached token and step, growing layers only, over all GPUs of the replica
+        # bytes read per cached token and step, growing layers only, over all GPUs of the replica
+        None
     )
     page_bytes: float | None = None  # bytes of one page over all layers of one rank
     pool_tokens: float | None = None  # KV pool as the server reports it
@@ -59,7 +63,8 @@ class Arm:
     ] = ()  # the same of other runs' starts with this model, version and cache
     compile_cache: tuple[str, ...] = ()  # of each start that told: hit, missed
     gpus: int | None = None  # of one replica; None: as many as the deployment's
-    twin: bool = False  # told apart from the reference by nothing that either says: a control, whatever it is called
+    # told apart from the reference by nothing that either says: a control, whatever it is called
+    twin: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +73,17 @@ class WorkloadClass:
 
     name: str
     gpu_time_share: float | None = (
-        None  # share of the time in which the reference's server was busy, split equally among the calls that were open; None: not seen
+        # share of the time in which the reference's server was busy,
+        # split equally among the calls that were open; None: not seen
+        None
     )
     context_tokens: Floats | None = (
         None  # contexts of the user's own calls, for the share that lies outside the tested range
     )
     batch: float | None = None  # sequences that decode together under this user's load
     working_set_tokens: float | None = (
-        None  # KV tokens of all sessions alive at the user's peak on one replica, shared prefixes once
+        # KV tokens of all sessions alive at the user's peak on one replica, shared prefixes once
+        None
     )
 
     def __post_init__(self) -> None:
@@ -84,7 +92,9 @@ class WorkloadClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OwnCalls:
-    """Hold what the calls of one class of the user's own trace are like, played or not: evenly spaced quantiles, or all of a few."""
+    """Hold what the calls of one class of the user's own trace are
+    like, played or not: evenly spaced quantiles, or all of a few.
+    """
 
     workload: str
     calls: int
@@ -98,9 +108,12 @@ class OwnCalls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """Carry one published or fitted figure that was not measured in this run; shown beside, never pooled."""
+    """Carry one published or fitted figure that was not
+    measured in this run; shown beside, never pooled.
+    """
 
-    what: str  # itl_slope_ms_per_token, itl_intercept_ms, break_even_tokens, decode_ratio_b1, prefill_ratio, …
+    # itl_slope_ms_per_token, itl_intercept_ms, break_even_tokens, decode_ratio_b1, prefill_ratio, …
+    what: str
     arm: str  # name of the arm it speaks about
     value: float
     low: float | None = None
@@ -114,7 +127,9 @@ class Prior:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """Hold one cell of the isolation matrix: whether this combination of features starts, answers right and hits its cache."""
+    """Hold one cell of the isolation matrix: whether this
+    combination of features starts, answers right and hits its cache.
+    """
 
     arm: str
     prefix_caching: bool | None = None
@@ -125,10 +140,12 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Calls:
-    """Hold the turns of one workload on one arm as equally long columns: one row a turn (its last attempt).
+    """Hold the turns of one workload on one arm as equally
+    long columns: one row a turn (its last attempt).
 
-    The drain tail is there: its latencies are paired like any other's, only throughput has to leave it out. Void blocks are left out.
-    (pair, session, turn) names the same bytes on every arm. A float is NaN where a row lacks it.
+    The drain tail is there: its latencies are paired like any other's, only
+    throughput has to leave it out. Void blocks are left out. (pair, session,
+    turn) names the same bytes on every arm. A float is NaN where a row lacks it.
     """
 
     restart: (
@@ -167,14 +184,18 @@ class Calls:
         return int(self.pair.size)
 
     def lasting(self, metric: str) -> Floats:
-        """Return what each turn took in this column; one that died took longer than any that ended."""
+        """Return what each turn took in this column;
+        one that died took longer than any that ended.
+        """
         took: Floats = np.where(self.ok, getattr(self, metric), np.inf)
         return took
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sweep:
-    """Hold a context sweep on one arm: one row a call, all arms of a run with the same (pair, context, users) cells."""
+    """Hold a context sweep on one arm: one row a call, all
+    arms of a run with the same (pair, context, users) cells.
+    """
 
     arm: str
     pair: Ints
@@ -206,7 +227,9 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telemetry:
-    """Hold figures taken from the server's own samples, for one workload on one arm (workload None: whole server)."""
+    """Hold figures taken from the server's own samples, for
+    one workload on one arm (workload None: whole server).
+    """
 
     peak_kv_usage: float | None = None
     pool_filled_share: float | None = (
@@ -233,11 +256,14 @@ class Telemetry:
         None  # of the time, of the GPU that was slowed most: by heat, or by a brake of the hardware
     )
     power_capped_share: float | None = (
-        None  # of the time, at the limit of its power: slower than its clocks, as its maker means it to be
+        # of the time, at the limit of its power: slower
+        # than its clocks, as its maker means it to be
+        None
     )
     clock_mhz: float | None = None  # of the slowest GPU, median under load
     sent_tokens: float | None = (
-        None  # prompts and answers of all that was sent to the server, whether or not it is evidence
+        # prompts and answers of all that was sent to the server, whether or not it is evidence
+        None
     )
 
 
@@ -269,7 +295,8 @@ class CapacityPoint:
     worth: float | None = (
         None  # agents of an ordinary draw that each of its own is, where a model has played both
     )
-    error: float = 0.0  # of what they are worth, on the log scale: half width of an interval that the arm's steps share
+    # of what they are worth, on the log scale: half width of an interval that the arm's steps share
+    error: float = 0.0
     slo: Slo | None = None  # what its turns had to hold; None: not told
     ttft_ms: float | None = None  # what as many turns as have to hold it took at most
     tpot_ms: float | None = None
@@ -279,7 +306,9 @@ class CapacityPoint:
 POOL_HOLDS: Final = 0.9
 """Share of a KV pool up to which contexts alive at once stay in it: answers take the rest."""
 OFTEN: Final = 0.05
-"""Share of the time that a pool may be full all the same: windows hold more than said once in twenty."""
+"""Share of the time that a pool may be full all the
+same: windows hold more than said once in twenty.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +335,9 @@ class PairLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwinChange:
-    """Hold the change of turn latency in long runs of both arms' twins, under a load that no pair was played under."""
+    """Hold the change of turn latency in long runs of both
+    arms' twins, under a load that no pair was played under.
+    """
 
     arm: str
     agents: int  # on one replica
@@ -316,9 +347,11 @@ class TwinChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AccuracyBucket:
-    """Hold the paired answers of one task at one length: the same items and seeds on the reference and on the arm.
+    """Hold the paired answers of one task at one length: the
+    same items and seeds on the reference and on the arm.
 
-    `both`, `reference_only`, `arm_only`, `neither` count right answers (a, b, c, d of a paired 2x2 table).
+    `both`, `reference_only`, `arm_only`, `neither` count
+    right answers (a, b, c, d of a paired 2x2 table).
     """
 
     arm: str
@@ -345,7 +378,9 @@ class AccuracyBucket:
 
     @property
     def reference_right(self) -> float | None:
-        """Return the share that the reference gets right (its mean score where answers are graded); None without answers."""
+        """Return the share that the reference gets right (its mean
+        score where answers are graded); None without answers.
+        """
         if self.reference_scores is not None and self.reference_scores.size:
             return float(self.reference_scores.mean())
         return (self.both + self.reference_only) / self.items if self.items else None
@@ -353,7 +388,9 @@ class AccuracyBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screened:
-    """Hold how far the log probabilities of an arm and the reference lie apart on one prompt, at one length of it."""
+    """Hold how far the log probabilities of an arm and the
+    reference lie apart on one prompt, at one length of it.
+    """
 
     arm: str
     prompt: int
@@ -398,7 +435,9 @@ class AaControl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartHistory:
-    """Say what a start of a server adds to its latencies, where something else than this run tells."""
+    """Say what a start of a server adds to its
+    latencies, where something else than this run tells.
+    """
 
     spread: float  # standard deviation of one arm's log latency from start to start
     source: str  # "24 starts in 6 runs of this database"
@@ -406,7 +445,9 @@ class StartHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evidence:
-    """Hold all that is known about one model on one set of servers; the advisor reads nothing else."""
+    """Hold all that is known about one model on one
+    set of servers; the advisor reads nothing else.
+    """
 
     run: str
     kind: Kind
@@ -484,12 +525,15 @@ class Evidence:
     def sides(
         self, workload: str, arm: str, *, against: str | None = None
     ) -> tuple[Calls, Calls] | None:
-        """Return the calls of *workload* on the reference, or on the arm *against*, and on *arm*; None where one of them has none."""
+        """Return the calls of *workload* on the reference, or on the
+        arm *against*, and on *arm*; None where one of them has none.
+        """
         theirs, mine = self.calls(workload, against or self.reference), self.calls(workload, arm)
         return None if theirs is None or mine is None else (theirs, mine)
 
     def overfull(self, *arms: str) -> tuple[str, ...]:
-        """Return those of the *arms* whose KV pool does not hold the contexts of the pairs: who is thrown out decides how long turns take.
+        """Return those of the *arms* whose KV pool does not hold the
+        contexts of the pairs: who is thrown out decides how long turns take.
 
         A window of a minute then tells which arm is faster, and not by how much.
         """
@@ -506,7 +550,9 @@ class Evidence:
         return tuple(filter(is_full, arms))
 
     def telemetry(self, workload: str | None, arm: str) -> Telemetry | None:
-        """Return the server's figures for *workload* on *arm*; with None, those of the whole server."""
+        """Return the server's figures for *workload*
+        on *arm*; with None, those of the whole server.
+        """
         if workload is None:
             return next((figures for name, figures in self.server if name == arm), None)
         return next(

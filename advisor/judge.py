@@ -26,7 +26,9 @@ BROKEN = "broken"  # the rule about answers that are wrong altogether: no scales
 def concerning(
     case: Case, findings: Sequence[Finding], arm: str, workload: str | None
 ) -> tuple[Finding, ...]:
-    """Return the findings about *arm* in this scope; the whole server listens to what its weighty classes ask for as well."""
+    """Return the findings about *arm* in this scope; the whole
+    server listens to what its weighty classes ask for as well.
+    """
     weighty, out = case.weighty(), []
     for each in findings:
         if each.arm not in (None, arm) or not case.concerns(arm, workload, each.context_tokens):
@@ -140,7 +142,9 @@ MEASURES: Final = {AGENTS: "agents per GPU", GPUS: "GPUs at the peak"}
 
 
 def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
-    """Return the comparison that decided, in parts: accuracy where it is what is wrong or missing, else what pays."""
+    """Return the comparison that decided, in parts: accuracy
+    where it is what is wrong or missing, else what pays.
+    """
     pays = verdict.pays
     open_answers = (
         verdict.verdict in ("calibrate", "test further")
@@ -228,7 +232,8 @@ def judge(case: Case, findings: Sequence[Finding], arm: str, workload: str | Non
     elif word == "calibrate":
         needs = (
             Need(
-                what=f"calibrate the scales of {arm} on prompts of the trace, then ask it the same questions",
+                what=f"calibrate the scales of {arm} on prompts of the trace, then ask it the "
+                "same questions",
                 step=Calibrate(),
             ),
         )
@@ -285,26 +290,44 @@ def _of_speed(verdict: ArmVerdict) -> Iterator[str]:
         case "avoid" if pays.state == "no" and gain.low <= far:
             yield f"a margin (min_change) above {100 * gain.low:.1f} %"
         case "no difference":
-            yield f"a margin (min_change) below {100 * max(abs(gain.low), abs(gain.high)) / INDIFFERENT:.1f} %"
+            yield (
+                "a margin (min_change) below "
+                f"{100 * max(abs(gain.low), abs(gain.high)) / INDIFFERENT:.1f} %"
+            )
         case "test further" if (
             pays.state == "unclear" and pays.margin is not None and not gain.is_within(pays.margin)
         ):
-            yield f"the whole interval of turn latency below {words.percent(-pays.margin)} (now up to {words.percent(gain.high)}): use"
-            yield f"the whole interval of turn latency above {words.percent(pays.margin)} (now down to {words.percent(gain.low)}): avoid"
-            yield f"the whole interval of turn latency within ±{100 * INDIFFERENT * pays.margin:.1f} %: no difference"
+            yield (
+                f"the whole interval of turn latency below {words.percent(-pays.margin)} (now "
+                f"up to {words.percent(gain.high)}): use"
+            )
+            yield (
+                f"the whole interval of turn latency above {words.percent(pays.margin)} (now "
+                f"down to {words.percent(gain.low)}): avoid"
+            )
+            yield (
+                "the whole interval of turn latency within "
+                f"±{100 * INDIFFERENT * pays.margin:.1f} %: no difference"
+            )
 
 
 def _of_pool(case: Case, verdict: ArmVerdict) -> Iterator[str]:
     found, capacity = case.room(verdict.workload).binds_from, verdict.capacity
     is_open = capacity is not None and capacity.state in ("unclear", "untested")
     if verdict.pays.state == "unclear" and is_open and case.decided_by == "latency":
-        yield f"the whole interval of agents per GPU above {words.percent(case.policy.min_capacity_gain)}: use"
+        yield (
+            "the whole interval of agents per GPU above "
+            f"{words.percent(case.policy.min_capacity_gain)}: use"
+        )
     if verdict.pays.state == "unclear" and case.decided_by == "gpus":
         least = words.percent(case.policy.min_change).removeprefix("+")
         yield f"surely a GPU fewer at the peak, and {least} of them: use; that many more: avoid"
     if verdict.pays.state == "equal" and verdict.verdict == "no difference" and found is not None:
         of = "" if verdict.workload is None else f" of {verdict.workload}"
-        yield f"a load of about {found:,} concurrent agents{of}, where {case.evidence.reference}'s KV pool becomes the bottleneck"
+        yield (
+            f"a load of about {found:,} concurrent agents{of}, where "
+            f"{case.evidence.reference}'s KV pool becomes the bottleneck"
+        )
 
 
 def _of_answers(case: Case, verdict: ArmVerdict) -> Iterator[str]:

@@ -1,8 +1,10 @@
-"""Find rules and gates by file name and run them: a rule whose inputs are missing is skipped and listed, never guessed.
+"""Find rules and gates by file name and run them: a rule
+whose inputs are missing is skipped and listed, never guessed.
 
-Every module of a package is a plug-in, in the order of its name; other packages announce rules as entry points. The parameters of a rule
-are its scope: `check(case)` looks at everything once, `check(case, arm)` at each challenger, `check(case, arm, workload)` at each workload
-of each, `check(case, workload, arm)` the other way round; what it finds is about that scope.
+Every module of a package is a plug-in, in the order of its name; other packages announce rules
+as entry points. The parameters of a rule are its scope: `check(case)` looks at everything
+once, `check(case, arm)` at each challenger, `check(case, arm, workload)` at each workload of
+each, `check(case, workload, arm)` the other way round; what it finds is about that scope.
 """
 
 import pkgutil
@@ -37,14 +39,18 @@ class Rule:
 
 @cache
 def modules(package: ModuleType) -> tuple[ModuleType, ...]:
-    """Return the modules of *package*, sorted by name: rules and gates are files that are known by their names."""
+    """Return the modules of *package*, sorted by name:
+    rules and gates are files that are known by their names.
+    """
     names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
     return tuple(import_module(f"{package.__name__}.{name}") for name in names)
 
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
-    """Return ours, then those of other packages by their names: none may have a name that is taken, and each defines what it needs to."""
+    """Return ours, then those of other packages by their names: none
+    may have a name that is taken, and each defines what it needs to.
+    """
     found = [
         Rule(name=module.__name__.rpartition(".")[2], module=module) for module in modules(rules)
     ]
@@ -55,7 +61,8 @@ def all_rules() -> tuple[Rule, ...]:
             continue
         try:
             module = entry.load()
-        except Exception as error:  # noqa: BLE001  # whatever a package does wrong, it is named, and no other rule suffers
+        # whatever a package does wrong, it is named, and no other rule suffers
+        except Exception as error:  # noqa: BLE001
             found.append(
                 Rule(
                     name=entry.name,

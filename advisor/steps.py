@@ -1,4 +1,7 @@
-"""What settles an open question, as data. Who knows how the run was made turns a step into the command that takes it."""
+"""What settles an open question, as data.
+
+Who knows how the run was made turns a step into the command that takes it.
+"""
 
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
@@ -102,7 +105,9 @@ Step: TypeAlias = (
 
 
 def counted(step: Step) -> tuple[Step, float]:
-    """Return a step without how much of it is done, and how much that is: of steps that differ in it alone, the most settles all."""
+    """Return a step without how much of it is done, and how much
+    that is: of steps that differ in it alone, the most settles all.
+    """
     match step:
         case MorePairs(pairs=pairs) | Swap(pairs=pairs) | Replicas(pairs=pairs):
             return replace(step, pairs=0), pairs

@@ -1,4 +1,6 @@
-"""What the advisor hands on: gates, findings and verdicts as plain frozen values that `dataclasses.asdict` turns into JSON."""
+"""What the advisor hands on: gates, findings and verdicts as
+plain frozen values that `dataclasses.asdict` turns into JSON.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Final, Literal
@@ -20,7 +22,9 @@ TIMES: Final[tuple[Spoiled, ...]] = (
 )  # what a server's pace shows in
 Quantity = Literal["context_tokens", "new_tokens", "output_tokens", "wait_s", "hit_rate"]
 LegState = Literal["yes", "no", "equal", "unclear", "untested"]
-"""yes: shown to pay (or to be safe); no: shown not to; equal: shown to differ by less than the margin; unclear: looked at, not settled."""
+"""yes: shown to pay (or to be safe); no: shown not to; equal: shown
+to differ by less than the margin; unclear: looked at, not settled.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +98,9 @@ class Gate:
     spoils: tuple[Spoiled, ...] = ()  # evidence that a failure makes unusable
 
     def judged(self, *, good: bool, but: str = "") -> "Gate":
-        """Return a gate that passed, spoiling nothing, or failed, with what that means added to its message."""
+        """Return a gate that passed, spoiling nothing, or
+        failed, with what that means added to its message.
+        """
         return (
             replace(self, status="pass", spoils=())
             if good
@@ -104,7 +110,9 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leg:
-    """Answer one of the questions that a verdict stands on: whether the arm pays, and whether it is safe."""
+    """Answer one of the questions that a verdict stands
+    on: whether the arm pays, and whether it is safe.
+    """
 
     name: Literal["pays", "safe", "capacity"]
     state: LegState
@@ -135,7 +143,9 @@ class ArmVerdict:
         None  # share of the user's calls whose context lies beyond what was tested
     )
     holds_to: float | None = (
-        None  # context up to which the verdict holds: too much of the load lies beyond it, untested; None: all
+        # context up to which the verdict holds: too much
+        # of the load lies beyond it, untested; None: all
+        None
     )
 
 
@@ -143,7 +153,9 @@ class ArmVerdict:
 class Figure:
     """Place one measured figure: a row of the evidence table."""
 
-    name: str  # ttft_ms.p95, tpot_ms.p50, turn_ms.p50, output_tokens_per_s, goodput, hit_rate, cost_per_mtok_usd, …
+    # ttft_ms.p95, tpot_ms.p50, turn_ms.p50, output_tokens_per_s,
+    # goodput, hit_rate, cost_per_mtok_usd, …
+    name: str
     arm: str
     workload: str | None
     estimate: Estimate
@@ -163,7 +175,8 @@ class Change:
     floor: float | None = None  # A/A noise floor of the same figure, half width
     overfull: tuple[
         str, ...
-    ] = ()  # arms whose KV pool does not hold the contexts of the pairs: what is sure is then a bound
+        # arms whose KV pool does not hold the contexts of the pairs: what is sure is then a bound
+    ] = ()
     by_pair: tuple[
         float, ...
     ] = ()  # relative change of each block pair, in the order of `pair_ids`
@@ -187,7 +200,9 @@ class ItlLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TtftCurve:
-    """Hold the time to first token of one arm as a x^2 + b x + c over computed tokens, coefficients >= 0."""
+    """Hold the time to first token of one arm as a x^2
+    + b x + c over computed tokens, coefficients >= 0.
+    """
 
     arm: str
     a: Estimate
@@ -198,9 +213,11 @@ class TtftCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakEven:
-    """Hold the set of KV tokens where the arm and the reference cannot be told apart: a Fieller set.
+    """Hold the set of KV tokens where the arm and the
+    reference cannot be told apart: a Fieller set.
 
-    bounded: [low, high]; half-line: one end is None; always: ahead at every length; none: ahead nowhere; unclear: neither is shown.
+    bounded: [low, high]; half-line: one end is None; always: ahead
+    at every length; none: ahead nowhere; unclear: neither is shown.
     """
 
     arm: str
@@ -236,7 +253,9 @@ class BucketResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """Say how many agents one GPU carries within the SLO, and what that means at the user's peak."""
+    """Say how many agents one GPU carries within
+    the SLO, and what that means at the user's peak.
+    """
 
     arm: str
     workload: str | None
@@ -270,7 +289,9 @@ class ServiceLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantiles:
-    """Compare one quantity of the calls that were played with the same of the user's trace: q10, q50, q90, q99 and the largest."""
+    """Compare one quantity of the calls that were played with the
+    same of the user's trace: q10, q50, q90, q99 and the largest.
+    """
 
     quantity: Quantity
     trace: tuple[float, ...]  # empty: not known, as are those of `played`
@@ -279,7 +300,9 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Say which part of the user's trace a run played, for one workload class or (workload None) for all of it."""
+    """Say which part of the user's trace a run played, for
+    one workload class or (workload None) for all of it.
+    """
 
     workload: str | None
     calls: int  # of the trace

@@ -13,7 +13,9 @@ def percent(value: float) -> str:
 
 
 def interval(low: str | None, high: str | None) -> str:
-    """Return an interval from the words for its ends; one that has no end on a side says what it has."""
+    """Return an interval from the words for its ends;
+    one that has no end on a side says what it has.
+    """
     if low is not None and high is not None:
         return f"[{low}, {high}]"
     return (
@@ -30,9 +32,14 @@ def _spread(estimate: Estimate, say: Callable[[float], str]) -> str:
 
 
 def change(estimate: Estimate) -> str:
-    """Return a relative change with its interval; of a bound, that the change is at least so large."""
+    """Return a relative change with its interval; of
+    a bound, that the change is at least so large.
+    """
     if estimate.is_bound:
-        return f"at least {abs(100 * estimate.value):.1f} % {'less' if estimate.low is None else 'more'}"
+        return (
+            f"at least {abs(100 * estimate.value):.1f} % "
+            f"{'less' if estimate.low is None else 'more'}"
+        )
     return f"{percent(estimate.value)} {_spread(estimate, percent)}"
 
 
@@ -59,7 +66,9 @@ def length(context_tokens: float) -> str:
 
 
 def lengths(tokens: Sequence[int]) -> str:
-    """Return lengths as people name them together: `4k..128k` where they double from the first to the last."""
+    """Return lengths as people name them together:
+    `4k..128k` where they double from the first to the last.
+    """
     names = [f"{each // 1024}k" if each % 1024 == 0 else str(each) for each in tokens]
     doubles = all(after == min(2 * before, tokens[-1]) for before, after in pairwise(tokens))
     return f"{names[0]}..{names[-1]}" if doubles and len(names) > 1 else ",".join(names)

@@ -1,6 +1,7 @@
 """Replay agent traces against serving configurations and write the decision.
 
-From Python: describe a study, run it, read what it found (docs/python.md). Nothing is imported before it is used.
+From Python: describe a study, run it, read what it found
+(docs/python.md). Nothing is imported before it is used.
 """
 
 import sys

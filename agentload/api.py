@@ -1,8 +1,8 @@
 """Run studies and read what they found: what `import agentload` offers.
 
-A study is played in a thread of its own, with an event loop of its own: that of a notebook is running already. The caller's thread waits
-meanwhile, and hands Ctrl-C, which it alone hears, to the run as its stop. Whoever listens is called in the run's thread. Nothing is
-printed.
+A study is played in a thread of its own, with an event loop of its own: that of a notebook is
+running already. The caller's thread waits meanwhile, and hands Ctrl-C, which it alone hears,
+to the run as its stop. Whoever listens is called in the run's thread. Nothing is printed.
 """
 
 import asyncio
@@ -65,7 +65,9 @@ class Run:
     run_id: str
     database: Path
     was_stopped: bool = False
-    """By Ctrl-C, or because a server died that should stop it: what was measured is stored, `resume=` goes on."""
+    """By Ctrl-C, or because a server died that should stop
+    it: what was measured is stored, `resume=` goes on.
+    """
     warnings: tuple[str, ...] = ()
     """What a reader of its figures should know."""
 
@@ -76,7 +78,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """A database of runs. It is opened for each question and closed again, so that runs can write to it in between."""
+    """A database of runs. It is opened for each question and
+    closed again, so that runs can write to it in between.
+    """
 
     path: Path
 
@@ -92,7 +96,9 @@ class Database:
         """Leave nothing to close."""
 
     def frame(self, table: str, *columns: str, run: str | None = None) -> pl.DataFrame:
-        """Read these columns of a table or view, or all, of one run (its name, or how that begins) or of all; docs/database.md has them."""
+        """Read these columns of a table or view, or all, of one run (its
+        name, or how that begins) or of all; docs/database.md has them.
+        """
         with reading(self.path) as connection:
             chosen = None if run is None else run_named(self.path, run)
             try:
@@ -135,7 +141,9 @@ class Database:
         reference: str | None = None,
         profile: str | None = None,
     ) -> Document:
-        """Decide on a run, or on the one stored last, as the verb `report` does; *reference* is the arm in use today."""
+        """Decide on a run, or on the one stored last, as the
+        verb `report` does; *reference* is the arm in use today.
+        """
         return advise.advise(
             self.path, run, setting=_setting(policy), reference=reference, profile=profile
         )
@@ -155,14 +163,21 @@ class Database:
         return found
 
 
-def open(database: Path | str = DATABASE) -> Database:  # noqa: A001  # `agentload.open` reads as what it does
-    """Return a database that is there. Raises StoreError for a file that is none, or of another version."""
+# `agentload.open` reads as what it does
+def open(database: Path | str = DATABASE) -> Database:  # noqa: A001
+    """Return a database that is there.
+
+    Raises StoreError for a file that is none, or of another version.
+    """
     with reading(Path(database)):
         return Database(Path(database))
 
 
 def read_study(written: Written) -> Study:
-    """Read a study of any kind; paths in a file are relative to it. Raises UsageError that names what is wrong."""
+    """Read a study of any kind; paths in a file are relative to it.
+
+    Raises UsageError that names what is wrong.
+    """
     if isinstance(written, Mapping):
         return document.read(dict(written), at="the study")
     if isinstance(written, str) and ("\n" in written or written.startswith("{")):
@@ -198,7 +213,9 @@ def replay(
     notice: Notice | None = None,
     listener: Listener | None = None,
 ) -> Run:
-    """Play a trace on live servers, or go on with the run *resume*. *listener* hears of each call, *notice* a line of what matters."""
+    """Play a trace on live servers, or go on with the run *resume*.
+    *listener* hears of each call, *notice* a line of what matters.
+    """
     made = _checked(study, Replay)
     return _measured(made, place_of(made, db=db, run_id=run_id, resume=resume), notice, listener)
 
@@ -212,7 +229,9 @@ def sweep(
     notice: Notice | None = None,
     listener: Listener | None = None,
 ) -> Run:
-    """Ask every arm prompts of growing length, as a run of its own or for the report of the run *into*."""
+    """Ask every arm prompts of growing length, as a
+    run of its own or for the report of the run *into*.
+    """
     made = _checked(study, Sweep)
     return _measured(made, place_of(made, db=db, run_id=run_id, into=into), notice, listener)
 
@@ -224,7 +243,10 @@ def search(
     into: str | None = None,
     notice: Notice | None = None,
 ) -> tuple[Found, ...]:
-    """Find the load that just holds, arm by arm; kept for the report of the run *into*. Raises KeyboardInterrupt when it is stopped."""
+    """Find the load that just holds, arm by arm; kept for the report of the run *into*.
+
+    Raises KeyboardInterrupt when it is stopped.
+    """
     made, follower = _checked(study, Search), _Follower(notice)
     place = place_of(made, db=db, into=into)
     found = follower.carry_out(made, lambda: foreground.searched(made, place, follower.audience()))
@@ -242,7 +264,9 @@ def eval(  # noqa: A001  # as the verb
     notice: Notice | None = None,
     listener: AnswerListener | None = None,
 ) -> Run:
-    """Ask every arm the same questions and grade the answers, or screen the arms, as the study says; *listener* hears of each answer."""
+    """Ask every arm the same questions and grade the answers, or screen
+    the arms, as the study says; *listener* hears of each answer.
+    """
     made, follower = _checked(study, Ask), _Follower(notice)
     place = place_of(made, db=db, run_id=run_id, resume=resume, into=into)
     audience = follower.audience(answers=listener)
@@ -277,7 +301,9 @@ def probe(
     into: str | None = None,
     notice: Notice | None = None,
 ) -> Probed | tuple[Cell, ...]:
-    """Try what a comparison rests on; with `matrix` each feature on a server of its own, kept for the report of the run *into*."""
+    """Try what a comparison rests on; with `matrix` each feature
+    on a server of its own, kept for the report of the run *into*.
+    """
     if into is None and Path(db) != Path(DATABASE):
         raise UsageError(
             "--db does nothing without --into", hint="into=RUN keeps a probe with that run"
@@ -304,7 +330,9 @@ def decide(
     resume: str | None = None,
     notice: Notice | None = None,
 ) -> Outcome:
-    """Decide which arm to run, as far as the study's budget goes; a stop decides on what is there. *notice* hears what is asked."""
+    """Decide which arm to run, as far as the study's budget goes;
+    a stop decides on what is there. *notice* hears what is asked.
+    """
     made, follower = _checked(study, Decide), _Follower(notice)
     place = place_of(made, db=db, run_id=run_id, resume=resume)
     return follower.carry_out(
@@ -357,7 +385,10 @@ class _Follower:
 
     @contextmanager
     def _hearing(self) -> Iterator[None]:
-        """Take Ctrl-C for a stop. An exception would do too, but one that is raised in the middle of a callback is lost."""
+        """Take Ctrl-C for a stop.
+
+        An exception would do too, but one that is raised in the middle of a callback is lost.
+        """
         before = signal.getsignal(signal.SIGINT)
         if current_thread() is not main_thread() or not callable(before):
             yield
@@ -415,13 +446,17 @@ def _measured(
 
 
 def _checked(given: StudyT | Written, kind: type[StudyT]) -> StudyT:
-    """Return a study of this kind. One that was written in Python is read as any other is: nothing else looks at its values."""
+    """Return a study of this kind.
+
+    One that was written in Python is read as any other is: nothing else looks at its values.
+    """
     study = read_study(
         given if isinstance(given, Path | str | Mapping) else document.builtins(given)
     )
     if not isinstance(study, kind):
         raise UsageError(
-            f"a study of kind '{document.tag(type(study))}', where '{document.tag(kind)}' is expected"
+            f"a study of kind '{document.tag(type(study))}', where '{document.tag(kind)}' "
+            "is expected"
         )
     return study
 

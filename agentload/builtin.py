@@ -1,4 +1,6 @@
-"""Find shipped data: an explicit path, then the working directory, then what travels with the package."""
+"""Find shipped data: an explicit path, then the
+working directory, then what travels with the package.
+"""
 
 from pathlib import Path
 from typing import Final, Literal
@@ -18,7 +20,8 @@ _PACKAGE: Final = Path(__file__).parent
 
 
 def find(kind: Kind, name: str | Path, *, within: Path = HERE) -> Path:
-    """Return the file that `name` stands for, with or without its suffix; raise `AgentloadError` if there is none.
+    """Return the file that `name` stands for, with or without
+    its suffix; raise `AgentloadError` if there is none.
 
     *within* takes the place of the working directory.
     """
@@ -26,7 +29,8 @@ def find(kind: Kind, name: str | Path, *, within: Path = HERE) -> Path:
     candidates = [Path(wanted + suffix) for suffix in ("", *SUFFIXES[kind])]
     places = [within, within / kind, _shipped(kind)]
     for place in places:
-        # Only an explicit path may leave its place or omit nothing: `rag` in the working directory could be anything.
+        # Only an explicit path may leave its place or omit nothing:
+        # `rag` in the working directory could be anything.
         for candidate in candidates if place != within else candidates[:1]:
             if (place / candidate).is_file():
                 return place / candidate
@@ -55,7 +59,8 @@ def names(kind: Kind, *, within: Path = HERE) -> tuple[str, ...]:
 
 
 def _shipped(kind: Kind) -> Path:
-    # A wheel carries the data inside the package; a checkout (editable install) has it beside the package.
+    # A wheel carries the data inside the package; a
+    # checkout (editable install) has it beside the package.
     inside = _PACKAGE / "_builtin" / kind
     return inside if inside.is_dir() else _PACKAGE.parent / kind
 

@@ -1,9 +1,11 @@
-"""Load compiled modules in place of their sources, where the distribution `agentload-speedups` has brought them.
+"""Load compiled modules in place of their sources, where
+the distribution `agentload-speedups` has brought them.
 
-The sources are the product, and all of it. `speedups/` compiles the pure rooms that every call and every simulated step pass through, under
-their own names and into a folder of its own; whoever imports one of them gets the compiled one. Compiled modules call each other without
-asking the interpreter, so it is all of them or none: none where `AGENTLOAD_PURE=1` says so, or where they were made of other sources than
-those that are here, or for another Python.
+The sources are the product, and all of it. `speedups/` compiles the pure rooms that every call
+and every simulated step pass through, under their own names and into a folder of its own;
+whoever imports one of them gets the compiled one. Compiled modules call each other without
+asking the interpreter, so it is all of them or none: none where `AGENTLOAD_PURE=1` says so, or
+where they were made of other sources than those that are here, or for another Python.
 """
 
 import os
@@ -49,7 +51,9 @@ class Finder:
 
 
 def prefer() -> str:
-    """Load compiled modules from now on where that can be done; return what is loaded and why, as `agentload doctor` prints it."""
+    """Load compiled modules from now on where that can be done;
+    return what is loaded and why, as `agentload doctor` prints it.
+    """
     if os.environ.get(PURE) == "1":
         return f"none: {PURE}=1"
     if find_spec("agentload_speedups") is None:

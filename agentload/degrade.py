@@ -1,7 +1,8 @@
-"""Make a trace harder to serve: pure functions from sessions to sessions, determined by a seed and their arguments.
+"""Make a trace harder to serve: pure functions from sessions
+to sessions, determined by a seed and their arguments.
 
-Recorded traces are often kinder than production: nearly every call hits the prefix cache, users do not pause. These functions show how much
-a result depends on that.
+Recorded traces are often kinder than production: nearly every call hits the prefix
+cache, users do not pause. These functions show how much a result depends on that.
 """
 
 import math
@@ -50,11 +51,14 @@ def split(
     seed: int,
     first: int | None = None,
 ) -> Iterator[Session]:
-    """Start each session of three turns or more mid-way with this probability, at a turn drawn from all but its first and last.
+    """Start each session of three turns or more mid-way with this
+    probability, at a turn drawn from all but its first and last.
 
-    A trace of long sessions takes hours to reach long contexts. A session started mid-way first sends its whole context in one call with
-    an answer of one token, marked `prime`, which fills the cache. Spawned sessions start when they are spawned and never split. What the
-    skipped turns had spawned is dropped, and so are waits for it; quotes of it become text. *first* limits this to the first root sessions.
+    A trace of long sessions takes hours to reach long contexts. A session started
+    mid-way first sends its whole context in one call with an answer of one token,
+    marked `prime`, which fills the cache. Spawned sessions start when they are spawned
+    and never split. What the skipped turns had spawned is dropped, and so are waits
+    for it; quotes of it become text. *first* limits this to the first root sessions.
     """
     cuts = _Cuts()
     roots = 0
@@ -134,10 +138,12 @@ def _from(header: Header, session: Session, at: int, cuts: _Cuts) -> Session:
 def broken(
     header: Header, sessions: Iterable[Session], *, share: float, keep: int, seed: int
 ) -> Iterator[Session]:
-    """Break the prefix of each call after a session's first with this probability, after its first `keep` segments.
+    """Break the prefix of each call after a session's first
+    with this probability, after its first `keep` segments.
 
-    A broken call sends the rest of its context under new keys, as if a tool's schema or a date before the history had changed: same
-    lengths, no hits after the break. Later calls of the session keep the new keys.
+    A broken call sends the rest of its context under new keys, as if a tool's
+    schema or a date before the history had changed: same lengths, no hits after
+    the break. Later calls of the session keep the new keys.
     """
     for session in sessions:
         if session.prefix is None or keep >= len(header.prefixes[session.prefix]):
@@ -186,8 +192,8 @@ def _renamed(segment: Segment, number: int) -> Segment:
 def shortened(header: Header, sessions: Iterable[Session], *, tokens: int) -> Iterator[Session]:
     """End each session before its first turn that needs more than *tokens*, its answer included.
 
-    What the turns that go would have spawned goes with them; who waited for one of them waits for the last that is left, and what was
-    quoted of it stands as text.
+    What the turns that go would have spawned goes with them; who waited for one of
+    them waits for the last that is left, and what was quoted of it stands as text.
     """
     left: dict[str, int] = {}
     dropped: set[str] = set()
@@ -265,5 +271,7 @@ def _scaled(turn: Turn, scale: float) -> Turn:
 
 
 def _drawn(seed: int, purpose: str, session: Session) -> Random:
-    """Return a separate generator for each session, so that the order of changes does not matter."""
+    """Return a separate generator for each session,
+    so that the order of changes does not matter.
+    """
     return seeded(f"{seed}\0{purpose}\0{session.session}")

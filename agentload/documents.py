@@ -1,8 +1,10 @@
-"""Read files that people and other programs wrote: bounded, and what is wrong in one is an error that names the file and the line.
+"""Read files that people and other programs wrote: bounded, and
+what is wrong in one is an error that names the file and the line.
 
-YAML can say more than anybody means: lists within lists by the thousand, a mapping that holds itself, an alias that stands for a million
-others, numbers of five thousand digits or none at all. Each is refused where it stands, so whoever reads a document afterwards may walk
-it without a bound of its own.
+YAML can say more than anybody means: lists within lists by the thousand, a
+mapping that holds itself, an alias that stands for a million others, numbers of
+five thousand digits or none at all. Each is refused where it stands, so whoever
+reads a document afterwards may walk it without a bound of its own.
 """
 
 import gzip
@@ -22,13 +24,19 @@ MOST_BYTES: Final = 1 << 20
 """Of a document; the largest that is meant has a few tens of kilobytes."""
 DEEPEST: Final = 100
 MOST_NODES: Final = 1 << 19
-"""Values of a document with its aliases written out: half a second to read, and no text of `MOST_BYTES` has more of its own."""
+"""Values of a document with its aliases written out: half a
+second to read, and no text of `MOST_BYTES` has more of its own.
+"""
 LONGEST_LINE: Final = 1 << 28
-"""Bytes of one line; what is longer is no log line, and would not fit into memory many times over."""
+"""Bytes of one line; what is longer is no log line,
+and would not fit into memory many times over.
+"""
 BUFFER: Final = 1 << 18
 ORDINARY: Final = 1 << 28
 EXPANDS: Final = 2_000
-"""Times: logs that repeat each context whole expand some hundreds of times, and a file that is made to keep its reader busy 30,000."""
+"""Times: logs that repeat each context whole expand some hundreds
+of times, and a file that is made to keep its reader busy 30,000.
+"""
 UNREADABLE: Final = (ValueError, RecursionError)
 """What decoding JSON raises: of a wrong form, not UTF-8, or nested without end."""
 TEXT: Final = "name a file of text in UTF-8, such as a YAML file"
@@ -54,7 +62,9 @@ def read(
     missing: str | None = None,
     hint: str = QUOTE,
 ) -> Any:  # noqa: ANN401  # what YAML holds
-    """Return what a YAML file holds; raise an error of this kind, with the hint *missing* where there is no such file."""
+    """Return what a YAML file holds; raise an error of this
+    kind, with the hint *missing* where there is no such file.
+    """
     return parsed(
         text(path, raises=raises, missing=missing, hint=hint),
         at=str(path),
@@ -114,16 +124,21 @@ def _check_size(size: int, at: str, raises: type[AgentloadError], hint: str | No
 
 
 class _Loader(yaml.SafeLoader):
-    """A loader that counts what aliases stand for, and says where a value is that cannot be made."""
+    """A loader that counts what aliases stand for,
+    and says where a value is that cannot be made.
+    """
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self._depth = 0
         self._nodes = 0
         self._sizes: dict[str, int | None] = {}
-        """Of what each anchor stands for; None: it is being read, and an alias inside would make it hold itself."""
+        """Of what each anchor stands for; None: it is being
+        read, and an alias inside would make it hold itself.
+        """
 
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401  # PyYAML's own
+    # PyYAML's own
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401
         event = self.peek_event()  # type: ignore[no-untyped-call]  # as its stubs are
         name, before = event.anchor, self._nodes
         is_alias = self.check_event(yaml.AliasEvent)
@@ -149,7 +164,8 @@ class _Loader(yaml.SafeLoader):
         self._depth -= 1
         return node
 
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002  # as above
+    # as above
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002
         try:
             made = super().construct_object(node, deep)
         except _CONSTRUCTION as error:
@@ -164,7 +180,9 @@ class _Loader(yaml.SafeLoader):
 
 
 def opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
-    """Open a file for reading its expanded bytes, whether it is plain, gzip or zstd; raise OSError likewise."""
+    """Open a file for reading its expanded bytes, whether
+    it is plain, gzip or zstd; raise OSError likewise.
+    """
     file = path.open("rb")
     magic = file.peek(4)[:4]
     if magic.startswith(_ZSTD):
@@ -179,7 +197,9 @@ def opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
 
 
 def chunks(path: Path) -> Iterator[bytes]:
-    """Yield the expanded bytes of a file; raise OSError or one of `DAMAGED` likewise, and `TraceError` for one that expands without end."""
+    """Yield the expanded bytes of a file; raise OSError or one of
+    `DAMAGED` likewise, and `TraceError` for one that expands without end.
+    """
     size, read = path.stat().st_size, 0
     most = max(ORDINARY, EXPANDS * size) if size else math.inf  # a pipe has no size
     with opened(path) as file:
@@ -194,7 +214,9 @@ def chunks(path: Path) -> Iterator[bytes]:
 
 
 def lines(found: Iterable[bytes], *, at: str) -> Iterator[bytes]:
-    """Yield the lines of what comes in chunks, each with its newline if it has one; raise `TraceError` for one without end."""
+    """Yield the lines of what comes in chunks, each with its
+    newline if it has one; raise `TraceError` for one without end.
+    """
     held: list[bytes] = []  # the beginning of a line
     size = number = 0
     for chunk in found:

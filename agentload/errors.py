@@ -7,14 +7,17 @@ from typing import Final, TypeVar
 
 Raised = TypeVar("Raised", bound=BaseException)
 
-# A slip of the finger leaves more than this alike ("inport", 0.83); another name does not ("langfuse" is no "ragpulse", 0.5).
+# A slip of the finger leaves more than this alike ("inport",
+# 0.83); another name does not ("langfuse" is no "ragpulse", 0.5).
 ALIKE: Final = 0.65
 
 
 class AgentloadError(Exception):
-    """Say what is wrong, where and with which value; `hint` is the command or the edit that mends it.
+    """Say what is wrong, where and with which value;
+    `hint` is the command or the edit that mends it.
 
-    The command line prints `error:` and `hint:` and exits with 1; whoever calls from Python catches it.
+    The command line prints `error:` and `hint:` and
+    exits with 1; whoever calls from Python catches it.
     """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
@@ -66,7 +69,9 @@ class InterruptError(AgentloadError):
 def nearest(
     name: str, known: Iterable[str], *, form: str = "{}", otherwise: str | None = None
 ) -> str:
-    """Name what the user may have meant, as a hint; where nothing is alike, say *otherwise*, or list what is known."""
+    """Name what the user may have meant, as a hint; where
+    nothing is alike, say *otherwise*, or list what is known.
+    """
     names = tuple(known)
     if near := get_close_matches(name, names, n=3, cutoff=ALIKE):
         return f"did you mean {' or '.join(map(form.format, near))}?"
@@ -80,7 +85,9 @@ def first_of(group: BaseExceptionGroup[Raised]) -> Raised:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error comes of a lack of memory: every line of code may fail of it, and so may whatever clears up."""
+    """Tell whether an error comes of a lack of memory: every
+    line of code may fail of it, and so may whatever clears up.
+    """
     waiting: list[BaseException | None] = [error]
     seen: set[int] = set()
     while waiting:
@@ -100,7 +107,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Have what the user can mend leave a group of tasks by itself; one with a mistake of ours in it stays whole."""
+    """Have what the user can mend leave a group of tasks by
+    itself; one with a mistake of ours in it stays whole.
+    """
     try:
         yield
     except BaseExceptionGroup as group:

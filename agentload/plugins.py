@@ -1,7 +1,9 @@
-"""Find plug-ins: the modules beside a room's catalog, and what other packages announce as entry points of a group of the room's name.
+"""Find plug-ins: the modules beside a room's catalog, and what other
+packages announce as entry points of a group of the room's name.
 
-A plug-in's name is its file's or its entry point's, the keyword-only signature of its function is its option schema, its docstring is
-its help. Nothing is imported before it is used, and entry points are looked up only when a catalog is: `agentload --help` reads neither.
+A plug-in's name is its file's or its entry point's, the keyword-only signature of its
+function is its option schema, its docstring is its help. Nothing is imported before it is
+used, and entry points are looked up only when a catalog is: `agentload --help` reads neither.
 """
 
 import hashlib
@@ -58,7 +60,9 @@ class Plugins:
     """All plug-ins of one kind."""
 
     room: str
-    """The package that holds ours, beside its catalog; other packages announce theirs in the group of this name."""
+    """The package that holds ours, beside its catalog; other
+    packages announce theirs in the group of this name.
+    """
     kind: str
     """What messages call one."""
     needs: tuple[str, ...]
@@ -82,8 +86,8 @@ class Plugins:
     def load(self, name: str) -> Any:  # noqa: ANN401  # a module, or what an entry point names
         """Import the plug-in of that name.
 
-        Raises `UsageError` naming the nearest if there is none, and `AgentloadError` naming the package if another package's cannot be
-        used, or has a name that is taken.
+        Raises `UsageError` naming the nearest if there is none, and `AgentloadError` naming
+        the package if another package's cannot be used, or has a name that is taken.
         """
         shown = self.shown(name)
         announced = _announced(self.room).get(shown.replace("-", "_"), ())
@@ -102,7 +106,9 @@ class Plugins:
         return import_module(f"{self.room}.{name.replace('-', '_')}")
 
     def every(self, made: Callable[[str], T]) -> Iterator[T | Broken]:
-        """Yield what *made* makes of each name; what another package broke is among them, and breaks nothing else."""
+        """Yield what *made* makes of each name; what another
+        package broke is among them, and breaks nothing else.
+        """
         for name in self.names():
             try:
                 yield made(name)
@@ -167,7 +173,9 @@ def options(function: Callable[..., Any]) -> tuple[Option, ...]:
 def checked(
     name: str, known: tuple[Option, ...], given: Mapping[str, object], *, kind: str = ""
 ) -> dict[str, Any]:
-    """Convert what was given, perhaps as text, to the options' types; raise `UsageError` for what does not fit."""
+    """Convert what was given, perhaps as text, to the
+    options' types; raise `UsageError` for what does not fit.
+    """
     by_name = {option.name: option for option in known}
     read = {}
     for key, value in given.items():

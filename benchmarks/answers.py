@@ -1,10 +1,12 @@
-"""Simulate questions in sequence: how many items "as accurate" takes, how often it is wrong, and what several questions a context save.
+"""Simulate questions in sequence: how many items "as accurate" takes,
+how often it is wrong, and what several questions a context save.
 
     python benchmarks/answers.py [--draws 2000]
 
-The looks and the error that each may spend are those of `agentload eval --until-settled` and `agentload decide`; next to them the fixed
-number of items that shows the same with nine chances of ten. Where hardly anything differs, a fixed number is smaller: a sequence pays
-where it is not known beforehand how much does.
+The looks and the error that each may spend are those of `agentload eval
+--until-settled` and `agentload decide`; next to them the fixed number of items that
+shows the same with nine chances of ten. Where hardly anything differs, a fixed
+number is smaller: a sequence pays where it is not known beforehand how much does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Search for capacity again and again in virtual time: how often does the interval cover what long runs find?
+"""Search for capacity again and again in virtual time:
+how often does the interval cover what long runs find?
 
-The long-run value of an arm is the largest number of sessions of which 95 % of the turns hold the service level in three runs of 90 minutes
-together. Each search draws its own sessions. Exits with 1 where the lower limit of coverage (Clopper-Pearson, 95 %) shows that less than
-90 % are covered. `python benchmarks/capacity.py [--searches N] [--minutes M] [--trace chat] [--profile llama-3.1-8b-h100]`
+The long-run value of an arm is the largest number of sessions of which 95 % of the
+turns hold the service level in three runs of 90 minutes together. Each search draws
+its own sessions. Exits with 1 where the lower limit of coverage (Clopper-Pearson,
+95 %) shows that less than 90 % are covered. `python benchmarks/capacity.py
+[--searches N] [--minutes M] [--trace chat] [--profile llama-3.1-8b-h100]`
 """
 
 from __future__ import annotations
@@ -79,7 +82,8 @@ def main() -> None:
     arms = {arm.name: arm for arm in arms_of(options.profile)}
     truth = {name: long_run(study, trace, arm) for name, arm in arms.items()}
     print(
-        f"{options.trace} on {options.profile}, ttft=2000,tpot=40, trials of {options.minutes:g} min; long runs hold {truth}",
+        f"{options.trace} on {options.profile}, ttft=2000,tpot=40, trials of "
+        f"{options.minutes:g} min; long runs hold {truth}",
         flush=True,
     )
     found: dict[str, list[Found]] = {name: [] for name in arms}
@@ -94,7 +98,8 @@ def main() -> None:
         print(f"{number:>4}  {'   '.join(said)}", flush=True)
     is_kept = True
     print(
-        f"{'arm':<12}{'long run':>10}{'median':>9}{'half width':>12}{'trials':>8}{'covered':>12}   at least"
+        f"{'arm':<12}{'long run':>10}{'median':>9}{'half width':>12}{'trials':>8}{'covered':>12} "
+        "  at least"
     )
     for name, own in found.items():
         covered = sum(
@@ -114,7 +119,8 @@ def main() -> None:
         mean = statistics.mean(len(each.trials) for each in own)
         mark = "✓" if at_most >= PROMISED else "✗"
         print(
-            f"{name:<12}{truth[name]:>10}{middle:>9.1f}{width:>12.1%}{mean:>8.1f}{counts:>12}   {PROMISED:.0%} {mark}"
+            f"{name:<12}{truth[name]:>10}{middle:>9.1f}{width:>12.1%}{mean:>8.1f}{counts:>12} "
+            f"  {PROMISED:.0%} {mark}"
         )
     sys.exit(0 if is_kept else 1)
 

@@ -1,8 +1,9 @@
 """What one chunk costs between the kernel and the row: `python benchmarks/chunk.py`.
 
-A stream is read from a socket that has its bytes and stamps ready, and then parsed in goes of eight, as the pump does it. Processor time,
-the least of many rounds; without the kernel, without the loop's turns, and without what a call costs once. Run it with `AGENTLOAD_PURE=1`
-and without to compare compiled modules with their sources.
+A stream is read from a socket that has its bytes and stamps ready, and then parsed in
+goes of eight, as the pump does it. Processor time, the least of many rounds; without
+the kernel, without the loop's turns, and without what a call costs once. Run it with
+`AGENTLOAD_PURE=1` and without to compare compiled modules with their sources.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ from agentload.model.commands import Limits
 CHUNKS = 250  # under the bytes that may wait to be parsed
 GO = 8
 ROUNDS = 200
-SAYS = b'"object":"chat.completion.chunk","created":1790000000,"model":"truth","choices":[{"index":0,"delta":{"content":" word"}'
-EVENT = (
-    b'data: {"id":"chatcmpl-0123456789abcdef",%s,"logprobs":null,"finish_reason":null,"token_ids":[4711]}]}\n\n'
-    % SAYS
+SAYS = (
+    b'"object":"chat.completion.chunk","created":1790000000,"model":"truth","choices":[{"index":0,"delta":{"content":" '
+    b'word"}'
 )
+EVENT = (
+    b"data: "
+    b'{"id":"chatcmpl-0123456789abcdef",%s,"logprobs":null,"finish_reason":null,"token_ids":[4711]}]}\n\n'
+) % SAYS
 CHUNK = b"%x\r\n%s\r\n" % (len(EVENT), EVENT)
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 STAMP = struct.Struct("@llllll")
@@ -76,7 +80,9 @@ class Ready:
 
 
 def measured(clock: Clock, hub: Hub, pump: Pump, file: int) -> tuple[float, float, float]:
-    """Read and parse one stream; return the seconds that a read of the socket alone, a whole read and parsing took a chunk."""
+    """Read and parse one stream; return the seconds that a read
+    of the socket alone, a whole read and parsing took a chunk.
+    """
     alone, sock, cpu = Ready(file), Ready(file), time.process_time
     machine = CallMachine(released_ns=clock.now_ns(), limits=Limits(), asked=Asked(tokens=CHUNKS))
     channel = Channel(sock, clock=clock, peer="none")  # type: ignore[arg-type]

@@ -1,14 +1,18 @@
-"""Decide between simulated deployments whose engines are not what the twins are fitted as, and count how often that is wrong.
+"""Decide between simulated deployments whose engines are not
+what the twins are fitted as, and count how often that is wrong.
 
-The reference is a published deployment; the candidate's steps are shorter or longer by a known share, and its pool is as large or twice as
-large. Engines marked `*` step as long as the next captured batch does, and 2 % longer for each doubling, which no twin knows; every start
-of a server, every segment of steps and every answer is drawn anew for each seed. In some worlds starts differ, steps wander for minutes,
-pauses come from a neighbour, or a server slows down by a tenth an hour. A decision is right where it says "use" of an arm that is faster
-by more than the margin, or carries more; "avoid" of one that is slower by more; "no difference" of one within two margins.
-Prints a row a world: decisions, wrong ones, decided ones, median minutes, how many decisions and how many of their questions took within
-20 % of what was planned. Exits with 1 where more of a world's decisions are wrong than 5 % can explain. `tests.decision.calibration` grades
-a thousand deployments whose pairs, trials and answers are drawn instead of simulated call by call.
-`python benchmarks/decide.py [--number 5] [--into FILE] [--worlds 'equal;faster *']`
+The reference is a published deployment; the candidate's steps are shorter or longer by a known
+share, and its pool is as large or twice as large. Engines marked `*` step as long as the next
+captured batch does, and 2 % longer for each doubling, which no twin knows; every start of a
+server, every segment of steps and every answer is drawn anew for each seed. In some worlds
+starts differ, steps wander for minutes, pauses come from a neighbour, or a server slows down by
+a tenth an hour. A decision is right where it says "use" of an arm that is faster by more than
+the margin, or carries more; "avoid" of one that is slower by more; "no difference" of one within
+two margins. Prints a row a world: decisions, wrong ones, decided ones, median minutes, how many
+decisions and how many of their questions took within 20 % of what was planned. Exits with 1
+where more of a world's decisions are wrong than 5 % can explain. `tests.decision.calibration`
+grades a thousand deployments whose pairs, trials and answers are drawn instead of simulated call
+by call. `python benchmarks/decide.py [--number 5] [--into FILE] [--worlds 'equal;faster *']`
 """
 
 from __future__ import annotations
@@ -41,7 +45,9 @@ from agentload.study.parts import Load, Slo, TraceRef, Virtual
 MARGIN: Final = 0.03
 BASE: Final = "llama-3.1-8b-h100"
 OTHER: Final = {"backend": "TRITON_ATTN"}
-"""What the candidate is told apart by: two arms that say the same of themselves are a control, and no choice."""
+"""What the candidate is told apart by: two arms that
+say the same of themselves are a control, and no choice.
+"""
 SHARED: Final = ("prefill_ms_per_token", "weights_ms", "host_ms_per_token", "batch8_ms")
 
 
@@ -164,7 +170,9 @@ def is_near(planned: float, took: float) -> bool:
 
 
 def row(name: str, found: list[dict[str, Any]]) -> tuple[str, float]:
-    """Return a row of the table, and how likely so many wrong decisions are where one in twenty may be wrong."""
+    """Return a row of the table, and how likely so many
+    wrong decisions are where one in twenty may be wrong.
+    """
     sure = [each["word"] for each in found if each["word"] != "test further"]
     wrong = sum(word not in WORLDS[name].right for word in sure)
     spent = [sum(took for *_, took in each["asked"]) for each in found]
@@ -175,8 +183,14 @@ def row(name: str, found: list[dict[str, Any]]) -> tuple[str, float]:
     parts = [
         is_near(planned, took) for each in found for *_, planned, took in each["asked"] if took > 0
     ]
-    shares = f"{wrong / len(found):>6.0%} {len(sure) / len(found):>8.0%} {statistics.median(spent):>8.0f}"
-    line = f"{name:<20} {len(found):>4} {shares} {sum(plans) / len(plans):>11.0%} {sum(parts) / len(parts):>10.0%}"
+    shares = (
+        f"{wrong / len(found):>6.0%} {len(sure) / len(found):>8.0%} "
+        f"{statistics.median(spent):>8.0f}"
+    )
+    line = (
+        f"{name:<20} {len(found):>4} {shares} {sum(plans) / len(plans):>11.0%} "
+        f"{sum(parts) / len(parts):>10.0%}"
+    )
     return line, float(stats.binom.sf(wrong - 1, len(found), 0.05))
 
 
@@ -206,7 +220,8 @@ def main() -> None:
                 with asked.into.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(found[name, seed]) + "\n")
     print(
-        f"{'world':<20} {'n':>4} {'wrong':>6} {'decided':>8} {'minutes':>8} {'as planned':>11} {'questions':>10}"
+        f"{'world':<20} {'n':>4} {'wrong':>6} {'decided':>8} {'minutes':>8} "
+        f"{'as planned':>11} {'questions':>10}"
     )
     rows = [row(name, [found[name, seed] for seed in range(asked.number)]) for name in names]
     print("\n".join(line for line, _ in rows))

@@ -1,4 +1,5 @@
-"""Check the emulated engine against what was published, and time a day of agents: `python benchmarks/engine.py`.
+"""Check the emulated engine against what was published,
+and time a day of agents: `python benchmarks/engine.py`.
 
 The load test is the published one, as the tests play it.
 """
@@ -121,14 +122,16 @@ def _print_load_tests() -> None:
                 for was, now, places in pairs
             ]
             print(
-                f"  {profile + '/' + name:32} {cells[0]:>20} {cells[1]:>20} {cells[2]:>22} {wall_ms:>8.1f}"
+                f"  {profile + '/' + name:32} {cells[0]:>20} {cells[1]:>20} {cells[2]:>22} "
+                f"{wall_ms:>8.1f}"
             )
 
 
 def _print_day(agents: int, turns: int) -> None:
     print(f"a day of {agents} agents, {agents * turns:,} calls, engine alone:")
     print(
-        f"  {'arm':32} {'CPU s':>6} {'simulated h':>12} {'steps':>12} {'hits':>6} {'preempted':>10} {'memory MB':>10}"
+        f"  {'arm':32} {'CPU s':>6} {'simulated h':>12} {'steps':>12} {'hits':>6} "
+        f"{'preempted':>10} {'memory MB':>10}"
     )
     for profile, name in (("gpt-oss-20b-h100", "fp8-skip-sw"), ("llama-3.1-8b-b200", "fp8")):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -140,7 +143,10 @@ def _print_day(agents: int, turns: int) -> None:
         assert gauges
         hits = gauges.prefix_hits / gauges.prefix_queries
         hours = played.ended_ns / S / 3600
-        row = f"{cpu_s:>6.1f} {hours:>12.1f} {gauges.steps:>12,} {hits:>6.0%} {gauges.preemptions:>10,} {grown_mb:>+10.0f}"
+        row = (
+            f"{cpu_s:>6.1f} {hours:>12.1f} {gauges.steps:>12,} {hits:>6.0%} "
+            f"{gauges.preemptions:>10,} {grown_mb:>+10.0f}"
+        )
         print(f"  {profile + '/' + name:32} {row}")
 
 

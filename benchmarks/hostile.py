@@ -1,10 +1,13 @@
-"""Measure what answers that mean ill cost: memory while so many of them are in flight, and how long one of them stops the loop.
+"""Measure what answers that mean ill cost: memory while so many
+of them are in flight, and how long one of them stops the loop.
 
-    python benchmarks/hostile.py [--sessions 64] [--tokens 256] [--modes line_without_end,…]
-    python benchmarks/hostile.py --sockets 10000    # calls at once, to a server that answers when all are there (ulimit -n 20000)
+    python benchmarks/hostile.py [--sessions 64] [--tokens 256] [--modes
+    line_without_end,…] python benchmarks/hostile.py --sockets 10000    # calls
+    at once, to a server that answers when all are there (ulimit -n 20000)
 
-The server of `tests/live/hostile.py` runs in a process of its own. Memory is the peak of what is resident beyond what was before the calls.
-A stop is processor time of the loop's thread between two of its turns, so that a busy machine is not taken for slow code.
+The server of `tests/live/hostile.py` runs in a process of its own. Memory is the peak of
+what is resident beyond what was before the calls. A stop is processor time of the loop's
+thread between two of its turns, so that a busy machine is not taken for slow code.
 """
 
 import argparse
@@ -111,7 +114,9 @@ def open_files() -> int:
 
 
 def sockets(count: int) -> int:
-    """Make so many calls at once, each on a connection of its own; tell whether all ended well and nothing was left open."""
+    """Make so many calls at once, each on a connection of its
+    own; tell whether all ended well and nothing was left open.
+    """
     with hostile_server() as (port, _):
         began_s, before_mb, before = time.monotonic(), resident_mb("VmRSS"), open_files()
         ended, stop_ms = asyncio.run(
@@ -120,7 +125,8 @@ def sockets(count: int) -> int:
         left = open_files() - before
         took_s, grown_mb = time.monotonic() - began_s, resident_mb("VmHWM") - before_mb
     print(
-        f"{dict(ended)} in {took_s:.0f} s, {grown_mb:,.0f} MB at the peak, {left} descriptors left open, longest stop {stop_ms:.0f} ms"
+        f"{dict(ended)} in {took_s:.0f} s, {grown_mb:,.0f} MB at the peak, {left} "
+        f"descriptors left open, longest stop {stop_ms:.0f} ms"
     )
     return int(ended["ok"] != count or left != 0)
 
@@ -142,7 +148,8 @@ def main() -> None:
     failed = []
     with hostile_server() as (port, known):
         print(
-            f"| mode | ended | MB at {options.sessions} sessions | ms of one |\n| --- | --- | --- | --- |",
+            f"| mode | ended | MB at {options.sessions} sessions | ms of one |\n| --- | --- "
+            "| --- | --- |",
             flush=True,
         )
         for mode in options.modes.split(",") if options.modes else known:

@@ -1,4 +1,6 @@
-"""Logs of any size for `importers.py`: sessions of agents in several formats, no two with the same words."""
+"""Logs of any size for `importers.py`: sessions of
+agents in several formats, no two with the same words.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _TEXT: Final = (
 )
 _DAY_S: Final = 1_790_000_000
 _PER_FILE: Final = 25
-"""Sessions that share a file where a format has files of a session, so that a file is one long session."""
+"""Sessions that share a file where a format has files
+of a session, so that a file is one long session.
+"""
 
 Record = dict[str, Any]
 encode = msgspec.json.Encoder().encode
@@ -54,7 +58,9 @@ def iso(at_s: float) -> str:
 
 
 def kv_cache_tester(sessions: int, seed: int = 1) -> Iterator[Record]:
-    """Yield long sessions of the 'code' workload as kv-cache-tester writes them: the ids of all blocks of each call."""
+    """Yield long sessions of the 'code' workload as kv-cache-tester
+    writes them: the ids of all blocks of each call.
+    """
     trace = catalog.trace("code", seed=seed, options={"sessions": sessions})
     for session in (found for found in trace.sessions if len(found.turns) > 2 * CALLS):
         blocks, requests, at_s = Blocks(block=_BLOCK, source=_BLOCK), [], 0.0
@@ -248,7 +254,9 @@ FILES_OF_A_SESSION: Final = frozenset({"pi", "claude_code"})
 
 
 def fill(folder: Path, format: str, size: int) -> None:
-    """Write files of together so many bytes: one, or where a file is a session, as many as it takes."""
+    """Write files of together so many bytes: one, or
+    where a file is a session, as many as it takes.
+    """
     folder.mkdir(parents=True)
     left = size
     sessions = count()

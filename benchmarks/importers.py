@@ -1,9 +1,10 @@
 """What an import keeps, how fast it is and what it takes.
 
-`python benchmarks/importers.py [--samples FOLDER] [--gb 0.2] [--formats weka,otel]`. With a folder of public traces, those of
-kv-cache-tester and Mooncake are taken from it; else such traces are made. The volumes are always made: logs of --gb gigabytes, each
-imported in a process of its own, whose peak memory must not pass the mark. Speed is of CPU time, so that other work on the machine
-counts little.
+`python benchmarks/importers.py [--samples FOLDER] [--gb 0.2] [--formats weka,otel]`.
+With a folder of public traces, those of kv-cache-tester and Mooncake are taken from
+it; else such traces are made. The volumes are always made: logs of --gb gigabytes,
+each imported in a process of its own, whose peak memory must not pass the mark.
+Speed is of CPU time, so that other work on the machine counts little.
 """
 
 from __future__ import annotations
@@ -120,7 +121,9 @@ def _expanded(path: Path) -> int:
 
 
 def round_trip(table: Table, paths: list[Path]) -> None:
-    """Import requests, export them, and compare every one: its time, its lengths and the blocks that it shares."""
+    """Import requests, export them, and compare every one:
+    its time, its lengths and the blocks that it shares.
+    """
     source = [request for path in paths for _, request in records(path, dict[str, Any], Notes())]
     source.sort(key=lambda request: request["timestamp"])
     again = [msgspec.json.decode(line) for line in mooncake_lines(made(paths, "mooncake").trace)]
@@ -136,7 +139,8 @@ def round_trip(table: Table, paths: list[Path]) -> None:
 
 
 def _renumbered(requests: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    # Ids that are too large to be numbers may be hashes of contents, and get a name of the import's own.
+    # Ids that are too large to be numbers may be hashes
+    # of contents, and get a name of the import's own.
     numbers: dict[int, int] = {}
     for request in requests:
         yield request | {

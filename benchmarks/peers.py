@@ -1,7 +1,9 @@
-"""Other load generators, each from an installation of its own: what they say of the same load against the same server.
+"""Other load generators, each from an installation of its
+own: what they say of the same load against the same server.
 
-Each is asked for so many streams with the options its users would take, and for the most detail that it exports. What it does not export is
-None. Prompts come from its own generator, by a tokenizer of some words that is written for it: nothing is downloaded.
+Each is asked for so many streams with the options its users would take, and for the
+most detail that it exports. What it does not export is None. Prompts come from its own
+generator, by a tokenizer of some words that is written for it: nothing is downloaded.
 """
 
 import json
@@ -23,7 +25,10 @@ class PeerError(Exception):
 
 
 class Said(msgspec.Struct):
-    """What a peer says of one call. Calls without an id are told apart by the order of their starts."""
+    """What a peer says of one call.
+
+    Calls without an id are told apart by the order of their starts.
+    """
 
     id: str | None
     started_s: float
@@ -45,7 +50,9 @@ class Wanted(msgspec.Struct):
 
 
 def vllm(program: str, wanted: Wanted) -> list[Said]:
-    """`vllm bench serve`: its first gap is that between the role and the first token, which came in one write."""
+    """`vllm bench serve`: its first gap is that between
+    the role and the first token, which came in one write.
+    """
     result = "result.json"
     _run(
         [

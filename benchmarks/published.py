@@ -1,9 +1,12 @@
-"""Hold the product against the figures that were published, as they were printed: `published.yaml` has them, with source and tolerance.
+"""Hold the product against the figures that were published, as they
+were printed: `published.yaml` has them, with source and tolerance.
 
-Lines, break-evens and TTFT curves are what the advisor fits to sweeps of a profile in virtual time, load tests what the engine takes,
-needles what the emulated arms answer, recoveries what the profiles' scores come to, pools what the page formula gives. A figure is met
-where the product without noise lies within its tolerance, and where the interval over several starts with noise reaches that far. Exits
-with 1 where one is not met, and where one that is known not to be is. `python benchmarks/published.py [--pairs N] [--starts N]`
+Lines, break-evens and TTFT curves are what the advisor fits to sweeps of a profile in
+virtual time, load tests what the engine takes, needles what the emulated arms answer,
+recoveries what the profiles' scores come to, pools what the page formula gives. A figure is
+met where the product without noise lies within its tolerance, and where the interval over
+several starts with noise reaches that far. Exits with 1 where one is not met, and where one
+that is known not to be is. `python benchmarks/published.py [--pairs N] [--starts N]`
 """
 
 from __future__ import annotations
@@ -67,7 +70,9 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What the product says: without noise, and between which ends with it (None: it has no noise there, or no end)."""
+    """What the product says: without noise, and between which
+    ends with it (None: it has no noise there, or no end).
+    """
 
     value: float | None
     low: float | None = None
@@ -96,7 +101,9 @@ def figures(path: Path = FIGURES) -> tuple[Figure, ...]:
 
 
 def mark(figure: Figure, found: Found) -> str:
-    """Say how the product stands to a figure: ✓ met, ✗ not, ≠ known not to be, ! known not to be and met all the same."""
+    """Say how the product stands to a figure: ✓ met, ✗ not, ≠
+    known not to be, ! known not to be and met all the same.
+    """
     if figure.known is not None:
         return "!" if found.meets(figure) else "≠"
     return "✓" if found.meets(figure) else "✗"
@@ -212,7 +219,9 @@ def _needle(arm: ArmProfile) -> Found:
 
 
 def _area(arm: ArmProfile) -> float:
-    """Return the area under the scores of MRCR, as the post takes it: trapezia over the length on a linear axis, by the range."""
+    """Return the area under the scores of MRCR, as the post takes
+    it: trapezia over the length on a linear axis, by the range.
+    """
     points = sorted(
         (each.context_tokens, each.percent)
         for each in arm.accuracy
@@ -246,7 +255,8 @@ def main() -> None:
                 else f"[{found.low:.4g}, {found.high:.4g}]"
             )
             print(
-                f"{name:<60}{figure.value:>11.4g}{value:>11}{off:>8}   {ends:<24}{said} {figure.known or ''}".rstrip(),
+                f"{name:<60}{figure.value:>11.4g}{value:>11}{off:>8}   {ends:<24}{said} "
+                f"{figure.known or ''}".rstrip(),
                 flush=True,
             )
     sys.exit(1 if failed else 0)

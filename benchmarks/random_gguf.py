@@ -1,4 +1,7 @@
-"""Write a llama of random weights as a GGUF file, for llama.cpp: `python random_gguf.py OUT`. It takes the packages gguf and numpy."""
+"""Write a llama of random weights as a GGUF file, for llama.cpp: `python random_gguf.py OUT`.
+
+It takes the packages gguf and numpy.
+"""
 
 import sys
 

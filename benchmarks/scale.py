@@ -1,9 +1,12 @@
-"""Measure how many streams one machine can hold: the whole command, `agentload replay`, against servers that know the truth.
+"""Measure how many streams one machine can hold: the whole
+command, `agentload replay`, against servers that know the truth.
 
-    python benchmarks/scale.py [--servers 4] [--streams 2000] [--workers 4] [--seconds 30] [--period-ms 20] [--tokens 400]
+    python benchmarks/scale.py [--servers 4] [--streams 2000]
+    [--workers 4] [--seconds 30] [--period-ms 20] [--tokens 400]
 
-The servers stand as the arms of a parallel design, each with its share of the streams, so that all are played at once. Error of a gap: what
-the database says lies between two chunks, less what lay between the server's writes. CPU is that of the command with all its workers.
+The servers stand as the arms of a parallel design, each with its share of the streams, so
+that all are played at once. Error of a gap: what the database says lies between two chunks,
+less what lay between the server's writes. CPU is that of the command with all its workers.
 """
 
 import argparse
@@ -121,9 +124,13 @@ def _say(
 ) -> None:
     with duckdb.connect(str(database), read_only=True) as connection:
         calls = connection.execute(
-            "SELECT status, chunk_count, coalesced_reads, sent_ns - released_ns AS lag_ns FROM calls"
+            "SELECT status, chunk_count, coalesced_reads, sent_ns - released_ns AS lag_ns "
+            "FROM calls"
         ).fetchnumpy()
-        kept = "SELECT request_id, chunk_ns FROM calls WHERE status = 'ok' AND chunk_count = ? LIMIT 20000"
+        kept = (
+            "SELECT request_id, chunk_ns FROM calls WHERE status = 'ok' AND chunk_count = ? "
+            "LIMIT 20000"
+        )
         stamps = connection.execute(kept, [tokens]).fetchall()
     spread = [
         np.abs(np.diff(chunk_ns) - truths[name].gaps_ns) / 1e3
@@ -138,7 +145,8 @@ def _say(
     print(f"{os.cpu_count()} cores; statuses {dict(statuses)}")
     print(f"{chunks:,} chunks in {wall_s:.0f} s of the whole command, {statuses.total():,} calls")
     print(
-        f"coalesced {coalesced / max(1, chunks):.3%}, CPU a chunk {cpu_s * 1e6 / max(1, chunks):.1f} µs"
+        f"coalesced {coalesced / max(1, chunks):.3%}, CPU a chunk "
+        f"{cpu_s * 1e6 / max(1, chunks):.1f} µs"
     )
     if spread:
         print(

@@ -1,7 +1,9 @@
-"""Measure how late the emulated server writes: `python benchmarks/serve.py [STREAMS [TOKENS_PER_S [SECONDS]]]`.
+"""Measure how late the emulated server writes: `python
+benchmarks/serve.py [STREAMS [TOKENS_PER_S [SECONDS]]]`.
 
-A synthetic arm decodes at a fixed rate whatever the batch; a client in a second process reads all streams. The server's own truth log
-says when each step's first chunk was about to be written, and when its last one had been, against the end of the step.
+A synthetic arm decodes at a fixed rate whatever the batch; a client in a second
+process reads all streams. The server's own truth log says when each step's first chunk
+was about to be written, and when its last one had been, against the end of the step.
 """
 
 import asyncio
@@ -64,7 +66,10 @@ class Reader(asyncio.Protocol):
         """Send the request."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(self._body)}\r\n\r\n"
+        head = (
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+            f"application/json\r\nContent-Length: {len(self._body)}\r\n\r\n"
+        )
         transport.write(head.encode() + self._body)
 
     def data_received(self, data: bytes) -> None:
@@ -111,7 +116,8 @@ async def measure(streams: float = 256, rate: float = 50, seconds: float = 10) -
         report([json.loads(line) for line in truth.read_text().splitlines()[1:]])
         load = os.getloadavg()[0]
         sys.stdout.write(
-            f"the server used {share:.0f} % of a core; the machine's load over the last minute was {load:.1f}\n"
+            f"the server used {share:.0f} % of a core; the machine's load over the last "
+            f"minute was {load:.1f}\n"
         )
 
 

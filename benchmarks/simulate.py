@@ -1,6 +1,8 @@
-"""How fast a day of agents is simulated, and how much memory it takes: `python benchmarks/simulate.py`.
+"""How fast a day of agents is simulated, and how much
+memory it takes: `python benchmarks/simulate.py`.
 
-200 agents, each with 500 calls in a day whose context grows until it is compacted; engine with KV pool and prefix cache, rows included.
+200 agents, each with 500 calls in a day whose context grows until it
+is compacted; engine with KV pool and prefix cache, rows included.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ DAY_S = 86_400.0
 
 def said(role: str, tokens: int, key: str) -> Segment:
     """Make a segment."""
-    return Segment(role=role, tokens=tokens, key=key)  # type: ignore[arg-type]  # the roles below are roles
+    # the roles below are roles
+    return Segment(role=role, tokens=tokens, key=key)  # type: ignore[arg-type]
 
 
 def agent(number: int, calls: int, rng: Random) -> Session:

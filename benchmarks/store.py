@@ -1,8 +1,10 @@
-"""How fast rows are journalled, loaded and reported on, and what they take: `python benchmarks/store.py [--calls 1000000]`.
+"""How fast rows are journalled, loaded and reported on, and
+what they take: `python benchmarks/store.py [--calls 1000000]`.
 
-Two arms, twenty block pairs, sessions of ten turns; each call streams 100 chunks about 20 ms apart, one in a hundred held up by somebody's
-prompt for up to half a second. Every stage is a process of its own, so its memory is its own; its CPU counts start-up, and for the journal
-also the making of the rows. Where other work shares the machine, believe CPU rather than seconds.
+Two arms, twenty block pairs, sessions of ten turns; each call streams 100 chunks about 20 ms
+apart, one in a hundred held up by somebody's prompt for up to half a second. Every stage is a
+process of its own, so its memory is its own; its CPU counts start-up, and for the journal also
+the making of the rows. Where other work shares the machine, believe CPU rather than seconds.
 """
 
 from __future__ import annotations
@@ -149,7 +151,8 @@ def fill(folder: Path, calls: int) -> dict[str, float]:
     assert loaded.calls == calls, loaded
     with reading(folder / "x.duckdb") as connection:
         ((blocks,),) = connection.execute(
-            "SELECT count(DISTINCT block_id) FROM pragma_storage_info('chunks_row') WHERE persistent"
+            "SELECT count(DISTINCT block_id) FROM pragma_storage_info('chunks_row') WHERE "
+            "persistent"
         ).fetchall()
         block_bytes = connection.execute("PRAGMA database_size").fetchall()[0][2]
     return {
@@ -215,19 +218,27 @@ def table(calls: int, found: dict[str, dict[str, float]]) -> Iterator[str]:
     stamps = calls * CHUNKS
     journal, loaded = found["journal"], found["load"]
     said = {
-        "journal": f"{stamps / journal['seconds']:,.0f} chunks/s, longest flush {journal['longest_ms']:.1f} ms, "
+        "journal": f"{stamps / journal['seconds']:,.0f} chunks/s, longest flush "
+        f"{journal['longest_ms']:.1f} ms, "
         f"{journal['bytes'] / stamps:.2f} bytes a stamp with its call",
-        "load": f"{stamps / loaded['seconds']:,.0f} chunks/s, {loaded['chunk_bytes'] / stamps:.2f} bytes a stamp, "
+        "load": f"{stamps / loaded['seconds']:,.0f} chunks/s, {loaded['chunk_bytes'] / stamps:.2f} "
+        "bytes a stamp, "
         f"{loaded['bytes'] / stamps:.2f} with its call and the rest of the file",
         "evidence": "gathered from the database",
         "report": "`agentload report` from start to end: Markdown, HTML, JSON",
         "show": "`agentload runs show` from start to end",
     }
     yield f"{calls:,} calls of {CHUNKS} chunks"
-    yield "goals at 1,000,000: journal and load 50,000 chunks/s, load 30 s and 2 bytes a stamp, report 10 s and 2,000 MB"
+    yield (
+        "goals at 1,000,000: journal and load 50,000 chunks/s, load 30 s and 2 bytes a stamp, "
+        "report 10 s and 2,000 MB"
+    )
     yield f"{'stage':<10}{'seconds':>9}{'CPU':>9}{'memory':>10}   what"
     for name, each in found.items():
-        yield f"{name:<10}{each['seconds']:>7.1f} s{each['cpu_s']:>7.1f} s{each['peak_mb']:>7,.0f} MB   {said[name]}"
+        yield (
+            f"{name:<10}{each['seconds']:>7.1f} s{each['cpu_s']:>7.1f} "
+            f"s{each['peak_mb']:>7,.0f} MB   {said[name]}"
+        )
 
 
 def main() -> None:

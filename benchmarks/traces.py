@@ -1,8 +1,9 @@
 """Measure the traces: `python benchmarks/traces.py [TURNS [WORKLOAD]]`.
 
-The time and memory of generating, writing, reading and checking a million turns; how fast prompts are made; every workload's lengths
-and waits beside what was measured of real agents, over 2,000 sessions, or 8,000 where a workload mixes kinds of sessions. Exits with 1 if
-something misses its mark.
+The time and memory of generating, writing, reading and checking a million
+turns; how fast prompts are made; every workload's lengths and waits beside what
+was measured of real agents, over 2,000 sessions, or 8,000 where a workload
+mixes kinds of sessions. Exits with 1 if something misses its mark.
 """
 
 import os
@@ -47,7 +48,8 @@ def fidelity() -> int:
             missed += each.holds is False
             figures = f"{each.seen:>10,.4g} {each.low:>10,.4g} {each.high:>10,.4g} {each.count:>9,}"
             print(
-                f"{name:<11} {each.field:<22} {each.figure:<5} {figures}  {'ok' if each.holds else 'MISSED'}"
+                f"{name:<11} {each.field:<22} {each.figure:<5} {figures}  "
+                f"{'ok' if each.holds else 'MISSED'}"
             )
     return missed
 
@@ -81,7 +83,8 @@ def volume(path: Path, turns: int, workload: str) -> int:
         fits = status == 0 and took_s <= most_s and memory_mb <= MEMORY_MB
         missed += not fits
         print(
-            f"{step:<6} {took_s:6.1f} s (mark {most_s} s)  {memory_mb:6.0f} MB (mark {MEMORY_MB} MB)  {'ok' if fits else 'MISSED'}"
+            f"{step:<6} {took_s:6.1f} s (mark {most_s} s)  {memory_mb:6.0f} MB (mark "
+            f"{MEMORY_MB} MB)  {'ok' if fits else 'MISSED'}"
         )
     print(f"file   {path.stat().st_size / 1e6:.0f} MB")
     return missed
@@ -114,7 +117,8 @@ def materialising() -> int:
     fresh = _rendered(lambda prompt: _context(f"fresh{prompt}", 64))
     grown = _rendered(lambda prompt: _context(f"grows{prompt // 63}", 2 + prompt % 63))
     print(
-        f"\nprompts of 128k tokens, all new            {fresh / 1e6:5.0f} million tokens/s (mark {TOKENS_PER_S / 1e6:.0f})"
+        f"\nprompts of 128k tokens, all new            {fresh / 1e6:5.0f} million tokens/s "
+        f"(mark {TOKENS_PER_S / 1e6:.0f})"
     )
     print(f"contexts that grow by 2k tokens up to 128k {grown / 1e6:5.0f} million tokens/s")
     return (fresh < TOKENS_PER_S) + (grown < TOKENS_PER_S)

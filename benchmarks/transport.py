@@ -1,13 +1,17 @@
-"""Measure our transport against a server that knows the truth, and beside it the clients and the load generators that others build.
+"""Measure our transport against a server that knows the truth, and
+beside it the clients and the load generators that others build.
 
-    python benchmarks/transport.py [--seconds 15] [--clients agentload,aiohttp,openai] [--workers 1,2] [--json]
-    python benchmarks/transport.py --spread-s 0 --streams 256 --rates '' --peer vllm=PATH --peer aiperf=PATH --peer guidellm=PATH
+    python benchmarks/transport.py [--seconds 15] [--clients agentload,aiohttp,openai]
+    [--workers 1,2] [--json] python benchmarks/transport.py --spread-s 0 --streams 256
+    --rates '' --peer vllm=PATH --peer aiperf=PATH --peer guidellm=PATH
 
-Error of a gap: what the client says lies between two chunks, less what lay between the server's writes. Error of the TTFT: from the
-sending of the request to the first chunk, as the client says, less from its arrival at the server to the server's first write. A peer is
-named by its program in an installation of its own; all its streams begin at once, as `--spread-s 0` makes ours do.
+Error of a gap: what the client says lies between two chunks, less what lay between the server's
+writes. Error of the TTFT: from the sending of the request to the first chunk, as the client says,
+less from its arrival at the server to the server's first write. A peer is named by its program in
+an installation of its own; all its streams begin at once, as `--spread-s 0` makes ours do.
 
-What else runs on the machine makes clients late, so its share is printed too: a line is worth little where it is not small.
+What else runs on the machine makes clients late, so its share
+is printed too: a line is worth little where it is not small.
 """
 
 import argparse
@@ -56,7 +60,9 @@ def truth_server(*, tokens: int, period_ms: float = 1000 * TOKEN_S) -> Iterator[
 
 
 def played(run: Callable[[str], T], *, tokens: int) -> tuple[T, list[Truth], Around]:
-    """Run a client against a fresh server; return what each says, and how many cores were busy with something else."""
+    """Run a client against a fresh server; return what each
+    says, and how many cores were busy with something else.
+    """
     with truth_server(tokens=tokens) as (url, server):
         began, busy_s, children_s = time.monotonic(), _busy_s(), _children_s()
         said = run(url)

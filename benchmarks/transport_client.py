@@ -1,7 +1,9 @@
-"""One client under measurement, in a process of its own: `transport_client.py CLIENT URL LOAD…` writes what it measured to stdout.
+"""One client under measurement, in a process of its own:
+`transport_client.py CLIENT URL LOAD…` writes what it measured to stdout.
 
-Every client plays the same load: so many streams, each call after call, or calls at a fixed rate. It notes when a call was released, when
-it was sent as far as the client can know, and when each chunk with a token arrived.
+Every client plays the same load: so many streams, each call after call, or
+calls at a fixed rate. It notes when a call was released, when it was sent as
+far as the client can know, and when each chunk with a token arrived.
 """
 
 import argparse
@@ -19,7 +21,8 @@ import msgspec
 
 clock = time.monotonic_ns
 SECOND = 1_000_000_000
-CALL_S = 0.05  # to the first token, and so much a token: what the server of truth does unless told otherwise
+# to the first token, and so much a token: what the server of truth does unless told otherwise
+CALL_S = 0.05
 TOKEN_S = 0.02
 MESSAGES = [{"role": "user", "content": "x" * 400}]
 
@@ -61,7 +64,9 @@ Call = Callable[[str, int], Awaitable[Measured]]
 
 
 async def agentload(url: str, load: Load) -> Run:
-    """Play a plan through all of agentload's replayer: dispatcher, prompts, sockets and journals, in one process or more."""
+    """Play a plan through all of agentload's replayer: dispatcher,
+    prompts, sockets and journals, in one process or more.
+    """
     from agentload.live.caller import Speech
     from agentload.live.runner import Runner
     from agentload.live.station import Job
@@ -166,7 +171,9 @@ def _measured(row) -> Measured:  # noqa: ANN001  # a CallRow
 
 
 async def aiohttp(url: str, load: Load) -> Run:
-    """Play through aiohttp, as most load generators do: an event ends at a blank line, its stamp is the time of its reading."""
+    """Play through aiohttp, as most load generators do: an event
+    ends at a blank line, its stamp is the time of its reading.
+    """
     import aiohttp
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:

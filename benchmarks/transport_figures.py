@@ -79,7 +79,10 @@ def of_client(
     tokens: int,
     is_open: bool,
 ) -> Figures:
-    """Join what a client of ours says with the truth. A session's first call opens a connection and is no steady state."""
+    """Join what a client of ours says with the truth.
+
+    A session's first call opens a connection and is no steady state.
+    """
     known = {truth.id: truth for truth in truths}
     pairs = [(call, known[call.id]) for call in run.calls if call.id in known]
     steady = [(call, truth) for call, truth in pairs if is_open or not call.is_first]
@@ -127,7 +130,9 @@ def of_peer(
     streams: int,
     tokens: int,
 ) -> Figures:
-    """Join what a peer exports with the truth, but for the first call of each stream, which opens a connection."""
+    """Join what a peer exports with the truth, but for the
+    first call of each stream, which opens a connection.
+    """
     pairs = sorted(_pairs(said, truths), key=lambda pair: pair[1].arrived_ns)
     steady = pairs[streams:]
     whole = [

@@ -1,8 +1,10 @@
-"""A server that knows when it really wrote each chunk: raw sockets, bytes encoded beforehand, a clock read around each write.
+"""A server that knows when it really wrote each chunk: raw
+sockets, bytes encoded beforehand, a clock read around each write.
 
-Each POST is answered with a stream of vLLM's form: the first token so long after the request was read, the others at a fixed pace. GET
-/truth hands out the log: for every finished stream when its request had arrived (as the kernel says: how soon this server reads it is no
-error of the client), and when each of its writes began and ended. Any other GET names the only model.
+Each POST is answered with a stream of vLLM's form: the first token so long after the request
+was read, the others at a fixed pace. GET /truth hands out the log: for every finished stream
+when its request had arrived (as the kernel says: how soon this server reads it is no error of
+the client), and when each of its writes began and ended. Any other GET names the only model.
 """
 
 import argparse
@@ -19,7 +21,10 @@ clock = time.monotonic_ns
 MS = 1_000_000
 SO_TIMESTAMPNS = 35
 timespec = struct.Struct("@ll").unpack_from
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+HEAD = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: "
+    b"chunked\r\n\r\n"
+)
 _LIST = msgspec.json.encode(
     {"object": "list", "data": [{"id": "truth", "object": "model", "created": 1, "owned_by": "us"}]}
 )
@@ -55,7 +60,9 @@ def chunk(delta: object, *, finish: str | None = None, ids: list[int] | None = N
 
 
 def writes(tokens: int) -> list[bytes]:
-    """Return what each write of a stream sends: head, role and first token together, then one token each, the end with the last."""
+    """Return what each write of a stream sends: head, role and first
+    token together, then one token each, the end with the last.
+    """
     out = [
         chunk(
             {"content": WORDS[index % len(WORDS)]},

@@ -1,12 +1,15 @@
 """Fit twins to step times on cached prefixes, and judge them on workloads that they have not seen.
 
-An arm of a profile plays the grid of `agentload.layout.step_times` with noise, three times; a twin is fitted to those calls and to
-nothing of the profile's step times. Then engine and twin play the same draws of sessions of each workload: the number of sessions at which
-the 95th percentile of TTFT meets a limit, and there the time per output token (median) and the throughput. Profiles marked `*` are played
-by engines that the fit does not know: their steps are as long as those of the next captured batch, and 2 % longer for each doubling of it.
-Both play the same draws, so what is compared is the twin and not its luck. A start that is off moves both alike and is left out.
-Exits with 1 beyond 1 % (time per token), 2.5 % (throughput) and 10 % (load, at 20 sessions or more) on engines of the fit's own form.
-`python benchmarks/twin.py [--profiles a,b] [--arms fp8] [--traces chat,short_chat] [--limit-ms 2000]`
+An arm of a profile plays the grid of `agentload.layout.step_times` with noise, three times; a
+twin is fitted to those calls and to nothing of the profile's step times. Then engine and twin
+play the same draws of sessions of each workload: the number of sessions at which the 95th
+percentile of TTFT meets a limit, and there the time per output token (median) and the
+throughput. Profiles marked `*` are played by engines that the fit does not know: their steps
+are as long as those of the next captured batch, and 2 % longer for each doubling of it. Both
+play the same draws, so what is compared is the twin and not its luck. A start that is off
+moves both alike and is left out. Exits with 1 beyond 1 % (time per token), 2.5 % (throughput)
+and 10 % (load, at 20 sessions or more) on engines of the fit's own form. `python
+benchmarks/twin.py [--profiles a,b] [--arms fp8] [--traces chat,short_chat] [--limit-ms 2000]`
 """
 
 from __future__ import annotations
@@ -51,7 +54,9 @@ PROMISED: Off = {"time per token": 0.01, "throughput": 0.025, "load": 0.10}
 
 
 class Padded(StepClock):
-    """Steps as long as those of the next captured batch, and longer than the form that is fitted has it."""
+    """Steps as long as those of the next captured batch,
+    and longer than the form that is fitted has it.
+    """
 
     __slots__ = ()
 
@@ -186,7 +191,9 @@ def carried(
     *,
     near: float | None = None,
 ) -> float:
-    """Return the number of sessions, between two that were played, at which the p95 of TTFT meets the limit; *near* where one is known."""
+    """Return the number of sessions, between two that were played, at
+    which the p95 of TTFT meets the limit; *near* where one is known.
+    """
     shares: dict[int, float] = {}
 
     def share(sessions: int) -> float:
@@ -243,7 +250,8 @@ def main() -> None:
     asked = parser.parse_args()
     traces = {name: read_traces((TraceRef(path=name),))[0] for name in asked.traces.split(",")}
     print(
-        f"{'engine':<28} {'arm':<12} {'trace':<10} {'time/token':>10} {'throughput':>10} {'load':>7}  carries"
+        f"{'engine':<28} {'arm':<12} {'trace':<10} {'time/token':>10} {'throughput':>10} "
+        f"{'load':>7}  carries"
     )
     wrong = []
     for name in asked.profiles.split(","):
@@ -257,7 +265,8 @@ def main() -> None:
                 )
                 told = f"{carries:.1f}" if carries < MOST else f"{MOST} and more"
                 print(
-                    f"{name:<28} {arm.name:<12} {trace:<10} {row[0]:>10} {row[1]:>10} {row[2]:>7}  {told}",
+                    f"{name:<28} {arm.name:<12} {trace:<10} {row[0]:>10} {row[1]:>10} "
+                    f"{row[2]:>7}  {told}",
                     flush=True,
                 )
                 missed = [

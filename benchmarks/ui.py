@@ -1,9 +1,10 @@
 """How long the pages take with many runs: `python benchmarks/ui.py [--runs 10000]`.
 
-A database of so many runs, each of two arms with six block pairs, 40 calls and a decision of 30 kB, and a job of 365 executions.
-The server is `agentload ui` in a process of its own; times are from the request to the last byte, over a kept connection. `anew` is with a
-database that has changed since the last request, so that nothing is answered from memory; `CPU` is what the server then spends on one
-(Linux). Where other work shares the machine, believe CPU rather than times.
+A database of so many runs, each of two arms with six block pairs, 40 calls and a decision of 30
+kB, and a job of 365 executions. The server is `agentload ui` in a process of its own; times are
+from the request to the last byte, over a kept connection. `anew` is with a database that has
+changed since the last request, so that nothing is answered from memory; `CPU` is what the server
+then spends on one (Linux). Where other work shares the machine, believe CPU rather than times.
 """
 
 from __future__ import annotations
@@ -35,20 +36,32 @@ BLOCKS, CALLS = 6, 20
 
 # One run is stored as a run is, then multiplied.
 FILL: Final = """
-CREATE TEMP TABLE r AS SELECT range AS number, format('20260101-{:06d}-aaaa', range) AS run_id FROM range($runs);
-INSERT INTO legs SELECT t.* REPLACE (r.run_id AS run_id, if(number % 50 = 0, 'stopped', 'done') AS status) FROM legs AS t, r;
+CREATE TEMP TABLE r AS SELECT range AS number, format('20260101-{:06d}-aaaa', range) AS run_id
+    FROM range($runs);
+INSERT INTO legs SELECT t.* REPLACE (r.run_id AS run_id, if(number % 50 = 0, 'stopped',
+    'done') AS status) FROM legs AS t, r;
 INSERT INTO arms SELECT t.* REPLACE (r.run_id AS run_id) FROM arms AS t, r;
-INSERT INTO blocks SELECT t.* REPLACE (r.run_id AS run_id, if(number % 90 = 0, 'void', NULL) AS void) FROM blocks AS t, r;
-INSERT INTO calls_row SELECT t.* REPLACE (r.run_id AS run_id, number * 100 + t.call_id AS call_id, r.run_id || t.request_id AS request_id,
-    if(t.turn = 7 AND number % 5 = 0, 'http_error', 'ok') AS status) FROM calls_row AS t, r ORDER BY number, t.call_id;
-INSERT INTO runs SELECT t.* REPLACE (r.run_id AS run_id, ['measured', 'emulated', 'simulated'][1 + number % 3] AS kind,
-    'mix ' || number % 40 AS name, t.created_ns + number * 3600000000000 AS created_ns, 'trace-' || number % 40 AS trace_name,
-    'hash-' || number % 40 AS trace_hash, 'model-' || number % 7 AS model) FROM runs AS t, r ORDER BY number;
-INSERT INTO verdicts BY NAME SELECT run_id, number AS at_ns, 'default' AS policy, 'stay on BF16' AS headline, 'avoid' AS verdict,
-    '0.1.0' AS version, '{"headline":"stay on BF16","decision":{"choice":{"verdict":"avoid"},"figures":"' || repeat(run_id, 1500) || '"}}'
+INSERT INTO blocks SELECT t.* REPLACE (r.run_id AS run_id, if(number % 90 = 0, 'void',
+    NULL) AS void) FROM blocks AS t, r;
+INSERT INTO calls_row SELECT t.* REPLACE (r.run_id AS run_id, number * 100 + t.call_id AS call_id,
+    r.run_id || t.request_id AS request_id,
+    if(t.turn = 7 AND number % 5 = 0, 'http_error', 'ok') AS status) FROM calls_row AS t, r
+        ORDER BY number, t.call_id;
+INSERT INTO runs SELECT t.* REPLACE (r.run_id AS run_id, ['measured', 'emulated',
+    'simulated'][1 + number % 3] AS kind,
+    'mix ' || number % 40 AS name, t.created_ns + number * 3600000000000 AS created_ns,
+        'trace-' || number % 40 AS trace_name,
+    'hash-' || number % 40 AS trace_hash, 'model-' || number % 7 AS model) FROM runs AS t, r
+        ORDER BY number;
+INSERT INTO verdicts BY NAME SELECT run_id, number AS at_ns, 'default' AS policy,
+    'stay on BF16' AS headline, 'avoid' AS verdict,
+    '0.1.0' AS version,
+        '{"headline":"stay on BF16","decision":{"choice":{"verdict":"avoid"},"figures":"' || repeat(run_id, 1500) || '"}}'
     AS decision FROM r;
-INSERT INTO executions BY NAME SELECT 'nightly' AS job, number * 86400000000000 AS started_ns, number * 86400000000000 + 60 AS ended_ns,
-    'done' AS outcome, run_id, format('{{"reference":"20260101-000000-aaaa","changes":[{{"arm":"bf16","metric":"turn_ms",
+INSERT INTO executions BY NAME SELECT 'nightly' AS job, number * 86400000000000 AS started_ns,
+    number * 86400000000000 + 60 AS ended_ns,
+    'done' AS outcome, run_id,
+        format('{{"reference":"20260101-000000-aaaa","changes":[{{"arm":"bf16","metric":"turn_ms",
     "log_ratio":{},"error":0.004,"pairs":6}}]}}', 0.01 * sin(number * 12.9898)) AS detail FROM r WHERE number BETWEEN 1 AND $job;
 """
 PAGES: Final = {
@@ -143,7 +156,8 @@ async def measured(base: str, database: Path, pid: int) -> Iterator[str]:
         spent_ms = (cpu_ms(pid) - began_ms) / (ROUNDS + 2)
         kept = await times_ms(base, page, database, anew=False)
         lines.append(
-            f"{name:<22}{anew[ROUNDS // 2]:>7.0f} ms{anew[-1]:>6.0f} ms{spent_ms:>5.0f} ms{kept[ROUNDS // 2]:>8.1f} ms"
+            f"{name:<22}{anew[ROUNDS // 2]:>7.0f} ms{anew[-1]:>6.0f} ms{spent_ms:>5.0f} "
+            f"ms{kept[ROUNDS // 2]:>8.1f} ms"
         )
         missed += [name] if page.startswith("runs?") and anew[ROUNDS // 2] > GOAL_MS else []
     lines.append(
@@ -162,7 +176,8 @@ def main() -> None:
         database = Path(folder) / "bench.duckdb"
         fill(database, options.runs)
         print(
-            f"{options.runs:,} runs, {40 * options.runs:,} calls, {database.stat().st_size / 1e6:,.0f} MB"
+            f"{options.runs:,} runs, {40 * options.runs:,} calls, "
+            f"{database.stat().st_size / 1e6:,.0f} MB"
         )
         with served(database) as (base, pid):
             for line in asyncio.run(measured(base, database, pid)):

@@ -1,15 +1,19 @@
 """Compare windows with hours of the load that they stand for.
 
-The first table is about what is played: the contexts (median, 90 %) of the calls in the windows of a decision, over many starts, beside
-those of hours of a closed loop of the whole trace with its ramp-up dropped. `pooled` is the ratio over all starts together, `alone` the
-share of single decisions within 10 %. A decision has the windows of twelve pairs, or as many as a shorter trace has time for.
+The first table is about what is played: the contexts (median, 90 %) of the calls
+in the windows of a decision, over many starts, beside those of hours of a closed
+loop of the whole trace with its ramp-up dropped. `pooled` is the ratio over all
+starts together, `alone` the share of single decisions within 10 %. A decision
+has the windows of twelve pairs, or as many as a shorter trace has time for.
 
-The second is about what is found: the change of turn latency that one decision without noise estimates from its windows, over many starts,
-beside the mean change in the hours. `bias` is the mean difference in points, `covered` the share of intervals that hold the truth. Where a
+The second is about what is found: the change of turn latency that one decision without noise
+estimates from its windows, over many starts, beside the mean change in the hours. `bias` is
+the mean difference in points, `covered` the share of intervals that hold the truth. Where a
 pool is full, no window tells the size: only the share of right signs is printed.
 
-Real traces are given as files: `agentload trace import ... -o FILE`.
-`python benchmarks/windows.py [--draws 200] [--starts 20] [--traces chat,code,rag] [--real FILE ...] [--profiles NAME ...] [--hours 6]`
+Real traces are given as files: `agentload trace import ... -o FILE`. `python
+benchmarks/windows.py [--draws 200] [--starts 20] [--traces chat,code,rag]
+[--real FILE ...] [--profiles NAME ...] [--hours 6]`
 """
 
 from __future__ import annotations
@@ -106,7 +110,9 @@ class Case:
                     yield sum(segment.tokens for segment in call.context)
 
     def estimated(self, seed: int, folder: Path) -> tuple[float, float, float]:
-        """Return the change of turn latency that one decision finds, and the ends of its interval."""
+        """Return the change of turn latency that one
+        decision finds, and the ends of its interval.
+        """
         servers = Virtual(profile=self.profile, arms=ARMS, noise=False)
         study = Replay(
             traces=self.refs,
@@ -136,7 +142,10 @@ def contexts_row(case: Case, draws: int) -> str:
     alone = np.array([np.quantile(one, QUANTILES) / truth for one in each])
     within = np.mean(np.all(np.abs(alone - 1) <= 0.10, axis=1))
     quantiles = " / ".join(f"{value:,.0f}" for value in truth)
-    return f"{case.name:<24}{case.windows:>8}{len(hours):>8,}  {quantiles:>18}  {pooled[0]:.3f} / {pooled[1]:.3f}  {within:>6.0%}"
+    return (
+        f"{case.name:<24}{case.windows:>8}{len(hours):>8,}  {quantiles:>18}  {pooled[0]:.3f} / "
+        f"{pooled[1]:.3f}  {within:>6.0%}"
+    )
 
 
 def effect_row(case: Case, starts: int) -> str:
@@ -152,7 +161,10 @@ def effect_row(case: Case, starts: int) -> str:
     of_size = (
         f"{bias:>+6.1f}  {spread:>6.1f}  {covered:>7.0%}" if case.has_room else f"{'pool full':>23}"
     )
-    return f"{case.profile:<24}{case.name:<24}{case.sessions:>3}  {truth:>+7.1%}  {of_size}  {sign:>5.0%}"
+    return (
+        f"{case.profile:<24}{case.name:<24}{case.sessions:>3}  {truth:>+7.1%}  {of_size}  "
+        f"{sign:>5.0%}"
+    )
 
 
 def main() -> None:
@@ -196,7 +208,8 @@ def main() -> None:
     )
     print_table(
         (
-            "profile                 trace                    n    hours    bias  spread  covered   sign"
+            "profile                 trace                    n    hours    bias  spread  "
+            "covered   sign"
         ),
         (
             effect_row(replace(each, sessions=sessions), asked.starts)

@@ -1,7 +1,9 @@
-"""Compile the modules that every call and every simulated step pass through: `make speedups` builds them into `build/speedups`.
+"""Compile the modules that every call and every simulated step
+pass through: `make speedups` builds them into `build/speedups`.
 
-The sources are those of the folder above, as they are. Each module keeps its name and lies in the folder `agentload_speedups`, where
-`agentload.compiled` finds it; what mypyc makes of all of them is one library beside that folder.
+The sources are those of the folder above, as they are. Each module keeps its
+name and lies in the folder `agentload_speedups`, where `agentload.compiled`
+finds it; what mypyc makes of all of them is one library beside that folder.
 """
 
 import os
@@ -16,7 +18,9 @@ HERE = Path(__file__).resolve().parent
 HOUSE = HERE.parent
 NAME = "agentload_speedups"
 ROOMS = {
-    "dispatch": "block call dependencies dispatcher framing garbage intake naming outgoing row session sse",
+    "dispatch": (
+        "block call dependencies dispatcher framing garbage intake naming outgoing row session sse"
+    ),
     "emulator": "engine inflight pool prefixes scheduler stepper steptime tree",
     "live": "channel exchange hub incoming pump stamps",
     "virtual": "content shell",
@@ -46,7 +50,10 @@ class Build(build_ext):
         """Build, and write the note."""
         super().run()
         folder = Path(self.build_lib, NAME)
-        note = f'"""Compiled modules of agentload {__version__}."""\n\nMODULES = {MODULES!r}\nDIGEST = "{digest(HOUSE, MODULES)}"\n'
+        note = (
+            f'"""Compiled modules of agentload {__version__}."""\n\nMODULES = '
+            f'{MODULES!r}\nDIGEST = "{digest(HOUSE, MODULES)}"\n'
+        )
         (folder / "__init__.py").write_text(note, encoding="utf-8")
 
 

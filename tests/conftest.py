@@ -14,19 +14,23 @@ from hypothesis import settings
 
 from agentload.cli._signals import handled
 
-# Shared and slow machines make deadlines lie; `HYPOTHESIS_PROFILE=thorough` looks twenty times longer.
+# Shared and slow machines make deadlines lie;
+# `HYPOTHESIS_PROFILE=thorough` looks twenty times longer.
 settings.register_profile("quick", deadline=None, max_examples=50, print_blob=True)
 settings.register_profile("thorough", deadline=None, max_examples=1_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
-# A second for each run of a replay, and what it says of a shared machine, are no matter of most tests.
+# A second for each run of a replay, and what it says
+# of a shared machine, are no matter of most tests.
 os.environ.setdefault("AGENTLOAD_CLIENT_CHECK", "0")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Spare the collector of garbage the thousands of tests, which live to the end: it looked at all of them again and again."""
+    """Spare the collector of garbage the thousands of tests, which
+    live to the end: it looked at all of them again and again.
+    """
     gc.disable()
     try:
         return (yield)
@@ -36,7 +40,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_sessionfinish() -> None:
-    """Let what was spared be freed before the process ends, or the database's library takes it for a leak."""
+    """Let what was spared be freed before the process
+    ends, or the database's library takes it for a leak.
+    """
     gc.unfreeze()
 
 
@@ -52,14 +58,17 @@ class Spawn(Protocol):
 
 @pytest.fixture
 def spawn() -> Iterator[Spawn]:
-    """Start commands whose processes and pipes end with the test, also where it fails: else a later test is blamed for them."""
+    """Start commands whose processes and pipes end with the test,
+    also where it fails: else a later test is blamed for them.
+    """
     with ExitStack() as stack:
 
         def spawned(
             command: Sequence[str | Path], folder: Path | None = None
         ) -> subprocess.Popen[str]:
             pipe = subprocess.PIPE
-            # A command inherits what is ignored, and the tests may run in the background or under nohup.
+            # A command inherits what is ignored, and the
+            # tests may run in the background or under nohup.
             with handled(
                 {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
             ):

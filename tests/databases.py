@@ -1,4 +1,6 @@
-"""Databases and journals that older versions of agentload wrote, each named by the commit that did (tests/fixtures/databases)."""
+"""Databases and journals that older versions of agentload wrote,
+each named by the commit that did (tests/fixtures/databases).
+"""
 
 from pathlib import Path
 from typing import Final

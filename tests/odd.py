@@ -1,4 +1,6 @@
-"""A small run, and what a strange day makes of its rows: what a server, a clock, a machine or a user can bring about."""
+"""A small run, and what a strange day makes of its rows:
+what a server, a clock, a machine or a user can bring about.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ R = TypeVar("R", bound=Row)
 
 
 def played(database: Path) -> tuple[Row, ...]:
-    """Play a small run: two arms, two workloads, three pairs, graded answers, and steps of a search for capacity."""
+    """Play a small run: two arms, two workloads, three pairs,
+    graded answers, and steps of a search for capacity.
+    """
     servers = agentload.Virtual(profile=PROFILE, arms=ARMS)
     traces = tuple(agentload.TraceRef(path=path) for path in ("demo-chat", "demo-rag"))
     run = agentload.simulate(
@@ -215,7 +219,9 @@ def stepped_back(row: CallRow) -> CallRow:
 
 
 def silent(kind: type[Any]) -> Odd:
-    """Say nothing of what need not be said: None in every column that may be NULL, but for the instants of a call."""
+    """Say nothing of what need not be said: None in every
+    column that may be NULL, but for the instants of a call.
+    """
     kept = {"retry_of", "sent_ns", "first_ns", "last_ns", "done_ns", "ended_ns", "study", "chunks"}
     gone = {
         field.name: None
@@ -302,7 +308,8 @@ def as_called(arm: str) -> Odd:
 
     def called(rows: Rows) -> Iterable[Row]:
         for row in rows:
-            yield replace(row, arm=arm) if getattr(row, "arm", None) == SECOND else row  # type: ignore[arg-type]  # those that have one
+            # those that have one
+            yield replace(row, arm=arm) if getattr(row, "arm", None) == SECOND else row  # type: ignore[arg-type]
 
     return called
 

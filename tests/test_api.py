@@ -1,4 +1,6 @@
-"""The face for Python does what the command line does, and can be used where an event loop is running."""
+"""The face for Python does what the command line
+does, and can be used where an event loop is running.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def servers() -> Iterator[Servers]:
 
 @pytest.fixture(autouse=True)
 def heard() -> Iterator[None]:
-    """Hear Ctrl-C as a terminal's process does: one that a shell starts in the background ignores it."""
+    """Hear Ctrl-C as a terminal's process does: one
+    that a shell starts in the background ignores it.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -91,7 +95,10 @@ def interrupt() -> None:
 
 
 def test_importing_the_package_imports_nothing_of_it() -> None:
-    program = "import sys, agentload; print(*sys.modules); assert agentload.AgentloadError.__name__; print(*sys.modules)"
+    program = (
+        "import sys, agentload; print(*sys.modules); assert agentload.AgentloadError.__name__; "
+        "print(*sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
@@ -148,7 +155,8 @@ def test_paths_of_a_study_are_relative_to_its_file_and_names_stay_names(tmp_path
             agentload.Replay(traces=SIMULATED.traces, servers=VIRTUAL, pairs=0),
             "pairs must be >= 1, got 0",
         ),
-        (agentload.Replay(traces=SIMULATED.traces, servers=VIRTUAL, pairs="many"), "pairs"),  # type: ignore[arg-type]  # no checker looked
+        # no checker looked
+        (agentload.Replay(traces=SIMULATED.traces, servers=VIRTUAL, pairs="many"), "pairs"),  # type: ignore[arg-type]
         (
             agentload.Replay(
                 traces=SIMULATED.traces, servers=agentload.Live(endpoints="a=http://127.0.0.1:1/v1")

@@ -28,7 +28,9 @@ def made(
     keep: int | None = None,
     spawn: str | None = None,
 ) -> Session:
-    """A session that grows by an answer and a result a turn; `keep` cuts its third turn, `spawn` starts a child with its second."""
+    """A session that grows by an answer and a result a turn; `keep`
+    cuts its third turn, `spawn` starts a child with its second.
+    """
     found = [Turn(add=(Segment(role="user", tokens=40, key=f"{name}.u"),), output=20)]
     for number in range(1, turns):
         add = (

@@ -70,7 +70,9 @@ def test_what_tests_and_tools_import_is_declared(folder: str) -> None:
 
 
 def test_scipy_is_loaded_by_what_computes_with_it_and_by_no_import() -> None:
-    """`import scipy` loads its parts when they are first touched; half of a verb's start was theirs."""
+    """`import scipy` loads its parts when they are
+    first touched; half of a verb's start was theirs.
+    """
     early = re.compile(r"^(\s*from scipy\b|\s*import scipy\.|[^\s#].*\bscipy\.[a-z])", re.MULTILINE)
     files = [file for folder in ("advisor", "agentload") for file in (ROOT / folder).rglob("*.py")]
     assert [file.name for file in files if early.search(file.read_text())] == []

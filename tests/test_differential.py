@@ -1,4 +1,6 @@
-"""One plan through sockets and through the virtual shell: equal calls, order, token counts and statuses; stamps alike."""
+"""One plan through sockets and through the virtual shell:
+equal calls, order, token counts and statuses; stamps alike.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ ARMS = {
 
 
 def said(role: str, tokens: int, key: str) -> Segment:
-    return Segment(role=role, tokens=tokens, key=key)  # type: ignore[arg-type]  # tests name roles freely
+    # tests name roles freely
+    return Segment(role=role, tokens=tokens, key=key)  # type: ignore[arg-type]
 
 
 def talk(

@@ -1,4 +1,6 @@
-"""Documentation leads somewhere: its links, its commands, its example of a trace, the code that it names, and a line for every room."""
+"""Documentation leads somewhere: its links, its commands, its example
+of a trace, the code that it names, and a line for every room.
+"""
 
 import importlib.util
 import re
@@ -44,7 +46,9 @@ def test_links_lead_to_files_and_headings_that_there_are(page: Path) -> None:
 
 
 def commands(text: str) -> list[str]:
-    """Return the command lines that stand on lines of their own, comments and what follows a pipe left out."""
+    """Return the command lines that stand on lines of
+    their own, comments and what follows a pipe left out.
+    """
     lines = text.replace("\\\n", "").splitlines()
     found = [
         match[1]

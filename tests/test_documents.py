@@ -1,4 +1,6 @@
-"""What people write is read within bounds, and what is wrong with it is an error that names the file and the line."""
+"""What people write is read within bounds, and what is
+wrong with it is an error that names the file and the line.
+"""
 
 import gzip
 from collections.abc import Iterator
@@ -120,7 +122,8 @@ def test_a_line_without_end_is_refused_at_the_bound(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("packed", [lambda text: text, gzip.compress, zstandard.compress])
 def test_a_file_is_expanded_whatever_its_name(tmp_path: Path, packed: object) -> None:
-    (tmp_path / "x").write_bytes(packed(b"a\nb"))  # type: ignore[operator]  # one of three functions
+    # one of three functions
+    (tmp_path / "x").write_bytes(packed(b"a\nb"))  # type: ignore[operator]
     assert list(documents.lines(documents.chunks(tmp_path / "x"), at="x")) == [b"a\n", b"b"]
 
 

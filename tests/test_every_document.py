@@ -1,4 +1,6 @@
-"""Whatever stands in a file that people write, they are told the file and the line: no traceback, no endless reading."""
+"""Whatever stands in a file that people write, they are told
+the file and the line: no traceback, no endless reading.
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,6 +1,7 @@
 """Every layer contract fails when an import is planted against it.
 
-The contracts are those of pyproject.toml; the rooms are empty ones, so that nothing but the plant can break a contract.
+The contracts are those of pyproject.toml; the rooms are empty
+ones, so that nothing but the plant can break a contract.
 """
 
 import itertools
@@ -75,9 +76,11 @@ def test_an_empty_house_keeps_the_contract(tmp_path: Path, contract: str) -> Non
 
 def test_the_order_of_the_layers_is_the_agreed_one() -> None:
     assert " > ".join(" : ".join(layer) for layer in LAYERS) == (
-        "cli : api > watch : ui : matrix : decision > report > verdict > run > remote > live : virtual : serve : ask > "
+        "cli : api > watch : ui : matrix : decision > report > verdict > run > remote > "
+        "live : virtual : serve : ask > "
         "endpoints : telemetry > evidence > store > layout > study > dispatch > emulator > "
-        "workloads : importers : exporters : degrade : tasks > prompts > tracefile > kvmath : exposition > model > "
+        "workloads : importers : exporters : degrade : tasks > prompts > tracefile > "
+        "kvmath : exposition > model > "
         "plugins > builtin : compiled : documents : errors : visible"
     )
 

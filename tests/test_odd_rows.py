@@ -1,4 +1,6 @@
-"""Whatever a run's rows hold, everything that shows a run shows it: no traceback, no sentence that is nonsense, no verdict from nothing."""
+"""Whatever a run's rows hold, everything that shows a run shows it:
+no traceback, no sentence that is nonsense, no verdict from nothing.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ DRAWN: Final = frozenset(
 
 
 class Page(Tree):
-    """A page whose elements are closed as they were opened, with the words that a reader sees, and the numbers that are drawn."""
+    """A page whose elements are closed as they were opened, with
+    the words that a reader sees, and the numbers that are drawn.
+    """
 
     def __init__(self) -> None:
         super().__init__()

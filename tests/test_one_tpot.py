@@ -1,4 +1,6 @@
-"""Several tokens a chunk at a true 20 ms a token: every place that prints, shows or judges a time per output token says 20."""
+"""Several tokens a chunk at a true 20 ms a token: every place
+that prints, shows or judges a time per output token says 20.
+"""
 
 from __future__ import annotations
 
@@ -201,7 +203,9 @@ def outgoing(row: CallRow) -> Send:
 
 @contextmanager
 def bunching(group: int) -> Iterator[tuple[str, list[float]]]:
-    """Serve answers whose tokens come *group* at a time, 20 ms each, from a thread of its own; note what a token took in each."""
+    """Serve answers whose tokens come *group* at a time, 20 ms
+    each, from a thread of its own; note what a token took in each.
+    """
     took_ms: list[float] = []
 
     async def answer(peer: Peer) -> None:

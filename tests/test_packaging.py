@@ -24,7 +24,9 @@ def succeed(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel from the source distribution, as a package index would get it, with a planted profile, trace and preset."""
+    """Build the wheel from the source distribution, as a package
+    index would get it, with a planted profile, trace and preset.
+    """
     tree = tmp_path_factory.mktemp("tree") / "agentload"
     left_out = ("__pycache__", ".*", "build", "dist", "reports", "tests", "docs")
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*left_out))
@@ -39,7 +41,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def elsewhere(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the wheel into an empty environment that borrows only the dependencies of this one."""
+    """Install the wheel into an empty environment
+    that borrows only the dependencies of this one.
+    """
     home = tmp_path_factory.mktemp("venv")
     succeed(sys.executable, "-m", "venv", "--without-pip", home, cwd=home)
     succeed(

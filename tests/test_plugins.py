@@ -1,4 +1,6 @@
-"""Packages outside the tree add workloads, importers, exporters, tasks and rules; what one of them breaks breaks nothing else."""
+"""Packages outside the tree add workloads, importers, exporters,
+tasks and rules; what one of them breaks breaks nothing else.
+"""
 
 import os
 import subprocess
@@ -214,7 +216,10 @@ def test_what_a_package_breaks_is_named_and_breaks_nothing_else(tmp_path: Path) 
         for room in ("workloads", "importers", "exporters", "tasks")
     }
     of = announced(tmp_path, "odd-agents", groups, {"odd": "import what_is_not_there\n"})
-    why = "of the package 'odd-agents' cannot be loaded: ModuleNotFoundError: No module named 'what_is_not_there'"
+    why = (
+        "of the package 'odd-agents' cannot be loaded: ModuleNotFoundError: No module named "
+        "'what_is_not_there'"
+    )
     hint = "hint: pip install --upgrade odd-agents, or pip uninstall odd-agents\n"
     listed = succeed("trace", "generate", of=of, cwd=tmp_path)
     assert f"odd           workload 'odd' {why}\nrag           " in listed

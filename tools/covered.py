@@ -1,4 +1,5 @@
-"""Say which share of each room the tests go through: `python -m tools.covered`, after a run with `--cov` (`make coverage`).
+"""Say which share of each room the tests go through: `python
+-m tools.covered`, after a run with `--cov` (`make coverage`).
 
 Processes that the tests start are counted too, but those that are killed: they write nothing down.
 """

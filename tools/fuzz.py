@@ -1,8 +1,9 @@
 """Feed every reader with what nobody would write, and keep what breaks one: `make fuzz MINUTES=10`.
 
-Where atheris is installed (`pip install atheris`) it looks for inputs that take new branches; else texts are damaged, spliced and filled
-with what has broken parsers before. Either way a finding is an error that no user is told, or more than `SECONDS` or `MEMORY`; its input
-lands in `tests/tools/corpus/TARGET/`, where `test_fuzz.py` runs it for ever.
+Where atheris is installed (`pip install atheris`) it looks for inputs that take new
+branches; else texts are damaged, spliced and filled with what has broken parsers before.
+Either way a finding is an error that no user is told, or more than `SECONDS` or `MEMORY`;
+its input lands in `tests/tools/corpus/TARGET/`, where `test_fuzz.py` runs it for ever.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What others write and we read, each as a function of bytes that may raise nothing but the errors which users are told."""
+"""What others write and we read, each as a function of bytes
+that may raise nothing but the errors which users are told.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +64,13 @@ def _sse(data: bytes) -> None:
 def _sse_seeds() -> Iterator[bytes]:
     for path in sorted((FIXTURES / "wire").glob("*.sse")):
         yield path.read_bytes()
-    yield b'data: {"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{}"}}]}}]}\r\n\r\n'
-    yield b'event: error\ndata: {"error":{"message":"m","code":"400","type":"t"}}\n\ndata: [DONE]\n\n'
+    yield (
+        b"data: "
+        b'{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{}"}}]}}]}\r\n\r\n'
+    )
+    yield (
+        b'event: error\ndata: {"error":{"message":"m","code":"400","type":"t"}}\n\ndata: [DONE]\n\n'
+    )
 
 
 def _journal(data: bytes) -> None:
@@ -71,7 +78,9 @@ def _journal(data: bytes) -> None:
 
 
 def _rows(data: bytes) -> None:
-    """Put whole frames around what is no row: checksums are right, and a newer or a mistaken program wrote them."""
+    """Put whole frames around what is no row: checksums are
+    right, and a newer or a mistaken program wrote them.
+    """
     kind, payload = (data[0] % 16, data[1:]) if data else (0, b"")
     content = codec.header() + frame(kind, payload)
     _in_file(content, lambda path: list(journal.read(path, damaged=lambda _: None)), StoreError)
@@ -127,8 +136,14 @@ def _exposition(data: bytes) -> None:
 
 
 def _exposition_seeds() -> Iterator[bytes]:
-    yield b'vllm:num_requests_running{engine="0"} 3\nvllm:cache_config_info{engine="0",block_size="16"} 1.0\n'
-    yield b'# TYPE a histogram\nvllm:time_to_first_token_seconds_bucket{le="0.1"} 1\nvllm:time_to_first_token_seconds_sum 0.1\n'
+    yield (
+        b'vllm:num_requests_running{engine="0"} '
+        b'3\nvllm:cache_config_info{engine="0",block_size="16"} 1.0\n'
+    )
+    yield (
+        b'# TYPE a histogram\nvllm:time_to_first_token_seconds_bucket{le="0.1"} '
+        b"1\nvllm:time_to_first_token_seconds_sum 0.1\n"
+    )
 
 
 def _log(data: bytes) -> None:

@@ -1,8 +1,10 @@
-"""Kill what measures and what loads at random moments, and count what is lost: `python -m tools.kills --number 100`.
+"""Kill what measures and what loads at random moments, and
+count what is lost: `python -m tools.kills --number 100`.
 
-The servers write down which answers left them whole. Of those that were complete before the last second of a run (and what a busy machine
-takes to wake the client) none may be missing, none may be there twice, and what was killed goes on: a replay, questions and a decision
-with `--resume`, a sweep with `--into`, a job with its next execution, a load with the next load.
+The servers write down which answers left them whole. Of those that were complete before the
+last second of a run (and what a busy machine takes to wake the client) none may be missing,
+none may be there twice, and what was killed goes on: a replay, questions and a decision with
+`--resume`, a sweep with `--into`, a job with its next execution, a load with the next load.
 """
 
 from __future__ import annotations
@@ -38,10 +40,14 @@ A_RUN: Final = 8
 CALLS: Final = 30_000
 PAIRS: Final = 12
 LAST_NS: Final = 1_500_000_000
-"""Before a kill, within which an answer may be lost: a second, and half of one until a client whose machine is busy has seen it."""
+"""Before a kill, within which an answer may be lost: a second,
+and half of one until a client whose machine is busy has seen it.
+"""
 
 NAMED: Final = 32
-"""Letters of the name that a call of a run has; the server gives others, such as a check's before a decision, a shorter one."""
+"""Letters of the name that a call of a run has; the server gives
+others, such as a check's before a decision, a shorter one.
+"""
 
 
 @dataclass(slots=True)
@@ -103,7 +109,8 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
                     "SELECT request_id FROM calls_row UNION ALL SELECT request_id FROM answers"
                 ).fetchall()
                 pairs = connection.execute(
-                    "SELECT pair FROM blocks WHERE void IS NULL GROUP BY pair, salt HAVING count(DISTINCT arm) = 2"
+                    "SELECT pair FROM blocks WHERE void IS NULL GROUP BY pair, salt HAVING "
+                    "count(DISTINCT arm) = 2"
                 )
                 whole = sorted(pair for (pair,) in pairs.fetchall())
             stored += [name for (name,) in names]
@@ -124,7 +131,9 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
 
 
 def answered(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield what a server knows of the answers it wrote whole: the request, and when its last byte had left."""
+    """Yield what a server knows of the answers it wrote
+    whole: the request, and when its last byte had left.
+    """
     for line in path.read_bytes().splitlines():
         entry = msgspec.json.decode(line)
         # With one token it is asked how long a prompt is.
@@ -137,7 +146,9 @@ def answered(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def _has_ended(verb: Verb, done: subprocess.CompletedProcess[str]) -> bool:
-    """Tell whether a command came to its end; a busy machine may have a decision end because it cannot measure."""
+    """Tell whether a command came to its end; a busy machine
+    may have a decision end because it cannot measure.
+    """
     match verb:
         case "watch":
             return done.returncode in (0, 3)
@@ -232,7 +243,9 @@ def _on(verb: Verb, database: Path) -> Sequence[str]:
 
 
 def _was_killed(command: Sequence[str], database: Path, rng: Random, *, begins: bool) -> bool:
-    """Start a command and kill it, if it has not ended by then; with *begins* from when it has begun to write, however long it starts."""
+    """Start a command and kill it, if it has not ended by then; with
+    *begins* from when it has begun to write, however long it starts.
+    """
     written = _written(database)
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until_s = time.monotonic() + 60
@@ -326,7 +339,8 @@ def main() -> int:
             count = killed(verb, number, folder=Path(folder), seed=asked.seed)
         clean = clean and count.is_clean
         print(
-            f"{verb}: {count.kills} kills, {count.answers:,} answers, {len(count.lost)} lost, {len(count.twice)} twice,"
+            f"{verb}: {count.kills} kills, {count.answers:,} answers, {len(count.lost)} "
+            f"lost, {len(count.twice)} twice,"
             f" {len(count.stuck)} stuck (seed {asked.seed})",
             *count.lost[:5],
             *count.stuck[:2],

@@ -1,14 +1,18 @@
-"""Break one thing at a time and see whether tests notice: `python -m tools.mutants ROOM` (`make mutants ROOM=dispatch N=60 SEED=0`).
+"""Break one thing at a time and see whether tests notice: `python
+-m tools.mutants ROOM` (`make mutants ROOM=dispatch N=60 SEED=0`).
 
-A mutant is a module in which one comparison, arithmetic operator, number, truth value, `and`, `or` or `not` is another. One that survives
-is either equivalent to what it was made from, or a behaviour that no test checks. ROOM is a room (`dispatch`, `advisor`), a folder of one
-(`report/sections`) or a module (`verdict/policy`). The nearest tests that mirror it judge, in a copy of the tree. Equal seeds draw
-the same. Mutants known to be equivalent are listed with the reason in `equivalents.yaml` next to those tests, and counted apart.
+A mutant is a module in which one comparison, arithmetic operator, number, truth value,
+`and`, `or` or `not` is another. One that survives is either equivalent to what it was made
+from, or a behaviour that no test checks. ROOM is a room (`dispatch`, `advisor`), a folder
+of one (`report/sections`) or a module (`verdict/policy`). The nearest tests that mirror it
+judge, in a copy of the tree. Equal seeds draw the same. Mutants known to be equivalent are
+listed with the reason in `equivalents.yaml` next to those tests, and counted apart.
 
-The tests run once without a mutation, and coverage records which lines each one takes. A mutant is judged by the tests that take its
-statement, the fastest first. A statement outside of functions (a default, a constant) is judged by the tests that mirror its module, or
-take it or one that names it, and a statement that no test takes in its own process by all. Each mutant has a process, forked from one
-that has the libraries loaded.
+The tests run once without a mutation, and coverage records which lines each one takes. A
+mutant is judged by the tests that take its statement, the fastest first. A statement
+outside of functions (a default, a constant) is judged by the tests that mirror its
+module, or take it or one that names it, and a statement that no test takes in its own
+process by all. Each mutant has a process, forked from one that has the libraries loaded.
 """
 
 import argparse
@@ -51,7 +55,9 @@ PYTEST: Final = (
 )
 PASSED: Final = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 PATIENCE: Final = 5
-"""A mutant that takes so many times as long as its tests without one, and `SPARE_S` more, has made something endless."""
+"""A mutant that takes so many times as long as its tests
+without one, and `SPARE_S` more, has made something endless.
+"""
 SPARE_S: Final = 60.0
 WIDTH: Final = 100
 
@@ -78,7 +84,9 @@ def judges(house: Path, room: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """A mutant that is kept as equivalent, as `equivalents.yaml` has it, by the line of the source where its texts occur twice."""
+    """A mutant that is kept as equivalent, as `equivalents.yaml`
+    has it, by the line of the source where its texts occur twice.
+    """
 
     module: str
     before: str
@@ -104,7 +112,9 @@ def equivalents(judging: Path) -> tuple[Equivalent, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What tests do without a mutation: how long each takes, who takes a line of a module, and the libraries that they load."""
+    """What tests do without a mutation: how long each takes, who
+    takes a line of a module, and the libraries that they load.
+    """
 
     seconds: dict[str, float]
     lines: dict[str, dict[int, frozenset[str]]]
@@ -153,7 +163,9 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A plugin of pytest that plays these of all *known* tests in this order, behind those whose parameters have another name now."""
+    """A plugin of pytest that plays these of all *known* tests in
+    this order, behind those whose parameters have another name now.
+    """
 
     tests: Sequence[str]
     known: Container[str]
@@ -166,7 +178,9 @@ class Order:
 
 
 def record(judging: Path, paths: Iterable[Path], into: Path) -> int:
-    """Run the tests, and write what they take of the modules *paths* into a file; to be called in the tree, in a process of its own."""
+    """Run the tests, and write what they take of the modules *paths*
+    into a file; to be called in the tree, in a process of its own.
+    """
     covering = coverage.Coverage(
         data_file=None, config_file=False, source=sorted({path.parts[0] for path in paths})
     )
@@ -188,14 +202,18 @@ def record(judging: Path, paths: Iterable[Path], into: Path) -> int:
 
 
 def judged(tests: Sequence[str], known: Container[str]) -> int:
-    """Run these tests in their order until one fails; to be called in the tree, in a process of its own."""
+    """Run these tests in their order until one fails;
+    to be called in the tree, in a process of its own.
+    """
     return pytest.main(
         [*PYTEST, *dict.fromkeys(test.partition("::")[0] for test in tests)], [Order(tests, known)]
     )
 
 
 def outcome(act: Callable[[], int | None], house: Path, limit_s: float | None = None) -> Outcome:
-    """Say what tests in a tree say, in a process of their own, with which all that they started ends."""
+    """Say what tests in a tree say, in a process of
+    their own, with which all that they started ends.
+    """
     process = multiprocessing.get_context("fork").Process(target=_act, args=(act, house))
     process.start()
     assert process.pid is not None
@@ -214,7 +232,9 @@ def outcome(act: Callable[[], int | None], house: Path, limit_s: float | None = 
 
 
 def _act(act: Callable[[], int | None], house: Path) -> None:
-    """Run in a tree as if nothing of this one had been imported: its packages are loaded from there, in processes of the tests too."""
+    """Run in a tree as if nothing of this one had been imported: its
+    packages are loaded from there, in processes of the tests too.
+    """
     os.setpgid(0, 0)
     silence = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
@@ -241,7 +261,9 @@ def play(
     write: Callable[[str], object],
     house: Path = HOUSE,
 ) -> Counter[Outcome]:
-    """Draw mutants of a room and print what the tests *judging* say of each; raises SystemExit where they fail without one."""
+    """Draw mutants of a room and print what the tests *judging*
+    say of each; raises SystemExit where they fail without one.
+    """
     sources = {path: (house / path).read_text(encoding="utf-8") for path in modules(house, room)}
     drawn = [(path, mutant) for path, source in sources.items() for mutant in mutants(source)]
     if not drawn:
@@ -273,7 +295,8 @@ def play(
                 said = "equivalent"
             outcomes[said] += 1
             write(
-                f"{said:10} {path}:{mutant.line}  {shorten(mutant.before, WIDTH)}  ->  {shorten(mutant.after, WIDTH)}\n"
+                f"{said:10} {path}:{mutant.line}  {shorten(mutant.before, WIDTH)}  ->  "
+                f"{shorten(mutant.after, WIDTH)}\n"
             )
     write(
         f"{room}: "

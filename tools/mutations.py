@@ -1,4 +1,6 @@
-"""Mutations of a module: one comparison, arithmetic operator, number, truth value, `and`, `or` or `not` is another."""
+"""Mutations of a module: one comparison, arithmetic operator,
+number, truth value, `and`, `or` or `not` is another.
+"""
 
 import ast
 import copy
@@ -29,7 +31,9 @@ EXCHANGES: Final[dict[type[ast.AST], tuple[type[ast.AST], ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """One mutation of a module: where it is (the node's place in a walk of the tree, and which of its mutations), and how it reads."""
+    """One mutation of a module: where it is (the node's place in a
+    walk of the tree, and which of its mutations), and how it reads.
+    """
 
     line: int
     before: str
@@ -37,7 +41,9 @@ class Mutant:
     node: int
     way: int
     lines: range
-    """Of its statement, up to the body of that; empty outside of functions and in functions that remember what they returned."""
+    """Of its statement, up to the body of that; empty outside of
+    functions and in functions that remember what they returned.
+    """
 
 
 def mutants(source: str) -> list[Mutant]:
@@ -102,7 +108,9 @@ def _statements(tree: ast.AST) -> dict[int, range]:
 
 
 def _spared(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the parts that promise nothing at run time: annotations, decorators, assertions, `strict` of `zip`."""
+    """Yield the parts that promise nothing at run time:
+    annotations, decorators, assertions, `strict` of `zip`.
+    """
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             yield from node.decorator_list

@@ -40,7 +40,8 @@ class Limit:
 
 
 LIMITS: Final = (
-    # What the product does, said once: a reader pays for each node, however it is broken into lines.
+    # What the product does, said once: a reader pays
+    # for each node, however it is broken into lines.
     Limit(name="syntax nodes", most=505_000, of=lambda whole: whole.total("nodes")),
     # Programs that are known to read well have 5 to 6.
     Limit(name="nodes per line of code", most=DENSITY, of=lambda whole: whole.density, form=".2f"),
@@ -65,7 +66,8 @@ LIMITS: Final = (
     Limit(name="class names with several homes", most=20, of=lambda whole: len(whole.homes())),
     # A function is a noun of the field or a verb that acts.
     Limit(name="bare participles", most=0, of=lambda whole: len(whole.participles())),
-    # Two files fit beside each other on a screen; the formatter breaks code, and leaves texts to us.
+    # Two files fit beside each other on a screen; the
+    # formatter breaks code, and leaves texts to us.
     Limit(name="longest line", most=COLUMNS, of=lambda whole: whole.longest),
     # More says that files are paragraphs of their readers.
     Limit(name="share of imports", most=0.08, of=lambda whole: whole.imports, form=".1%"),

@@ -1,7 +1,9 @@
-"""Play for a long time beside servers that fail in every way, and beside one that does not: `python -m tools.soak --minutes 30`.
+"""Play for a long time beside servers that fail in every way, and
+beside one that does not: `python -m tools.soak --minutes 30`.
 
-Both are played at once, as fast as the machine allows. Every answer that a server wrote whole must be stored once, every call must have
-an end, and the memory of neither may grow; the rates are printed.
+Both are played at once, as fast as the machine allows. Every answer that a
+server wrote whole must be stored once, every call must have an end, and the
+memory of neither may grow; the rates are printed.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ class Played:
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether it was played until it was stopped, nothing was lost or told twice, and nothing grew."""
+        """Tell whether it was played until it was stopped,
+        nothing was lost or told twice, and nothing grew.
+        """
         before, after = self.growth
         return (
             self.calls > 0
@@ -192,7 +196,8 @@ def main() -> int:
     for name, played in found.items():
         before, after = played.growth
         print(
-            f"{name}: {played.calls:,} calls in {played.seconds:.0f} s ({played.calls / played.seconds:.0f}/s),"
+            f"{name}: {played.calls:,} calls in {played.seconds:.0f} s "
+            f"({played.calls / played.seconds:.0f}/s),"
             f" ended by {played.code} {played.ending_s:.0f} s after the stop,",
             f"{played.answers:,} whole answers, {played.lost} lost, {played.twice} twice,",
             f"{before / 1024:.0f} MiB, later {after / 1024:.0f} MiB",

@@ -1,1 +1,3 @@
-"""Compute everything a decision rests on, once: speed, lines, accuracy, capacity, reach, figures."""
+"""Compute everything a decision rests on, once:
+speed, lines, accuracy, capacity, reach, figures.
+"""

@@ -35,7 +35,9 @@ def _is_binary(bucket: AccuracyBucket) -> bool:
 
 
 def _rows(buckets: list[AccuracyBucket]) -> tuple[Floats, Floats, Ints]:
-    """Return reference scores, arm scores and clusters of all rows; counted buckets enter as zeros and ones."""
+    """Return reference scores, arm scores and clusters
+    of all rows; counted buckets enter as zeros and ones.
+    """
     reference: list[Floats] = []
     arm: list[Floats] = []
     clusters: list[Ints] = []
@@ -61,7 +63,9 @@ def _rows(buckets: list[AccuracyBucket]) -> tuple[Floats, Floats, Ints]:
 def _weight(
     buckets: Sequence[AccuracyBucket], shares: Mapping[float, float] | None
 ) -> Floats | None:
-    """Return what each row weighs, in the order of `_rows`, where each length has a share of the whole; None where all weigh alike."""
+    """Return what each row weighs, in the order of `_rows`, where
+    each length has a share of the whole; None where all weigh alike.
+    """
     if shares is None:
         return None
     sizes = [_rows([each])[0].size for each in buckets]
@@ -79,7 +83,8 @@ def _judged(
     one_sided: float,
     shares: Mapping[float, float] | None = None,
 ) -> tuple[Estimate, float, float] | None:
-    """Return the difference, with an interval at this *one-sided* level, and the p-values of "not worse" and of "worse" by the margin.
+    """Return the difference, with an interval at this *one-sided*
+    level, and the p-values of "not worse" and of "worse" by the margin.
 
     *shares* are those of the user's calls that each length stands for.
     """
@@ -124,7 +129,9 @@ def _result(bucket: AccuracyBucket, difference: Estimate) -> BucketResult:
 
 
 def correlation(bucket: AccuracyBucket) -> float:
-    """Return how much the differences of one context resemble each other, as they show and as is assumed of ten more."""
+    """Return how much the differences of one context resemble
+    each other, as they show and as is assumed of ten more.
+    """
     reference, arm, clusters = _rows([bucket])
     found = accuracy.counts(arm - reference, clusters)
     return 0.0 if found.beside == 0 else accuracy.RESEMBLANCE * (found.effect - 1) / found.beside
@@ -146,14 +153,18 @@ def bucket_results(evidence: Evidence, policy: Policy) -> tuple[BucketResult, ..
 def _own(
     buckets: Sequence[AccuracyBucket], workload: str, between: tuple[float, float] | None
 ) -> list[AccuracyBucket]:
-    """Return the buckets that speak about *workload*: its own or everybody's, at the lengths at which its calls usually are."""
+    """Return the buckets that speak about *workload*: its own or
+    everybody's, at the lengths at which its calls usually are.
+    """
     mine = [each for each in buckets if each.workload in (None, workload)]
     lengths = reach.own((each.context_tokens for each in mine), between)
     return [each for each in mine if each.context_tokens in lengths]
 
 
 def pooled(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
-    """Return the pooled accuracy of every challenger for each workload, and for the server over all that its weighty workloads need."""
+    """Return the pooled accuracy of every challenger for each workload,
+    and for the server over all that its weighty workloads need.
+    """
     between = {each.name: reach.usual(evidence, each.name) for each in evidence.workloads}
     mix = reach.shares(evidence)
     binding, level = weighty(mix), answer_level(evidence, policy)
@@ -190,7 +201,9 @@ def pooled(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
 def _shares(
     evidence: Evidence, buckets: Sequence[AccuracyBucket], mix: Sequence[tuple[str, float]]
 ) -> Mapping[float, float] | None:
-    """Return the share of the calls of a mix of classes that each length stands for; None where no class says how long its calls are."""
+    """Return the share of the calls of a mix of classes that each
+    length stands for; None where no class says how long its calls are.
+    """
     tested = sorted({each.context_tokens for each in buckets})
     weights = {name: share for name, share in mix if share > 0}
     known = [(each.context_tokens, weights.get(each.name, 0.0)) for each in evidence.workloads]
@@ -205,7 +218,9 @@ def _shares(
 
 
 def controls(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
-    """Return, pooled over all lengths, how the second answers of each arm that was asked twice differ from its first."""
+    """Return, pooled over all lengths, how the second answers
+    of each arm that was asked twice differ from its first.
+    """
     arms = dict.fromkeys(each.arm for each in evidence.aa_accuracy)
     again = {
         arm: [each for each in evidence.aa_accuracy if each.arm == arm and _scores(each)]
@@ -253,7 +268,8 @@ def _pool(
         worst=worst_result,
         good_to=_good_to(buckets, policy, level),
         worst_p=min(planning.adjusted([judged[2] for _, judged in each_judged])),
-        # The mean square difference is, for right and wrong answers, the share of items that differ.
+        # The mean square difference is, for right and
+        # wrong answers, the share of items that differ.
         discordance=float(np.mean((answers - reference) ** 2)),
         items=int(np.unique(clusters).size),
         lengths=tuple(sorted({bucket.context_tokens for bucket in buckets})),
@@ -274,7 +290,9 @@ def _result_of(buckets: list[AccuracyBucket], difference: Estimate) -> BucketRes
 
 
 def _good_to(buckets: list[AccuracyBucket], policy: Policy, level: float) -> BucketResult | None:
-    """Return the answers up to the longest length beyond which they are surely worse, and up to which none of them are."""
+    """Return the answers up to the longest length beyond which
+    they are surely worse, and up to which none of them are.
+    """
     surely_worse = [
         each.context_tokens
         for each in buckets
@@ -299,7 +317,9 @@ def _good_to(buckets: list[AccuracyBucket], policy: Policy, level: float) -> Buc
 
 
 def telling(buckets: tuple[AccuracyBucket, ...], policy: Policy) -> tuple[AccuracyBucket, ...]:
-    """Return the buckets that can show a loss; the others count for nothing, and what they cover is untested."""
+    """Return the buckets that can show a loss; the others
+    count for nothing, and what they cover is untested.
+    """
     least = LEAST_IN_A_BUCKET * policy.accuracy_margin
     return tuple(
         each
@@ -370,9 +390,10 @@ class Faults:
 def faults(evidence: Evidence, policy: Policy) -> Faults:
     """Return where the answers of each arm are wrong altogether.
 
-    What counts is neighbouring lengths at each of which most of the right answers are gone. There, all that
-    differs speaks against the arm, often enough, in several contexts and at all depths; or so much is gone
-    that the interval says so. What is gone at single depths alone has to be so at each of them by itself.
+    What counts is neighbouring lengths at each of which most of the right answers
+    are gone. There, all that differs speaks against the arm, often enough, in
+    several contexts and at all depths; or so much is gone that the interval says
+    so. What is gone at single depths alone has to be so at each of them by itself.
     """
     level = answer_level(evidence, policy)
     broken: list[Broken] = []
@@ -402,7 +423,9 @@ def faults(evidence: Evidence, policy: Policy) -> Faults:
 
 
 def _gone(answers: _Answers, arm: str) -> Iterator[tuple[Broken, _Answers]]:
-    """Yield each run of lengths at which most right answers are gone, at every depth: the longest lengths first."""
+    """Yield each run of lengths at which most right answers
+    are gone, at every depth: the longest lengths first.
+    """
     lengths = [float(each) for each in np.unique(answers.lengths)]
     gone = {each: answers.only(answers.lengths == each).is_mostly_lost for each in lengths}
     runs = [(is_gone, tuple(run)) for is_gone, run in groupby(lengths, gone.__getitem__)]
@@ -447,7 +470,9 @@ def _is_against(answers: _Answers, least_lost: int, least_contexts: int) -> bool
 def _is_surely_gone(
     answers: _Answers, lengths: tuple[float, ...], policy: Policy, level: float
 ) -> bool:
-    """Tell whether the interval of what is lost lies beyond half of what the reference gets right."""
+    """Tell whether the interval of what is lost lies
+    beyond half of what the reference gets right.
+    """
     within = [each for each in answers.buckets if each.context_tokens in lengths]
     found = _judged(within, policy, level)
     return found is not None and found[0].is_below(-COLLAPSED * float(answers.reference.mean()))

@@ -1,4 +1,6 @@
-"""Say how many agents one GPU carries within the service level, from long runs that filled the pool and from nothing else."""
+"""Say how many agents one GPU carries within the service level,
+from long runs that filled the pool and from nothing else.
+"""
 
 import math
 from collections import defaultdict
@@ -26,13 +28,16 @@ def _agents_per_gpu(
         high=None if limit.high is None else limit.high / gpus,
         n=trials,
         unit="agents/GPU",
-        method=f"trials of all arms, the share of turns within the service level regressed on log load to {share:.0%}",
+        method="trials of all arms, the share of turns within the service level regressed on log "
+        f"load to {share:.0%}",
         level=level,
     )
 
 
 def _busy(agents_per_gpu: float | None, deployment: Deployment, gpus: int) -> int | None:
-    """Return the replicas that the user's peak keeps busy where each GPU carries so many (None: any number)."""
+    """Return the replicas that the user's peak keeps busy
+    where each GPU carries so many (None: any number).
+    """
     if deployment.peak_agents is None:
         return None
     if agents_per_gpu is None:
@@ -68,9 +73,11 @@ def _gpus(
 
 
 def saved(theirs: Capacity | None, mine: Capacity | None) -> Estimate | None:
-    """Return the GPUs that *mine* needs less than *theirs* at the peak; None where that is not known.
+    """Return the GPUs that *mine* needs less than
+    *theirs* at the peak; None where that is not known.
 
-    The interval is what those of both arms give together (MOVER; Zou and Donner 2008), out to whole GPUs.
+    The interval is what those of both arms give together
+    (MOVER; Zou and Donner 2008), out to whole GPUs.
     """
     before = None if theirs is None else theirs.gpus_at_peak
     after = None if mine is None else mine.gpus_at_peak
@@ -103,7 +110,10 @@ def _due(found: Estimate, busy: int | None, gpus: int) -> int | None:
 
 def _reason(found: Estimate, points: Sequence[CapacityPoint]) -> str:
     if not found.value:
-        return f"the SLO was missed even at {min(each.agents for each in points)} agents, the smallest load tried"
+        return (
+            f"the SLO was missed even at {min(each.agents for each in points)} agents, the "
+            "smallest load tried"
+        )
     if found.high is None:
         return "pool filled; every load tried met the SLO, so this is a lower bound"
     trouble = next(
@@ -187,7 +197,9 @@ def _capacity(
 
 
 def capacities(evidence: Evidence, policy: Policy, *, level: float = LEVEL) -> tuple[Capacity, ...]:
-    """Return the capacity of every arm, for the whole mix and for whatever was searched on its own, with intervals at *level*."""
+    """Return the capacity of every arm, for the whole mix and for
+    whatever was searched on its own, with intervals at *level*.
+    """
     tried: dict[str | None, dict[str, list[CapacityPoint]]] = defaultdict(lambda: defaultdict(list))
     for each in evidence.capacity:
         if each.turns > 0 or each.trouble is not None:

@@ -1,7 +1,8 @@
-"""Compare the calls that were played with the user's own trace: how long they are, and which part of the trace they stand for.
+"""Compare the calls that were played with the user's own trace:
+how long they are, and which part of the trace they stand for.
 
-A context is timed where calls as long as it were played in enough block pairs, or as often as the trace has them: one stray call says
-nothing. It stands for contexts up to a tenth longer.
+A context is timed where calls as long as it were played in enough block pairs, or as often as
+the trace has them: one stray call says nothing. It stands for contexts up to a tenth longer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,9 @@ LEVELS = (0.10, 0.50, 0.90, 0.99, 1.0)
 
 
 def beyond(contexts: Floats, length: float, *, slack: float = SLACK) -> Beyond:
-    """Return the share of calls with such contexts, and of their tokens, that is longer than what *length* speaks for."""
+    """Return the share of calls with such contexts, and of
+    their tokens, that is longer than what *length* speaks for.
+    """
     is_longer = contexts > slack * length
     return Beyond(
         to=length,
@@ -36,7 +39,9 @@ def lengths(calls: Calls) -> Floats:
 
 
 def timed_to(contexts: Floats, pairs: Ints, own: Floats) -> float | None:
-    """Return the longest context that was timed, of calls with these *contexts* in these block *pairs*; None without calls."""
+    """Return the longest context that was timed, of calls with
+    these *contexts* in these block *pairs*; None without calls.
+    """
     if not contexts.size:
         return None
     return max(_in_enough_pairs(contexts, pairs), _as_often(contexts, own))
@@ -62,7 +67,9 @@ def _as_often(contexts: Floats, own: Floats) -> float:
 
 
 def timed(evidence: Evidence, arm: str, own: OwnCalls) -> Beyond | None:
-    """Return what of a class lies beyond the contexts that were timed on both the reference and *arm*; None where nothing was."""
+    """Return what of a class lies beyond the contexts that were
+    timed on both the reference and *arm*; None where nothing was.
+    """
     sides = evidence.sides(own.workload, arm)
     if sides is None:
         return None
@@ -75,7 +82,9 @@ def timed(evidence: Evidence, arm: str, own: OwnCalls) -> Beyond | None:
 
 
 def together(parts: Sequence[tuple[OwnCalls, Beyond | None]]) -> Beyond | None:
-    """Return what lies beyond of all classes, each of their calls alike; a class that was not timed lies beyond altogether."""
+    """Return what lies beyond of all classes, each of their calls
+    alike; a class that was not timed lies beyond altogether.
+    """
     found = [each for _, each in parts if each is not None]
     if not found:
         return None
@@ -93,7 +102,9 @@ def together(parts: Sequence[tuple[OwnCalls, Beyond | None]]) -> Beyond | None:
 
 
 def refused(evidence: Evidence, arm: str) -> Beyond | None:
-    """Return what of the whole trace is longer than *arm* takes; None where the reference takes no more of it, or nobody tells."""
+    """Return what of the whole trace is longer than *arm* takes;
+    None where the reference takes no more of it, or nobody tells.
+    """
     mine, theirs = (_beyond_window(evidence, each) for each in evidence.both(arm))
     return mine if mine is not None and theirs is not None and mine.calls > theirs.calls else None
 
@@ -108,7 +119,9 @@ def _beyond_window(evidence: Evidence, arm: Arm) -> Beyond | None:
 
 
 def coverages(evidence: Evidence) -> tuple[Coverage, ...]:
-    """Return the coverage of the whole trace by the calls of the reference, and of each class where there are several."""
+    """Return the coverage of the whole trace by the calls of
+    the reference, and of each class where there are several.
+    """
     return tuple(_coverages(evidence)) if evidence.trace else ()
 
 
@@ -183,7 +196,9 @@ def _hit_rate(calls: Calls) -> Floats | None:
 
 
 def quantiles(columns: Sequence[Floats], calls: Sequence[int]) -> tuple[float, ...]:
-    """Return q10, q50, q90, q99 and the largest of columns whose values stand for so many *calls* each; nothing of none."""
+    """Return q10, q50, q90, q99 and the largest of columns whose
+    values stand for so many *calls* each; nothing of none.
+    """
     known = [column[np.isfinite(column)] for column in columns]
     values = np.concatenate([np.zeros(0), *known])
     if not values.size:

@@ -1,4 +1,6 @@
-"""Tabulate what was measured, arm by arm: latencies, throughput, goodput, hits, cost, energy; each with its interval or its count."""
+"""Tabulate what was measured, arm by arm: latencies, throughput,
+goodput, hits, cost, energy; each with its interval or its count.
+"""
 
 from collections.abc import Iterator
 from math import exp
@@ -22,7 +24,9 @@ LATENCIES: tuple[Metric, ...] = ("ttft_ms", "tpot_ms", "turn_ms")
 
 
 def rate(values: Floats, *, unit: str, method: str) -> Estimate | None:
-    """Return the mean rate over independent blocks; from four on with Student's interval, on a log scale: no rate lies below zero."""
+    """Return the mean rate over independent blocks; from four on
+    with Student's interval, on a log scale: no rate lies below zero.
+    """
     n, mean = values.size, float(values.mean()) if values.size else 0.0
     if n < LEAST_BLOCKS or mean <= 0:
         return (
@@ -52,7 +56,9 @@ def _counted(value: float, *, unit: str, method: str, n: int = 1) -> Estimate:
 
 
 def _within(calls: Calls, slo: Slo) -> Floats:
-    """Return 1 for each turn inside the service level, 0 for each other; a turn that failed is outside."""
+    """Return 1 for each turn inside the service level,
+    0 for each other; a turn that failed is outside.
+    """
     good = calls.ok.copy()
     for limit, column in (
         (slo.ttft_ms, calls.ttft_ms),
@@ -95,13 +101,17 @@ def _latencies(calls: Calls) -> Iterator[tuple[str, Estimate]]:
 
 
 def under_load(calls: list[Calls]) -> bool:
-    """Say whether most turns were released before their block began to drain; else a rate says how sessions end, not what a server does."""
+    """Say whether most turns were released before their block began to
+    drain; else a rate says how sessions end, not what a server does.
+    """
     tail = sum(int(each.tail.sum()) for each in calls if each.tail is not None)
     return tail <= MOST_TAIL * sum(len(each) for each in calls)
 
 
 def output_rate(calls: list[Calls]) -> Estimate | None:
-    """Return the tokens that turns which succeeded were answered with, per second of their blocks."""
+    """Return the tokens that turns which succeeded
+    were answered with, per second of their blocks.
+    """
     tokens = [np.where(each.ok, np.nan_to_num(each.output_tokens), 0.0) for each in calls]
     return rate(_by_block(calls, tokens), unit="tokens/s", method="blocks")
 
@@ -225,7 +235,9 @@ def figures(evidence: Evidence, policy: Policy) -> tuple[Figure, ...]:
 
 
 def _goodput(calls: Calls, slo: Slo | None) -> Iterator[tuple[str, Estimate]]:
-    """Yield the share of turns within the service level, with Wilson's interval on the turns that blocks of turns alike are worth."""
+    """Yield the share of turns within the service level, with Wilson's
+    interval on the turns that blocks of turns alike are worth.
+    """
     if slo is None:
         return
     names, index = np.unique(calls.block, return_inverse=True)

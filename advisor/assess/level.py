@@ -1,4 +1,6 @@
-"""Say whether an arm meets the service level at all: with a single session, or at the load that was played."""
+"""Say whether an arm meets the service level at all:
+with a single session, or at the load that was played.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -14,7 +16,8 @@ from advisor.statistics.quantiles import quantile
 from advisor.verdict import Capacity, LegState, ServiceLevel
 
 FEWEST = 6  # turns of single sessions that show an arm within the level
-SESSIONS = 3  # that show it beyond the level, however few turns a slow arm has time for: one may be an exception
+# that show it beyond the level, however few turns a slow arm has time for: one may be an exception
+SESSIONS = 3
 MISSED = 0.5  # where the typical turn of each misses it, no draw of sessions is to blame
 
 
@@ -49,7 +52,9 @@ def _of_arm(evidence: Evidence, arm: str, slo: Slo, capacities: Sequence[Capacit
 def _state(
     evidence: Evidence, alone: Sequence[CapacityPoint], slo: Slo, found: Capacity | None
 ) -> LegState:
-    """Return whether a single session is within the level; many trials of many say more than a few of one."""
+    """Return whether a single session is within the
+    level; many trials of many say more than a few of one.
+    """
     if found is not None and found.agents_per_gpu is not None:
         agents, gpus = found.agents_per_gpu, evidence.gpus(found.arm) * evidence.deployment.replicas
         if agents.low is not None and agents.low * gpus >= 1:
@@ -81,7 +86,9 @@ def _limits(slo: Slo) -> Iterator[tuple[Metric, float]]:
 
 
 def _reason(points: Sequence[CapacityPoint], slo: Slo) -> str:
-    """Name the limit that is missed by most, and by how much; empty where each is met or nobody knows."""
+    """Name the limit that is missed by most, and by
+    how much; empty where each is met or nobody knows.
+    """
     worst, said = 1.0, ""
     for metric, limit in _limits(slo):
         seen = [took for each in points if (took := getattr(each, metric)) is not None]
@@ -94,7 +101,9 @@ def _reason(points: Sequence[CapacityPoint], slo: Slo) -> str:
 
 
 def _is_missed(evidence: Evidence, arm: str, slo: Slo) -> bool:
-    """Say whether some limit is surely broken by what was played, of any class that has no level of its own."""
+    """Say whether some limit is surely broken by what was
+    played, of any class that has no level of its own.
+    """
     for workload in evidence.workloads:
         calls = evidence.calls(workload.name, arm)
         for metric, limit in _limits(slo) if calls is not None else ():

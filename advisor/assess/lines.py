@@ -40,7 +40,9 @@ def itl_lines(evidence: Evidence) -> tuple[ItlLine, ...]:
 
 
 def ttft_curves(evidence: Evidence) -> tuple[TtftCurve, ...]:
-    """Return one curve an arm whose sweep knows the computed tokens; calls that ran alone, because a batch waits."""
+    """Return one curve an arm whose sweep knows the computed
+    tokens; calls that ran alone, because a batch waits.
+    """
     out = []
     for sweep in evidence.sweeps:
         alone = sweep.users == 1
@@ -66,10 +68,12 @@ def ttft_curve(
     ttft_ms: Floats,
     prompt_tokens: Floats | None = None,
 ) -> TtftCurve | None:
-    """Return the curve of one arm with intervals from resampled pairs (cells, below three pairs), or None with too few lengths.
+    """Return the curve of one arm with intervals from resampled
+    pairs (cells, below three pairs), or None with too few lengths.
 
-    The time is a q + b n + c with a, b, c >= 0, on the tokens that were computed: n = prompt - cached, and q = prompt^2 - cached^2 counts
-    the causal pairs those tokens attend to (n^2 for a cold prompt). Coefficients below zero predict negative times for short prompts, and
+    The time is a q + b n + c with a, b, c >= 0, on the tokens that were computed: n = prompt
+    - cached, and q = prompt^2 - cached^2 counts the causal pairs those tokens attend to (n^2
+    for a cold prompt). Coefficients below zero predict negative times for short prompts, and
     an unweighted fit spends all its accuracy on the longest one, so residuals are relative.
     """
     seen = (
@@ -107,12 +111,16 @@ def ttft_curve(
     value, *drawn = (
         scipy.optimize.nnls(weight[:, None] * rows, weight)[0] / _SCALE for weight in weights
     )
-    # Few units: the draws' own quantiles would be the range of three. Their error, widened and read against t, is not.
+    # Few units: the draws' own quantiles would be the range of
+    # three. Their error, widened and read against t, is not.
     spreads = [
         resampling.spread(float(v), column, units=units, lost=lost)
         for v, column in zip(value, np.array(drawn).T, strict=True)
     ]
-    method = f"non-negative least squares, relative residuals, Student's t over {units} {'block pairs' if lost == 1 else 'cells'}"
+    method = (
+        f"non-negative least squares, relative residuals, Student's t over {units} "
+        f"{'block pairs' if lost == 1 else 'cells'}"
+    )
     found = (
         each.estimate(unit=unit, method=method) for each, unit in zip(spreads, _UNITS, strict=True)
     )
@@ -146,7 +154,9 @@ def _prior(evidence: Evidence, arm: str) -> float | None:
 def break_evens(
     evidence: Evidence, shares: tuple[tuple[str, float], ...], policy: Policy
 ) -> tuple[BreakEven, ...]:
-    """Return the break-even sets of every challenger: from its sweeps, one a batch size, else from the replay itself."""
+    """Return the break-even sets of every challenger: from
+    its sweeps, one a batch size, else from the replay itself.
+    """
     own, spread = _own_batch(evidence, dict(shares)), start_spread(evidence, policy)
     reference = next((each for each in evidence.sweeps if each.arm == evidence.reference), None)
     out = []

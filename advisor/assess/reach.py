@@ -1,6 +1,8 @@
-"""Weigh the classes of the user's load, and measure at which lengths its calls live and how many are longer than what was tested.
+"""Weigh the classes of the user's load, and measure at which
+lengths its calls live and how many are longer than what was tested.
 
-A class weighs its share of the server's time where that is known, else the reference's time in turns.
+A class weighs its share of the server's time where
+that is known, else the reference's time in turns.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,11 +17,15 @@ from advisor.evidence import Evidence, Floats
 USUAL = (
     0.10,
     0.99,
-)  # a tenth may be shorter: what is asked there dilutes; one in a hundred may be longer: `beyond_share` tells of them
+    # a tenth may be shorter: what is asked there dilutes; one
+    # in a hundred may be longer: `beyond_share` tells of them
+)
 
 
 def shares(evidence: Evidence) -> tuple[tuple[str, float], ...]:
-    """Return the weight of each workload, adding up to 1 (equal weights when nothing was observed)."""
+    """Return the weight of each workload, adding up
+    to 1 (equal weights when nothing was observed).
+    """
     told = {each.name: each.gpu_time_share for each in evidence.workloads}
     weights = {name: float(share) for name, share in told.items() if share is not None}
     if len(weights) < len(told):
@@ -34,7 +40,9 @@ def shares(evidence: Evidence) -> tuple[tuple[str, float], ...]:
 
 
 def contexts(evidence: Evidence, workload: str) -> Floats | None:
-    """Return the contexts of *workload*: the user's own where given, else those replayed on the reference."""
+    """Return the contexts of *workload*: the user's own
+    where given, else those replayed on the reference.
+    """
     own = next((each.context_tokens for each in evidence.workloads if each.name == workload), None)
     if own is not None and own.size:
         return own
@@ -46,7 +54,9 @@ def contexts(evidence: Evidence, workload: str) -> Floats | None:
 
 
 def usual(evidence: Evidence, workload: str) -> tuple[float, float] | None:
-    """Return the lengths between which the calls of *workload* usually lie; None where nobody knows."""
+    """Return the lengths between which the calls of
+    *workload* usually lie; None where nobody knows.
+    """
     lengths = contexts(evidence, workload)
     if lengths is None or not lengths.size:
         return None
@@ -55,7 +65,8 @@ def usual(evidence: Evidence, workload: str) -> tuple[float, float] | None:
 
 
 def own(tested: Iterable[float], between: tuple[float, float] | None) -> frozenset[float]:
-    """Return those of the *tested* lengths that speak about calls *between* two lengths: to each end, the first that covers it.
+    """Return those of the *tested* lengths that speak about calls
+    *between* two lengths: to each end, the first that covers it.
 
     Where none is long enough the longest speaks for as far as it goes.
     """
@@ -69,7 +80,8 @@ def own(tested: Iterable[float], between: tuple[float, float] | None) -> frozens
 
 
 def standing(tested: Sequence[float], contexts: Floats) -> Floats:
-    """Return the share of calls with such *contexts* that each of the *tested* lengths, in rising order, stands for.
+    """Return the share of calls with such *contexts* that
+    each of the *tested* lengths, in rising order, stands for.
 
     A length stands for those that no shorter one covers, the longest for all that are longer.
     """
@@ -113,7 +125,9 @@ def _asked(parts: Sequence[tuple[float, Reach]]) -> Beyond | None:
 def reaches(
     evidence: Evidence, shares: tuple[tuple[str, float], ...], accuracy: Sequence[Accuracy]
 ) -> tuple[Reach, ...]:
-    """Return the reach of every challenger, for each workload and, weighted by their shares, for the whole mix."""
+    """Return the reach of every challenger, for each workload
+    and, weighted by their shares, for the whole mix.
+    """
     tested = {(each.arm, each.workload): each.asked_to for each in accuracy}
     out = []
     for arm in evidence.challengers:

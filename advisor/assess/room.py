@@ -1,4 +1,6 @@
-"""Judge whether the KV pool can limit a workload at the user's peak, from what is alive at once and from what the server saw."""
+"""Judge whether the KV pool can limit a workload at the user's
+peak, from what is alive at once and from what the server saw.
+"""
 
 import math
 from dataclasses import dataclass
@@ -33,7 +35,9 @@ class Alive:
 
 
 def working_set(calls: list[Calls]) -> Alive:
-    """Return the largest sum of contexts of sessions alive at the same time; shared prefixes count once for each."""
+    """Return the largest sum of contexts of sessions alive
+    at the same time; shared prefixes count once for each.
+    """
     numbers, found = [], 0
     for each in calls:
         numbers.append(session_numbers(each) + found)
@@ -64,7 +68,9 @@ def _replayed(evidence: Evidence, workload: str | None) -> Alive | None:
 
 
 def _alive(evidence: Evidence, workload: str | None, whole: Alive | None) -> Alive | None:
-    """Return what one replica holds at the user's peak, as told or scaled from the replay; without a peak what it held there."""
+    """Return what one replica holds at the user's peak, as told
+    or scaled from the replay; without a peak what it held there.
+    """
     told = [each.working_set_tokens for each in evidence.workloads if workload in (None, each.name)]
     known = [each for each in told if each is not None]
     if known and len(known) == len(told):
@@ -88,7 +94,9 @@ def _alive(evidence: Evidence, workload: str | None, whole: Alive | None) -> Ali
 
 
 def _never_full(evidence: Evidence) -> bool:
-    """Say whether the reference's pool could hold all that was ever sent: then it never had to let go of a token."""
+    """Say whether the reference's pool could hold all that
+    was ever sent: then it never had to let go of a token.
+    """
     figures, pool = evidence.telemetry(None, evidence.reference), evidence.base.pool_tokens
     return (
         figures is not None
@@ -99,7 +107,9 @@ def _never_full(evidence: Evidence) -> bool:
 
 
 def _misses_alike(evidence: Evidence, workload: str | None) -> bool:
-    """Say whether arms with larger pools hit their caches no more often: then it is not room that the hits lack."""
+    """Say whether arms with larger pools hit their caches
+    no more often: then it is not room that the hits lack.
+    """
     reference = evidence.base
     ours = evidence.telemetry(workload, reference.name)
     if ours is None or ours.hit_rate is None or not reference.pool_tokens:
@@ -134,7 +144,10 @@ def _strain(figures: Telemetry | None, *, has_room: bool) -> str | None:
         and figures.ideal_hit_rate is not None
         and figures.ideal_hit_rate - figures.hit_rate >= HIT_GAP
     ):
-        return f"the cache hits {figures.hit_rate:.0%} of the prompt where {figures.ideal_hit_rate:.0%} could hit"
+        return (
+            f"the cache hits {figures.hit_rate:.0%} of the prompt where "
+            f"{figures.ideal_hit_rate:.0%} could hit"
+        )
     return None
 
 

@@ -1,7 +1,8 @@
 """Compare latencies of every arm with the reference, by workload and for the whole mix.
 
-An A/A control is the same comparison between two copies of one configuration. On one server they tell what the place in the order adds,
-which is taken off; with a server each, what one start differs from the next by, which informs the width and nothing else.
+An A/A control is the same comparison between two copies of one configuration. On one
+server they tell what the place in the order adds, which is taken off; with a server
+each, what one start differs from the next by, which informs the width and nothing else.
 """
 
 import math
@@ -30,7 +31,9 @@ Controls = dict[tuple[str | None, Metric], tuple[Control, ...]]
 
 
 def start_spread(evidence: Evidence, policy: Policy) -> float:
-    """Return what a start adds to one arm's latencies, log units: as history tells, else as the policy assumes; nothing where that is 0."""
+    """Return what a start adds to one arm's latencies, log units: as
+    history tells, else as the policy assumes; nothing where that is 0.
+    """
     return (
         policy.start_spread
         if evidence.starts is None or not policy.start_spread
@@ -50,7 +53,9 @@ def controls(
     *,
     position: float,
 ) -> Controls:
-    """Return what the controls of each workload showed, and of the mix (None): classes weighted as those of the arms are."""
+    """Return what the controls of each workload showed, and of
+    the mix (None): classes weighted as those of the arms are.
+    """
     found: dict[tuple[str | None, Metric], list[Control]] = defaultdict(list)
     for metric in metrics:
         mixes: dict[int, dict[str, tuple[PairTable, bool]]] = defaultdict(dict)
@@ -94,7 +99,9 @@ def controls_of(found: Controls, metric: Metric, workload: str | None) -> tuple[
 def estimated(
     table: PairTable, scale: float, known: Sequence[Control] = (), *, position: float = 0.0
 ) -> Spread | None:
-    """Return the change that *table* shows, with what controls tell of starts and of places in the order."""
+    """Return the change that *table* shows, with what
+    controls tell of starts and of places in the order.
+    """
     spread = paired.change(
         table, scale=scale, draws=tuple(draw for each in known for draw in each.draws)
     )
@@ -113,7 +120,9 @@ def floor_of(control: Spread) -> float:
 
 
 def _minutes_per_pair(evidence: Evidence) -> float:
-    """Return what one more pair of the run takes: the blocks of all arms and of the control, gaps between them left out."""
+    """Return what one more pair of the run takes: the blocks
+    of all arms and of the control, gaps between them left out.
+    """
     sides = [
         each.calls for each in evidence.observations if each.calls is not None and len(each.calls)
     ]
@@ -230,7 +239,9 @@ def between(
     shares: tuple[tuple[str, float], ...],
     policy: Policy,
 ) -> Spread | None:
-    """Return the change in turn time of the mix from *first* to *second*, taken on the turns that both finished."""
+    """Return the change in turn time of the mix from *first*
+    to *second*, taken on the turns that both finished.
+    """
     tables, weights = [], []
     for name, share in shares:
         sides = evidence.sides(name, second, against=first)

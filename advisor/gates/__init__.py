@@ -1,1 +1,4 @@
-"""One gate a file: is the measurement physically possible, and was it taken fairly? `check(evidence, policy)` answers."""
+"""One gate a file: is the measurement physically possible, and was it taken fairly?
+
+`check(evidence, policy)` answers.
+"""

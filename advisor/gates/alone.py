@@ -1,4 +1,6 @@
-"""Nobody else may use the servers during the run: foreign requests take time that no arm can be charged for."""
+"""Nobody else may use the servers during the run: foreign
+requests take time that no arm can be charged for.
+"""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,6 @@
-"""The reference has to know the answers: questions that it cannot answer either show no loss, however the arm fares."""
+"""The reference has to know the answers: questions that it
+cannot answer either show no loss, however the arm fares.
+"""
 
 from collections.abc import Iterator
 
@@ -9,7 +11,9 @@ from advisor.policy import Policy
 from advisor.verdict import Gate, Spoiled
 
 NAME = "answers possible"
-LEAST = 10.0  # margins that the reference has to get right: the margin is then a tenth of all it can do (published MRCR: 40 to 66 %)
+# margins that the reference has to get right: the margin is
+# then a tenth of all it can do (published MRCR: 40 to 66 %)
+LEAST = 10.0
 
 
 def _broken(buckets: tuple[AccuracyBucket, ...]) -> str:
@@ -46,7 +50,10 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         )
         why = f", next to none of {silent}: what is asked there counts for nothing"
         if right < least:
-            why = f"{_broken(buckets)}: these questions cannot show a loss; give a thinking model room (--thinking), or ask easier tasks"
+            why = (
+                f"{_broken(buckets)}: these questions cannot show a loss; give a thinking model "
+                "room (--thinking), or ask easier tasks"
+            )
         told = f"{evidence.reference} answers {right:.0%} right"
         spoils: tuple[Spoiled, ...] = ("accuracy",) if right < least else ()
         gate = Gate(

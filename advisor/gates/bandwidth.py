@@ -1,4 +1,6 @@
-"""No step reads the KV cache faster than memory delivers: an ITL slope above 100 % of peak bandwidth is a broken measurement."""
+"""No step reads the KV cache faster than memory delivers: an
+ITL slope above 100 % of peak bandwidth is a broken measurement.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,7 +11,10 @@ from advisor.policy import Policy
 from advisor.verdict import Gate
 
 NAME = "memory bandwidth"
-UNKNOWN = "page bytes or peak bandwidth unknown: set `gpu` and `config` in the arms file to enable this check"
+UNKNOWN = (
+    "page bytes or peak bandwidth unknown: set `gpu` and `config` in the arms file to enable "
+    "this check"
+)
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
@@ -28,7 +33,10 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
             )
         else:
             limit = peak * evidence.deployment.tensor_parallel
-            reads = f"the slope reads the KV cache at {bandwidth.value:.2f} TB/s, {bandwidth.value / limit:.0%} of the peak"
+            reads = (
+                f"the slope reads the KV cache at {bandwidth.value:.2f} TB/s, "
+                f"{bandwidth.value / limit:.0%} of the peak"
+            )
             found = replace(
                 gate,
                 message=reads,

@@ -34,13 +34,19 @@ def _faults(health: ClientHealth, policy: Policy) -> list[tuple[str, float, floa
             health.coalesced_share,
             policy.max_coalesced_share,
             "",
-            f"the load generator fell behind: {{value:.0%}} of its reads held several chunks, {APART}: {LIGHTER}",
+            (
+                f"the load generator fell behind: {{value:.0%}} of its reads held several "
+                f"chunks, {APART}: {LIGHTER}"
+            ),
         ),
         (
             health.clock_steps,
             0.0,
             "",
-            "the wall clock was stepped {value:.0f} times, which kernel stamps follow: let it settle first",
+            (
+                "the wall clock was stepped {value:.0f} times, which kernel stamps follow: let "
+                "it settle first"
+            ),
         ),
         (
             health.dropped_share,

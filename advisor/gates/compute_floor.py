@@ -1,7 +1,9 @@
-"""No prompt is computed faster than the GPU's peak allows: such a TTFT was served from a cache or stamped wrongly.
+"""No prompt is computed faster than the GPU's peak allows:
+such a TTFT was served from a cache or stamped wrongly.
 
-Floor = (2 * weights * n + 4 * heads * head_dim * layers * causal pairs) / (peak * GPUs). The short prompts of the vLLM blog of 2026-04-22
-(4k to 16k tokens in 15 to 142 ms on one H100) fail it: they need 67 to 320 ms.
+Floor = (2 * weights * n + 4 * heads * head_dim * layers * causal pairs) / (peak
+* GPUs). The short prompts of the vLLM blog of 2026-04-22 (4k to 16k tokens in
+15 to 142 ms on one H100) fail it: they need 67 to 320 ms.
 """
 
 from collections.abc import Iterator
@@ -20,7 +22,9 @@ RARE = 0.01  # one call in a hundred may carry a wrong token count
 
 
 def floor_ms(evidence: Evidence, arm: Arm, computed: Floats, prompt: Floats) -> Floats | None:
-    """Return the least time to compute *computed* of *prompt* tokens, or None when model or GPU are unknown."""
+    """Return the least time to compute *computed* of
+    *prompt* tokens, or None when model or GPU are unknown.
+    """
     model, gpu = evidence.model, evidence.deployment.gpu
     if model.active_params is None or gpu.bf16_tflops is None:
         return None
@@ -44,7 +48,9 @@ def floor_ms(evidence: Evidence, arm: Arm, computed: Floats, prompt: Floats) -> 
 def _measured(
     evidence: Evidence,
 ) -> Iterator[tuple[str, str | None, tuple[Floats, Floats, Floats]]]:
-    """Yield arm, workload (None: a sweep), and computed tokens, prompt tokens and TTFT wherever all are known."""
+    """Yield arm, workload (None: a sweep), and computed
+    tokens, prompt tokens and TTFT wherever all are known.
+    """
     for sweep in evidence.sweeps:
         if sweep.ttft_ms is not None and sweep.computed_tokens is not None:
             prompt = sweep.computed_tokens if sweep.prompt_tokens is None else sweep.prompt_tokens
@@ -78,7 +84,8 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         if floor is None:
             yield replace(
                 gate,
-                message="peak TFLOP/s or weights unknown: set `gpu` and `config` in the arms file to enable this check",
+                message="peak TFLOP/s or weights unknown: set `gpu` and `config` in the arms file "
+                "to enable this check",
             )
             continue
         if not seen.any():
@@ -92,8 +99,10 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         worst = int(np.argmax(np.bincount(index)))
         observed, limit = (float(np.median(each[below][index == worst])) for each in (ttft, floor))
         told = (
-            f"TTFT of {observed:.0f} ms for {lengths[worst]:,.0f} computed tokens: the GPU's peak allows no less than {limit:.0f} ms "
-            f"({int(below.sum())} of {int(seen.sum())} calls); the prompts were cached, or the stamps are wrong"
+            f"TTFT of {observed:.0f} ms for {lengths[worst]:,.0f} computed tokens: the "
+            f"GPU's peak allows no less than {limit:.0f} ms "
+            f"({int(below.sum())} of {int(seen.sum())} calls); the prompts were cached, or "
+            "the stamps are wrong"
         )
         spoils: tuple[Spoiled, ...] = ("prefill sweep",) if workload is None else ("ttft", "turn")
         yield replace(

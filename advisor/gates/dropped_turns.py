@@ -1,4 +1,6 @@
-"""Both arms have to finish the same turns, and nearly all of them: those that are dropped are the long ones, and the rest looks faster."""
+"""Both arms have to finish the same turns, and nearly all of them:
+those that are dropped are the long ones, and the rest looks faster.
+"""
 
 from collections.abc import Iterator
 from itertools import product

@@ -1,4 +1,6 @@
-"""Answers have to be as long as asked: an arm that stops early is fast for the wrong reason (MLPerf allows 90 to 110 %)."""
+"""Answers have to be as long as asked: an arm that stops early
+is fast for the wrong reason (MLPerf allows 90 to 110 %).
+"""
 
 import math
 from collections.abc import Iterator
@@ -12,7 +14,9 @@ NAME = "generated length"
 
 
 def _ratio(reference: Calls, arm: Calls) -> float | None:
-    """Return generated tokens of *arm* over those asked for, or over the reference's where the trace asked for none."""
+    """Return generated tokens of *arm* over those asked for,
+    or over the reference's where the trace asked for none.
+    """
     left, right = same_turns(reference, arm)
     wanted = (
         float(arm.asked_tokens[right].sum())

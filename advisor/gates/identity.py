@@ -16,16 +16,21 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
     spoils: tuple[Spoiled, ...] = ("ttft", "itl", "turn", "hits", "accuracy", "capacity")
     for arm in evidence.arms:
         if arm.twin:
-            said = f"the same configuration as {evidence.reference} by all that both say: a control, and no choice"
+            said = (
+                f"the same configuration as {evidence.reference} by all that both say: a "
+                "control, and no choice"
+            )
             yield Gate(name=NAME, arm=arm.name, status="fail", message=said, spoils=spoils)
             continue
         if arm.observed_dtype is None:
             yield Gate(name=NAME, arm=arm.name, message="the server's KV dtype was not read")
             continue
         wanted = arm.expected_dtype
-        # `auto` follows the checkpoint, so any answer fits it; the known-issue rule looks at surprises.
+        # `auto` follows the checkpoint, so any answer fits
+        # it; the known-issue rule looks at surprises.
         good = wanted in (None, "auto") or canonical(str(wanted)) == canonical(arm.observed_dtype)
-        # A server that nobody told keeps the 16 bits of its weights; where the checkpoint says otherwise, vLLM names that dtype.
+        # A server that nobody told keeps the 16 bits of its weights;
+        # where the checkpoint says otherwise, vLLM names that dtype.
         good = good or (
             arm.observed_dtype == "auto" and canonical(str(wanted)) in ("bfloat16", "float16")
         )

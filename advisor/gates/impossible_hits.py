@@ -1,4 +1,6 @@
-"""No cache hit where none is possible: salted blocks share nothing, none beats one without bounds, and none hits more than was asked."""
+"""No cache hit where none is possible: salted blocks share nothing,
+none beats one without bounds, and none hits more than was asked.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,12 +34,18 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
             spoils=("hits", "ttft", "turn", "capacity"),
         )
         if hits:
-            told = f"{hits:,.0f} prompt tokens hit the cache where the salt rules that out: blocks share a salt"
+            told = (
+                f"{hits:,.0f} prompt tokens hit the cache where the salt rules that out: blocks "
+                "share a salt"
+            )
             yield replace(gate, message=told, observed=hits, limit=0.0, unit="tokens").judged(
                 good=False
             )
         elif rate is not None and rate > 1:
-            told = f"the server counts {rate:.0%} of its prompt tokens as cached, and no more than all can be: its hit rate is not usable"
+            told = (
+                f"the server counts {rate:.0%} of its prompt tokens as cached, and no more than "
+                "all can be: its hit rate is not usable"
+            )
             yield replace(gate, message=told, observed=rate, limit=1.0, spoils=("hits",)).judged(
                 good=False
             )

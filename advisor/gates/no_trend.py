@@ -1,8 +1,11 @@
-"""Arms differ by one number only if their difference stays the same from start to start: a cache that warms on one of them moves it.
+"""Arms differ by one number only if their difference stays the same
+from start to start: a cache that warms on one of them moves it.
 
-Student's t takes starts for independent draws. Starts with a direction are none: the first of them show what will not be seen again, or the
-last of them something that has just begun. What warms moves by less from start to start, so starts are correlated with the log of their
-distance in time from either end: this finds 12 % that warm over three pairs in all runs of 13 starts, and in two fifths of those of six.
+Student's t takes starts for independent draws. Starts with a direction are none: the
+first of them show what will not be seen again, or the last of them something that has
+just begun. What warms moves by less from start to start, so starts are correlated
+with the log of their distance in time from either end: this finds 12 % that warm over
+three pairs in all runs of 13 starts, and in two fifths of those of six.
 """
 
 from collections.abc import Iterator
@@ -24,7 +27,9 @@ LOOKS = 5  # of a planned sequence from the first that a failure ends on: they s
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
-    """Yield one failure a challenger and workload whose difference from the reference rises or falls over the starts."""
+    """Yield one failure a challenger and workload whose
+    difference from the reference rises or falls over the starts.
+    """
     for arm, workload in product(evidence.challengers, evidence.workloads):
         means = paired.start_means(evidence.sides(workload.name, arm.name))
         if means.size < LEAST:
@@ -50,8 +55,10 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
             for part in (slice(means.size // 3), slice(-(means.size // 3), None))
         )
         told = (
-            f"turn latency against {evidence.reference} moved from {first:+.1%} in the first third of {means.size} starts "
-            f"to {last:+.1%} in the last: find out what changed, or warm both servers longer, and measure again"
+            f"turn latency against {evidence.reference} moved from {first:+.1%} in the "
+            f"first third of {means.size} starts "
+            f"to {last:+.1%} in the last: find out what changed, or warm both servers "
+            "longer, and measure again"
         )
         yield Gate(
             name="no trend",

@@ -1,7 +1,8 @@
-"""Starts of a server scatter; starts in two modes (a compile cache that was missed, another clock) are two servers, not one on average.
+"""Starts of a server scatter; starts in two modes (a compile cache
+that was missed, another clock) are two servers, not one on average.
 
-A mode shows as a gap between starts that is larger than ten percent and than all scatter on either side of it. Which of both servers it is,
-a ratio does not tell; what each start told of itself does.
+A mode shows as a gap between starts that is larger than ten percent and than all scatter on either
+side of it. Which of both servers it is, a ratio does not tell; what each start told of itself does.
 """
 
 from collections.abc import Iterator
@@ -14,13 +15,18 @@ from advisor.statistics import paired
 from advisor.statistics.starts import ENOUGH_STARTS
 from advisor.verdict import TIMES, Gate
 
-APART = 0.10  # public reports of equal starts: the body scatters by 0.5 to 1.5 %, modes lie 20 to 90 % apart (docs/statistics.md)
+# public reports of equal starts: the body scatters by 0.5
+# to 1.5 %, modes lie 20 to 90 % apart (docs/statistics.md)
+APART = 0.10
 OFF = 0.20  # one short request scatters by some percent; the least mode that was reported is 20 %
 LEAST = 3  # starts, of which two agree
 
 
-def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:  # noqa: ARG001  # every gate is asked alike
-    """Yield one gate an arm that told of its starts, and one for each class whose servers were started three times or more."""
+# every gate is asked alike
+def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:  # noqa: ARG001
+    """Yield one gate an arm that told of its starts, and one for
+    each class whose servers were started three times or more.
+    """
     yield from (
         _alone(arm)
         for arm in evidence.arms
@@ -42,12 +48,17 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:  # noqa: ARG001
                 unit="log ratio",
                 spoils=TIMES,
             )
-            told = f", {above} of them {np.expm1(gap):.0%} above the others: find out what differs between these starts, and start again"
+            told = (
+                f", {above} of them {np.expm1(gap):.0%} above the others: find out what differs "
+                "between these starts, and start again"
+            )
             yield gate.judged(good=gap == 0, but=told)
 
 
 def _alone(arm: Arm) -> Gate:
-    """Return whether a short request, alone on the server, took as long after each start, and as long as in other runs."""
+    """Return whether a short request, alone on the server, took
+    as long after each start, and as long as in other runs.
+    """
     here, past = np.log(arm.checks_ms), np.log(arm.past_checks_ms)
     usual = float(np.median(np.concatenate([here, past])))
     off = float(max(np.abs(here - usual)))
@@ -69,7 +80,10 @@ def _alone(arm: Arm) -> Gate:
         unit="log ratio",
         spoils=TIMES,
     )
-    told = f": one answers a short request {np.expm1(off):.0%} off the others{cache}; find out why, and start again"
+    told = (
+        f": one answers a short request {np.expm1(off):.0%} off the others{cache}; find out "
+        "why, and start again"
+    )
     return gate.judged(good=off <= OFF, but=told)
 
 

@@ -1,4 +1,6 @@
-"""The KV pool has to be as large as its pages allow: if not, something else took the memory and capacity is not the dtype's."""
+"""The KV pool has to be as large as its pages allow: if not,
+something else took the memory and capacity is not the dtype's.
+"""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,5 @@
-"""Absolute figures need a settled server: warm-up is cut by MSER-5, and the last third has to look like the first.
+"""Absolute figures need a settled server: warm-up is cut
+by MSER-5, and the last third has to look like the first.
 
 MSER-5 alone is known to miss slow drifts (Wang & Glynn 2016), hence the second look.
 """
@@ -66,7 +67,9 @@ def mser5(series: Floats) -> Warmup | None:
 
 
 def _level(calls: Calls) -> Floats:
-    """Return the log token latency in time order, with what the length of the context explains taken out."""
+    """Return the log token latency in time order, with
+    what the length of the context explains taken out.
+    """
     length = calls.prompt_tokens + calls.output_tokens
     seen = (
         calls.ok
@@ -85,7 +88,9 @@ def _level(calls: Calls) -> Floats:
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
-    """Yield one gate an arm and workload with enough calls; a drift spoils nothing that is compared in pairs."""
+    """Yield one gate an arm and workload with enough calls;
+    a drift spoils nothing that is compared in pairs.
+    """
     del policy  # the check has its own level
     for each in evidence.observations:
         found = mser5(_level(each.calls)) if each.calls is not None and len(each.calls) else None
@@ -94,7 +99,10 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         if found.moved is None:
             told = "time per output token was still settling in the second half of the run"
         else:
-            told = f"time per output token changed by {np.expm1(found.moved):+.1%} from the first third of the run to the last"
+            told = (
+                f"time per output token changed by {np.expm1(found.moved):+.1%} from the first "
+                "third of the run to the last"
+            )
         gate = Gate(
             name=NAME,
             arm=each.arm,

@@ -1,4 +1,6 @@
-"""A GPU that is slowed by heat, a brake or clocks that were set for it is measured in the arm's place."""
+"""A GPU that is slowed by heat, a brake or clocks
+that were set for it is measured in the arm's place.
+"""
 
 from collections.abc import Iterator
 
@@ -10,11 +12,15 @@ NAME = "throttled"
 MOST = 0.05
 """Share of the time: below it medians and paired means hardly move."""
 SLOWER = 0.10
-"""Of the fastest arm's clock: nothing but a limit of power, which is the arm's own doing, moves clocks under load that far."""
+"""Of the fastest arm's clock: nothing but a limit of power,
+which is the arm's own doing, moves clocks under load that far.
+"""
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
-    """Yield one gate an arm whose GPUs tell, or one for all that they do not; the power limit is how a GPU is meant to work."""
+    """Yield one gate an arm whose GPUs tell, or one for all that
+    they do not; the power limit is how a GPU is meant to work.
+    """
     del policy  # heat is no matter of taste
     if evidence.kind != "measured":
         return
@@ -49,7 +55,9 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
 
 
 def _clocks(known: list[tuple[str, Telemetry, float]]) -> Iterator[Gate]:
-    """Yield a failure for each arm whose GPU ran slower than another arm's while neither heat nor power slowed it."""
+    """Yield a failure for each arm whose GPU ran slower than
+    another arm's while neither heat nor power slowed it.
+    """
     fastest = max((clock for _, _, clock in known), default=0.0)
     for arm, figures, clock in known:
         slower = 1 - clock / fastest
@@ -57,7 +65,10 @@ def _clocks(known: list[tuple[str, Telemetry, float]]) -> Iterator[Gate]:
             slower > SLOWER
             and max(figures.throttled_share or 0.0, figures.power_capped_share or 0.0) <= MOST
         ):
-            told = f"a GPU ran at {clock:,.0f} MHz, another arm's at {fastest:,.0f}, and nothing slowed it: its clocks were set, not the arm's"
+            told = (
+                f"a GPU ran at {clock:,.0f} MHz, another arm's at {fastest:,.0f}, and nothing "
+                "slowed it: its clocks were set, not the arm's"
+            )
             yield Gate(
                 name=NAME,
                 status="fail",

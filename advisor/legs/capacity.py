@@ -1,6 +1,8 @@
-"""Does the arm carry more agents per GPU? Only runs that filled the pool can say so, or a load that the pool cannot limit.
+"""Does the arm carry more agents per GPU? Only runs that filled
+the pool can say so, or a load that the pool cannot limit.
 
-An arm pays by faster turns or by more agents per GPU, and by neither where one is bought with the other.
+An arm pays by faster turns or by more agents per GPU,
+and by neither where one is bought with the other.
 """
 
 import math
@@ -16,7 +18,9 @@ AGENTS = "agents per GPU within the service level"
 SAME_POOL = 0.05  # pools this close hold the same load
 TRIALS = 14  # of a search: four to bracket the limit, and draws of sessions around it
 LONGER = 4  # times as many sessions a trial halve what its draw leaves open
-WIDEST = 0.25  # half width of a claim: a wider interval covers whatever the truth is, and helps nobody to order GPUs
+# half width of a claim: a wider interval covers
+# whatever the truth is, and helps nobody to order GPUs
+WIDEST = 0.25
 
 
 def _equal_pools(case: Case, arm: str) -> bool:
@@ -48,7 +52,9 @@ def _likely(found: Estimate) -> float:
 
 
 def _ratio(mine: Estimate, theirs: Estimate) -> Estimate:
-    """Return the relative change, with the interval that those of both arms give together (MOVER on the log scale; Zou and Donner 2008)."""
+    """Return the relative change, with the interval that those of both
+    arms give together (MOVER on the log scale; Zou and Donner 2008).
+    """
     value = _likely(mine) / _likely(theirs)
 
     def apart(low: Estimate, high: Estimate) -> float | None:
@@ -71,7 +77,9 @@ def _ratio(mine: Estimate, theirs: Estimate) -> Estimate:
 
 
 def _is_narrow(mine: Estimate, ratio: Estimate) -> bool:
-    """Tell whether a ratio is known well enough for a claim; an arm that carries nobody is, whatever the other one carries."""
+    """Tell whether a ratio is known well enough for a claim; an
+    arm that carries nobody is, whatever the other one carries.
+    """
     if not mine.value:
         return True
     return (
@@ -119,7 +127,8 @@ def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: 
     )
     state: LegState = "unclear"
     is_narrow = _is_narrow(mine, ratio)
-    # Which carries more is known long before by how much: a wide interval that lies beyond twice the margin tells.
+    # Which carries more is known long before by how much: a
+    # wide interval that lies beyond twice the margin tells.
     surely = gain if is_narrow else 2 * gain
     if ratio.is_above(surely):
         state = "yes"
@@ -135,7 +144,9 @@ def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: 
 
 
 def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
-    """Return whether the arm carries more, fewer or as many agents, or that nothing can be said yet."""
+    """Return whether the arm carries more, fewer or
+    as many agents, or that nothing can be said yet.
+    """
     spoiled, measured = case.spoiled("capacity", arm, workload), _measured(case, arm, workload)
     if measured is not None and spoiled is None:
         return _judged(case, arm, workload, *measured)
@@ -210,7 +221,8 @@ def pays_leg(speed: Leg, capacity: Leg, room: Room, *, least_change: float) -> L
         case "unclear", "yes" if speed.estimate is not None and not speed.estimate.is_below(
             least_change
         ):
-            # Turns that may have become longer by more than counts are a harm that more agents do not undo.
+            # Turns that may have become longer by more than
+            # counts are a harm that more agents do not undo.
             return replace(speed, reason=f"{capacity.reason}, but {speed.reason}")
         case _, "yes":
             return replace(

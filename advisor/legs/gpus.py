@@ -1,4 +1,6 @@
-"""How many GPUs does the arm need at the user's peak? With a service level and a peak, this decides.
+"""How many GPUs does the arm need at the user's peak?
+
+With a service level and a peak, this decides.
 
 Agents within the service level are what one GPU carries, so arms that meet the level are compared
 by GPUs. Turns that are slower within it are a fact and no harm. Latency breaks a tie.

@@ -1,4 +1,6 @@
-"""Does the arm meet the service level at all? Where one arm does and another does not, this decides.
+"""Does the arm meet the service level at all?
+
+Where one arm does and another does not, this decides.
 
 What is faster, or cheaper, outside the level is of no use to whoever stated it.
 """

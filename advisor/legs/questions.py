@@ -13,13 +13,18 @@ from advisor.statistics.planning import PLANNED_DISCORDANCE, items_needed
 from advisor.steps import Questions
 from advisor.verdict import Need
 
-SHORTEST = 4096  # tokens, unless no call is as long: less is read in an instant, and four questions do not fit behind it
+# tokens, unless no call is as long: less is read in
+# an instant, and four questions do not fit behind it
+SHORTEST = 4096
 LEAST_SHARE = 0.3  # of an equal one: few calls are as long, and a loss there is to be seen
-PROMPT_TOKENS_PER_S = 10_000.0  # that one server reads, an ordinary 8B model on one current GPU: what a dry run assumes
+# that one server reads, an ordinary 8B model on one current GPU: what a dry run assumes
+PROMPT_TOKENS_PER_S = 10_000.0
 
 
 def first(case: Case, arm: str, workload: str | None) -> Need:
-    """Return the questions that settle *workload* where none were asked yet: enough at the lengths that count, as many at the longest."""
+    """Return the questions that settle *workload* where none were asked
+    yet: enough at the lengths that count, as many at the longest.
+    """
     found = case.reach_of(arm, workload)
     lengths = _own_ladder(case, arm, workload)
     items = _needed(case, arm, PLANNED_DISCORDANCE)
@@ -29,8 +34,11 @@ def first(case: Case, arm: str, workload: str | None) -> Need:
 
 
 def more(case: Case, found: Accuracy) -> Need:
-    """Return the questions that settle what *found* leaves open: as many items in all, each worth what those asked are worth."""
-    # Where none of n differs, three in n may still (the rule of three): agreement of a few is no proof for many.
+    """Return the questions that settle what *found* leaves open:
+    as many items in all, each worth what those asked are worth.
+    """
+    # Where none of n differs, three in n may still (the rule
+    # of three): agreement of a few is no proof for many.
     n = max(1, found.estimate.n)
     discordance, worth = max(found.discordance, 3 / n), n / found.items
     items = math.ceil(_needed(case, found.arm, discordance) / worth)
@@ -98,8 +106,9 @@ def shared(
 ) -> dict[int, float]:
     """Return which share of the questions each of the *lengths*, in rising order, is worth.
 
-    The error of a weighted mean is least for what it takes where each part is asked in proportion to its weight, over the square root
-    of its price. *calls* are classes: how many, and contexts that stand for them.
+    The error of a weighted mean is least for what it takes where each part is
+    asked in proportion to its weight, over the square root of its price.
+    *calls* are classes: how many, and contexts that stand for them.
     """
     own = [
         (number, np.asarray(contexts, dtype=np.float64))
@@ -117,10 +126,11 @@ def shared(
 
 
 def ladder(first: float | None, last: float | None, *, window: int | None) -> tuple[int, ...]:
-    """Return the lengths to ask at for calls of *first* to *last* tokens, no longer than what the servers take.
+    """Return the lengths to ask at for calls of *first* to
+    *last* tokens, no longer than what the servers take.
 
-    They double, and all classes share them, so that what one class is asked counts for the others that get there; the last is the longest
-    of all contexts.
+    They double, and all classes share them, so that what one class is asked
+    counts for the others that get there; the last is the longest of all contexts.
     """
     longest = LONGEST if last is None else 1024 * max(1, math.ceil(last / 1024))
     if window is not None:

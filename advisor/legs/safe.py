@@ -1,6 +1,8 @@
-"""Is the arm safe? Paired answers at the workload's own lengths, not worse by the margin, pooled and in every bucket.
+"""Is the arm safe? Paired answers at the workload's own
+lengths, not worse by the margin, pooled and in every bucket.
 
-The server is safe where every workload that binds it is: a loss that one of them has at its own lengths is not thinned by the others.
+The server is safe where every workload that binds it is: a loss that
+one of them has at its own lengths is not thinned by the others.
 """
 
 from dataclasses import replace
@@ -31,7 +33,10 @@ def _alone(case: Case, arm: str, workload: str | None) -> Tested:
         return Tested(leg=Leg(name="safe", state="yes", margin=margin, reason=reason))
     found, spoiled = case.accuracy_of(arm, workload), case.spoiled("accuracy", arm, workload)
     if spoiled is not None:
-        reason = f"answers cannot be judged, because a validity check failed ({spoiled.name}: {spoiled.message})"
+        reason = (
+            f"answers cannot be judged, because a validity check failed ({spoiled.name}: "
+            f"{spoiled.message})"
+        )
         needs = (Need(what=f"answers that pass the check '{spoiled.name}'"),)
         return Tested(
             leg=Leg(name="safe", state="untested", margin=margin, reason=reason, needs=needs),
@@ -45,7 +50,10 @@ def _alone(case: Case, arm: str, workload: str | None) -> Tested:
             leg=Leg(name="safe", state="untested", margin=margin, reason=reason, needs=needs),
             if_unclear=needs,
         )
-    told = f"accuracy {words.points(found.estimate)} {_where(found.lengths)}, margin {100 * margin:.0f} pp"
+    told = (
+        f"accuracy {words.points(found.estimate)} {_where(found.lengths)}, margin "
+        f"{100 * margin:.0f} pp"
+    )
     needs = (questions.more(case, found),)
     level = case.level(arm, alone=True)
     # Pooled, by the interval that is printed; a bucket that was looked for has to be twice as sure.
@@ -63,7 +71,10 @@ def _alone(case: Case, arm: str, workload: str | None) -> Tested:
         return Tested(leg=leg, p_for=p_for, p_against=p_against, if_unclear=needs)
 
     if p_against <= level:
-        worst = f"{words.bucket(found.worst.task, found.worst.context_tokens)} {words.points(found.worst.difference)}"
+        worst = (
+            f"{words.bucket(found.worst.task, found.worst.context_tokens)} "
+            f"{words.points(found.worst.difference)}"
+        )
         return tested("no", told if found.p_worse <= 2 * found.worst_p else f"{told}; {worst}")
     return tested("unclear", told, needs) if p_for > level else tested("yes", told)
 

@@ -1,7 +1,8 @@
 """Is the arm faster? Turn latency against the smallest change that counts.
 
-What a start of a server and its machine add was drawn once for all pairs of that start, and is in the interval: measured where there are
-enough starts, else by what the policy or the database's history says of starts. No claim is lost to a control: a noisy one tells little.
+What a start of a server and its machine add was drawn once for all pairs of that start, and
+is in the interval: measured where there are enough starts, else by what the policy or the
+database's history says of starts. No claim is lost to a control: a noisy one tells little.
 """
 
 import math
@@ -18,8 +19,11 @@ from advisor.steps import Again, MorePairs, Replicas, Restarts, Swap
 from advisor.verdict import Gate, Leg, LegState, Need
 
 INDIFFERENT = 2  # margins: between one and two of them, staying and switching are both right
-START_MINUTES = 1.5  # of one server, until it answers: an 8B model from a warm compile cache; a plan's figure, not a measured one
-MOST_PAIRS = 1_000  # ten days at a quarter of an hour each: what takes more is not settled by pairs like these
+# of one server, until it answers: an 8B model from a
+# warm compile cache; a plan's figure, not a measured one
+START_MINUTES = 1.5
+# ten days at a quarter of an hour each: what takes more is not settled by pairs like these
+MOST_PAIRS = 1_000
 OF_STARTS = ("one mode", "no trend")  # gates that judge starts by each other
 REPLICAS = {
     2: (0.7, 0.85),
@@ -45,7 +49,9 @@ def swap(pairs: int) -> Swap:
 
 
 def more_pairs(case: Case, speed: Speed) -> Need:
-    """Return what settles *speed* against the smallest change that counts: pairs, where the starts that they share leave room for it."""
+    """Return what settles *speed* against the smallest change that
+    counts: pairs, where the starts that they share leave room for it.
+    """
     return _pairs(case, speed) or restarts(case, speed)
 
 
@@ -55,14 +61,16 @@ def _pairs(case: Case, speed: Speed) -> Need | None:
     level = _planned_level(
         case, speed, look=case.evidence.looks + (case.evidence.kind != "simulated")
     )
-    # More pairs leave the error of their starts as it is: what is left of the margin has to do for them.
+    # More pairs leave the error of their starts as it
+    # is: what is left of the margin has to do for them.
     room = margin**2 - (z_reach(level) * scatter.start) ** 2 / speed.starts
     if room <= 0:
         return None
     units = units_needed(scatter.pair, math.sqrt(room), level=level)
     if units > MOST_PAIRS:
         return None
-    # Enough for nine truths of ten, and still open: it lies at the margin itself, where only a narrower interval can tell.
+    # Enough for nine truths of ten, and still open: it lies at
+    # the margin itself, where only a narrower interval can tell.
     more = units - have if units > have else have
     return Need(
         what=f"paired calls of {words.scope(speed.change.workload)} on {speed.change.arm}",
@@ -75,12 +83,15 @@ def _pairs(case: Case, speed: Speed) -> Need | None:
 
 
 def _planned_level(case: Case, speed: Speed, *, look: int) -> float:
-    """Return the level to plan at: that of the look that will decide, and never above that of two criteria that both have to stand."""
+    """Return the level to plan at: that of the look that will decide,
+    and never above that of two criteria that both have to stand.
+    """
     return min(LEVEL / FAMILY, case.level(speed.change.arm, look=look))
 
 
 def restarts(case: Case, speed: Speed) -> Need:
-    """Return what a start of both servers for every pair would take to settle *speed* without knowing anything of starts: in a new run.
+    """Return what a start of both servers for every pair would take to
+    settle *speed* without knowing anything of starts: in a new run.
 
     Where that is more pairs than anybody plays, the need has no count, and says what else to do.
     """
@@ -89,14 +100,17 @@ def restarts(case: Case, speed: Speed) -> Need:
     pairs = max(ENOUGH_STARTS, units_needed(total, math.log1p(case.policy.min_change), level=level))
     if pairs > MOST_PAIRS:
         what = (
-            f"steadier block pairs of {words.scope(speed.change.workload)} on {speed.change.arm}; those played scatter by {total:.0%}, and "
-            f"over {MOST_PAIRS:,} such pairs would be needed: play longer blocks, keep other load off the servers and this machine, or "
+            f"steadier block pairs of {words.scope(speed.change.workload)} on "
+            f"{speed.change.arm}; those played scatter by {total:.0%}, and "
+            f"over {MOST_PAIRS:,} such pairs would be needed: play longer blocks, keep "
+            "other load off the servers and this machine, or "
             "accept a larger margin (min_change)"
         )
         return Need(what=what, step=Restarts(restarts=pairs))
     arms = len(case.evidence.arms) + bool(case.evidence.aa)
     return Need(
-        what=f"block pairs with starts of their own ({words.scope(speed.change.workload)} on {speed.change.arm})",
+        what=f"block pairs with starts of their own ({words.scope(speed.change.workload)} on "
+        f"{speed.change.arm})",
         calls=math.ceil(pairs * speed.calls_per_pair),
         pairs=pairs,
         minutes=pairs * (speed.minutes_per_pair + arms * START_MINUTES),
@@ -105,7 +119,9 @@ def restarts(case: Case, speed: Speed) -> Need:
 
 
 def more_replicas(case: Case, speed: Speed) -> Iterator[Need]:
-    """Yield what twice as many servers of each arm settle, where some run all the time and what their starts add is what is open."""
+    """Yield what twice as many servers of each arm settle, where
+    some run all the time and what their starts add is what is open.
+    """
     pairs = 2 * (speed.in_turn or 0)
     if (
         pairs not in REPLICAS
@@ -116,15 +132,20 @@ def more_replicas(case: Case, speed: Speed) -> Iterator[Need]:
         return
     equal, faster = REPLICAS[pairs]
     what = (
-        f"{pairs} servers of each arm that run already ({words.scope(speed.change.workload)} on {speed.change.arm}), in --endpoints as "
-        f"{','.join(f'{arm}=URL' for arm in (case.evidence.reference, speed.change.arm) for _ in range(pairs))}. Of drawn deployments they "
-        f"settled {equal:.0%} of those without a change, and {faster:.0%} of those that change by {3 * case.policy.min_change:.0%}"
+        f"{pairs} servers of each arm that run already "
+        f"({words.scope(speed.change.workload)} on {speed.change.arm}), in --endpoints as "
+        f"{','.join(f'{arm}=URL' for arm in (case.evidence.reference, speed.change.arm) for _ in range(pairs))}. "
+        "Of drawn deployments they "
+        f"settled {equal:.0%} of those without a change, and {faster:.0%} of those that "
+        f"change by {3 * case.policy.min_change:.0%}"
     )
     yield Need(what=what, step=Replicas(pairs=pairs))
 
 
 def by_prior(case: Case, speed: Speed) -> bool:
-    """Say whether a claim about *speed* rests on what is assumed of starts: one start a side, or a claim that twice as much would undo."""
+    """Say whether a claim about *speed* rests on what is assumed of
+    starts: one start a side, or a claim that twice as much would undo.
+    """
     if speed.doubted is None:
         return False
     margin = case.policy.min_change
@@ -137,7 +158,9 @@ def by_prior(case: Case, speed: Speed) -> bool:
 
 
 def claim(relative: Estimate, *, margin: float) -> LegState:
-    """Return whether turn latency surely falls (yes) or rises (no) by more than *margin*, does neither, or may: as its interval says."""
+    """Return whether turn latency surely falls (yes) or rises (no) by
+    more than *margin*, does neither, or may: as its interval says.
+    """
     if relative.is_below(-margin):
         return "yes"
     if relative.is_above(margin):
@@ -152,7 +175,10 @@ def claim(relative: Estimate, *, margin: float) -> LegState:
 def _untested(case: Case, arm: str, workload: str | None) -> Tested:
     spoiled = case.spoiled("turn", arm, workload)
     if spoiled is not None:
-        reason = f"turn latency cannot be judged, because a validity check failed ({spoiled.name}: {spoiled.message})"
+        reason = (
+            f"turn latency cannot be judged, because a validity check failed ({spoiled.name}: "
+            f"{spoiled.message})"
+        )
         needs = (_checked_again(case, spoiled, arm, workload),)
     else:
         reason = "fewer than three block pairs"
@@ -175,11 +201,16 @@ def _unsized(speed: Speed) -> str:
     full = speed.change.overfull
     if not full:
         return ""
-    return f" (the contexts of the pairs do not fit the KV pool of {' and '.join(full)}: how much is capacity's to say)"
+    return (
+        f" (the contexts of the pairs do not fit the KV pool of {' and '.join(full)}: how much "
+        "is capacity's to say)"
+    )
 
 
 def _checked_again(case: Case, gate: Gate, arm: str, workload: str | None) -> Need:
-    """Return what mends a failed *gate*: more starts, where it judged too few of them to end a comparison, or another run."""
+    """Return what mends a failed *gate*: more starts, where it
+    judged too few of them to end a comparison, or another run.
+    """
     speed = case.measured(arm, gate.workload or workload)
     if (
         gate.name in OF_STARTS
@@ -188,7 +219,10 @@ def _checked_again(case: Case, gate: Gate, arm: str, workload: str | None) -> Ne
         and speed.change.pairs < SURE_PAIRS
     ):
         more = SURE_PAIRS - speed.change.pairs
-        what = f"block pairs of {words.scope(workload)} on {arm}: of few starts, the check '{gate.name}' may be a false alarm"
+        what = (
+            f"block pairs of {words.scope(workload)} on {arm}: of few starts, the check "
+            f"'{gate.name}' may be a false alarm"
+        )
         return Need(
             what=what,
             pairs=more,
@@ -199,7 +233,9 @@ def _checked_again(case: Case, gate: Gate, arm: str, workload: str | None) -> Ne
 
 
 def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
-    """Return whether turn latency falls or rises by more than the margin, stays within it, or is undecided."""
+    """Return whether turn latency falls or rises by more
+    than the margin, stays within it, or is undecided.
+    """
     speed = case.speed(arm, workload)
     if speed is None:
         return _untested(case, arm, workload)
@@ -227,7 +263,8 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
             )
             return tested(
                 "unclear",
-                f"{told}; each arm stayed on one machine: let them change machines half way (--swap)",
+                f"{told}; each arm stayed on one machine: let them change machines half way "
+                "(--swap)",
                 (swapped,),
             )
         case "unclear":

@@ -1,7 +1,10 @@
-"""Does the time of all turns together say what the typical turn says? Where it does not, one kind of turn wins and another loses.
+"""Does the time of all turns together say what the typical turn says?
 
-The mean log ratio counts every turn alike, the total counts every second alike. A verdict on speed needs both; where they surely disagree
-about the smallest change that counts, the policy has to say which of them does (`counts`).
+Where it does not, one kind of turn wins and another loses.
+
+The mean log ratio counts every turn alike, the total counts every second alike.
+A verdict on speed needs both; where they surely disagree about the smallest
+change that counts, the policy has to say which of them does (`counts`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -56,7 +59,9 @@ class _Matched:
 
 
 def _matched(case: Case, arm: str, workload: str | None) -> Iterator[_Matched]:
-    """Yield the turns of a class, or of every class of the mix, that ended on both arms with a turn time."""
+    """Yield the turns of a class, or of every class of
+    the mix, that ended on both arms with a turn time.
+    """
     for name, share in case.shares:
         sides = case.evidence.sides(name, arm)
         if workload not in (None, name) or sides is None:
@@ -80,7 +85,9 @@ def _mixed(
 
 
 def _kinds(case: Case, matched: Sequence[_Matched]) -> Iterator[list[tuple[str, Spread | None]]]:
-    """Yield ways to tell the turns apart: by class, by the tokens they read or write, by how long they take."""
+    """Yield ways to tell the turns apart: by class, by
+    the tokens they read or write, by how long they take.
+    """
     yield [(each.workload, _mixed(case, [(each.table(), 1.0)])) for each in matched]
     read, written = (
         [each.column(name) for each in matched] for name in ("prompt_tokens", "output_tokens")
@@ -132,7 +139,9 @@ def _who(case: Case, matched: Sequence[_Matched], level: float) -> str:
 
 
 def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> Tested:
-    """Return the verdict on speed that the typical turn and the time of all turns bear out together, or the one that the policy counts."""
+    """Return the verdict on speed that the typical turn and the time
+    of all turns bear out together, or the one that the policy counts.
+    """
     leg, counts, level, least = (
         typical.leg,
         case.policy.counts,
@@ -148,7 +157,8 @@ def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> T
         and (counts == "time" or (counts == "both" and is_settled))
     ):
         matched = tuple(_matched(case, arm, workload))
-    # What a place in the order adds, and what starts differ by, a control tells of all turn times alike.
+    # What a place in the order adds, and what starts
+    # differ by, a control tells of all turn times alike.
     total = _mixed(
         case,
         ((each.total(), each.share) for each in matched),
@@ -190,7 +200,8 @@ def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> T
     }[leg.state]
     if contradicts:
         reason = (
-            f"the typical turn {words.change(leg.estimate)}, the time of all turns {words.change(whole)}: {_who(case, matched, level)}; "
+            f"the typical turn {words.change(leg.estimate)}, the time of all turns "
+            f"{words.change(whole)}: {_who(case, matched, level)}; "
             "set counts to turns or time in the policy to say which decides, or split"
         )
         return replace(typical, leg=replace(leg, state="unclear", reason=reason, needs=()))

@@ -1,4 +1,5 @@
-"""Contexts shorter than the break-even of their batch: the arm's dearer step is not yet paid for by cheaper reads.
+"""Contexts shorter than the break-even of their batch: the
+arm's dearer step is not yet paid for by cheaper reads.
 
 Break-even is in KV tokens of the whole batch, so requests that decode together share it.
 """
@@ -16,7 +17,9 @@ NEEDS = frozenset({"break_even", "evidence.workloads.batch"})
 
 
 def _held(case: Case, workload: WorkloadClass) -> float | None:
-    """Return the KV tokens of the batches that a class decodes in: with their neighbours of other classes, where those were seen."""
+    """Return the KV tokens of the batches that a class decodes in:
+    with their neighbours of other classes, where those were seen.
+    """
     calls = case.evidence.calls(workload.name, case.evidence.reference)
     if (
         calls is not None
@@ -33,7 +36,9 @@ def _held(case: Case, workload: WorkloadClass) -> float | None:
 
 
 def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
-    """Return on which side of a bounded set or a half-line the workload is; the largest batch measured speaks."""
+    """Return on which side of a bounded set or a half-line
+    the workload is; the largest batch measured speaks.
+    """
     sets = [
         each
         for each in case.break_even
@@ -57,13 +62,17 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
     if side is None:
         told = "too close to call, within the break-even"
     else:
-        told = f"{side} the break-even, where {arm.name} is {'ahead' if ahead else 'behind'} in time per output token"
+        told = (
+            f"{side} the break-even, where {arm.name} is {'ahead' if ahead else 'behind'} in "
+            "time per output token"
+        )
     ends = words.interval(
         words.tokens(low), None if found.high is None else words.tokens(found.high)
     )
     return Finding(
         kind="informs" if side is None else "supports" if ahead else "opposes",
-        message=f"{workload.name} decodes in batches of {words.tokens(held)} KV tokens: {told} {ends}.",
+        message=f"{workload.name} decodes in batches of {words.tokens(held)} KV tokens: {told} "
+        f"{ends}.",
         estimates=(bound,),
         inequality=Inequality(
             left=f"KV tokens of the batch on {workload.name}",
@@ -71,7 +80,8 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
                 value=held, low=None, high=None, n=1, unit="KV tokens", method="median"
             ),
             relation=">" if found.ahead == "above" else "<",
-            right=f"break-even {'' if found.tokens is None else words.tokens(found.tokens) + ' '}{ends}",
+            right="break-even "
+            f"{'' if found.tokens is None else words.tokens(found.tokens) + ' '}{ends}",
             holds=None if side is None else ahead,
         ),
         flips=f"batches of {words.tokens(high)}" if side == "below" and np.isfinite(high) else None,

@@ -1,6 +1,7 @@
 """Answers that are wrong altogether: a fault of kernel, version or flag, which no scales fix.
 
-Scales lose some everywhere; a kernel loses nearly all from a length on, or at one place of the context.
+Scales lose some everywhere; a kernel loses nearly
+all from a length on, or at one place of the context.
 """
 
 from collections.abc import Iterator
@@ -52,7 +53,8 @@ def _finding(case: Case, found: Broken) -> Finding:
         kind="blocks",
         context_tokens=found.lengths[0],
         message=(
-            f"{found.arm} is broken {_where(found)}{_deep(found)}: {found.right} of {found.items} right at {_asked(found)} "
+            f"{found.arm} is broken {_where(found)}{_deep(found)}: {found.right} of "
+            f"{found.items} right at {_asked(found)} "
             f"where {case.evidence.reference} has {found.reference_right} of {found.items}."
         ),
         flips="another version, kernel or flag under which these answers are right",
@@ -67,7 +69,8 @@ def _suspicion(case: Case, found: Broken) -> Finding:
         kind="opposes",
         context_tokens=found.lengths[0],
         message=(
-            f"{found.right} of {found.items} answers of {found.arm} are right{_deep(found)} at {_asked(found)}, where "
+            f"{found.right} of {found.items} answers of {found.arm} are right{_deep(found)} "
+            f"at {_asked(found)}, where "
             f"{case.evidence.reference} has {found.reference_right}; at other depths it answers. "
             f"More questions show whether it is broken there."
         ),

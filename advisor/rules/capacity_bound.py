@@ -10,7 +10,9 @@ NEEDS = frozenset({"rooms", "evidence.arms.pool_tokens"})
 
 
 def check(case: Case) -> Iterator[Finding]:
-    """Yield one finding a workload (and the mix) that the reference's pool limits, for each arm with another pool."""
+    """Yield one finding a workload (and the mix) that the
+    reference's pool limits, for each arm with another pool.
+    """
     reference = case.evidence.base
     for room, arm in product(case.rooms, case.evidence.challengers):
         if room.state != "binds" or not reference.pool_tokens or not arm.pool_tokens:
@@ -21,7 +23,8 @@ def check(case: Case) -> Iterator[Finding]:
             kind="supports" if ratio > 1 + case.policy.min_capacity_gain else "informs",
             arm=arm.name,
             workload=room.workload,
-            message=f"The pool limits this load ({room.reason}); {arm.name} holds {ratio:.2f}x the tokens of {reference.name}."
+            message=f"The pool limits this load ({room.reason}); {arm.name} holds {ratio:.2f}x the "
+            f"tokens of {reference.name}."
             + ("" if known else " What that is worth shows only in long runs that fill the pool."),
             next_step=None if known else case.search(),
             leg="capacity",

@@ -1,7 +1,9 @@
-"""The place in a pair adds much: an arm may leave the other something, and then half of it is in the difference.
+"""The place in a pair adds much: an arm may leave the
+other something, and then half of it is in the difference.
 
-Least squares takes out what the second place adds to both arms alike. Carry-over from one arm to the other only looks the same: what is
-taken out is then as large as what is left in. |t| above 2.5 and half a margin flags one of 3 % in nearly half of eight pairs.
+Least squares takes out what the second place adds to both arms alike. Carry-over from
+one arm to the other only looks the same: what is taken out is then as large as what is
+left in. |t| above 2.5 and half a margin flags one of 3 % in nearly half of eight pairs.
 """
 
 import math
@@ -35,10 +37,14 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
             kind="opposes",
             workload=None if len(case.evidence.workloads) == 1 else workload,
             message=(
-                f"Carry-over: turns of {words.scope(workload)} on {arm.name} against {case.evidence.reference} differ by "
-                f"{math.expm1(2 * found.value):+.1%} more where {arm.name} plays second in a pair. If only one of them leaves the other "
-                f"something (caches, heat), {abs(math.expm1(found.value)):.1%} of the difference is that."
+                f"Carry-over: turns of {words.scope(workload)} on {arm.name} against "
+                f"{case.evidence.reference} differ by "
+                f"{math.expm1(2 * found.value):+.1%} more where {arm.name} plays second in "
+                "a pair. If only one of them leaves the other "
+                f"something (caches, heat), {abs(math.expm1(found.value)):.1%} of the "
+                "difference is that."
             ),
-            flips="an A/A control, or a pause between the halves of a pair, after which places differ less",
+            flips="an A/A control, or a pause between the halves of a pair, after which places "
+            "differ less",
             leg="validity",
         )

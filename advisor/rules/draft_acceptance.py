@@ -1,6 +1,8 @@
-"""Speculative decoding accepts fewer drafts on this arm: each step then yields fewer tokens, whatever it costs.
+"""Speculative decoding accepts fewer drafts on this arm:
+each step then yields fewer tokens, whatever it costs.
 
-FP8 KV lowered MTP acceptance from 0.725 to 0.630 in one published run (vLLM PR 55557, GB10): measure it per arm.
+FP8 KV lowered MTP acceptance from 0.725 to 0.630 in one
+published run (vLLM PR 55557, GB10): measure it per arm.
 """
 
 from advisor.case import Case
@@ -23,7 +25,8 @@ def check(case: Case, workload: WorkloadClass, arm: Arm) -> Finding | None:
         return None
     return Finding(
         kind="opposes",
-        message=f"Drafts are accepted at {mine:.1%} on {arm.name}, {theirs:.1%} on {case.evidence.reference}.",
+        message=f"Drafts are accepted at {mine:.1%} on {arm.name}, {theirs:.1%} on "
+        f"{case.evidence.reference}.",
         source="https://github.com/vllm-project/vllm/pull/55557",
         leg="pays",
     )

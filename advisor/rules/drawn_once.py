@@ -1,4 +1,6 @@
-"""A claim that rests on what is assumed of starts: confirm it behind a canary, or start both servers for every pair."""
+"""A claim that rests on what is assumed of starts: confirm
+it behind a canary, or start both servers for every pair.
+"""
 
 from collections.abc import Iterator
 
@@ -12,7 +14,9 @@ NEEDS = frozenset({"speeds"})
 
 
 def check(case: Case, arm: Arm) -> Iterator[Finding]:
-    """Yield one finding a scope whose claim twice the assumed spread of starts would undo, or that has one start a side."""
+    """Yield one finding a scope whose claim twice the assumed
+    spread of starts would undo, or that has one start a side.
+    """
     for workload in case.scopes():
         speed = case.speed(arm.name, workload)
         # Arms that kept their machines are exchanged, not started again (machine_or_arm).
@@ -28,7 +32,8 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
             kind="opposes",
             workload=workload,
             message=(
-                f"Turn time of {words.scope(workload)} on {arm.name} comes from {words.counted(speed.starts, 'start')} of each server, and "
+                f"Turn time of {words.scope(workload)} on {arm.name} comes from "
+                f"{words.counted(speed.starts, 'start')} of each server, and "
                 f"what a start adds is {case.starts_told()}{enough}."
             ),
             estimates=(speed.change.relative,),

@@ -1,4 +1,6 @@
-"""The gain of a single request shrinks under load: weights of a larger batch and waits for prefill dilute what cheaper reads save."""
+"""The gain of a single request shrinks under load: weights of a
+larger batch and waits for prefill dilute what cheaper reads save.
+"""
 
 import numpy as np
 
@@ -16,7 +18,9 @@ LEAST_GAIN = 0.03  # modelled; below it a share means nothing
 
 
 def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
-    """Return that time per output token surely gains less than the lines of single requests promise."""
+    """Return that time per output token surely gains
+    less than the lines of single requests promise.
+    """
     base, line = case.line(case.evidence.reference), case.line(arm.name)
     speed, lengths = (
         case.speed(arm.name, workload.name, "tpot_ms"),
@@ -43,8 +47,10 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
     return Finding(
         kind="informs",
         message=(
-            f"On {workload.name} the lines of single requests promise {promised:.1%} less time per output token at {words.tokens(held)} KV "
-            f"tokens; {words.change(speed.change.relative)} was measured. Decide on the measured figure."
+            f"On {workload.name} the lines of single requests promise {promised:.1%} less "
+            f"time per output token at {words.tokens(held)} KV "
+            f"tokens; {words.change(speed.change.relative)} was measured. Decide on the "
+            "measured figure."
         ),
         estimates=(speed.change.relative,),
         source=LOAD,

@@ -1,4 +1,7 @@
-"""Answers that are no language: repetition, non-printing characters, an early end. A broken cache does this before accuracy falls."""
+"""Answers that are no language: repetition, non-printing characters, an early end.
+
+A broken cache does this before accuracy falls.
+"""
 
 import numpy as np
 import scipy
@@ -13,7 +16,9 @@ NEEDS = frozenset({"evidence.accuracy.garbage", "evidence.accuracy.reference_gar
 
 
 def _p_more(bucket: AccuracyBucket) -> float:
-    """Return Fisher's one-sided p-value that the arm gives garbage more often than the reference."""
+    """Return Fisher's one-sided p-value that the
+    arm gives garbage more often than the reference.
+    """
     if bucket.garbage is None or bucket.reference_garbage is None or not bucket.items:
         return 1.0
     mine, theirs = bucket.garbage, bucket.reference_garbage
@@ -22,7 +27,9 @@ def _p_more(bucket: AccuracyBucket) -> float:
 
 
 def check(case: Case, arm: Arm) -> Finding | None:
-    """Return the arm's worst bucket where it surely holds more garbage than the reference (Bonferroni over its buckets)."""
+    """Return the arm's worst bucket where it surely holds more
+    garbage than the reference (Bonferroni over its buckets).
+    """
     buckets = [each for each in case.evidence.accuracy if each.arm == arm.name]
     worst = min(buckets, key=_p_more, default=None)
     if worst is None or _p_more(worst) * len(buckets) > case.policy.alpha / 2:
@@ -31,7 +38,8 @@ def check(case: Case, arm: Arm) -> Finding | None:
         kind="blocks",
         context_tokens=worst.context_tokens,
         message=(
-            f"{worst.garbage} of {worst.items} answers to {words.bucket(worst.task, worst.context_tokens)} are garbage on {arm.name}, "
+            f"{worst.garbage} of {worst.items} answers to "
+            f"{words.bucket(worst.task, worst.context_tokens)} are garbage on {arm.name}, "
             f"{worst.reference_garbage} on {case.evidence.reference}."
         ),
         flips="a version, kernel or flag under which the garbage is gone",

@@ -1,7 +1,8 @@
-"""Heads of 256 and more: attention in FP8 prefill takes 1.7 times as long on Hopper, and decode gains nothing, in the kernel tables.
+"""Heads of 256 and more: attention in FP8 prefill takes 1.7 times
+as long on Hopper, and decode gains nothing, in the kernel tables.
 
-Two-level accumulation needs registers that a head of 256 does not leave. Blackwell's kernels do not have the problem, so the rule
-speaks for SM90 only, and a measured prefill time outranks it.
+Two-level accumulation needs registers that a head of 256 does not leave. Blackwell's kernels do
+not have the problem, so the rule speaks for SM90 only, and a measured prefill time outranks it.
 """
 
 from collections.abc import Iterator
@@ -16,16 +17,20 @@ from advisor.verdict import Finding
 NEEDS = frozenset({"evidence.model.head_dim", "evidence.deployment.gpu.sm"})
 
 LARGE_HEAD = 256
-PUBLISHED_RATIO = "1.55 to 1.62"  # gemma-4-E2B on one H100: as drawn, and 1.12e-6 for 6.93e-7 ms/token^2 as printed
+# gemma-4-E2B on one H100: as drawn, and 1.12e-6 for 6.93e-7 ms/token^2 as printed
+PUBLISHED_RATIO = "1.55 to 1.62"
 
 
 def check(case: Case, arm: Arm) -> Iterator[Finding]:
-    """Yield one finding a workload of an FP8 arm (or one for the server, where prefill time was not measured)."""
+    """Yield one finding a workload of an FP8 arm (or one
+    for the server, where prefill time was not measured).
+    """
     model, gpu = case.evidence.model, case.evidence.deployment.gpu
     if model.head_dim is None or model.head_dim < LARGE_HEAD or gpu.sm != HOPPER or not is_fp8(arm):
         return
     published = (
-        f"head_dim {model.head_dim} on Hopper: attention's share of prefill (its quadratic term) took {PUBLISHED_RATIO} times as long "
+        f"head_dim {model.head_dim} on Hopper: attention's share of prefill (its quadratic "
+        f"term) took {PUBLISHED_RATIO} times as long "
         "in FP8 in the published run, on a kernel that is not certain"
     )
     source = f"{BLOG}; {KERNELS}"

@@ -1,4 +1,6 @@
-"""The attention kernel reads at under 60 % of memory bandwidth: part of the promised gain stays on the table."""
+"""The attention kernel reads at under 60 % of memory
+bandwidth: part of the promised gain stays on the table.
+"""
 
 from collections.abc import Iterator
 
@@ -8,7 +10,9 @@ from advisor.verdict import Finding
 
 NEEDS = frozenset({"itl.bandwidth_tb_s", "evidence.deployment.gpu.hbm_tb_s"})
 
-LOW = 0.60  # the published slopes of full-speed kernels imply 75 to 91 % of peak, those of gpt-oss on H100 51 to 58 %
+# the published slopes of full-speed kernels imply 75
+# to 91 % of peak, those of gpt-oss on H100 51 to 58 %
+LOW = 0.60
 
 
 def check(case: Case) -> Iterator[Finding]:
@@ -24,7 +28,8 @@ def check(case: Case) -> Iterator[Finding]:
                 kind="informs",
                 arm=line.arm,
                 message=(
-                    f"The slope of {line.arm} reads the cache at {bandwidth.value:.2f} TB/s, {bandwidth.value / peak:.0%} of the "
+                    f"The slope of {line.arm} reads the cache at {bandwidth.value:.2f} "
+                    f"TB/s, {bandwidth.value / peak:.0%} of the "
                     "peak: a better kernel would gain more."
                 ),
                 estimates=(bandwidth,),

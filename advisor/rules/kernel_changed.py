@@ -1,7 +1,8 @@
-"""The switch of dtype switched the attention kernel too: what the arm gained or lost is not the dtype's alone.
+"""The switch of dtype switched the attention kernel too:
+what the arm gained or lost is not the dtype's alone.
 
-The verdict on the flag stands, because the flag brings the kernel with it; the credit does not. A third arm (the reference's dtype on the
-arm's kernel) separates them.
+The verdict on the flag stands, because the flag brings the kernel with it; the credit
+does not. A third arm (the reference's dtype on the arm's kernel) separates them.
 """
 
 from advisor.case import Case
@@ -15,7 +16,9 @@ NEEDS = frozenset({"evidence.arms.kernel"})
 
 
 def check(case: Case, arm: Arm) -> Finding | None:
-    """Return that the arm has another dtype and another kernel than the reference, and the third arm that separates them."""
+    """Return that the arm has another dtype and another kernel
+    than the reference, and the third arm that separates them.
+    """
     evidence = case.evidence
     reference = evidence.base
     if (
@@ -35,9 +38,15 @@ def check(case: Case, arm: Arm) -> Finding | None:
     )
     if third is None:
         backend = arm.kernel.split("(")[0]
-        told = f"Whether dtype or kernel did it is open; an arm like bf16-same-backend tells, with --attention-backend {backend}."
+        told = (
+            "Whether dtype or kernel did it is open; an arm like bf16-same-backend tells, with "
+            f"--attention-backend {backend}."
+        )
     else:
-        told = f"{third.name} has the reference's dtype on that kernel: compare {arm.name} with it for the dtype's own effect."
+        told = (
+            f"{third.name} has the reference's dtype on that kernel: compare {arm.name} with it "
+            "for the dtype's own effect."
+        )
     return Finding(
         kind="informs",
         message=f"{arm.name} runs {arm.kernel}, {reference.name} runs {reference.kernel}. {told}",

@@ -1,7 +1,8 @@
 """Known issues of this version, GPU, model and set of flags.
 
-The table is dated data, `advisor/known_issues.json`. An issue applies when every fact that it asks for is known and agrees. Answers
-measured here outrank a report from elsewhere: where they are shown to be good, an issue is a reason for a canary, not against the arm.
+The table is dated data, `advisor/known_issues.json`. An issue applies when every fact that
+it asks for is known and agrees. Answers measured here outrank a report from elsewhere:
+where they are shown to be good, an issue is a reason for a canary, not against the arm.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""Two machines that never changed places: a difference of a few percent may be theirs, as it may be one start's."""
+"""Two machines that never changed places: a difference
+of a few percent may be theirs, as it may be one start's.
+"""
 
 from advisor.case import Case
 from advisor.evidence import Arm
@@ -16,7 +18,8 @@ def check(case: Case, arm: Arm) -> Finding | None:
     return Finding(
         kind="opposes",
         message=(
-            f"{arm.name} and {case.evidence.reference} ran on different machines and never changed places: what a machine adds counts as "
+            f"{arm.name} and {case.evidence.reference} ran on different machines and never "
+            "changed places: what a machine adds counts as "
             "part of a start, and was not measured."
         ),
         flips="arms that change machines half way",

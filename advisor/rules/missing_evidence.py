@@ -33,7 +33,8 @@ def _speed(case: Case, arm: str, workload: str) -> Finding | None:
             return None
         count = need.what if need.pairs is None else words.counted(need.pairs, "more pair")
         told = (
-            f"Turn latency of {workload} on {arm}, {words.change(relative)}, is undecided at a margin of {margin:.0%}: "
+            f"Turn latency of {workload} on {arm}, {words.change(relative)}, is undecided "
+            f"at a margin of {margin:.0%}: "
             f"{count}{'' if need.calls is None else ', ' + words.counted(need.calls, 'call')}{words.spent(need.minutes, need.usd)}."
         )
     return Finding(
@@ -42,13 +43,17 @@ def _speed(case: Case, arm: str, workload: str) -> Finding | None:
 
 
 def check(case: Case, arm: Arm) -> Iterator[Finding]:
-    """Yield one finding a workload whose speed is undecided, and one a quantised arm without answers."""
+    """Yield one finding a workload whose speed is
+    undecided, and one a quantised arm without answers.
+    """
     found = (_speed(case, arm.name, workload.name) for workload in case.evidence.workloads)
     yield from (each for each in found if each is not None)
     if is_quantised(arm) and case.accuracy_of(arm.name, None) is None:
         need = questions.first(case, arm.name, next(iter(case.weighty()), None))
         told = (
-            f"Accuracy is untested on {arm.name}: about {need.pairs or 0:,} paired questions at the lengths of each class"
-            f"{words.spent(need.minutes, need.usd)}, settle a margin of {100 * case.policy.accuracy_margin:.0f} pp."
+            f"Accuracy is untested on {arm.name}: about {need.pairs or 0:,} paired "
+            "questions at the lengths of each class"
+            f"{words.spent(need.minutes, need.usd)}, settle a margin of "
+            f"{100 * case.policy.accuracy_margin:.0f} pp."
         )
         yield Finding(kind="opposes", message=told, next_step=need.step, leg="safe", need=need)

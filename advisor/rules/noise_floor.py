@@ -1,4 +1,6 @@
-"""Two copies of one configuration: what the place in the order adds, or what one start differs from the next by. It vetoes nothing."""
+"""Two copies of one configuration: what the place in the order
+adds, or what one start differs from the next by. It vetoes nothing.
+"""
 
 import math
 
@@ -21,7 +23,8 @@ def check(case: Case) -> Finding | None:
     if not controlled:
         return Finding(
             kind="informs",
-            message="No A/A control: the noise floor is unknown, so confirm small gains with a canary.",
+            message="No A/A control: the noise floor is unknown, so confirm small gains with a "
+            "canary.",
             next_step=Control(arm=case.evidence.reference),
             leg="validity",
         )
@@ -29,7 +32,8 @@ def check(case: Case) -> Finding | None:
     small = control.se > case.policy.position_spread
     pairs = math.ceil(control.units * (control.se / case.policy.position_spread) ** 2)
     told = (
-        f"On {words.scope(speed.change.workload)} two identical servers may differ by up to {floor_of(control):.1%} in turn latency "
+        f"On {words.scope(speed.change.workload)} two identical servers may differ by up to "
+        f"{floor_of(control):.1%} in turn latency "
         f"(A/A control, {control.units} {control.unit_name.removeprefix('block ')})"
     )
     if small:
@@ -39,7 +43,10 @@ def check(case: Case) -> Finding | None:
             if is_far
             else f"about {pairs} pairs"
         )
-        message = f"{told}: too small a control to resolve {case.policy.position_spread:.1%}, which takes {takes}."
+        message = (
+            f"{told}: too small a control to resolve {case.policy.position_spread:.1%}, which "
+            f"takes {takes}."
+        )
         return Finding(
             kind="informs",
             message=message,

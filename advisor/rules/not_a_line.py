@@ -25,7 +25,8 @@ def check(case: Case) -> Iterator[Finding]:
             kind="informs",
             arm=line.arm,
             message=(
-                f"{line.arm}, batch {line.users}: least squares gives {line.slope_ms_per_token.value:.3g} ms/token, Theil-Sen "
+                f"{line.arm}, batch {line.users}: least squares gives "
+                f"{line.slope_ms_per_token.value:.3g} ms/token, Theil-Sen "
                 f"{line.theil_sen_slope.value:.3g}{bent}: {_why(line)}."
             ),
             estimates=(line.slope_ms_per_token, line.theil_sen_slope),

@@ -1,4 +1,6 @@
-"""A quantised cache and prefix caching exclude each other here: keep the one that is worth more on this load."""
+"""A quantised cache and prefix caching exclude each
+other here: keep the one that is worth more on this load.
+"""
 
 from advisor import words
 from advisor.case import Case
@@ -11,7 +13,9 @@ NEEDS = frozenset({"evidence.arms.prefix_caching"})
 
 
 def check(case: Case, arm: Arm) -> Finding | None:
-    """Return that a quantised arm runs without, or fails with, the prefix caching that the reference has."""
+    """Return that a quantised arm runs without, or fails
+    with, the prefix caching that the reference has.
+    """
     reference = case.evidence.base
     failed = [
         each
@@ -28,7 +32,10 @@ def check(case: Case, arm: Arm) -> Finding | None:
     )
     speed = case.speed(arm.name, None)
     if speed is None:
-        told = f"{arm.name} cannot have both: {why}. Replay it without prefix caching against {reference.name} with it."
+        told = (
+            f"{arm.name} cannot have both: {why}. Replay it without prefix caching against "
+            f"{reference.name} with it."
+        )
         return Finding(kind="opposes", message=told, next_step=MorePairs(pairs=12), leg="pays")
     relative = speed.change.relative
     keep = (
@@ -40,7 +47,8 @@ def check(case: Case, arm: Arm) -> Finding | None:
     )
     return Finding(
         kind="supports" if relative.is_below(0.0) else "opposes",
-        message=f"{arm.name} cannot have both: {why}. Turn time changes by {words.change(relative)}: "
+        message=f"{arm.name} cannot have both: {why}. Turn time changes by "
+        f"{words.change(relative)}: "
         + (f"keep {keep}." if keep else "neither is shown to be worth more."),
         estimates=(relative,),
         flips="a version in which both work",

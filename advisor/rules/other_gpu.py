@@ -1,6 +1,7 @@
 """Figures from another GPU do not carry over: Hopper is not Blackwell, and H100 is not H200.
 
-Same kernel, faster memory: the FP8 decode ratio at batch 8 goes from 0.53 on H100 to 0.68 on H200 (head_dim 128, 32 heads over 8).
+Same kernel, faster memory: the FP8 decode ratio at batch 8 goes
+from 0.53 on H100 to 0.68 on H200 (head_dim 128, 32 heads over 8).
 """
 
 from advisor.case import Case
@@ -22,7 +23,8 @@ def check(case: Case) -> Finding | None:
     return Finding(
         kind="informs",
         message=(
-            f"{count} published figures shown next to yours come from {', '.join(elsewhere)}, not from {here}: they decide nothing here."
+            f"{count} published figures shown next to yours come from "
+            f"{', '.join(elsewhere)}, not from {here}: they decide nothing here."
         ),
         source=KERNELS,
         prior=True,

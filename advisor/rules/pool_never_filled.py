@@ -1,4 +1,6 @@
-"""The pool was not full for long enough: this run says nothing about capacity, whichever arm has the larger pool."""
+"""The pool was not full for long enough: this run says
+nothing about capacity, whichever arm has the larger pool.
+"""
 
 from advisor.case import Case
 from advisor.verdict import Finding
@@ -7,7 +9,9 @@ NEEDS = frozenset({"evidence.server"})
 
 
 def check(case: Case) -> Finding | None:
-    """Return the arms whose pool was full for too little of the run, where the load could need it and no trials say what they carry."""
+    """Return the arms whose pool was full for too little of the run,
+    where the load could need it and no trials say what they carry.
+    """
     if case.room(None).state == "slack":
         return None
     seen = {

@@ -1,7 +1,9 @@
-"""Where a replay sends recorded words, replies show how often each arm does what was done then: a sign, never a verdict.
+"""Where a replay sends recorded words, replies show how often
+each arm does what was done then: a sign, never a verdict.
 
-A reply that differs from the recorded one is not wrong, and greedy replies of equal servers differ too. So what an arm follows less often
-than the reference says where to ask; only graded answers decide.
+A reply that differs from the recorded one is not wrong, and greedy replies of
+equal servers differ too. So what an arm follows less often than the reference
+says where to ask; only graded answers decide.
 """
 
 from advisor.case import Case
@@ -48,7 +50,8 @@ def check(case: Case, arm: Arm) -> Finding | None:
     return Finding(
         kind="informs",
         context_tokens=found.context_tokens,
-        message=f"{counts} ({flips}): surely rarer. A changed reply is not a wrong one: ask at these lengths what that costs.",
+        message=f"{counts} ({flips}): surely rarer. A changed reply is not a wrong one: ask at "
+        "these lengths what that costs.",
         estimates=(difference,),
         next_step=Questions(lengths=(round(found.context_tokens),)),
         leg="safe",

@@ -1,4 +1,5 @@
-"""The server takes shorter contexts than the reference's, and the user's calls are longer: it would refuse them.
+"""The server takes shorter contexts than the reference's,
+and the user's calls are longer: it would refuse them.
 
 Few such calls bound what is said of the arm; with more, it does not serve this load.
 """
@@ -20,10 +21,12 @@ def check(case: Case, arm: Arm) -> Finding | None:
     return Finding(
         kind="blocks",
         message=(
-            f"{arm.name} takes contexts up to {words.length(found.to)}: it refuses {found.calls:.0%} of your calls, which "
+            f"{arm.name} takes contexts up to {words.length(found.to)}: it refuses "
+            f"{found.calls:.0%} of your calls, which "
             f"{case.evidence.reference} serves."
         ),
-        flips=f"{arm.name} with a larger --max-model-len, or sessions that end before {words.length(found.to)} (--max-context)",
+        flips=f"{arm.name} with a larger --max-model-len, or sessions that end before "
+        f"{words.length(found.to)} (--max-context)",
         leg="pays",
         asks_for="avoid",
     )

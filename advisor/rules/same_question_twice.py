@@ -1,4 +1,6 @@
-"""A server that is asked twice answers some questions in two ways; only what an arm changes beyond that is the arm's doing."""
+"""A server that is asked twice answers some questions in two
+ways; only what an arm changes beyond that is the arm's doing.
+"""
 
 from collections.abc import Iterator
 
@@ -17,7 +19,10 @@ def check(case: Case) -> Iterator[Finding]:
     for control in case.same_answers:
         difference = control.estimate
         steady = not (difference.is_above(0.0) or difference.is_below(0.0))
-        told = f"{control.arm} asked twice changed {control.discordance:.1%} of {difference.n:,} answers, {words.points(difference)}{beside}."
+        told = (
+            f"{control.arm} asked twice changed {control.discordance:.1%} of {difference.n:,} "
+            f"answers, {words.points(difference)}{beside}."
+        )
         again = Questions(
             lengths=tuple(round(each) for each in control.lengths),
             items=2 * control.items,
@@ -25,11 +30,15 @@ def check(case: Case) -> Iterator[Finding]:
         )
         yield Finding(
             kind="informs" if steady else "opposes",
-            # Every arm is compared with the reference: what moves its answers is a doubt about each.
+            # Every arm is compared with the reference:
+            # what moves its answers is a doubt about each.
             arm=None if control.arm == case.evidence.reference and not steady else control.arm,
             message=told
             if steady
-            else f"{told} Equal servers should lose as many as they win: something other than the arms changes answers.",
+            else (
+                f"{told} Equal servers should lose as many as they win: something other than "
+                "the arms changes answers."
+            ),
             estimates=(difference,),
             next_step=None if steady else again,
             leg="safe",

@@ -1,7 +1,8 @@
-"""Two servers that say the same of themselves, answer the same and take the same time: nothing is compared.
+"""Two servers that say the same of themselves, answer
+the same and take the same time: nothing is compared.
 
-The flag that should tell them apart may never have reached the server. Where timings or answers differ all
-the same, what the servers say is not all that they are, and the run has to tell.
+The flag that should tell them apart may never have reached the server. Where timings or answers
+differ all the same, what the servers say is not all that they are, and the run has to tell.
 """
 
 import numpy as np
@@ -20,7 +21,9 @@ CHANGED = 0.05  # two-sided level at which as many lost as won answers are no lo
 
 
 def _change(case: Case, arm: str) -> float | None:
-    """Return by how much turns on *arm* take longer so far, on the log scale; None where none was paired."""
+    """Return by how much turns on *arm* take longer so
+    far, on the log scale; None where none was paired.
+    """
     means, weights = [], []
     for name, share in case.shares:
         sides = case.evidence.sides(name, arm)
@@ -32,7 +35,9 @@ def _change(case: Case, arm: str) -> float | None:
 
 
 def check(case: Case, arm: Arm) -> Finding | None:
-    """Return that nothing tells the arm from the reference, where what both say and what was measured agree on it."""
+    """Return that nothing tells the arm from the reference,
+    where what both say and what was measured agree on it.
+    """
     buckets = [each for each in case.evidence.accuracy if each.arm == arm.name]
     lost, won = sum(each.reference_only for each in buckets), sum(each.arm_only for each in buckets)
     change = _change(case, arm.name) if arm.twin else None
@@ -49,8 +54,10 @@ def check(case: Case, arm: Arm) -> Finding | None:
     return Finding(
         kind="blocks",
         message=(
-            f"{reference} and {arm.name} say that they are the same configuration, turns take {100 * np.expm1(change):+.1f} % "
-            f"and {alike}: this is no comparison. Check that the flags of {arm.name} reached its server."
+            f"{reference} and {arm.name} say that they are the same configuration, turns "
+            f"take {100 * np.expm1(change):+.1f} % "
+            f"and {alike}: this is no comparison. Check that the flags of {arm.name} "
+            "reached its server."
         ),
         flips=f"flags under which {arm.name} says something else of itself than {reference}",
         next_step=Features(),

@@ -1,6 +1,8 @@
-"""What comes next is as likely on the arm as on the reference, or a length stands out, or all do, or nothing agrees any more.
+"""What comes next is as likely on the arm as on the reference,
+or a length stands out, or all do, or nothing agrees any more.
 
-Only the last one is a verdict. The others say where questions are worth most; that an arm is as accurate only graded answers show.
+Only the last one is a verdict. The others say where questions are
+worth most; that an arm is as accurate only graded answers show.
 """
 
 from advisor import words
@@ -68,15 +70,27 @@ def told(found: Screening, reference: str) -> str:
             same = (
                 f"the likeliest token is that of {reference} at {worst.agreement:.0%} of the places"
             )
-            return f"Answers of {arm} are broken from {where} tokens on: {same}, and it is {far}, on every prompt of three in a row."
+            return (
+                f"Answers of {arm} are broken from {where} tokens on: {same}, and it is {far}, "
+                "on every prompt of three in a row."
+            )
         case "step":
-            return f"The distance of {arm} steps up at {where} tokens, to {far}: a kernel does something else from there. {ask}"
+            return (
+                f"The distance of {arm} steps up at {where} tokens, to {far}: a kernel does "
+                f"something else from there. {ask}"
+            )
         case "uniform":
-            return f"{arm} is {far} at {where} tokens, and about as far at every length: what scales look like, not a kernel. {ask}"
+            return (
+                f"{arm} is {far} at {where} tokens, and about as far at every length: what "
+                f"scales look like, not a kernel. {ask}"
+            )
         case "grows":
             return f"{arm} is {far} at {where} tokens, and not equally so at every length. {ask}"
         case "few":
-            return f"{arm} is {far} at {where} tokens; fewer than eight prompts a length say nothing more. {ask}"
+            return (
+                f"{arm} is {far} at {where} tokens; fewer than eight prompts a length say "
+                f"nothing more. {ask}"
+            )
         case "inside":
             same = f"{arm} is no farther from {reference} than {reference} is from itself."
             return f"{same} That does not show that it is as accurate: only graded answers do."

@@ -1,7 +1,10 @@
-"""Every bucket falls a little: no bucket proves it, all of them together do. Calibrate the scales, then test again.
+"""Every bucket falls a little: no bucket proves it, all of them together do.
 
-A one-sided sign test over buckets, at the level of the look: a single one takes six of six (p = 0.016; Kimi-K2.5 on H200, published), one
-of a planned sequence eight. It asks for calibration where scales are not known to be calibrated, and a loss of the margin is not ruled out.
+Calibrate the scales, then test again.
+
+A one-sided sign test over buckets, at the level of the look: a single one takes six of six (p =
+0.016; Kimi-K2.5 on H200, published), one of a planned sequence eight. It asks for calibration
+where scales are not known to be calibrated, and a loss of the margin is not ruled out.
 """
 
 from advisor.case import Case
@@ -36,8 +39,10 @@ def check(case: Case, arm: Arm) -> Finding | None:
     return Finding(
         kind="opposes",
         message=(
-            f"{signs.down} of {len(differences)} buckets fell, none rose{still} (sign test p {signs.p / 2:.3f}, screening), "
-            f"the largest fall {-100 * min(differences):.1f} pp, with {SCALES[arm.scales]}: that is what uncalibrated scales look like"
+            f"{signs.down} of {len(differences)} buckets fell, none rose{still} (sign test "
+            f"p {signs.p / 2:.3f}, screening), "
+            f"the largest fall {-100 * min(differences):.1f} pp, with {SCALES[arm.scales]}: "
+            "that is what uncalibrated scales look like"
             f"{', and pooled the loss is within the margin' if is_small else ''}."
         ),
         flips="calibrated scales under which the signs are mixed",

@@ -1,6 +1,8 @@
-"""The slowest turns get surely slower by more than a tenth: a faster mean is no use to a user who waits for them, service level or not.
+"""The slowest turns get surely slower by more than a tenth: a faster
+mean is no use to a user who waits for them, service level or not.
 
-p99 speaks from 299 independent turns on, p95 from 59; with fewer the tail is not known, and vetoes nothing.
+p99 speaks from 299 independent turns on, p95 from 59;
+with fewer the tail is not known, and vetoes nothing.
 """
 
 from collections.abc import Iterator
@@ -44,7 +46,9 @@ def _is_held(case: Case, arm: str, workload: str, metric: Metric) -> bool:
 
 
 def _is_fact(case: Case, arm: str, workload: str, metric: Metric) -> bool:
-    """Say whether longer turns are no harm: GPUs decide, or whether the level is met at all, and no limit is on them."""
+    """Say whether longer turns are no harm: GPUs decide, or
+    whether the level is met at all, and no limit is on them.
+    """
     slo, theirs = case.policy.slo(workload), case.service_level(case.evidence.reference)
     if theirs is not None and theirs.state == "no":
         return True
@@ -57,7 +61,9 @@ def _is_fact(case: Case, arm: str, workload: str, metric: Metric) -> bool:
 
 
 def check(case: Case) -> Iterator[Finding]:
-    """Yield one finding an arm and class whose tail is surely longer, and one a class whose tail is not known."""
+    """Yield one finding an arm and class whose tail is
+    surely longer, and one a class whose tail is not known.
+    """
     arms, workloads = case.evidence.challengers, case.evidence.workloads
     unknown: dict[str, float] = {}
     for arm, workload, metric in product(
@@ -84,7 +90,8 @@ def check(case: Case) -> Iterator[Finding]:
             arm=arm,
             workload=workload,
             message=(
-                f"{name} of {workload} is {longer:+.0f} % on {arm}, surely above {surely:+.0f} % ({found.turns:,.0f} independent turns): "
+                f"{name} of {workload} is {longer:+.0f} % on {arm}, surely above "
+                f"{surely:+.0f} % ({found.turns:,.0f} independent turns): "
                 f"the slowest turns get slower by more than {WORSE - 1:.0%}."
             ),
             flips=f"a limit for {name} of {workload} in the policy (slos) that {arm} stays within",
@@ -100,6 +107,7 @@ def check(case: Case) -> Iterator[Finding]:
         yield Finding(
             kind="informs",
             workload=workload,
-            message=f"The tail of {workload} is not known: {few}, where p95 takes 59 and p99 takes 299.",
+            message=f"The tail of {workload} is not known: {few}, where p95 takes 59 and p99 takes "
+            "299.",
             leg="pays",
         )

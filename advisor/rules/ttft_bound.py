@@ -1,4 +1,6 @@
-"""Turns that wait for their first token: cheaper decode cannot shorten them, slower prefill lengthens them."""
+"""Turns that wait for their first token: cheaper decode
+cannot shorten them, slower prefill lengthens them.
+"""
 
 import numpy as np
 
@@ -32,7 +34,8 @@ def check(case: Case, workload: WorkloadClass, arm: Arm) -> Finding | None:
         if relative.is_below(0.0)
         else "informs",
         message=(
-            f"{share:.0%} of the turn latency of {workload.name} passes before the first token; TTFT changes by {words.change(relative)}."
+            f"{share:.0%} of the turn latency of {workload.name} passes before the first "
+            f"token; TTFT changes by {words.change(relative)}."
         ),
         estimates=(relative,),
         leg="pays",

@@ -1,4 +1,6 @@
-"""Part of the load is longer than anything that was asked: garbage there would not have been seen."""
+"""Part of the load is longer than anything that
+was asked: garbage there would not have been seen.
+"""
 
 from collections.abc import Iterator
 
@@ -27,8 +29,11 @@ def check(case: Case) -> Iterator[Finding]:
             arm=reach.arm,
             workload=reach.workload,
             message=(
-                f"{reach.beyond_share:.1%} of the calls of {words.scope(reach.workload)} are longer than "
-                f"{words.length(found.asked_to)}, up to {words.length(reach.longest or 0.0)}: no answer was checked there. Keep them "
+                f"{reach.beyond_share:.1%} of the calls of {words.scope(reach.workload)} "
+                "are longer than "
+                f"{words.length(found.asked_to)}, up to "
+                f"{words.length(reach.longest or 0.0)}: no answer was checked there. Keep "
+                "them "
                 f"on {case.evidence.reference}, cap them, or ask there."
             ),
             next_step=need.step,

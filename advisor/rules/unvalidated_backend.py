@@ -1,4 +1,6 @@
-"""A backend that nobody has validated with this KV dtype on this GPU: measured speed is real, measured answers are all there is."""
+"""A backend that nobody has validated with this KV dtype on this
+GPU: measured speed is real, measured answers are all there is.
+"""
 
 from advisor.case import Case
 from advisor.dtypes import dtype_of, is_quantised, kernel_of
@@ -9,7 +11,8 @@ from advisor.verdict import Finding
 
 NEEDS = frozenset({"evidence.deployment.gpu.sm", "evidence.arms.kernel"})
 
-# (compute capability, how the dtype begins, part of the backend's name) that vLLM 0.33.0 selects by itself or documents.
+# (compute capability, how the dtype begins, part of the backend's
+# name) that vLLM 0.33.0 selects by itself or documents.
 VALIDATED: tuple[tuple[int, str, str], ...] = (
     (80, "fp8", "FLASHINFER"),
     (80, "fp8", "TRITON"),
@@ -42,7 +45,8 @@ def check(case: Case, arm: Arm) -> Finding | None:
         return None
     return Finding(
         kind="opposes",
-        message=f"{kernel} with {dtype} on SM{sm} is not a combination that vLLM 0.33.0 selects by itself: run it behind a canary.",
+        message=f"{kernel} with {dtype} on SM{sm} is not a combination that vLLM 0.33.0 selects by "
+        "itself: run it behind a canary.",
         next_step=questions.first(case, arm.name, None).step,
         source=BACKENDS,
         leg="safe",

@@ -1,6 +1,8 @@
-"""Sliding-window layers: quantising them saves nothing to read and costs a little every step, but keeps the pool smaller in bytes.
+"""Sliding-window layers: quantising them saves nothing to read and
+costs a little every step, but keeps the pool smaller in bytes.
 
-Skipping them (`--kv-cache-dtype-skip-layers sliding_window`) is the faster arm; its price is pool tokens.
+Skipping them (`--kv-cache-dtype-skip-layers sliding_window`)
+is the faster arm; its price is pool tokens.
 """
 
 from advisor import words
@@ -19,14 +21,17 @@ FLAG = "--kv-cache-dtype-skip-layers sliding_window"
 REFUSED = (
     "FLASHINFER",
     100,
-)  # the backend and capability that did not take skipped layers in vLLM 0.19.1 (vLLM blog 2026-04-22)
+    # the backend and capability that did not take skipped
+    # layers in vLLM 0.19.1 (vLLM blog 2026-04-22)
+)
 
 
 def _pool_cost(skip: Arm, full: Arm, reference: Arm) -> str:
     if not (skip.pool_tokens and full.pool_tokens and reference.pool_tokens):
         return "its pool was not read"
     return (
-        f"its pool holds {skip.pool_tokens / reference.pool_tokens:.2f}x the tokens of {reference.name}, "
+        f"its pool holds {skip.pool_tokens / reference.pool_tokens:.2f}x the tokens of "
+        f"{reference.name}, "
         f"{full.name} {full.pool_tokens / reference.pool_tokens:.2f}x"
     )
 
@@ -39,7 +44,10 @@ def _where_refused(evidence: Evidence, arm: Arm) -> str:
         and backend in arm.kernel.upper()
     )
     return (
-        f"; {backend} on SM{capability} did not take that flag in vLLM 0.19.1, so see first that it starts"
+        (
+            f"; {backend} on SM{capability} did not take that flag in vLLM 0.19.1, so see first "
+            "that it starts"
+        )
         if refused
         else ""
     )
@@ -48,7 +56,10 @@ def _where_refused(evidence: Evidence, arm: Arm) -> str:
 def _against(direct: Spread | None, full: Arm) -> str:
     if direct is None:
         return ""
-    return f"against {full.name}, turn by turn, {words.change(direct.relative(unit='relative', method='mean log ratio of the same turns'))}; "
+    return (
+        f"against {full.name}, turn by turn, "
+        f"{words.change(direct.relative(unit='relative', method='mean log ratio of the same turns'))}; "
+    )
 
 
 def check(case: Case) -> Finding | None:
@@ -64,8 +75,10 @@ def check(case: Case) -> Finding | None:
             kind="informs",
             arm=fulls[0].name,
             message=(
-                f"{evidence.model.window_layers} layers attend to a window only; FP8 costs them time and reads nothing less. Try an "
-                f"arm that skips them, like fp8-skip-sw, by {FLAG}{_where_refused(evidence, fulls[0])}."
+                f"{evidence.model.window_layers} layers attend to a window only; FP8 costs "
+                "them time and reads nothing less. Try an "
+                "arm that skips them, like fp8-skip-sw, by "
+                f"{FLAG}{_where_refused(evidence, fulls[0])}."
             ),
             next_step=ArmsFile(),
             source=f"{BLOG}; {KERNELS}",
@@ -83,11 +96,13 @@ def check(case: Case) -> Finding | None:
         kind="supports" if direct is not None and direct.interval()[1] < 0 else "informs",
         arm=skip.name,
         message=(
-            f"Skipping the window layers changes turn latency by {words.change(a)}, full FP8 by {words.change(b)}; "
+            f"Skipping the window layers changes turn latency by {words.change(a)}, full "
+            f"FP8 by {words.change(b)}; "
             f"{_against(direct, full)}{_pool_cost(skip, full, evidence.base)}."
         ),
         estimates=(a, b),
-        flips="a load that the KV pool limits: then full FP8's larger pool outweighs its slower steps",
+        flips="a load that the KV pool limits: then full FP8's larger pool outweighs its slower "
+        "steps",
         source=f"{BLOG}; {KERNELS}",
         leg="pays",
     )

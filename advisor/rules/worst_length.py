@@ -1,6 +1,7 @@
 """One length falls far below the others, or the loss grows with length: the pooled figure hides it.
 
-Looked for among all buckets and unadjusted, so a screening: what the worst bucket proves, the criterion *safe* says.
+Looked for among all buckets and unadjusted, so a screening:
+what the worst bucket proves, the criterion *safe* says.
 """
 
 from advisor import words
@@ -32,9 +33,15 @@ def check(case: Case, arm: Arm) -> Finding | None:
     falls = trend is not None and trend[0] < 0 and trend[1] < GROWS
     if not falls and not worst.difference.is_below(0.0):
         return None
-    told = f"Worst bucket: {words.bucket(worst.task, worst.context_tokens)}, {words.points(worst.difference)}."
+    told = (
+        f"Worst bucket: {words.bucket(worst.task, worst.context_tokens)}, "
+        f"{words.points(worst.difference)}."
+    )
     if trend is not None and falls:
-        told += f" The loss grows by {-100 * trend[0]:.1f} pp each time the context doubles (p {trend[1]:.3f}, screening)."
+        told += (
+            f" The loss grows by {-100 * trend[0]:.1f} pp each time the context doubles (p "
+            f"{trend[1]:.3f}, screening)."
+        )
     pooled = case.accuracy_of(arm.name, None)
     good = None if pooled is None else pooled.good_to
     remedy = None

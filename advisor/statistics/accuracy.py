@@ -1,7 +1,9 @@
-"""Compare paired answers: Tango's score interval for the difference, exact McNemar for "changed", cluster means for graded scores.
+"""Compare paired answers: Tango's score interval for the difference,
+exact McNemar for "changed", cluster means for graded scores.
 
-With paired items a Wald interval covers 76 % at n = 50 where it claims 95; Tango's covers 96 to 99 (Tango 1998, Fagerland et al. 2014).
-A small shift in one direction that no single bucket can show is looked for by the sign test over buckets and by the trend over length.
+With paired items a Wald interval covers 76 % at n = 50 where it claims 95; Tango's covers
+96 to 99 (Tango 1998, Fagerland et al. 2014). A small shift in one direction that no single
+bucket can show is looked for by the sign test over buckets and by the trend over length.
 """
 
 import math
@@ -35,15 +37,22 @@ class Counts:
     reference_only: float
     arm_only: float
     n: float
-    together: float = 0.0  # variance of won less lost beyond that of independent answers: what differs together behind one context
-    beside: float = 0.0  # and what an answer that has yet to differ would add to it: the others of its context, as far as they resemble it
+    # variance of won less lost beyond that of independent
+    # answers: what differs together behind one context
+    together: float = 0.0
+    # and what an answer that has yet to differ would add to
+    # it: the others of its context, as far as they resemble it
+    beside: float = 0.0
     df: int | None = (
-        None  # Student's t takes the place of the normal distribution where contexts are what counts
+        # Student's t takes the place of the normal distribution where contexts are what counts
+        None
     )
 
     @property
     def effect(self) -> float:
-        """Return how many answers one independent answer is worth: as those that differed show, and as is assumed of ten more."""
+        """Return how many answers one independent answer is worth:
+        as those that differed show, and as is assumed of ten more.
+        """
         alone = self.reference_only + self.arm_only - self.n * self.value**2
         return 1 + (self.together + PRIOR * self.beside) / (alone + PRIOR)
 
@@ -67,11 +76,14 @@ class Counts:
 
 
 def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) -> Counts:
-    """Count answers of which those of one cluster share a context, and of which some may weigh more than others.
+    """Count answers of which those of one cluster share a
+    context, and of which some may weigh more than others.
 
-    What differs together is counted as it was seen, less what chance would put together. What a hypothesis needs to differ beyond what
-    was seen is held to resemble the rest of its context by `RESEMBLANCE`. So agreement counts as evidence, a further equal answer never
-    makes an arm less safe, and a lost one never makes it safer: a correlation of all would fall with a loss that stands alone.
+    What differs together is counted as it was seen, less what chance would put
+    together. What a hypothesis needs to differ beyond what was seen is held to
+    resemble the rest of its context by `RESEMBLANCE`. So agreement counts as evidence,
+    a further equal answer never makes an arm less safe, and a lost one never makes it
+    safer: a correlation of all would fall with a loss that stands alone.
     """
     size = difference.size
     lost, won = difference < 0, difference > 0
@@ -100,7 +112,9 @@ def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) ->
 
 
 def _under(found: Counts, difference: float) -> tuple[float, float]:
-    """Return the variance and third moment of won minus lost where the shares of right answers differ by *difference* (Tango 1998)."""
+    """Return the variance and third moment of won minus lost where
+    the shares of right answers differ by *difference* (Tango 1998).
+    """
     n, changed = found.n, found.reference_only + found.arm_only
     linear = -changed + (2 * n - found.arm_only + found.reference_only) * difference
     constant = -found.reference_only * difference * (1 - difference)
@@ -115,7 +129,9 @@ def _under(found: Counts, difference: float) -> tuple[float, float]:
 
 
 def tango_z(found: Counts, difference: float) -> float:
-    """Return Tango's score statistic for the hypothesis that arm - reference equals *difference*."""
+    """Return Tango's score statistic for the hypothesis
+    that arm - reference equals *difference*.
+    """
     gap = found.arm_only - found.reference_only - found.n * difference
     if gap == 0:
         return 0.0
@@ -124,7 +140,9 @@ def tango_z(found: Counts, difference: float) -> float:
 
 
 def tango(found: Counts, *, level: float = 0.95) -> Estimate:
-    """Return the difference in the share of right answers, arm minus reference, with Tango's interval."""
+    """Return the difference in the share of right
+    answers, arm minus reference, with Tango's interval.
+    """
     assert found.n > 0, "no paired items"
     value, reach = found.value, found.reach(level)
 
@@ -157,10 +175,12 @@ def p_not_worse(found: Counts, *, margin: float) -> float:
 
 
 def p_worse(found: Counts, *, margin: float) -> float:
-    """Return the one-sided p-value of the claim that the arm loses more than *margin*; never below Tango's own.
+    """Return the one-sided p-value of the claim that the
+    arm loses more than *margin*; never below Tango's own.
 
-    Where little more differs than the margin, losses are few and rare ones many: at a level of 0.45 %, the normal distribution calls 1 %
-    of the arms at the margin worse. A transformation for the skewness (Hall 1992) takes that back.
+    Where little more differs than the margin, losses are few and rare ones many:
+    at a level of 0.45 %, the normal distribution calls 1 % of the arms at the
+    margin worse. A transformation for the skewness (Hall 1992) takes that back.
     """
     variance, third = _under(found, -margin)
     if variance <= 0:
@@ -173,7 +193,9 @@ def p_worse(found: Counts, *, margin: float) -> float:
 
 
 def power(items: int, discordance: float, margin: float, *, level: float) -> float:
-    """Return how often Tango's test shows "not worse by *margin*" where nothing is lost and such a share of the items differs."""
+    """Return how often Tango's test shows "not worse by *margin*"
+    where nothing is lost and such a share of the items differs.
+    """
     enough, spread = float(scipy.special.ndtri(1 - level)), 8 * math.sqrt(items * discordance)
     differ = np.arange(
         max(0, math.floor(items * discordance - spread)),
@@ -204,11 +226,13 @@ def mcnemar(*, reference_only: int, arm_only: int) -> float:
 def graded(
     reference: Floats, arm: Floats, clusters: Ints | None = None, weights: Floats | None = None
 ) -> Spread | None:
-    """Return the mean difference of graded scores over contexts, arm minus reference, or None with fewer than three contexts.
+    """Return the mean difference of graded scores over contexts,
+    arm minus reference, or None with fewer than three contexts.
 
-    Items of one context share its luck, so the cluster is the unit; the mean stays a mean over items (Miller 2024, arXiv 2411.00640). The
-    error is never taken below that of one more context with the largest change seen, or with a full one where all scores agree: agreement
-    has not shown that none can differ.
+    Items of one context share its luck, so the cluster is the unit; the mean
+    stays a mean over items (Miller 2024, arXiv 2411.00640). The error is never
+    taken below that of one more context with the largest change seen, or with a
+    full one where all scores agree: agreement has not shown that none can differ.
     """
     difference = arm - reference
     weight = (
@@ -237,7 +261,9 @@ def graded(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signs:
-    """Count the buckets that fell, rose and did not move, with the two-sided p-value of so uneven a count."""
+    """Count the buckets that fell, rose and did not move,
+    with the two-sided p-value of so uneven a count.
+    """
 
     down: int
     up: int
@@ -261,9 +287,11 @@ def sign_test(differences: Sequence[float]) -> Signs:
 def slope_per_doubling(
     lengths: Sequence[float], differences: Sequence[float], items: Sequence[float]
 ) -> tuple[float, float] | None:
-    """Return the slope of the difference per doubling of length and its two-sided p-value, or None with fewer than three lengths.
+    """Return the slope of the difference per doubling of length and
+    its two-sided p-value, or None with fewer than three lengths.
 
-    A bucket weighs as much as it has items; how far the buckets scatter about the line is its own error.
+    A bucket weighs as much as it has items; how far the
+    buckets scatter about the line is its own error.
     """
     if len(set(lengths)) < 3:
         return None

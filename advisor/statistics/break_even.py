@@ -1,10 +1,13 @@
-"""Find where two lines cross as a set, not as a number: Fieller's set of the paired difference (Fieller 1954).
+"""Find where two lines cross as a set, not as a number:
+Fieller's set of the paired difference (Fieller 1954).
 
-The difference arm - reference is fitted as one line over KV tokens of the whole batch. Its zero is a ratio of two noisy numbers, so the
-points that cannot be told from zero form an interval, two rays, or the whole line; a mean plus or minus something does not exist for it.
+The difference arm - reference is fitted as one line over KV tokens of the whole batch. Its
+zero is a ratio of two noisy numbers, so the points that cannot be told from zero form an
+interval, two rays, or the whole line; a mean plus or minus something does not exist for it.
 
-A replay alone gives two lines a pair, each over the KV tokens of the batches that its own arm's calls decoded in. The faster arm empties
-its batch sooner, so its calls see smaller batches; differences call by call would credit it with that, two lines do not.
+A replay alone gives two lines a pair, each over the KV tokens of the batches that its
+own arm's calls decoded in. The faster arm empties its batch sooner, so its calls see
+smaller batches; differences call by call would credit it with that, two lines do not.
 """
 
 import math
@@ -21,13 +24,17 @@ from advisor.verdict import BreakEven
 
 MIN_CALLS = 8  # in a pair, on each arm
 _TAIL = 2.2  # standard deviations in 95 % of a normal whose own is half-normal
-_WANDER = 0.01  # what an arm wanders and few pairs do not show: half of 2 %, with probability one half (see `starts`)
+# what an arm wanders and few pairs do not show: half
+# of 2 %, with probability one half (see `starts`)
+_WANDER = 0.01
 MIN_SPAN = 2.0  # largest over smallest batch that a pair has to span (5th to 95th percentile)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fieller:
-    """Hold the lengths where a line cannot be told from zero: [low, high], outside (low, high), or everywhere."""
+    """Hold the lengths where a line cannot be told from
+    zero: [low, high], outside (low, high), or everywhere.
+    """
 
     shape: Literal["interval", "rays", "line"]
     low: float
@@ -49,11 +56,14 @@ def fieller(fitted: Line, level: float = 0.95) -> Fieller:
 
 
 def difference_grid(reference: Sweep, arm: Sweep, users: int) -> tuple[Grid, Grid] | None:
-    """Return (arm - reference, reference) over the pairs and lengths that both have at this batch size, or None."""
+    """Return (arm - reference, reference) over the pairs
+    and lengths that both have at this batch size, or None.
+    """
     left, right = reference.users == users, arm.users == users
     if not left.any() or not right.any():
         return None
-    # One grid for both, so that equal lengths fall into equal columns; odd pair numbers are the arm's.
+    # One grid for both, so that equal lengths fall into
+    # equal columns; odd pair numbers are the arm's.
     pair = np.concatenate([2 * reference.pair[left], 2 * arm.pair[right] + 1])
     tokens = users * np.concatenate([reference.context_tokens[left], arm.context_tokens[right]])
     both = on_grid(pair, tokens, np.concatenate([reference.itl_ms[left], arm.itl_ms[right]]))
@@ -71,9 +81,11 @@ def difference_grid(reference: Sweep, arm: Sweep, users: int) -> tuple[Grid, Gri
 
 
 def with_starts(fitted: Line, base: Floats, *, spread: float, starts: int = 1) -> Line:
-    """Return the line of differences with what starts add to either arm: a share of the *base* line, drawn *starts* times.
+    """Return the line of differences with what starts add to
+    either arm: a share of the *base* line, drawn *starts* times.
 
-    *spread* is one arm's, log units; what an arm wanders belongs to it as far as pairs do not show it.
+    *spread* is one arm's, log units; what an arm wanders
+    belongs to it as far as pairs do not show it.
     """
     if spread == 0:
         return fitted
@@ -95,7 +107,8 @@ def break_even(
     own_users: float | None = None,
     prior_tokens: float | None = None,
 ) -> BreakEven | None:
-    """Return the break-even set at batch size *users*, restated for a batch of *own_users*, or None without three shared lengths.
+    """Return the break-even set at batch size *users*, restated for
+    a batch of *own_users*, or None without three shared lengths.
 
     *spread* is what one start of one arm adds, log units.
     """
@@ -125,7 +138,9 @@ def break_even(
 def judged(
     arm: str, fitted: Line, *, first: float, last: float, users: float, prior_tokens: float | None
 ) -> BreakEven:
-    """Return what the line of differences says about lengths above zero, tested from *first* to *last*."""
+    """Return what the line of differences says about
+    lengths above zero, tested from *first* to *last*.
+    """
     shape, low, high = _on_tested(fitted, fieller(fitted), first, last)
     crosses = (
         shape in ("bounded", "half-line")
@@ -199,7 +214,9 @@ def _columns(calls: Sequence[Calls]) -> tuple[Ints, Floats, Floats]:
 
 
 def _lines(pair: Ints, tokens: Floats, tpot: Floats, unit: float) -> dict[int, Floats]:
-    """Return (intercept, slope) of each pair with enough calls over a wide enough span; relative weights."""
+    """Return (intercept, slope) of each pair with enough
+    calls over a wide enough span; relative weights.
+    """
     names, index = np.unique(pair, return_inverse=True)
     weight, x = 1 / tpot**2, tokens / unit
     sums = [
@@ -226,7 +243,9 @@ def _lines(pair: Ints, tokens: Floats, tpot: Floats, unit: float) -> dict[int, F
 
 
 def _kept_machines(reference: Sequence[Calls], challenger: Sequence[Calls]) -> bool:
-    """Say whether the arms ran on machines of their own and never changed places: then all starts share what a machine adds."""
+    """Say whether the arms ran on machines of their own and never
+    changed places: then all starts share what a machine adds.
+    """
     mine, theirs = (
         [each.machine for each in side if each.machine is not None]
         for side in (reference, challenger)
@@ -246,7 +265,9 @@ def break_even_from_calls(
     own_users: float | None = None,
     prior_tokens: float | None = None,
 ) -> BreakEven | None:
-    """Return the break-even set, or None without KV tokens of the batch or with fewer than three pairs that span a range."""
+    """Return the break-even set, or None without KV tokens of
+    the batch or with fewer than three pairs that span a range.
+    """
     left, right = _columns(reference), _columns(challenger)
     if not left[0].size or not right[0].size:
         return None

@@ -1,13 +1,17 @@
-"""Find the load at which a share of the turns still holds the service level, from trials that are each a new draw of sessions.
+"""Find the load at which a share of the turns still holds the
+service level, from trials that are each a new draw of sessions.
 
-The share within falls from almost all to almost none over a narrow range of loads, and where it falls depends on which sessions a trial
-drew: ten trials of fifteen minutes put the limit of one server at 6 to 10 agents. So a trial's share is a logistic curve in the log of its
-load, moved by a draw of its own; slope and scatter are one for all arms, whose trials are regressed together on a grid. What is looked for
-is the load at which the *mean* share over draws crosses the level: what a long run sees. Above the level and below a half, a share says
-that the load is carried, or is not, and nothing of the slope: curves level out there for other reasons, such as prompts that hit no cache.
+The share within falls from almost all to almost none over a narrow range of loads, and
+where it falls depends on which sessions a trial drew: ten trials of fifteen minutes put
+the limit of one server at 6 to 10 agents. So a trial's share is a logistic curve in the
+log of its load, moved by a draw of its own; slope and scatter are one for all arms,
+whose trials are regressed together on a grid. What is looked for is the load at which
+the *mean* share over draws crosses the level: what a long run sees. Above the level and
+below a half, a share says that the load is carried, or is not, and nothing of the
+slope: curves level out there for other reasons, such as prompts that hit no cache.
 
-Where a model of the server has played the very sessions of a trial, it says how many ordinary sessions they are worth: what is left of the
-draw is what the model misses.
+Where a model of the server has played the very sessions of a trial, it says how many
+ordinary sessions they are worth: what is left of the draw is what the model misses.
 """
 
 import math
@@ -26,9 +30,14 @@ SLOPES: Final = np.geomspace(3, 48, 7)[
     :, None, None
 ]  # share against log load: from 95 to 50 % over a factor of 2.7 to one of 1.06
 SCATTER: Final = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45])[:, None]
-USUAL: Final = 0.2  # log sd of where single trials of 15 minutes see the limit: 0.20 and 0.11 on two arms, ten simulated trials each
-MODELLED: Final = 0.05  # and what is left of it where the draw is known: 0.01 where the model is right, a few times that where it is not
-FARTHEST: Final = 50  # steps that a draw moves a trial's curve by, at most: more than three of the largest scatter
+# log sd of where single trials of 15 minutes see the limit:
+# 0.20 and 0.11 on two arms, ten simulated trials each
+USUAL: Final = 0.2
+# and what is left of it where the draw is known: 0.01 where
+# the model is right, a few times that where it is not
+MODELLED: Final = 0.05
+# steps that a draw moves a trial's curve by, at most: more than three of the largest scatter
+FARTHEST: Final = 50
 FLOOR: Final = 0.5
 TROUBLED: Final = 20  # turns that the trouble of a server counts for, whatever its turns say
 MARGINAL: Final = (
@@ -59,7 +68,8 @@ class Tried:
     ) -> "Tried":
         """Return a trial; a server in trouble of its own carries nothing, whatever its turns say.
 
-        *worth* says how many sessions of an ordinary draw each of its sessions is, where a model has played them.
+        *worth* says how many sessions of an ordinary draw each
+        of its sessions is, where a model has played them.
         """
         load, is_modelled = load * (worth or 1.0), worth is not None
         if trouble is not None:
@@ -69,14 +79,18 @@ class Tried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """The load that an arm carries, between the ends of its interval; no upper end where no trial broke, 0 where none held."""
+    """The load that an arm carries, between the ends of its
+    interval; no upper end where no trial broke, 0 where none held.
+    """
 
     low: float
     value: float
     high: float | None
 
     def widened(self, error: float) -> "Limit":
-        """Return the limit with an error (half width of its interval, on the log scale) that all its trials share."""
+        """Return the limit with an error (half width of its
+        interval, on the log scale) that all its trials share.
+        """
         if not error or not self.low:
             return self
         low = self.value / math.exp(math.hypot(math.log(self.value / self.low), error))
@@ -124,7 +138,9 @@ class Crossing:
 
 
 def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing:
-    """Regress the share within on log load over the trials of all arms; each arm has one at least."""
+    """Regress the share within on log load over the
+    trials of all arms; each arm has one at least.
+    """
     ceiling = 1 - (1 - share) / 2
     tried = np.log([each.load for own in trials.values() for each in own])
     grid = np.arange(tried.min() - BEYOND, tried.max() + BEYOND, STEP)
@@ -133,7 +149,9 @@ def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing
     moves /= moves.sum(axis=1, keepdims=True)
 
     def alone(trial: Tried) -> Floats:
-        """Return how likely a trial is where half of the turns hold at each place of the grid, by slope and scatter; 1 at its best."""
+        """Return how likely a trial is where half of the turns hold at
+        each place of the grid, by slope and scatter; 1 at its best.
+        """
         best = min(max(trial.within / trial.turns, FLOOR), ceiling)
         shares = np.clip(
             scipy.special.expit(SLOPES[:, 0] * (grid - np.log(trial.load))), FLOOR, ceiling

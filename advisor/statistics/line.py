@@ -1,8 +1,10 @@
-"""Lay a sweep on a grid and fit lines through it by weighted least squares, with an error that comes from block pairs, not from residuals.
+"""Lay a sweep on a grid and fit lines through it by weighted least
+squares, with an error that comes from block pairs, not from residuals.
 
-A grid has one row a block pair, one column a length, the median in each cell. Each pair covers all lengths, so each pair gives a line of
-its own; their mean is the fit and their scatter its covariance, whatever drifts or correlates inside a pair. With fewer than three pairs
-the residuals have to do. Token latency is fitted two ways, to say when a line is the wrong picture.
+A grid has one row a block pair, one column a length, the median in each cell. Each pair covers
+all lengths, so each pair gives a line of its own; their mean is the fit and their scatter its
+covariance, whatever drifts or correlates inside a pair. With fewer than three pairs the
+residuals have to do. Token latency is fitted two ways, to say when a line is the wrong picture.
 """
 
 from dataclasses import dataclass
@@ -17,7 +19,8 @@ from advisor.verdict import ItlLine
 MIN_PAIRS = 3
 MIN_LENGTHS = 3
 BENT = 0.05  # lack-of-fit level
-SAME_LENGTH = 0.02  # lengths within 2 % of their neighbour are one planned length; template tokens differ by a few
+# lengths within 2 % of their neighbour are one planned length; template tokens differ by a few
+SAME_LENGTH = 0.02
 DISAGREE = (
     0.10  # least squares and Theil-Sen further apart than this: outliers or a bend decide the slope
 )
@@ -102,7 +105,9 @@ class Line:
 
 
 def _solve(x: Floats, y: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Return the coefficients of each row of *y* and the inverse normal matrix; x is scaled by its largest value."""
+    """Return the coefficients of each row of *y* and the
+    inverse normal matrix; x is scaled by its largest value.
+    """
     design = np.stack([np.ones_like(x), x], axis=1)
     inverse: Floats = np.linalg.inv(design.T @ (weights[:, None] * design)).astype(np.float64)
     coefficients: Floats = y @ (weights[:, None] * design) @ inverse
@@ -110,7 +115,9 @@ def _solve(x: Floats, y: Floats, weights: Floats) -> tuple[Floats, Floats]:
 
 
 def _lack_of_fit(residuals: Floats, weights: Floats) -> float | None:
-    """Return the p-value that the residuals at a length are alike from pair to pair only by chance."""
+    """Return the p-value that the residuals at a
+    length are alike from pair to pair only by chance.
+    """
     pairs, lengths = residuals.shape
     if pairs < 2 or lengths < 3:
         return None
@@ -123,9 +130,11 @@ def _lack_of_fit(residuals: Floats, weights: Floats) -> float | None:
 
 
 def fit(grid: Grid, scale: Floats) -> Line | None:
-    """Return the line through *grid*, or None with fewer than three lengths; *scale* is the noise scale at each length.
+    """Return the line through *grid*, or None with fewer than
+    three lengths; *scale* is the noise scale at each length.
 
-    Lengths or pairs with an empty cell are left out, whichever costs less. A fit that bends gets the error of its bend as well.
+    Lengths or pairs with an empty cell are left out, whichever
+    costs less. A fit that bends gets the error of its bend as well.
     """
     filled = np.isfinite(grid.values)
     columns = filled.mean(axis=0) > 0.5

@@ -1,4 +1,6 @@
-"""Play a sequence of looks at paired answers against a simulated truth: when does it end, and with which word?"""
+"""Play a sequence of looks at paired answers against a
+simulated truth: when does it end, and with which word?
+"""
 
 import math
 from collections.abc import Sequence
@@ -66,11 +68,13 @@ def ends(
     correlation: float = 0.0,
     most: int | None = None,
 ) -> Ends:
-    """Simulate sequences in which *flips* of the items differ and the share of right ones changes by *change*.
+    """Simulate sequences in which *flips* of the items
+    differ and the share of right ones changes by *change*.
 
     Nothing is looked at beyond *most* items; what is said up to there is the same without it.
 
-    With *together*, so many questions stand behind one context, and those of one context differ together by *correlation*.
+    With *together*, so many questions stand behind one context,
+    and those of one context differ together by *correlation*.
     """
     rng = np.random.default_rng(seed)
     chances = np.array([(flips - change) / 2, (flips + change) / 2, 1 - flips])

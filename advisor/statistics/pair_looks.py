@@ -1,7 +1,8 @@
 """Play a sequence of looks at block pairs against a simulated truth: how likely is a gain shown?
 
-What is asked of each simulated look is what the verdict asks: the upper end of the same interval, at the level of that look. What a start
-adds is drawn once for all pairs of it; the only one of a server moves every look alike, so it is not drawn but weighed by its prior.
+What is asked of each simulated look is what the verdict asks: the upper end of the same
+interval, at the level of that look. What a start adds is drawn once for all pairs of it; the
+only one of a server moves every look alike, so it is not drawn but weighed by its prior.
 """
 
 from collections.abc import Sequence
@@ -28,10 +29,11 @@ def shown(
     scale: float,
     starts: int | None,
 ) -> tuple[float, ...]:
-    """Return, for each of the *gains*, how likely some look shows that it exceeds the *margin*; both are changes of the log ratio.
+    """Return, for each of the *gains*, how likely some look shows
+    that it exceeds the *margin*; both are changes of the log ratio.
 
-    A look is so many pairs, judged at a one-sided level. Pairs scatter by *deviation*; *scale* is that of the prior of starts.
-    They take turns on so many *starts*; None: each has its own.
+    A look is so many pairs, judged at a one-sided level. Pairs scatter by *deviation*; *scale*
+    is that of the prior of starts. They take turns on so many *starts*; None: each has its own.
     """
     ends = [
         _ends(pairs, level, deviation=deviation, scale=scale, starts=starts)

@@ -1,8 +1,11 @@
-"""Compare two arms block pair by block pair: the mean log ratio over the turns that ended cleanly on both.
+"""Compare two arms block pair by block pair: the mean
+log ratio over the turns that ended cleanly on both.
 
-A pair shares bytes, salt and minute, so content and slow drift cancel; pairs are close to independent where calls are not (Abedi & Brecht
-2017 for the interleaving, Kalibera & Jones 2013 for the levels). Which half ran first, and which machine carried which arm, enter as
-balanced covariates: what a second place in line or a faster machine adds is taken out, not averaged over. `starts` knows what starts add.
+A pair shares bytes, salt and minute, so content and slow drift cancel; pairs are
+close to independent where calls are not (Abedi & Brecht 2017 for the interleaving,
+Kalibera & Jones 2013 for the levels). Which half ran first, and which machine
+carried which arm, enter as balanced covariates: what a second place in line or a
+faster machine adds is taken out, not averaged over. `starts` knows what starts add.
 """
 
 from collections.abc import Sequence
@@ -24,12 +27,15 @@ _KEY_LIMIT = 2**62  # three numbers are packed into one int64
 
 
 def _keys(columns: Sequence[Ints]) -> Ints:
-    """Return one integer a row, equal where all columns are; ids of any size are renumbered first."""
+    """Return one integer a row, equal where all
+    columns are; ids of any size are renumbered first.
+    """
     keys, room = np.zeros(columns[0].size, dtype=np.int64), 1
     for column in columns:
         low, high = int(column.min()), int(column.max())
         if (high - low + 1) * room >= _KEY_LIMIT:
-            _, column = np.unique(column, return_inverse=True)  # noqa: PLW2901  # the same column, with smaller numbers
+            # the same column, with smaller numbers
+            _, column = np.unique(column, return_inverse=True)  # noqa: PLW2901
             low, high = 0, int(column.max())
         keys = keys * (high - low + 1) + (column - low)
         room *= high - low + 1
@@ -69,7 +75,9 @@ class PairTable:
     pair: Ints
     value: Floats
     calls: Ints
-    start: Ints  # of the reference's server; on another machine it is another start, and on one of its own the machine is
+    # of the reference's server; on another machine it is
+    # another start, and on one of its own the machine is
+    start: Ints
     other_start: Ints  # of the arm's
     order: Ints  # +1: the arm ran after the reference, -1: before
     machine: (
@@ -90,7 +98,9 @@ def _first_of(index: Ints, column: Ints, groups: int) -> Ints:
 def pair_table(
     reference: Calls, arm: Calls, metric: Metric, *, rows: tuple[Ints, Ints] | None = None
 ) -> PairTable | None:
-    """Return the pairs of *metric*, or None when no turn ended on both arms with that figure; *rows* are matched rows known already."""
+    """Return the pairs of *metric*, or None when no turn ended on
+    both arms with that figure; *rows* are matched rows known already.
+    """
     left, right = same_turns(reference, arm) if rows is None else rows
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = np.log(getattr(arm, metric)[right] / getattr(reference, metric)[left])
@@ -108,7 +118,8 @@ def pair_table(
     if reference.machine is not None and arm.machine is not None:
         theirs, mine = reference.machine[left], arm.machine[right]
         machine = np.sign(_first_of(index, mine - theirs, len(pairs)))
-        # On machines that never changed places all starts share what their machine adds, and how it wanders.
+        # On machines that never changed places all starts
+        # share what their machine adds, and how it wanders.
         apart = abs(int(machine.sum())) == len(pairs)
         sides = [
             on if apart else _keys([start, on])
@@ -126,7 +137,9 @@ def pair_table(
 
 
 def pairs_of(table: PairTable) -> Pairs:
-    """Return the table with the covariates that it can carry: both ways at least twice, and pairs left to tell their scatter."""
+    """Return the table with the covariates that it can carry: both
+    ways at least twice, and pairs left to tell their scatter.
+    """
     covariates: list[Floats] = []
     for covariate in (table.machine, table.order):
         both_ways = min(int(np.sum(covariate > 0)), int(np.sum(covariate < 0))) >= 2
@@ -146,9 +159,11 @@ def pairs_of(table: PairTable) -> Pairs:
 
 
 def of_place(table: PairTable) -> Spread | None:
-    """Return what the second place in a pair adds to its log ratio, or None where too few pairs tell.
+    """Return what the second place in a pair adds to
+    its log ratio, or None where too few pairs tell.
 
-    Where one arm leaves the other something, and not the other way round, half of that is in the effect and half is here.
+    Where one arm leaves the other something, and not the other
+    way round, half of that is in the effect and half is here.
     """
     pairs, order = pairs_of(table), table.order.astype(np.float64)
     if not any(np.array_equal(each, order) for each in pairs.covariates):
@@ -161,13 +176,17 @@ def of_place(table: PairTable) -> Spread | None:
 
 
 def start_means(sides: tuple[Calls, Calls] | None) -> Floats:
-    """Return the mean log ratio of turn times of each start, arm over reference; none without turns that ended on both *sides*."""
+    """Return the mean log ratio of turn times of each start, arm
+    over reference; none without turns that ended on both *sides*.
+    """
     table = None if sides is None else pair_table(*sides, "turn_ms")
     return np.zeros(0) if table is None else starts.start_means(pairs_of(table))
 
 
 def change(table: PairTable, *, scale: float, draws: tuple[Draw, ...] = ()) -> Spread | None:
-    """Return the mean log ratio over pairs with its distribution, or None with fewer than three pairs; see `starts` for the rest."""
+    """Return the mean log ratio over pairs with its distribution,
+    or None with fewer than three pairs; see `starts` for the rest.
+    """
     return (
         None if len(table) < MIN_PAIRS else starts.spread(pairs_of(table), scale=scale, draws=draws)
     )
@@ -176,8 +195,8 @@ def change(table: PairTable, *, scale: float, draws: tuple[Draw, ...] = ()) -> S
 def mixed(tables: tuple[PairTable, ...], shares: tuple[float, ...]) -> PairTable | None:
     """Return the pairs of a whole mix, class means weighted by *shares*.
 
-    A pair in which a class did not play has that class's mean there; one in which it did counts for those too, so that the scatter of the
-    means is that of the pairs.
+    A pair in which a class did not play has that class's mean there; one in which it
+    did counts for those too, so that the scatter of the means is that of the pairs.
     """
     known = [
         (table, share)

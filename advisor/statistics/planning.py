@@ -1,7 +1,9 @@
-"""Say how much more evidence settles a question, and never from the observed effect: a plan that chases its own estimate is worth nothing.
+"""Say how much more evidence settles a question, and never from the
+observed effect: a plan that chases its own estimate is worth nothing.
 
-The plan asks for enough units that a truth of twice the margin is called different, and a truth of zero is called equal, in nine runs of
-ten: a verdict stands on two criteria, and both then stand in four runs of five.
+The plan asks for enough units that a truth of twice the margin is called
+different, and a truth of zero is called equal, in nine runs of ten: a verdict
+stands on two criteria, and both then stand in four runs of five.
 """
 
 import math
@@ -34,20 +36,23 @@ PLANNED_CORRELATION = 0.10  # of the differences behind one context, likewise
 
 
 def look_level(look: int, alpha: float) -> float:
-    """Return the one-sided level of a run's *look*-th look (1, 2, …), where nobody said beforehand how many there would be.
+    """Return the one-sided level of a run's *look*-th look (1,
+    2, …), where nobody said beforehand how many there would be.
 
-    The first has half of *alpha*, as a single look does; the later ones spend half a percent more among them, each half of what is left.
-    However often a run is enlarged and judged again, a claim is wrong in no more than 3 % of runs at an alpha of 5 %.
+    The first has half of *alpha*, as a single look does; the later ones spend half a
+    percent more among them, each half of what is left. However often a run is enlarged
+    and judged again, a claim is wrong in no more than 3 % of runs at an alpha of 5 %.
     """
     assert look >= 1, look
     return alpha / 2 if look == 1 else LATER_LOOKS * alpha / (2 * LEVEL) / 2 ** (look - 1)
 
 
 def planned_level(alpha: float, *, starts: int | None = None) -> float:
-    """Return the one-sided level of each look of a sequence that has at most twelve, and was planned so.
+    """Return the one-sided level of each look of a
+    sequence that has at most twelve, and was planned so.
 
-    Where pairs take turns on a few *starts*, all looks share their errors: what is drawn once is paid once, and only as many looks are made
-    as still narrow the interval.
+    Where pairs take turns on a few *starts*, all looks share their errors: what is drawn
+    once is paid once, and only as many looks are made as still narrow the interval.
     """
     level = (
         PLANNED_LEVEL
@@ -58,7 +63,9 @@ def planned_level(alpha: float, *, starts: int | None = None) -> float:
 
 
 def answer_level(alpha: float, *, planned: bool) -> float:
-    """Return the one-sided level of a look at paired answers: all of it, or, in a *planned* sequence of at most twelve, its part."""
+    """Return the one-sided level of a look at paired answers: all
+    of it, or, in a *planned* sequence of at most twelve, its part.
+    """
     return PLANNED_ANSWERS * alpha / (2 * LEVEL) if planned else alpha / 2
 
 
@@ -70,7 +77,9 @@ def z_reach(level: float = LEVEL / FAMILY, power: float = POWER) -> float:
 def units_needed(
     deviation: float, margin: float, *, level: float = LEVEL / FAMILY, power: float = POWER
 ) -> int:
-    """Return how many units (block pairs) of standard deviation *deviation* settle an effect against *margin*."""
+    """Return how many units (block pairs) of standard
+    deviation *deviation* settle an effect against *margin*.
+    """
     assert margin > 0, margin
     if deviation == 0:
         return 3
@@ -86,14 +95,18 @@ def units_needed(
 def items_needed(
     discordance: float, margin: float, *, level: float = LEVEL, power: float = POWER
 ) -> int:
-    """Return how many paired items show "not worse by *margin*" when the truth is no difference and so many differ, by the test's power."""
+    """Return how many paired items show "not worse by *margin*" when
+    the truth is no difference and so many differ, by the test's power.
+    """
     return _least(lambda n: accuracy.power(n, discordance, margin, level=level) >= power)
 
 
 def questions_a_context(
     correlation: float, context_tokens: float, question_tokens: float, *, most: int
 ) -> int:
-    """Return how many questions behind one context tell most for what they take, where those of one context differ together so much."""
+    """Return how many questions behind one context tell most for what
+    they take, where those of one context differ together so much.
+    """
     if correlation <= 0:
         return most
     best = math.sqrt(context_tokens * (1 - min(correlation, 1.0)) / (question_tokens * correlation))
@@ -114,7 +127,9 @@ def _least(settles: Callable[[int], bool]) -> int:
 
 
 def adjusted(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Return Holm's adjusted p-values in the order given; reject those at or below the family's level."""
+    """Return Holm's adjusted p-values in the order
+    given; reject those at or below the family's level.
+    """
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     out = [0.0] * len(p_values)
     running = 0.0

@@ -1,7 +1,9 @@
-"""Bound a quantile by order statistics, free of any distribution, and refuse it where the sample cannot bound it.
+"""Bound a quantile by order statistics, free of any
+distribution, and refuse it where the sample cannot bound it.
 
-Calls of one session resemble each other, so the count behind the binomial is the effective one: calls divided by the design effect of the
-indicator "at or below the quantile" (Woodruff 1952). Refusal counts sessions: p99 needs 299 of them for a one-sided 95 % bound.
+Calls of one session resemble each other, so the count behind the binomial is the effective
+one: calls divided by the design effect of the indicator "at or below the quantile"
+(Woodruff 1952). Refusal counts sessions: p99 needs 299 of them for a one-sided 95 % bound.
 """
 
 import math
@@ -28,7 +30,8 @@ def quantile(
 ) -> Estimate | None:
     """Return quantile *q* of *values* with its interval, or None below the least count of sessions.
 
-    NaN rows are left out; infinite ones never ended, and a quantile or an end among them is not known.
+    NaN rows are left out; infinite ones never ended,
+    and a quantile or an end among them is not known.
     """
     seen = ~np.isnan(values)
     values, clusters = values[seen], clusters[seen]
@@ -72,8 +75,9 @@ FEWEST_BLOCKS = 4  # below, Student's t is wider than any tail
 class Tail:
     """Compare the far tails of two samples that were drawn in the same blocks.
 
-    Where the arm's quantile is *times* the reference's, its values over *times* and the reference's have one quantile in common: as many of
-    either lie above it, but for chance, and how that differs from block to block is the chance.
+    Where the arm's quantile is *times* the reference's, its values over *times*
+    and the reference's have one quantile in common: as many of either lie above
+    it, but for chance, and how that differs from block to block is the chance.
     """
 
     q: float
@@ -84,7 +88,9 @@ class Tail:
     ]  # values and blocks (0, 1, …), reference and arm
 
     def p_longer(self, times: float) -> float:
-        """Return the one-sided p-value of the claim that the arm's quantile is more than *times* the reference's."""
+        """Return the one-sided p-value of the claim that the
+        arm's quantile is more than *times* the reference's.
+        """
         (theirs, at), (mine, on) = self.samples
         pooled = np.concatenate([theirs, mine / times])
         bound = np.partition(pooled, rank := math.ceil(self.q * pooled.size) - 1)[rank]
@@ -111,7 +117,9 @@ class Tail:
 
 
 def independent(values: Floats, blocks: Ints, q: float) -> float:
-    """Return how many independent turns tell of quantile *q*, where those of a block (0, 1, …) resemble each other."""
+    """Return how many independent turns tell of quantile *q*,
+    where those of a block (0, 1, …) resemble each other.
+    """
     above = (values > np.quantile(values, q, method="inverted_cdf")).astype(np.float64)
     share, count = float(above.mean()), values.size
     if not 0 < share < 1 or not blocks.max():
@@ -122,7 +130,9 @@ def independent(values: Floats, blocks: Ints, q: float) -> float:
 def tails(
     reference: Floats, reference_blocks: Ints, arm: Floats, arm_blocks: Ints
 ) -> tuple[tuple[Tail, ...], float]:
-    """Return the tails that both samples tell of, and the independent turns of the nearest; infinite values never ended."""
+    """Return the tails that both samples tell of, and the
+    independent turns of the nearest; infinite values never ended.
+    """
     blocks = np.intersect1d(np.unique(reference_blocks), np.unique(arm_blocks), assume_unique=True)
     samples = []
     for values, where in ((reference, reference_blocks), (arm, arm_blocks)):

@@ -1,7 +1,7 @@
 """Bootstrap whole units where a figure has no closed form; what lies below a unit stays whole.
 
-The standard error of the draws is widened by sqrt(n / (n - 1)) and read against Student's t, which repairs the narrowness of the bootstrap
-with few units (Hesterberg 2015).
+The standard error of the draws is widened by sqrt(n / (n - 1)) and read against Student's
+t, which repairs the narrowness of the bootstrap with few units (Hesterberg 2015).
 """
 
 import numpy as np
@@ -14,7 +14,9 @@ SEED = 20260422  # fixed: equal evidence gives an equal decision
 
 
 def cluster_variance(values: Floats, index: Ints) -> float:
-    """Return the variance of the mean of *values* where the rows of a cluster (0, 1, …) share its luck; two clusters at least."""
+    """Return the variance of the mean of *values* where the rows
+    of a cluster (0, 1, …) share its luck; two clusters at least.
+    """
     sums = np.bincount(index, weights=values - values.mean())
     return sums.size / (sums.size - 1) * float(sums @ sums) / values.size**2
 
@@ -27,7 +29,9 @@ def draw_weights(n: int, *, draws: int = DRAWS) -> Floats:
 
 
 def spread(value: float, drawn: Floats, *, units: int, lost: int = 1) -> Spread:
-    """Return the distribution behind *drawn* values of a statistic over *units* units, *lost* degrees of freedom spent."""
+    """Return the distribution behind *drawn* values of a
+    statistic over *units* units, *lost* degrees of freedom spent.
+    """
     usable = drawn[np.isfinite(drawn)]
     df = max(units - lost, 1)
     se = float(np.std(usable)) * float(np.sqrt(units / df)) if usable.size else float("inf")

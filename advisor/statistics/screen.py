@@ -1,8 +1,10 @@
-"""Compare an arm's log probabilities with what the reference differs by from itself: is a length far off, or all, or is it broken?
+"""Compare an arm's log probabilities with what the reference differs
+by from itself: is a length far off, or all, or is it broken?
 
-No fixed distance means anything: equal servers differ as well, by another salt or batch. So the reference is asked again on the same
-prompt, and the log of a ratio of mean total variations is looked at, prompt by prompt: the prompt is the unit. That an arm is as accurate
-does not follow from equal distances; only graded answers say that.
+No fixed distance means anything: equal servers differ as well, by another salt or
+batch. So the reference is asked again on the same prompt, and the log of a ratio of
+mean total variations is looked at, prompt by prompt: the prompt is the unit. That an
+arm is as accurate does not follow from equal distances; only graded answers say that.
 """
 
 import math
@@ -17,14 +19,17 @@ import scipy
 from advisor.evidence import Screened
 from advisor.statistics.planning import adjusted
 
-FLOOR = 1e-4  # total variation below which numbers count as equal: on a CPU a server may equal itself exactly
+# total variation below which numbers count as equal: on a CPU a server may equal itself exactly
+FLOOR = 1e-4
 LEAST_PROMPTS = 8  # 2^-8 = 0.4 %: with five, no test passes where six lengths are looked at
 FAR = 10.0  # times the reference's own distance
-NEARLY_ALL = 0.9  # of a total variation, which is never above 1: where ten times the reference's own would be more
+# of a total variation, which is never above 1: where ten times the reference's own would be more
+NEARLY_ALL = 0.9
 UNSTEADY = 0.3  # a reference that is so far from itself tells nothing broken
 AGREES = 0.5  # share of places with the same likeliest token; below, and far, answers are broken
 BROKEN_PROMPTS = 3  # that many in a row, and every one of them
-STEP = 3.0  # times as far as at the length before: what a kernel does differently, and rounding does not
+# times as far as at the length before: what a kernel does differently, and rounding does not
+STEP = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +42,9 @@ class AtLength:
     agreement: float  # mean share of places with the same likeliest token
     p: (
         float | None
-    )  # one-sided, of being farther than the reference from itself; Holm over lengths; None: too few prompts
+        # one-sided, of being farther than the reference from
+        # itself; Holm over lengths; None: too few prompts
+    )
     is_broken: bool
 
 
@@ -46,7 +53,9 @@ Pattern = Literal["broken", "step", "uniform", "grows", "inside", "few"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screening:
-    """Hold what a screen says of one arm; lengths with the largest shift first are where questions are worth most."""
+    """Hold what a screen says of one arm; lengths with the
+    largest shift first are where questions are worth most.
+    """
 
     arm: str
     pattern: Pattern
@@ -63,7 +72,9 @@ class Screening:
 
 
 def shift(row: Screened) -> float:
-    """Return the log10 of how many times as far an arm is from the reference as the reference from itself."""
+    """Return the log10 of how many times as far an arm
+    is from the reference as the reference from itself.
+    """
     return math.log10(max(row.variation, FLOOR) / _own(row))
 
 
@@ -76,7 +87,9 @@ def _is_far(row: Screened) -> bool:
 
 
 def is_broken(rows: Sequence[Screened]) -> bool:
-    """Say whether an arm's answers are broken at a length: by size, on each of some prompts in a row, and not by a test."""
+    """Say whether an arm's answers are broken at a length: by
+    size, on each of some prompts in a row, and not by a test.
+    """
     bad = [
         row.agreement < AGREES and _is_far(row) for row in sorted(rows, key=lambda row: row.prompt)
     ]
@@ -121,7 +134,9 @@ def screening(rows: Sequence[Screened], *, alpha: float) -> Screening:
 
 
 def _step(by_length: dict[float, list[Screened]], *, alpha: float) -> float | None:
-    """Return the length at which the distance jumps most, if that is a jump on the very same prompts."""
+    """Return the length at which the distance jumps
+    most, if that is a jump on the very same prompts.
+    """
     jumps = {}
     for before, after in pairwise(by_length):
         shorter = {row.prompt: shift(row) for row in by_length[before]}

@@ -1,4 +1,6 @@
-"""What is known of one figure: a value with Student's t, or a mixture of normals, and the tails that decide."""
+"""What is known of one figure: a value with Student's
+t, or a mixture of normals, and the tails that decide.
+"""
 
 from dataclasses import dataclass, field, replace
 
@@ -11,7 +13,9 @@ from advisor.evidence import Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Hold the distribution of one statistic: its value, standard error and degrees of freedom, or the normals that it is mixed of."""
+    """Hold the distribution of one statistic: its value, standard
+    error and degrees of freedom, or the normals that it is mixed of.
+    """
 
     value: float
     se: float

@@ -1,12 +1,16 @@
-"""Estimate an effect from block pairs whose servers were started, and whose machines were chosen, only now and then.
+"""Estimate an effect from block pairs whose servers were
+started, and whose machines were chosen, only now and then.
 
-Pairs see the noise that happens inside them. What a start or a machine adds is drawn once and shared by all its pairs, and an arm may
-wander slowly: more pairs average neither. So their log ratios are y ~ N(X b, s^2 I + t^2 S + w^2 exp(-lag / l)): b holds the effect and
-what order and machine add (flat), s the scatter of pairs (log-uniform), t what starts add to a ratio (half-normal; S says which pairs share
-theirs), w a slow wander (none with probability one half, else half-normal) over l pairs. All four are integrated on a grid, so that what is
-known of the effect is a mixture of normals with exact tails: nothing is drawn, and equal evidence gives an equal decision.
+Pairs see the noise that happens inside them. What a start or a machine adds is drawn once and
+shared by all its pairs, and an arm may wander slowly: more pairs average neither. So their log
+ratios are y ~ N(X b, s^2 I + t^2 S + w^2 exp(-lag / l)): b holds the effect and what order and
+machine add (flat), s the scatter of pairs (log-uniform), t what starts add to a ratio (half-normal;
+S says which pairs share theirs), w a slow wander (none with probability one half, else half-normal)
+over l pairs. All four are integrated on a grid, so that what is known of the effect is a mixture of
+normals with exact tails: nothing is drawn, and equal evidence gives an equal decision.
 
-Five starts carry their own scatter: from there on Student's t over starts needs no prior, and is never narrower than t over pairs.
+Five starts carry their own scatter: from there on Student's t over
+starts needs no prior, and is never narrower than t over pairs.
 """
 
 from dataclasses import dataclass, replace
@@ -54,7 +58,9 @@ Draw = tuple[
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pairs:
-    """Hold one log ratio a block pair, in order of time, with the starts behind it and what was balanced over the pairs."""
+    """Hold one log ratio a block pair, in order of time, with
+    the starts behind it and what was balanced over the pairs.
+    """
 
     values: Floats
     start: Ints  # of the reference; a machine is part of its start
@@ -63,7 +69,9 @@ class Pairs:
 
     @property
     def units(self) -> Ints:
-        """Return the number of the start that each pair belongs to: pairs that share a server's start are one."""
+        """Return the number of the start that each pair
+        belongs to: pairs that share a server's start are one.
+        """
         ends = [np.unique(each, return_inverse=True)[1] for each in (self.start, self.other_start)]
         if np.array_equal(ends[0], ends[1]):
             return ends[0].astype(np.int64)
@@ -82,9 +90,11 @@ class Pairs:
 
 
 def in_turn(pairs: Pairs) -> int | None:
-    """Count the starts that *pairs* take turns on, one included; None where they leave starts for good, or each has its own.
+    """Count the starts that *pairs* take turns on, one included;
+    None where they leave starts for good, or each has its own.
 
-    Who returns to a start moves more often than there are others to move to, whichever pairs are missing.
+    Who returns to a start moves more often than there
+    are others to move to, whichever pairs are missing.
     """
     starts = pairs.starts
     returns = starts == 1 or np.count_nonzero(np.diff(pairs.units)) >= starts
@@ -92,15 +102,18 @@ def in_turn(pairs: Pairs) -> int | None:
 
 
 def spread(pairs: Pairs, *, scale: float, draws: tuple[Draw, ...] = ()) -> Spread:
-    """Return what *pairs* say of the effect, *scale* being that of the prior of what a start adds to a ratio.
+    """Return what *pairs* say of the effect, *scale* being
+    that of the prior of what a start adds to a ratio.
 
-    *draws* are differences between starts of one configuration: they tell how much a start adds, and are never taken off.
+    *draws* are differences between starts of one configuration:
+    they tell how much a start adds, and are never taken off.
     """
     return _over_starts(pairs) if _is_over_starts(pairs) else _on_grid(pairs, scale, draws)
 
 
 def highest(pairs: Pairs, values: Floats, *, scale: float, level: float) -> Floats:
-    """Return the upper end, at a one-sided *level*, of what each column of *values* says of the effect, in the design of *pairs*.
+    """Return the upper end, at a one-sided *level*, of what each
+    column of *values* says of the effect, in the design of *pairs*.
 
     It is that of `spread`, to a hundredth of a percent, for many columns at once.
     """
@@ -120,7 +133,9 @@ def highest(pairs: Pairs, values: Floats, *, scale: float, level: float) -> Floa
 
 
 def _is_over_starts(pairs: Pairs) -> bool:
-    """Tell whether starts themselves say what they add; where pairs take turns on them, one wander is shared by all."""
+    """Tell whether starts themselves say what they add; where
+    pairs take turns on them, one wander is shared by all.
+    """
     return pairs.starts >= OWN_STARTS and in_turn(pairs) is None
 
 
@@ -133,7 +148,9 @@ def below(bounds: Floats, *, scale: float) -> Floats:
 
 
 def inside(pairs: Pairs) -> Spread:
-    """Return what *pairs* say of this run alone, whatever another start would add: Student's t over pairs."""
+    """Return what *pairs* say of this run alone, whatever
+    another start would add: Student's t over pairs.
+    """
     return _plain(
         pairs.values,
         np.stack([np.ones_like(pairs.values), *pairs.covariates], axis=1),
@@ -151,7 +168,9 @@ def _evened(pairs: Pairs) -> Floats:
 
 
 def start_means(pairs: Pairs) -> Floats:
-    """Return the mean log ratio of each start; order and machine are taken out where there are starts enough to tell them apart."""
+    """Return the mean log ratio of each start; order and machine
+    are taken out where there are starts enough to tell them apart.
+    """
     unit = pairs.units
     values = _evened(pairs) if pairs.starts >= ENOUGH_STARTS else pairs.values
     means: Floats = np.bincount(unit, weights=values) / np.bincount(unit)
@@ -159,7 +178,9 @@ def start_means(pairs: Pairs) -> Floats:
 
 
 def drawn(pairs: Pairs) -> tuple[Draw, ...]:
-    """Return what each start of a control across starts showed, with the scatter that all of them share."""
+    """Return what each start of a control across starts
+    showed, with the scatter that all of them share.
+    """
     unit = pairs.units
     sizes, means = np.bincount(unit), start_means(pairs)
     left = max(1, pairs.values.size - sizes.size)
@@ -172,14 +193,18 @@ def drawn(pairs: Pairs) -> tuple[Draw, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scatter:
-    """Hold what a plan needs: the standard deviations of a pair's log ratio within its starts, and of what a pair of starts adds to it."""
+    """Hold what a plan needs: the standard deviations of a pair's log
+    ratio within its starts, and of what a pair of starts adds to it.
+    """
 
     pair: float
     start: float
 
 
 def scatter(pairs: Pairs, *, scale: float, worth: int | None = None) -> Scatter:
-    """Return how pairs scatter, and how starts do: as they did, with the prior worth the starts that are missing to enough, or *worth*."""
+    """Return how pairs scatter, and how starts do: as they did, with
+    the prior worth the starts that are missing to enough, or *worth*.
+    """
     unit, n = pairs.units, pairs.values.size
     values, fitted = _evened(pairs), 1 + len(pairs.covariates)
     sizes = np.bincount(unit)
@@ -237,7 +262,9 @@ def _lags(n: int, lasting: float) -> tuple[Floats, Floats]:
 
 
 def _shared(start: Ints, other_start: Ints) -> Floats:
-    """Return columns whose products say what two pairs share of their starts' variance: all, half (one server's), or nothing."""
+    """Return columns whose products say what two pairs share of
+    their starts' variance: all, half (one server's), or nothing.
+    """
     sides = [np.unique(each, return_inverse=True)[1] for each in (start, other_start)]
     columns = [np.eye(int(side.max()) + 1)[side] for side in sides]
     return (
@@ -249,7 +276,9 @@ def _shared(start: Ints, other_start: Ints) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Lasting:
-    """Hold what a design says, whatever its pairs show, of wander that lasts so long: by t, by s and w together, and by fixed effect."""
+    """Hold what a design says, whatever its pairs show, of wander that
+    lasts so long: by t, by s and w together, and by fixed effect.
+    """
 
     vectors: Floats  # that turn the pairs so that wander and scatter are independent
     precision: Floats  # s and w, pairs: of each turned pair
@@ -264,7 +293,9 @@ class _Lasting:
 def _prepared(
     start: bytes, other_start: bytes, covariates: tuple[bytes, ...], scale: float, wider: int
 ) -> tuple[_Lasting, ...]:
-    """Return the grid for a design, with *wider* steps of s beyond the usual: all metrics of a run share it."""
+    """Return the grid for a design, with *wider* steps
+    of s beyond the usual: all metrics of a run share it.
+    """
     shared = _shared(
         np.frombuffer(start, dtype=np.int64), np.frombuffer(other_start, dtype=np.int64)
     )
@@ -323,7 +354,9 @@ def _prepared(
 
 
 def _upper_ends(weight: Floats, centre: Floats, se: Floats, *, level: float) -> Floats:
-    """Return where the mixtures leave so little above: by secants of the tail's probit, which is nearly straight."""
+    """Return where the mixtures leave so little above: by
+    secants of the tail's probit, which is nearly straight.
+    """
     mean = np.sum(weight * centre, axis=(0, 1))
     deviation = np.sqrt(np.sum(weight * (se**2 + (centre - mean) ** 2), axis=(0, 1)))
     wanted = -float(scipy.special.ndtri(level))
@@ -359,7 +392,9 @@ def _on_grid(pairs: Pairs, scale: float, draws: tuple[Draw, ...]) -> Spread:
 
 
 def _wider(values: Floats) -> Ints:
-    """Return how many steps of s beyond the usual each column needs: four times what it scatters by."""
+    """Return how many steps of s beyond the usual
+    each column needs: four times what it scatters by.
+    """
     widest = 4 * values.std(axis=0)
     steps = np.ceil(np.log(np.maximum(widest, SCATTER[-1]) / SCATTER[-1]) / _STEP) - 1
     least: Ints = np.maximum(0, steps).astype(np.int64)
@@ -369,7 +404,9 @@ def _wider(values: Floats) -> Ints:
 def _mixtures(
     pairs: Pairs, values: Floats, scale: float, draws: tuple[Draw, ...] = ()
 ) -> tuple[Floats, Floats, Floats]:
-    """Return weight, centre and standard error of the normals that are known of each column of *values*, of one design and one width."""
+    """Return weight, centre and standard error of the normals that
+    are known of each column of *values*, of one design and one width.
+    """
     starts = (
         np.ascontiguousarray(each, dtype=np.int64).tobytes()
         for each in (pairs.start, pairs.other_start)

@@ -1,4 +1,6 @@
-"""Ask one endpoint questions, greedily and with a fixed seed; what goes wrong is a value, not an exception, and holds no key."""
+"""Ask one endpoint questions, greedily and with a fixed seed;
+what goes wrong is a value, not an exception, and holds no key.
+"""
 
 import asyncio
 import math
@@ -92,7 +94,9 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> "openai.Asy
 
 
 def told(error: Exception, secrets: Sequence[str]) -> str:
-    """Return the kind of an error and at most 200 characters of what the server said, without keys and echoed prompts."""
+    """Return the kind of an error and at most 200 characters
+    of what the server said, without keys and echoed prompts.
+    """
     import openai
 
     if isinstance(error, openai.APIStatusError):
@@ -110,7 +114,9 @@ class Answered:
     """What an endpoint said. Absent is None: a server need not count, nor tell probabilities."""
 
     text: str
-    """The content; the first tool call as a JSON object of name and arguments, when there is one."""
+    """The content; the first tool call as a JSON
+    object of name and arguments, when there is one.
+    """
     finish_reason: str | None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
@@ -146,7 +152,9 @@ class Asker:
         seed: int,
         request_id: str,
     ) -> Answered | Failed:
-        """Ask at temperature 0. A server that refuses to tell log probabilities is asked without them, from then on."""
+        """Ask at temperature 0. A server that refuses to tell
+        log probabilities is asked without them, from then on.
+        """
         import openai
 
         wanted: dict[str, Any] = {
@@ -175,7 +183,8 @@ class Asker:
                 return _answered(await self._client.chat.completions.create(**wanted))
         except openai.APIStatusError as error:
             return Failed(error=told(error, self._secrets), http_status=error.status_code)
-        except Exception as error:  # noqa: BLE001  # whatever a server sends, it ends its own question alone
+        # whatever a server sends, it ends its own question alone
+        except Exception as error:  # noqa: BLE001
             return Failed(error=told(error, self._secrets))
 
     async def __aenter__(self) -> Self:
@@ -190,7 +199,8 @@ class Asker:
         await self._client.close()
 
 
-def _answered(completion: Any) -> Answered | Failed:  # noqa: ANN401  # what a server sends need not be what the SDK's types say
+# what a server sends need not be what the SDK's types say
+def _answered(completion: Any) -> Answered | Failed:  # noqa: ANN401
     choices = getattr(completion, "choices", None)
     if not choices:
         return Failed(error="the answer holds no choice")

@@ -1,6 +1,8 @@
-"""Ask an endpoint how likely it holds what comes next, behind a prompt that its cache has, and within one; small lists first.
+"""Ask an endpoint how likely it holds what comes next, behind
+a prompt that its cache has, and within one; small lists first.
 
-Some servers list nothing, some at most so many, and some have died of being asked: what cannot be asked is a sentence, not an exception.
+Some servers list nothing, some at most so many, and some have died
+of being asked: what cannot be asked is a sentence, not an exception.
 """
 
 import math
@@ -46,7 +48,8 @@ class Scorer:
 
     def __init__(self, endpoint: Endpoint, model: str) -> None:
         own = {name: value for name, value in endpoint.extra_body.items() if name != "temperature"}
-        # Texts of different tokens may be equal: a server that takes foreign fields names tokens by their ids.
+        # Texts of different tokens may be equal: a server
+        # that takes foreign fields names tokens by their ids.
         ours = {"return_tokens_as_token_ids": True} if endpoint.counting == "token_ids" else {}
         self._wanted: dict[str, Any] = {
             "model": model,
@@ -67,7 +70,8 @@ class Scorer:
 
     async def behind(self, prompt: Prompt, *, most: int) -> Likely | Failed:
         """Ask for one token, and the *most* likely in its place."""
-        # A connection may have been closed while it was idle; what was never asked for is asked once.
+        # A connection may have been closed while it was
+        # idle; what was never asked for is asked once.
         said = await self._asked(
             prompt, {"logprobs": most}, _behind, retries=RETRIES if most <= self._proven else 0
         )
@@ -76,7 +80,9 @@ class Scorer:
         return said
 
     async def within(self, prompt: Prompt, *, most: int) -> tuple[Likely, ...] | Failed:
-        """Ask for the likeliest tokens at every place of a prompt, which servers compute anew for it."""
+        """Ask for the likeliest tokens at every place
+        of a prompt, which servers compute anew for it.
+        """
         return await self._asked(prompt, {"prompt_logprobs": most}, _within, retries=0)
 
     async def _asked(
@@ -100,11 +106,13 @@ class Scorer:
             )
         except openai.APIStatusError as error:
             return Failed(error=told(error, self._secrets), http_status=error.status_code)
-        except Exception as error:  # noqa: BLE001  # whatever a server sends, it ends its own question alone
+        # whatever a server sends, it ends its own question alone
+        except Exception as error:  # noqa: BLE001
             return Failed(error=told(error, self._secrets))
 
 
-def _behind(said: Any) -> Likely | Failed:  # noqa: ANN401  # JSON of a server, whose errors its reader catches
+# JSON of a server, whose errors its reader catches
+def _behind(said: Any) -> Likely | Failed:  # noqa: ANN401
     tops = (said["choices"][0].get("logprobs") or {}).get("top_logprobs")
     if not tops or not tops[0]:
         return Failed(error="its answers list no log probabilities", http_status=HTTPStatus.OK)
@@ -134,7 +142,10 @@ def _likely(listed: Mapping[str, float | None], usage: Mapping[str, Any] | None)
 
 
 async def longest_list(source: Source, prompt: Prompt) -> int | str:
-    """Return how many tokens a server lists, at most those that are wanted; else why none. One that fails is not asked for more."""
+    """Return how many tokens a server lists, at most those that are wanted; else why none.
+
+    One that fails is not asked for more.
+    """
     most = 0
     for wanted in LISTS:
         said = await source.behind(prompt, most=wanted)

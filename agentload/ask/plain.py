@@ -39,7 +39,9 @@ class Streamed:
 
 
 def tokens_of(answer: Streamed) -> tuple[object, ...]:
-    """Return what an answer is compared by: its token ids, or its words where the server does not tell them."""
+    """Return what an answer is compared by: its token
+    ids, or its words where the server does not tell them.
+    """
     return answer.token_ids or tuple(answer.text.split(" "))
 
 
@@ -95,7 +97,8 @@ class Plain:
                             first_ms = (time.monotonic() - began) * 1e3
         except openai.APIStatusError as error:
             return Failed(error=told(error, self._secrets), http_status=error.status_code)
-        except Exception as error:  # noqa: BLE001  # whatever a server sends, it ends its own question alone
+        # whatever a server sends, it ends its own question alone
+        except Exception as error:  # noqa: BLE001
             return Failed(error=told(error, self._secrets))
         if first_ms is None and not (
             usage and usage.completion_tokens
@@ -134,7 +137,9 @@ async def agreement(
     tokenizer: Tokenizer | None = None,
     prompts: int = PROMPTS,
 ) -> tuple[Agreement, ...]:
-    """Ask *reference* and then every arm the same prompts; *models* are theirs, the reference's first."""
+    """Ask *reference* and then every arm the same
+    prompts; *models* are theirs, the reference's first.
+    """
     base, *others = await asyncio.gather(
         *(
             answers(endpoint, model, tokenizer=tokenizer, prompts=prompts)

@@ -1,7 +1,9 @@
-"""Try servers that run: does each one's prefix cache answer, has each one a cache of its own, do they say the same?
+"""Try servers that run: does each one's prefix cache answer,
+has each one a cache of its own, do they say the same?
 
-A long prompt is sent twice: a prefix cache that works answers the second from its cache, and faster. Another arm must not have it: one
-that does is the same server under another URL, or both stand behind one router.
+A long prompt is sent twice: a prefix cache that works answers the second from
+its cache, and faster. Another arm must not have it: one that does is the same
+server under another URL, or both stand behind one router.
 """
 
 import asyncio
@@ -29,7 +31,10 @@ HIT: Final = 0.5  # of the prompt: whole blocks are cached, and never the last
 SETTLE_S: Final = 1.0  # counters may lag behind the answer
 LOOK_S: Final = 0.1
 PrefixReuse: TypeAlias = Literal["hit", "no hit", "not told", "off", "failed"]
-_UNSURE: Final = "no arm says that its cache has 16 bits: answers are held against those of {}, which may be the wrong ones"
+_UNSURE: Final = (
+    "no arm says that its cache has 16 bits: answers are held against those of {}, which may "
+    "be the wrong ones"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +98,9 @@ class _Seen:
 async def reuse(
     endpoint: Endpoint, model: str, *, tokenizer: Tokenizer | None = None, tokens: int = TOKENS
 ) -> Reuse:
-    """Send one prompt twice to *endpoint* and say whether the second was answered from the prefix cache."""
+    """Send one prompt twice to *endpoint* and say whether
+    the second was answered from the prefix cache.
+    """
     seen = await _seen(endpoint, model, _messages(tokenizer, tokens), times=2)
     return seen.reuse(endpoint.name, tokens=tokens)
 
@@ -105,7 +112,9 @@ async def crossed(
     tokenizer: Tokenizer | None = None,
     tokens: int = TOKENS,
 ) -> tuple[Reuse, ...]:
-    """Send one prompt to one arm after the other; return what each but the first showed: a hit is the cache of another arm."""
+    """Send one prompt to one arm after the other; return what
+    each but the first showed: a hit is the cache of another arm.
+    """
     messages = _messages(tokenizer, tokens)
     seen = [
         (arm.name, await _seen(arm, model, messages, times=1))
@@ -229,7 +238,9 @@ async def probed(arms: Sequence[Endpoint], *, tokens: int, prompts: int) -> Prob
 
 
 def sixteen_bit(facts: Sequence[Mapping[str, object]]) -> int | None:
-    """Return which server is the first whose cache has 16 bits, by its own word; None: none says so."""
+    """Return which server is the first whose cache
+    has 16 bits, by its own word; None: none says so.
+    """
     wanted = {"kv_cache_dtype": "bfloat16"}
     return next(
         (
@@ -244,4 +255,7 @@ def sixteen_bit(facts: Sequence[Mapping[str, object]]) -> int | None:
 def short(tokens: int) -> Iterator[str]:
     """Say what a prompt that is sent twice is too short for."""
     if tokens < TOKENS:
-        yield f"a prompt of {tokens:,} tokens may be no whole block of a cache: take {TOKENS:,} or more"
+        yield (
+            f"a prompt of {tokens:,} tokens may be no whole block of a cache: take {TOKENS:,} "
+            "or more"
+        )

@@ -1,8 +1,11 @@
-"""Screen arms before they are graded: is what comes next as likely on each of them as on the reference?
+"""Screen arms before they are graded: is what comes
+next as likely on each of them as on the reference?
 
-A prompt is read into the cache once; then single tokens are asked for behind many of its places, so that each reads the stored cache. A
-place is one token past a whole block: that token alone is computed. The reference is asked four times, so that it is known how far equal
-servers are apart on this very prompt: alone, in a batch, behind another salt, and both. Whoever fails is asked nothing more.
+A prompt is read into the cache once; then single tokens are asked for behind many
+of its places, so that each reads the stored cache. A place is one token past a
+whole block: that token alone is computed. The reference is asked four times, so
+that it is known how far equal servers are apart on this very prompt: alone, in a
+batch, behind another salt, and both. Whoever fails is asked nothing more.
 """
 
 import asyncio
@@ -56,7 +59,9 @@ class Passage:
 
 @dataclass(slots=True, kw_only=True)
 class Screening:
-    """The screen of one run, under way: what the reference said is kept until every arm was asked."""
+    """The screen of one run, under way: what the
+    reference said is kept until every arm was asked.
+    """
 
     run: str
     at_ns: int
@@ -86,7 +91,9 @@ class Screening:
                 self.most = min(self.most or found, found)
 
     async def ask(self, sources: Mapping[str, Source]) -> None:
-        """Ask servers that run side by side about one prompt after the other, until nothing is left to ask."""
+        """Ask servers that run side by side about one prompt
+        after the other, until nothing is left to ask.
+        """
         await self.meet(sources)
         for passage in self.passages:
             asked = {
@@ -97,7 +104,8 @@ class Screening:
             if not asked or self.is_stopping():
                 break
             self.listener(
-                f"screen: prompt {passage.number + 1} of {len(self.passages)}, {passage.tokens:,} tokens"
+                f"screen: prompt {passage.number + 1} of {len(self.passages)}, "
+                f"{passage.tokens:,} tokens"
             )
             said = await asyncio.gather(
                 *(self._passage(arm, source, passage) for arm, source in asked.items())
@@ -165,7 +173,9 @@ class Screening:
         }
 
     async def _score(self, arm: str, source: Source) -> None:
-        """Have a prompt scored, where the server does that: its places are computed, not read from the cache."""
+        """Have a prompt scored, where the server does that:
+        its places are computed, not read from the cache.
+        """
         passage = self.passages[0]
         length = next(
             (each for each in reversed(self._own_lengths(passage)) if each <= SCORED_TO), None
@@ -206,7 +216,9 @@ class Screening:
             )
 
     def _own_lengths(self, passage: Passage) -> tuple[int, ...]:
-        """Return the lengths that a prompt has, be it that the last token of a window is left for an answer."""
+        """Return the lengths that a prompt has, be it that
+        the last token of a window is left for an answer.
+        """
         return tuple(each for each in self.lengths if each <= passage.tokens * ROUNDING) or (
             passage.tokens,
         )

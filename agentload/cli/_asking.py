@@ -1,4 +1,6 @@
-"""Say what questions came to: what would be asked, how many answers are right, how far a screen found each arm from the reference."""
+"""Say what questions came to: what would be asked, how many answers
+are right, how far a screen found each arm from the reference.
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -43,7 +45,10 @@ def describe(questions: Sequence[Question], cost: QuestionsCost, arms: Sequence[
         (
             f"tasks     {', '.join(dict.fromkeys(each.task for each in questions))}",
             f"contexts  {', '.join(map(length, lengths))}{f'; {depths} depths' if depths else ''}",
-            f"items     {cost.items:,}, each {f'{times} times' if times > 1 else 'once'} on {', '.join(arms)}",
+            (
+                f"items     {cost.items:,}, each {f'{times} times' if times > 1 else 'once'} on "
+                f"{', '.join(arms)}"
+            ),
             f"questions {cost.questions:,}",
             f"tokens    {cost.prompt_tokens:,} in",
             f"duration  {about(cost.minutes)} (with {cost.assumed})",
@@ -53,7 +58,9 @@ def describe(questions: Sequence[Question], cost: QuestionsCost, arms: Sequence[
 
 
 def summary(found: Summary) -> str:
-    """Return the share of right answers, a row a cell and a column an arm, with what sets each arm apart."""
+    """Return the share of right answers, a row a cell
+    and a column an arm, with what sets each arm apart.
+    """
     arms = [each.arm for each in found.arms]
     cells = {(each.task, each.context_tokens, each.arm): each for each in found.cells}
     rows = []
@@ -77,13 +84,16 @@ def summary(found: Summary) -> str:
         )
         of = "of the reference's score" if curve.arm != arms[0] else "right"
         lines.append(
-            f"{curve.task}, {curve.arm}: area {curve.area:.3f}{kept}, worst {length(curve.worst_context)} with {curve.worst:.1%} {of}"
+            f"{curve.task}, {curve.arm}: area {curve.area:.3f}{kept}, worst "
+            f"{length(curve.worst_context)} with {curve.worst:.1%} {of}"
         )
     for each in found.arms[1:]:
         same = (
             ""
             if each.agreement is None
-            else f", half of the answers agree with the reference's for {each.agreement:.0%} or more"
+            else (
+                f", half of the answers agree with the reference's for {each.agreement:.0%} or more"
+            )
         )
         lines.append(f"{each.arm}: {each.lost} lost, {each.won} won{same}")
     for each in found.arms:
@@ -138,10 +148,12 @@ def screen_and_tell(study: Ask, place: Place, *, as_json: bool) -> None:
         print(f"{arm} is not screened: {why.rstrip('.')}. Questions alone tell.")
     for path in paths:
         print(
-            f"{path.arm}, a prompt of {length(path.length)} scored whole: {path.variation:.2g} from {arms[0]}, which is {path.own:.2g} away"
+            f"{path.arm}, a prompt of {length(path.length)} scored whole: "
+            f"{path.variation:.2g} from {arms[0]}, which is {path.own:.2g} away"
         )
         print(
-            f"  from itself. {_part(path.cached)} of it was read from the cache, {_part(_cached(rows, path.arm))} before single tokens."
+            f"  from itself. {_part(path.cached)} of it was read from the cache, "
+            f"{_part(_cached(rows, path.arm))} before single tokens."
         )
     print(f"\nNext: {_next(study, found, place.database, run)}")
 
@@ -182,7 +194,9 @@ def _print_lengths(found: tuple[Screening, ...], reference: str) -> None:
 
 
 def _next(study: Ask, found: tuple[Screening, ...], database: Path, run: str) -> str:
-    """Return the command that follows: a report where answers are broken, else questions where they are worth most."""
+    """Return the command that follows: a report where answers
+    are broken, else questions where they are worth most.
+    """
     open_ = [each for each in found if each.pattern != "broken"]
     if found and not open_:
         return f"agentload advise {database} --run {run}"

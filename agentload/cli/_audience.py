@@ -1,4 +1,5 @@
-"""How the command line follows a run: a table that is drawn on a terminal, a line now and then elsewhere; notices, and Ctrl-C heeded.
+"""How the command line follows a run: a table that is drawn on a
+terminal, a line now and then elsewhere; notices, and Ctrl-C heeded.
 
 Nothing here is measured.
 """
@@ -42,7 +43,9 @@ class _Arm:
     busy_s: float = 0.0
 
     def done(self) -> str:
-        """Say how many calls are done, and of how many: what a time budget leaves room for is a guess, not shown once it was too low."""
+        """Say how many calls are done, and of how many: what a time
+        budget leaves room for is a guess, not shown once it was too low.
+        """
         return (
             f"{self.latest.done}/{self.total}"
             if self.latest.done <= self.total
@@ -59,7 +62,9 @@ class Progress:
     """Listen to a replay and draw it."""
 
     def __init__(self, expected: Cost, *, start: ClockStart = "due", above: Above = tuple) -> None:
-        """Begin with what the plan expects; the clocks of its turns *start* as its load has it, lines *above* say what it is part of."""
+        """Begin with what the plan expects; the clocks of its turns
+        *start* as its load has it, lines *above* say what it is part of.
+        """
         self._above = above
         self._clock = Clock(start)
         self._planned_s = 60 * expected.minutes
@@ -95,7 +100,9 @@ class Progress:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Draw on standard error for as long as the block runs; plain lines when it is no terminal."""
+        """Draw on standard error for as long as the
+        block runs; plain lines when it is no terminal.
+        """
         if not is_watched():
             yield
             return
@@ -166,7 +173,8 @@ class Progress:
         if done < 3 or done > total:
             return "…"
         share = done / total
-        # The plan knows of waits that are still to come; what was seen counts for as much as it is of the whole.
+        # The plan knows of waits that are still to come; what
+        # was seen counts for as much as it is of the whole.
         whole_s = (time.monotonic() - self._started) + (1 - share) * self._planned_s
         seconds = (1 - share) * whole_s
         return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(0.0, seconds):.0f} s"
@@ -183,7 +191,9 @@ def _ms(spread: Spread | None) -> tuple[str, str]:
 
 
 class Answers:
-    """Tell on standard error how far each cell of an evaluation is: a line drawn again on a terminal, a line now and then elsewhere."""
+    """Tell on standard error how far each cell of an evaluation is:
+    a line drawn again on a terminal, a line now and then elsewhere.
+    """
 
     def __init__(self, questions: Sequence[Question], *, arms: int) -> None:
         self._totals = Counter(
@@ -215,7 +225,8 @@ class Answers:
         ready = sum(self._done[each] >= total for each, total in self._totals.items())
         task, context = cell
         return (
-            f"{sum(self._done.values()):,}/{sum(self._totals.values()):,} answers, {ready}/{len(self._totals)} cells, {self._failed} failed"
+            f"{sum(self._done.values()):,}/{sum(self._totals.values()):,} answers, "
+            f"{ready}/{len(self._totals)} cells, {self._failed} failed"
             f" · {task} {length(context)} {self._done[cell]}/{self._totals[cell]}"
         )
 
@@ -230,7 +241,9 @@ def _answers(questions: Sequence[Question], arms: int) -> Iterator[Listener]:
 
 
 def terminal(above: Above = tuple) -> Audience:
-    """Return an audience that draws progress on standard error, below the lines that *above* returns whenever it is drawn."""
+    """Return an audience that draws progress on standard error,
+    below the lines that *above* returns whenever it is drawn.
+    """
 
     @contextmanager
     def progress(expected: Cost, start: ClockStart) -> Iterator[Progress]:

@@ -55,7 +55,9 @@ _CACHE: Final[Mapping[PrefixReuse, str]] = {"hit": "another arm's", "no hit": "i
 def carry_out(
     study: Study, place: Place, *, is_dry: bool, as_json: bool, is_gated: bool = False
 ) -> None:
-    """Run a study. Raises InterruptError when it was stopped, GateError when it is *is_gated* and an arm is not fit."""
+    """Run a study. Raises InterruptError when it was stopped,
+    GateError when it is *is_gated* and an arm is not fit.
+    """
     if isinstance(study.servers, Live) and not is_dry:
         transient(f"reading the trace and meeting {study.servers.endpoints} …")
     match study:
@@ -209,8 +211,10 @@ def _print_questions(
         minutes = expected.minutes * each.mean_items / looks(study)[-1]
         tokens = expected.prompt_tokens * each.mean_items / looks(study)[-1]
         print(
-            f"if {truth}: {each.mean_items:,.0f} items in the mean, {tokens:,.0f} tokens in, {about(minutes)}; "
-            f"{each.safe:.0%} end as accurate, {each.worse:.0%} worse, {1 - each.safe - each.worse:.0%} undecided"
+            f"if {truth}: {each.mean_items:,.0f} items in the mean, {tokens:,.0f} tokens "
+            f"in, {about(minutes)}; "
+            f"{each.safe:.0%} end as accurate, {each.worse:.0%} worse, "
+            f"{1 - each.safe - each.worse:.0%} undecided"
         )
 
 
@@ -326,7 +330,10 @@ def _planned(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
     calls = ", ".join(f"{arm} {count:,}" for arm, count in cost.calls_by_arm.items())
     return "\n".join(
         (
-            f"plan      {plan.design}, {len(plan.blocks)} blocks, {pairs} pairs, {cost.rounds} rounds",
+            (
+                f"plan      {plan.design}, {len(plan.blocks)} blocks, {pairs} pairs, "
+                f"{cost.rounds} rounds"
+            ),
             f"order     {shown}",
             *(
                 [f"starts    {starts + met} of servers, one at a time; their time is not counted"]
@@ -364,7 +371,10 @@ def _trials(found: Iterable[Found], what: What, *, slo: str, share: float) -> It
     unit = "sessions" if what == "max-concurrency" else "starts/s"
     for each in found:
         yield f"{each.arm}: {_bracket(each, unit)} ({slo} ms for {share:.0%} of turns; simulated)"
-        yield f"  {unit:>10}{'turns':>9}{'within':>9}{'cached':>9}{'KV peak':>9}{'preempted':>11}{'tokens/s':>10}"
+        yield (
+            "  "
+            f"{unit:>10}{'turns':>9}{'within':>9}{'cached':>9}{'KV peak':>9}{'preempted':>11}{'tokens/s':>10}"
+        )
         for trial in each.trials:
             cached, usage = (_percent(each) for each in (trial.hit_rate, trial.peak_kv_usage))
             yield (
@@ -388,7 +398,9 @@ def _bracket(found: Found, unit: str) -> str:
 
 
 def _print_limits(found: Sequence[Found]) -> None:
-    """Print a line an arm: what it carries, with its interval, and which trouble there is beyond."""
+    """Print a line an arm: what it carries, with
+    its interval, and which trouble there is beyond.
+    """
     cells = [
         (
             each.arm,

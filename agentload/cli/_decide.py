@@ -1,4 +1,6 @@
-"""Decide in the foreground: what is asked now, what it said, what is left; at the end the answer and what it took."""
+"""Decide in the foreground: what is asked now, what it
+said, what is left; at the end the answer and what it took.
+"""
 
 import math
 from dataclasses import asdict
@@ -27,7 +29,9 @@ from agentload.study.parts import Virtual
 def decide(
     study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Path | None = None
 ) -> Document | None:
-    """Decide, print the answer and write its report; return it, None where nothing was asked. Raises InterruptError when it was stopped."""
+    """Decide, print the answer and write its report; return it, None
+    where nothing was asked. Raises InterruptError when it was stopped.
+    """
 
     def status() -> tuple[str, ...]:
         return deciding.status()
@@ -73,12 +77,15 @@ def _late(ended: Outcome) -> AgentloadError:
     """Return the error that a decision ends with where this client cannot keep up with any load."""
     return AgentloadError(
         f"this machine cannot measure, even with the smallest load: {ended.late}",
-        hint="agentload doctor says what is in the way; leave it a core, or measure from another machine",
+        hint="agentload doctor says what is in the way; leave it a core, or measure from "
+        "another machine",
     )
 
 
 def _go_on(study: Decide, place: Place, ended: Outcome) -> str | None:
-    """Return the command that resumes a decision; one in virtual time is made again. None where it has not started."""
+    """Return the command that resumes a decision; one in
+    virtual time is made again. None where it has not started.
+    """
     if isinstance(study.servers, Virtual):
         return f"make it again with: {again(study, place.database)}"
     if not journals(place.database, ended.run_id):
@@ -87,7 +94,9 @@ def _go_on(study: Decide, place: Place, ended: Outcome) -> str | None:
 
 
 def foretold(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: int = 1) -> str:
-    """Return what a budget can settle, for people; each arm has this number of *replicas*, which cost money all the time."""
+    """Return what a budget can settle, for people; each arm has
+    this number of *replicas*, which cost money all the time.
+    """
     gpus = replicas * len(arms_named(study.servers)) if study.price_usd is not None else 1
     rows = [
         (
@@ -112,7 +121,10 @@ def foretold(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: int = 
     beyond = (
         ""
         if whole <= budget
-        else f", {max(1, math.ceil(whole - budget))} more than there is: what does not fit is not asked"
+        else (
+            f", {max(1, math.ceil(whole - budget))} more than there is: what does not fit is "
+            "not asked"
+        )
     )
     spared = () if any(each.criterion == "canary" for each in forecasts) else (NO_CANARY,)
     return "\n".join(
@@ -120,7 +132,10 @@ def foretold(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: int = 
             *lines,
             "",
             *spared,
-            f"all of it: {whole:.0f} min of a budget of {budget:.0f}{beyond}; it ends as soon as the decision is made",
+            (
+                f"all of it: {whole:.0f} min of a budget of {budget:.0f}{beyond}; it ends as "
+                "soon as the decision is made"
+            ),
             *primed,
             _DRY,
         )
@@ -167,7 +182,8 @@ def beyond_budget(ended: Outcome) -> str | None:
     stage, minutes = ended.wants
     more = max(1, math.ceil(minutes - ended.left_minutes))
     return (
-        f"This budget cannot settle {stage.criterion}: {told(stage)}, would take {minutes:.0f} min, {more} more than is left; "
+        f"This budget cannot settle {stage.criterion}: {told(stage)}, would take "
+        f"{minutes:.0f} min, {more} more than is left; "
         f"--budget {math.ceil(ended.enough_minutes)}m pays for it."
     )
 

@@ -1,4 +1,5 @@
-"""Defaults of options in files: `agentload.toml` in the working directory, then in the user's configuration folder.
+"""Defaults of options in files: `agentload.toml` in the
+working directory, then in the user's configuration folder.
 
     db = "bench.duckdb"              # of every verb that has the option
 
@@ -9,8 +10,8 @@
     [watch.add]
     time-zone = "Europe/Berlin"
 
-What is typed comes first, then what a study says, then the nearer file. `agentload run` and `--resume` take nothing from these files: what
-they run is described elsewhere.
+What is typed comes first, then what a study says, then the nearer file. `agentload run`
+and `--resume` take nothing from these files: what they run is described elsewhere.
 """
 
 import os
@@ -26,7 +27,8 @@ Values: TypeAlias = dict[str, Any]
 
 def files() -> tuple[Path, ...]:
     """List the files that there are, the nearer one first."""
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111  # which has no error without a home
+    # which has no error without a home
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111
     return tuple(path for path in (Path(NAME), Path(home, "agentload", NAME)) if path.is_file())
 
 
@@ -36,9 +38,11 @@ def apply_to(verb: Sequence[str], words: Sequence[str]) -> bool:
 
 
 def defaults(verb: Sequence[str], names: Mapping[str, str]) -> Values:
-    """Return the defaults of a verb by its parameters' names; *names* has these by what a file calls them.
+    """Return the defaults of a verb by its parameters'
+    names; *names* has these by what a file calls them.
 
-    Raises UsageError for a file that cannot be read, and for a key of the verb's own table that it has no option for.
+    Raises UsageError for a file that cannot be read, and for
+    a key of the verb's own table that it has no option for.
     """
     found: Values = {}
     for path in reversed(files()):

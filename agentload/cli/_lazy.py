@@ -1,4 +1,6 @@
-"""Find verbs by their names in the source and import a verb only when it is invoked, so that `agentload --help` is instant."""
+"""Find verbs by their names in the source and import a verb
+only when it is invoked, so that `agentload --help` is instant.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -113,7 +115,7 @@ def verbs(package: str) -> tuple[Verb, ...]:
     return tuple(
         Verb(
             name=name.removesuffix("_").replace("_", "-"),
-            docstring=cleandoc(docstring),
+            docstring=cleandoc(docstring.replace("\\\n", "")),  # lines that go on
             module=module,
             function=function,
         )
@@ -122,7 +124,9 @@ def verbs(package: str) -> tuple[Verb, ...]:
 
 
 def needs(others: Mapping[str, tuple[str, ...]]) -> Callable[[Run], Run]:
-    """Have a verb refuse a parameter that would do nothing: for each those of which at least one must have been given with it."""
+    """Have a verb refuse a parameter that would do nothing: for
+    each those of which at least one must have been given with it.
+    """
 
     def decorated(run: Run) -> Run:
         run.needs = others  # type: ignore[attr-defined]  # read when the verb is invoked
@@ -132,7 +136,9 @@ def needs(others: Mapping[str, tuple[str, ...]]) -> Callable[[Run], Run]:
 
 
 class LazyGroup(TyperGroup):
-    """Hold the verbs of one package; typer's group, except that its commands are text until they are needed."""
+    """Hold the verbs of one package; typer's group, except
+    that its commands are text until they are needed.
+    """
 
     def __init__(
         self, *, package: str = "agentload.cli", **attributes: Any
@@ -140,12 +146,17 @@ class LazyGroup(TyperGroup):
         super().__init__(**attributes)
         self.verbs = {verb.name: verb for verb in verbs(package)}
 
-    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002  # typer keeps its base class private
+    # typer keeps its base class private: mypy reads the methods as other ones of its parent.
+    #  noqa: ARG002
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """List the names of the verbs."""
         return list(self.verbs)
 
-    def get_command(self, ctx: typer.Context, cmd_name: str) -> TyperCommand | TyperGroup:  # type: ignore[override]  # as list_commands
-        """Import the verb of that name; raise `UsageError` naming the nearest one if there is none."""
+    # as list_commands
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> TyperCommand | TyperGroup:  # type: ignore[override]
+        """Import the verb of that name; raise `UsageError`
+        naming the nearest one if there is none.
+        """
         verb = self.verbs.get(cmd_name)
         if verb is None:
             if ctx.resilient_parsing:  # a shell completes what is being typed
@@ -166,7 +177,9 @@ class LazyGroup(TyperGroup):
             )
         return _command(verb)
 
-    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # noqa: ANN401, ARG002  # as list_commands
+    # as list_commands
+    #  noqa: ANN401, ARG002
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """List each verb with the first line of its docstring."""
         if self.verbs:
             with formatter.section("Commands"):
@@ -178,7 +191,8 @@ class _Command(TyperCommand):
 
     needs: Mapping[str, tuple[str, ...]]
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # typer keeps its base class private
+    # typer keeps its base class private
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         args = self._moved(ctx, args)
         words = ctx.command_path.split()[1:]
         if not ctx.resilient_parsing and _defaults.apply_to(words, args):
@@ -186,7 +200,9 @@ class _Command(TyperCommand):
         return super().parse_args(ctx, args)
 
     def _moved(self, ctx: typer.Context, args: list[str]) -> list[str]:
-        """Return the words with the value of `--db` in front, of a verb that reads and has a DATABASE without an option."""
+        """Return the words with the value of `--db` in front, of
+        a verb that reads and has a DATABASE without an option.
+        """
         words, databases, rest = iter(args), list[str](), list[str]()
         for word in words if _reads(self) else ():
             name, equals, value = word.partition("=")
@@ -195,11 +211,13 @@ class _Command(TyperCommand):
         if not databases:
             return args
         ctx.meta["note"] = (
-            f"`{_DB}` is for verbs that run; of verbs that read, write: {ctx.command_path} {' '.join(databases)}"
+            f"`{_DB}` is for verbs that run; of verbs that read, write: {ctx.command_path} "
+            f"{' '.join(databases)}"
         )
         return [*databases, *rest]
 
-    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # as parse_args
+    # as parse_args
+    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Leave out arguments that are hidden: they are older ways to say something."""
         hidden = [
             piece
@@ -209,7 +227,9 @@ class _Command(TyperCommand):
         ]
         return [piece for piece in super().collect_usage_pieces(ctx) if piece not in hidden]
 
-    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # noqa: ANN401  # as parse_args
+    # as parse_args
+    #  noqa: ANN401
+    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """Write the options in groups, where there are many."""
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
         params = self.get_params(ctx)
@@ -229,7 +249,8 @@ class _Command(TyperCommand):
                 with formatter.section(name):
                     formatter.write_dl(groups[name])
 
-    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # noqa: ANN401  # as parse_args
+    # as parse_args
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # noqa: ANN401
         for name, others in self.needs.items():
             source = ctx.get_parameter_source(name)
             if (
@@ -299,7 +320,9 @@ def _of_every_verb(
 
 
 def help_text(docstring: str) -> str:
-    """Mark indented paragraphs as verbatim, with long commands continued on further lines as a shell reads them."""
+    """Mark indented paragraphs as verbatim, with long
+    commands continued on further lines as a shell reads them.
+    """
     return "\n\n".join(_paragraph(each) for each in docstring.strip().split("\n\n"))
 
 

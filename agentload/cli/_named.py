@@ -20,11 +20,15 @@ WORDS: Final[dict[str, Word]] = {word.replace(" ", "-"): word for word in get_ar
 GATES: Final = "gates"
 SLO: Final = "slo"
 BOUNDED: Final = "bounded"
-"""A verdict that holds up to a context only: much of the user's trace is longer than what was tested."""
+"""A verdict that holds up to a context only: much
+of the user's trace is longer than what was tested.
+"""
 
 
 def setting(policy: Path | None) -> Setting:
-    """Read the policy file, or take the defaults; suggested commands name what a defaults file here would change."""
+    """Read the policy file, or take the defaults; suggested
+    commands name what a defaults file here would change.
+    """
     return replace(
         Setting() if policy is None else read_policy(policy), spelled=_defaults.spelled()
     )

@@ -39,6 +39,7 @@ Against: TypeAlias = Annotated[
 FailOn: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        help="Exit with 3 on these verdicts for the whole server: avoid,test-further,…, bounded (up to a context), gates or slo."
+        help="Exit with 3 on these verdicts for the whole server: avoid,test-further,…, bounded "
+        "(up to a context), gates or slo."
     ),
 ]

@@ -1,4 +1,6 @@
-"""Print results on standard output, for people and for machines, and what is only for people who watch on standard error."""
+"""Print results on standard output, for people and for machines,
+and what is only for people who watch on standard error.
+"""
 
 import os
 import re
@@ -53,7 +55,8 @@ def is_watched() -> bool:
 
 
 def print_json(value: object) -> None:
-    """Print a value as indented JSON: dataclasses by field, what is not a number (NaN, infinity) as null.
+    """Print a value as indented JSON: dataclasses by
+    field, what is not a number (NaN, infinity) as null.
 
     A verb with `--json` prints one document with it and nothing else to stdout.
     """
@@ -64,7 +67,9 @@ def print_json(value: object) -> None:
 
 
 class _Drawing:
-    """Lines at the end of a terminal that are drawn again in their place, also after it was resized, when long lines are wrapped."""
+    """Lines at the end of a terminal that are drawn again in their
+    place, also after it was resized, when long lines are wrapped.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -86,7 +91,9 @@ _DRAWING: Final = _Drawing()
 
 
 def transient(*lines: str) -> None:
-    """Draw progress on a terminal in the place of what was drawn before; without lines, or with an empty one, it goes."""
+    """Draw progress on a terminal in the place of what was
+    drawn before; without lines, or with an empty one, it goes.
+    """
     if is_watched():
         _DRAWING.draw([line for line in lines if line])
 
@@ -105,7 +112,9 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table: columns of figures to the right, others to the left, none wider than it must be."""
+    """Yield the lines of a table: columns of figures to the
+    right, others to the left, none wider than it must be.
+    """
     lines = [tuple(map(visible, line)) for line in (head, *rows)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(head))]
     right = [
@@ -120,7 +129,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def blocks(values: Sequence[float], *, low: float, span: float) -> str:
-    """Draw values as a line of blocks, the lowest at *low* and the highest from *low* and *span* on."""
+    """Draw values as a line of blocks, the lowest at
+    *low* and the highest from *low* and *span* on.
+    """
     return "".join(
         _BLOCKS[min(int((each - low) / span * len(_BLOCKS)), len(_BLOCKS) - 1) if span else 0]
         for each in values

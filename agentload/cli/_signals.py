@@ -24,14 +24,17 @@ def handled(handlers: Mapping[int, Handler]) -> Iterator[None]:
 
 @contextmanager
 def heard(stop: Callable[[], None]) -> Iterator[None]:
-    """Call *stop* for each of them while an event loop runs, which would have them kill us afterwards. `nohup` stays as it is."""
+    """Call *stop* for each of them while an event loop runs, which
+    would have them kill us afterwards. `nohup` stays as it is.
+    """
     from asyncio import get_running_loop  # which `agentload --help` does without
 
     loop = get_running_loop()
     terminals = [stream.fileno() for stream in (sys.stdout, sys.stderr) if stream.isatty()]
 
     def hung_up() -> None:
-        with open(os.devnull, "wb") as nobody:  # noqa: PTH123  # a device; writing to the terminal that has gone would raise
+        # a device; writing to the terminal that has gone would raise
+        with open(os.devnull, "wb") as nobody:  # noqa: PTH123
             for terminal in terminals:
                 os.dup2(nobody.fileno(), terminal)
         stop()

@@ -1,4 +1,6 @@
-"""Options that are the fields of a study: a verb that runs one is handed the study, not what was typed."""
+"""Options that are the fields of a study: a verb that
+runs one is handed the study, not what was typed.
+"""
 
 from collections.abc import Callable
 from functools import wraps
@@ -41,7 +43,9 @@ PRINT: Final = typer.Option(
 def runs(
     verb: str, *joins: Literal["resume", "into"]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a verb the options of its studies, and of where rows go: in place of *study* and *place*, its first two parameters."""
+    """Give a verb the options of its studies, and of where rows
+    go: in place of *study* and *place*, its first two parameters.
+    """
 
     def decorated(run: Callable[..., None]) -> Callable[..., None]:
         flags = options(verb)
@@ -111,7 +115,9 @@ def _parameters(verb: str, flags: tuple[Flag, ...]) -> list[Parameter]:
 
 
 def _parameter(flag: Flag, *, is_required: bool, is_switch: bool) -> Parameter:
-    """Return a parameter of a verb; without one that *is_switch*, the verb runs another kind of study."""
+    """Return a parameter of a verb; without one that
+    *is_switch*, the verb runs another kind of study.
+    """
     if flag.said.positional and not flag.option.startswith("--"):
         return _keyword(
             flag.name, Annotated[list[str], typer.Argument(help=flag.help)], default=Parameter.empty
@@ -146,5 +152,6 @@ def _parameter(flag: Flag, *, is_required: bool, is_switch: bool) -> Parameter:
     return _keyword(flag.name, Annotated[kind | None, option], default=None)
 
 
-def _keyword(name: str, annotation: Any, *, default: Any) -> Parameter:  # noqa: ANN401  # of any option
+# of any option
+def _keyword(name: str, annotation: Any, *, default: Any) -> Parameter:  # noqa: ANN401
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

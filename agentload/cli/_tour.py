@@ -1,4 +1,5 @@
-"""The tour: command lines that you can paste, played in virtual time, each stop of it ending in a decision.
+"""The tour: command lines that you can paste, played
+in virtual time, each stop of it ending in a decision.
 
 A stop says what is asked and by which commands; what comes of it is the advisor's.
 """
@@ -32,9 +33,13 @@ class Stop:
 
 LIVE: Final = Stop(
     name="live",
-    asks="Gemma with heads of 256 and prompts of 10,000 tokens: two emulated servers over real sockets",
+    asks="Gemma with heads of 256 and prompts of 10,000 tokens: two emulated servers over real "
+    "sockets",
     commands=(
-        "replay demo-prefill --endpoints emulated:{profile} --pairs 4 --sessions {sessions} --seed {seed} --run-id {name}",
+        (
+            "replay demo-prefill --endpoints emulated:{profile} --pairs 4 --sessions "
+            "{sessions} --seed {seed} --run-id {name}"
+        ),
     ),
     is_live=True,
 )
@@ -49,22 +54,32 @@ STOPS: Final = (
         asks="Llama 3.1 8B: 20 agents in long chats on one GPU",
         commands=(
             f"simulate chat --profile llama-3.1-8b-h100 --arms bf16,fp8 {_CHATS} --run-id {{name}}",
-            "eval --profile llama-3.1-8b-h100 --arms bf16,fp8 --tasks needle --contexts 8k..64k --items 2400 --into {name}",
+            (
+                "eval --profile llama-3.1-8b-h100 --arms bf16,fp8 --tasks needle --contexts "
+                "8k..64k --items 2400 --into {name}"
+            ),
         ),
     ),
     Stop(
         name="long-prefill",
         asks="Gemma with heads of 256: questions over 20,000 tokens of documents",
         commands=(
-            "simulate rag --profile gemma-4-e2b-h100 --arms bf16,fp8 --sessions 8 --wait-cap user=5 --run-id {name}",
+            (
+                "simulate rag --profile gemma-4-e2b-h100 --arms bf16,fp8 --sessions 8 "
+                "--wait-cap user=5 --run-id {name}"
+            ),
         ),
     ),
     Stop(
         name="default-scales",
-        asks="Llama again: the same chats, with FP8 scales that nobody calibrated (an invented arm)",
+        asks="Llama again: the same chats, with FP8 scales that nobody calibrated (an invented "
+        "arm)",
         commands=(
             f"simulate chat --profile {_SHIFTED} {_CHATS} --run-id {{name}}",
-            f"eval --profile {_SHIFTED} --tasks needle --contexts 8k..64k --items 600 --into {{name}}",
+            (
+                f"eval --profile {_SHIFTED} --tasks needle --contexts 8k..64k --items 600 "
+                f"--into {{name}}"
+            ),
         ),
     ),
     Stop(
@@ -78,21 +93,29 @@ STOPS: Final = (
         name="few-calls",
         asks="gpt-oss, FP8 for the layers without a window: two classes, and too few calls",
         commands=(
-            "simulate demo-rag demo-chat --profile gpt-oss-20b-h100 --arms bf16,fp8-skip-sw --pairs 3 --run-id {name}",
+            (
+                "simulate demo-rag demo-chat --profile gpt-oss-20b-h100 --arms "
+                "bf16,fp8-skip-sw --pairs 3 --run-id {name}"
+            ),
         ),
     ),
     Stop(
         name="short-chat",
         asks="Llama 3.1 8B: short chats",
         commands=(
-            "simulate short_chat --profile llama-3.1-8b-h100 --arms bf16,fp8 --sessions 8 --wait-cap user=5 --run-id {name}",
+            (
+                "simulate short_chat --profile llama-3.1-8b-h100 --arms bf16,fp8 --sessions 8 "
+                "--wait-cap user=5 --run-id {name}"
+            ),
         ),
     ),
 )
 
 
 def visit(stop: Stop, folder: Path, **said: object) -> Measured:
-    """Print and carry out the commands of a stop; return what was decided. *folder* keeps its rows and its report."""
+    """Print and carry out the commands of a stop; return
+    what was decided. *folder* keeps its rows and its report.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     database = folder / "run.duckdb"
     print(f"\n{stop.asks}")
@@ -109,17 +132,21 @@ def visit(stop: Stop, folder: Path, **said: object) -> Measured:
                 raise typer.Exit(code)
     found = measured(database, stop.name, model=stop.name, setting=Setting(), report=stop.name)
     print(
-        f"  {found.document.headline[:1].upper()}{found.document.headline[1:]}\n  {found.document.why}"
+        f"  {found.document.headline[:1].upper()}{found.document.headline[1:]}\n  "
+        f"{found.document.why}"
     )
     if len(classes := found.document.decision.classes) > 1:
         print(
-            f"  Class by class: {'; '.join(f'{each.workload} {words(each)}{need(each)}' for each in classes)}"
+            "  Class by class: "
+            f"{'; '.join(f'{each.workload} {words(each)}{need(each)}' for each in classes)}"
         )
     return found
 
 
 def live(out: Path, *, profile: str, seed: int) -> Measured:
-    """Return the first live comparison whose requests left in time; the last one, if this machine never keeps up."""
+    """Return the first live comparison whose requests left
+    in time; the last one, if this machine never keeps up.
+    """
     for sessions in LOADS:
         shutil.rmtree(out / LIVE.name, ignore_errors=True)
         found = visit(LIVE, out / LIVE.name, profile=profile, sessions=sessions, seed=seed)

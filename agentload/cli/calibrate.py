@@ -32,13 +32,15 @@ def calibrate(
     model: Annotated[
         str | None,
         typer.Option(
-            help="Model to calibrate: a name of the Hugging Face hub, or a folder; that of --run when omitted."
+            help="Model to calibrate: a name of the Hugging Face hub, or a folder; that of "
+            "--run when omitted."
         ),
     ] = None,
     run: Annotated[
         str | None,
         typer.Option(
-            help="Run whose decision asks for calibration: what it asked is written down, to be asked again."
+            help="Run whose decision asks for calibration: what it asked is written down, to be "
+            "asked again."
         ),
     ] = None,
     db: Db = DB,
@@ -51,19 +53,23 @@ def calibrate(
     strategy: Annotated[
         str,
         typer.Option(
-            help="tensor: one scale a layer; attn_head: one scale a head (FlashAttention 3 and later)."
+            help="tensor: one scale a layer; attn_head: one scale a head (FlashAttention 3 and "
+            "later)."
         ),
     ] = "tensor",
     seed: Annotated[int, typer.Option(help="Equal seeds draw equal prompts.")] = 0,
 ) -> None:
-    """Write a script that calibrates the scales of an FP8 KV cache on prompts of your own trace, at their own lengths.
+    """Write a script that calibrates the scales of an FP8 KV
+    cache on prompts of your own trace, at their own lengths.
 
-    The script runs where the model is, with llm-compressor; agentload itself needs neither. Its result is one more arm to be asked: with
+    The script runs where the model is, with llm-compressor; agentload
+    itself needs neither. Its result is one more arm to be asked: with
     --run, the same questions, at the lengths that were open or worse, until they decide.
 
     For example:
 
-        agentload calibrate traces/mine.jsonl --model meta-llama/Llama-3.1-8B-Instruct --out calibrate
+        agentload calibrate traces/mine.jsonl --model meta-llama/Llama-3.1-8B-Instruct \
+            --out calibrate
 
         agentload calibrate --run 20261120-074205-1f3a
     """
@@ -99,17 +105,20 @@ def calibrate(
     (out / "calibrate.py").write_text(text, encoding="utf-8")
     if sample.literal_share < LITERAL_WANTED:
         print(
-            f"warning: {1 - sample.literal_share:.0%} of these prompts are drawn words, and scales follow what is said: "
+            f"warning: {1 - sample.literal_share:.0%} of these prompts are drawn words, and "
+            "scales follow what is said: "
             "put prompts of your own into prompts.jsonl where you have them",
             file=sys.stderr,
         )
     print(
-        f"{len(sample.contexts):,} of {sample.calls:,} prompts, up to {sample.longest:,} tokens: {out / 'prompts.jsonl'}"
+        f"{len(sample.contexts):,} of {sample.calls:,} prompts, up to {sample.longest:,} "
+        f"tokens: {out / 'prompts.jsonl'}"
     )
     print(f"\nNext: cd {out} && python calibrate.py && vllm serve {name}")
     if open_ is None:
         print(
-            "Then: agentload eval --endpoints bf16=URL,fp8-calibrated=URL --contexts 4k..128k --items 1200"
+            "Then: agentload eval --endpoints bf16=URL,fp8-calibrated=URL --contexts "
+            "4k..128k --items 1200"
         )
         return
     again = out / "again.yaml"

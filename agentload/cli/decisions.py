@@ -41,7 +41,8 @@ def advise(
 ) -> None:
     """Decide on a run: use, avoid, calibrate or test further, with the figures behind it.
 
-    Prints the first screen of the report and stores the decision in the database. A policy file moves the thresholds:
+    Prints the first screen of the report and stores the decision
+    in the database. A policy file moves the thresholds:
 
         min_change: 0.03
         accuracy_margin: 0.02
@@ -52,7 +53,8 @@ def advise(
 
         agentload advise agentload.duckdb
 
-        agentload advise agentload.duckdb --run 20261120-074205-1f3a --policy policy.yaml --fail-on avoid,gates
+        agentload advise agentload.duckdb --run 20261120-074205-1f3a --policy policy.yaml \
+            --fail-on avoid,gates
 
         agentload advise agentload.duckdb --against prometheus=http://production:8000/metrics
     """
@@ -100,7 +102,8 @@ def report(
 ) -> None:
     """Write the decision report of a run: Markdown with its charts, one HTML page, and JSON.
 
-    A decision to use an arm comes with a canary manifest, its alert rules and the rollback limits. docs/report.md explains every row.
+    A decision to use an arm comes with a canary manifest, its alert
+    rules and the rollback limits. docs/report.md explains every row.
 
     For example:
 
@@ -153,14 +156,16 @@ def compare(
     fail_on: FailOn = None,
     json: Annotated[bool, typer.Option("--json", help="Print the decision file instead.")] = False,
 ) -> None:
-    """Compare two runs of the same plan, to see whether last night's upgrade made the agents slower.
+    """Compare two runs of the same plan, to see whether
+    last night's upgrade made the agents slower.
 
-    Both runs must have played the same trace with the same options; what differs is named, and refused. The verdict is about the later run,
-    compared with the earlier one.
+    Both runs must have played the same trace with the same options; what differs is
+    named, and refused. The verdict is about the later run, compared with the earlier one.
 
     For example:
 
-        agentload compare agentload.duckdb --runs 20261119-020000-77aa,20261120-020000-1f3a --fail-on avoid
+        agentload compare agentload.duckdb --runs 20261119-020000-77aa,20261120-020000-1f3a \
+            --fail-on avoid
     """
     names = [name.strip() for name in runs.split(",")]
     if len(names) != 2 or names[0] == names[1] or not all(names):

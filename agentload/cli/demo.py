@@ -1,4 +1,6 @@
-"""The demo: one comparison over real sockets, then a tour of decisions in virtual time, and one page over all of them."""
+"""The demo: one comparison over real sockets, then a tour
+of decisions in virtual time, and one page over all of them.
+"""
 
 import shutil
 from pathlib import Path
@@ -29,10 +31,12 @@ def demo(
         int, typer.Option(help="Seed of the live servers' noise and of the order of the arms.")
     ] = 0,
 ) -> None:
-    """Decide seven times in a minute: once over real sockets, six times in virtual time. Nothing to install and no GPU.
+    """Decide seven times in a minute: once over real sockets,
+    six times in virtual time. Nothing to install and no GPU.
 
-    The servers follow published deployments. Each decision is made by commands that are printed as they are carried out, and that you can
-    paste; each has a report, and one page has all of them. Between them they use, avoid, calibrate, upgrade and test further.
+    The servers follow published deployments. Each decision is made by commands that are
+    printed as they are carried out, and that you can paste; each has a report, and one page
+    has all of them. Between them they use, avoid, calibrate, upgrade and test further.
     """
     out.mkdir(parents=True, exist_ok=True)
     for stop in (LIVE, *STOPS):  # of an earlier demo

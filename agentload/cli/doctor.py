@@ -25,7 +25,8 @@ from agentload.live.look import SWITCH, cores, look
 from agentload.live.stamps import ANCILLARY_BYTES, received_ns, sent_ns, stamp_received, stamp_sent
 from agentload.model.client import readiness
 
-# Switching stamps on took 3 ms where it was measured (Linux 6.18); half a second of patience is enough to say no.
+# Switching stamps on took 3 ms where it was measured (Linux
+# 6.18); half a second of patience is enough to say no.
 ATTEMPTS: Final = 25
 ATTEMPT_S: Final = 0.02
 
@@ -43,11 +44,13 @@ LIBRARIES: Final = (
 )
 REINSTALL: Final = "reinstall: pip install --force-reinstall agentload"
 
-# A stream is one socket: two thousand of them, and the other ends if the server is on this machine too.
+# A stream is one socket: two thousand of them, and
+# the other ends if the server is on this machine too.
 FILES_WANTED: Final = 4_096
 # One dispatcher and one worker; the emulator, if it runs here too, wants its own core.
 CORES_WANTED: Final = 2
-# A day of 50,000 chunks/s at 2 bytes a stamp is about 9 GB; below 2 GB even a short run with --keep-raw may not fit.
+# A day of 50,000 chunks/s at 2 bytes a stamp is about 9 GB;
+# below 2 GB even a short run with --keep-raw may not fit.
 DISK_WANTED_BYTES: Final = 2 * 1024**3
 # Reading these takes no system call; any other costs microseconds a stamp.
 FAST_CLOCKS: Final = frozenset(
@@ -100,7 +103,9 @@ def _cores() -> Check:
 
 
 def _client() -> Check:
-    """Look for a second whether timers fire in time and cores are free, as `decide`, `replay` and `watch` do before they send."""
+    """Look for a second whether timers fire in time and cores are
+    free, as `decide`, `replay` and `watch` do before they send.
+    """
     looked = look()
     if looked is None:
         return _check("load", f"not looked at ({SWITCH}=0)")
@@ -135,15 +140,22 @@ def _clock() -> Check:
 
 
 def _kernel_timestamps() -> Check:
-    """Check that the kernel stamps what is sent and received, by sending a few bytes over 127.0.0.1."""
+    """Check that the kernel stamps what is sent and
+    received, by sending a few bytes over 127.0.0.1.
+    """
     sent, received = _stamps()
     seen = f"send {'yes' if sent else 'no'}, receive {'yes' if received else 'no'}"
-    coarse = "stamps are taken in user space (stamp_source = 'user'): keep streams few and the machine quiet"
+    coarse = (
+        "stamps are taken in user space (stamp_source = 'user'): keep streams few and the "
+        "machine quiet"
+    )
     return _check("kernel timestamps", seen, warn=None if sent and received else coarse)
 
 
 def _stamps() -> tuple[bool, bool]:
-    """Return whether a byte over a loopback connection came back with a send stamp, and with a receive stamp."""
+    """Return whether a byte over a loopback connection
+    came back with a send stamp, and with a receive stamp.
+    """
     sent = received = False
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
@@ -155,7 +167,8 @@ def _stamps() -> tuple[bool, bool]:
             near.setblocking(False)  # so that an empty error queue is no reason to wait
             if not (stamp_sent(near) and stamp_received(far)):
                 return False, False
-            # The first socket of a machine that asks for stamps switches them on, in the background: the first bytes may miss theirs.
+            # The first socket of a machine that asks for stamps switches
+            # them on, in the background: the first bytes may miss theirs.
             for _attempt in range(ATTEMPTS):
                 near.sendall(b"x")
                 received = received_ns(far.recvmsg(1, ANCILLARY_BYTES)[1]) is not None or received
@@ -206,7 +219,9 @@ def _libraries() -> Check:
 
 
 def _compiled() -> Check:
-    """Say whether the busiest modules are compiled: without that, all works and takes more of a core."""
+    """Say whether the busiest modules are compiled:
+    without that, all works and takes more of a core.
+    """
     rebuild = (
         "install the version that belongs to this one: pip install --upgrade agentload-speedups"
     )
@@ -229,7 +244,10 @@ def _defaults_in_files() -> Check:
         for verb, key in _defaults.keys(_defaults.read(path))
     ]
     seen = "; ".join(
-        f"{path}: {', '.join(f'[{verb}] {key}'.removeprefix('[] ') for of, verb, key in found if of == path)}"
+        (
+            f"{path}: "
+            f"{', '.join(f'[{verb}] {key}'.removeprefix('[] ') for of, verb, key in found if of == path)}"
+        )
         for path in _defaults.files()
     )
     options = dict(_options_of(LazyGroup(package="agentload.cli", rich_markup_mode=None), ""))
@@ -288,7 +306,8 @@ def doctor(
         width = max(len(check.name) for check in checks)
         for check in checks:
             print(
-                f"{styled(f'{check.state:<4}', STYLES[check.state], sys.stdout)}  {check.name:<{width}}  {check.seen}"
+                f"{styled(f'{check.state:<4}', STYLES[check.state], sys.stdout)}  "
+                f"{check.name:<{width}}  {check.seen}"
             )
             if check.advice:
                 print(f"{'':<4}  {'':<{width}}  → {check.advice}")

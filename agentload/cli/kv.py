@@ -36,7 +36,8 @@ def kv(
     shape: Annotated[
         str | None,
         typer.Option(
-            help="In place of MODEL: layers=32,kv_heads=8,head_dim=128; with window=4096,windowed=16; layers=61,latent=576."
+            help="In place of MODEL: layers=32,kv_heads=8,head_dim=128; with "
+            "window=4096,windowed=16; layers=61,latent=576."
         ),
     ] = None,
     kv_memory: Annotated[
@@ -77,11 +78,14 @@ def kv(
     ] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
-    """Compute what a KV cache takes: bytes a token, pages, pool tokens and concurrency of BF16, FP8 and FP8 that skips windows.
+    """Compute what a KV cache takes: bytes a token, pages, pool
+    tokens and concurrency of BF16, FP8 and FP8 that skips windows.
 
-    MODEL is a config.json, a folder with one, or the name of a model in the local Hugging Face cache; nothing is downloaded. In its place
-    --shape says what the model is made of. The pool is what --kv-memory says, or what the weights leave of the GPU's memory. Below the
-    sizes stand published rules for KV caches: which hold for the vLLM of today, and what they come to for this model.
+    MODEL is a config.json, a folder with one, or the name of a model in
+    the local Hugging Face cache; nothing is downloaded. In its place
+    --shape says what the model is made of. The pool is what --kv-memory says, or what
+    the weights leave of the GPU's memory. Below the sizes stand published rules for
+    KV caches: which hold for the vLLM of today, and what they come to for this model.
 
     For example:
 
@@ -133,7 +137,8 @@ def kv(
 
 def _print(subject: Subject, told: tuple[Advice, ...], *, assumed: str) -> None:
     print(
-        f"{subject.shape.name}: {subject.memory_bytes / GIB:.2f} GiB of KV cache on each GPU, requests of up to {subject.max_model_len:,} "
+        f"{subject.shape.name}: {subject.memory_bytes / GIB:.2f} GiB of KV cache on each "
+        f"GPU, requests of up to {subject.max_model_len:,} "
         f"tokens, read {subject.batched_tokens:,} at a time{assumed}\n"
     )
     layers = layer_sizes(subject.shape, block_tokens=subject.block_tokens)
@@ -239,7 +244,9 @@ def _cells(size: Size) -> tuple[str, ...]:
 
 
 def _rules(found: Sequence[Advice]) -> Iterator[str]:
-    """Yield the lines of a table whose last column is wrapped: what rules come to, and whether they still hold."""
+    """Yield the lines of a table whose last column is
+    wrapped: what rules come to, and whether they still hold.
+    """
     cells = [HEAD, *((each.rule, each.today, _text(each)) for each in found)]
     first, second = (max(len(line[place]) for line in cells) for place in (0, 1))
     for name, today, text in cells:
@@ -252,4 +259,7 @@ def _rules(found: Sequence[Advice]) -> Iterator[str]:
 
 def _text(found: Advice) -> str:
     here = "" if found.here is None else f" Here: {found.here}."
-    return f'"{found.published}" ({found.source.replace(f"{GUIDE},", "guide")}): {found.because}.{here}'
+    return (
+        f'"{found.published}" ({found.source.replace(f"{GUIDE},", "guide")}): '
+        f"{found.because}.{here}"
+    )

@@ -34,7 +34,8 @@ USAGE: Final = 2
 GATE: Final = 3
 INTERRUPTED: Final = 130
 
-# What the machine refuses and the user can mend; an OSError that names a file is the user's too, any other is a bug of ours.
+# What the machine refuses and the user can mend; an OSError that
+# names a file is the user's too, any other is a bug of ours.
 _REFUSALS: Final = {
     errno.ENOSPC: "free some disk space, or write elsewhere",
     errno.EDQUOT: "free some of your disk quota, or write elsewhere",
@@ -58,18 +59,21 @@ _app = typer.Typer(
     rich_markup_mode=None,
     subcommand_metavar="VERB ...",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="`agentload help VERB` explains a verb. Defaults of options: agentload.toml (docs/cli.md).",
+    epilog="`agentload help VERB` explains a verb. Defaults of options: agentload.toml "
+    "(docs/cli.md).",
 )
 
 
-def _print_version(wanted: bool) -> None:  # noqa: FBT001  # typer hands the option's value over by position
+# typer hands the option's value over by position
+def _print_version(wanted: bool) -> None:  # noqa: FBT001
     if wanted:
         print(f"agentload {__version__}")
         raise typer.Exit
 
 
 @_app.callback(
-    help="Replay agent traces against serving configurations, measure honestly, and write the decision."
+    help="Replay agent traces against serving configurations, measure honestly, and write the "
+    "decision."
 )
 def _root(
     *,
@@ -85,7 +89,9 @@ def _root(
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Have SIGTERM and a closed terminal do what Ctrl-C does: verbs then end the servers that they started. `nohup` stays as it is."""
+    """Have SIGTERM and a closed terminal do what Ctrl-C does: verbs
+    then end the servers that they started. `nohup` stays as it is.
+    """
     ends = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     with handled(
         {
@@ -98,12 +104,16 @@ def _interruptible() -> Iterator[None]:
 
 
 def _standard_streams() -> None:
-    """See to it that what is printed goes somewhere: to nobody where a stream is closed, escaped where its encoding lacks a character."""
+    """See to it that what is printed goes somewhere: to nobody where
+    a stream is closed, escaped where its encoding lacks a character.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
-            # It takes the number that was closed: else a database may get it, and with it what a library prints.
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  # for as long as the process lives
+            # It takes the number that was closed: else a database
+            # may get it, and with it what a library prints.
+            # for as long as the process lives
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
         elif (
             mode == "w"
             and isinstance(stream, TextIOWrapper)
@@ -121,7 +131,8 @@ def main() -> int:
         # A reader that left shows itself only when the last bytes leave.
         sys.stdout.flush()
     except BrokenPipeError:
-        # Nobody reads: say nothing, not even at interpreter exit. Not 0, so that a gate behind a pipe never passes by accident.
+        # Nobody reads: say nothing, not even at interpreter exit. Not
+        # 0, so that a gate behind a pipe never passes by accident.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:  # noqa: BLE001  # what is not the user's is raised again
@@ -132,7 +143,9 @@ def main() -> int:
 
 
 def _failed(error: Exception) -> int:
-    """Say what went wrong and return the exit code, or raise it again where it is a bug of ours; the caller keeps no reference to it."""
+    """Say what went wrong and return the exit code, or raise it again
+    where it is a bug of ours; the caller keeps no reference to it.
+    """
     mendable, mistakes = (
         error.split(_MENDABLE) if isinstance(error, ExceptionGroup) else (None, None)
     )
@@ -152,7 +165,8 @@ def run(arguments: list[str]) -> int:
     """Run one command line in this process and return its exit code; what went wrong is raised."""
     if arguments[0] == "help":
         arguments = [*arguments[1:], "--help"]
-    # typer turns Ctrl-C into its Exit(130), and hands back every Exit's code, or what the verb returned: nothing.
+    # typer turns Ctrl-C into its Exit(130), and hands back
+    # every Exit's code, or what the verb returned: nothing.
     result = get_command(_app).main(arguments, prog_name="agentload", standalone_mode=False)
     assert result is None or isinstance(result, int), result
     return result or 0
@@ -204,8 +218,11 @@ def _exit_code(error: AgentloadError) -> int:
 
 
 def _help_of(error: typer.TyperException) -> str | None:
-    """Return the help of the verb it happened in; where something is missing, an example with it."""
-    # Only typer's usage errors know the verb they happened in, and typer keeps their class to itself.
+    """Return the help of the verb it happened in;
+    where something is missing, an example with it.
+    """
+    # Only typer's usage errors know the verb they
+    # happened in, and typer keeps their class to itself.
     context = getattr(error, "ctx", None)
     if context is None:
         return None

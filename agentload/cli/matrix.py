@@ -85,7 +85,10 @@ def _lines(matrix: Matrix, parts: Sequence[Part]) -> Iterator[str]:
     found = _dry(parts)
     yield f"{matrix.name}: {len(found.cells)} cells"
     for part in parts:
-        yield f"  {part.name}: {', '.join(part.arms)} × {', '.join(each.name for each in part.matrix.workloads)}"
+        yield (
+            f"  {part.name}: {', '.join(part.arms)} × "
+            f"{', '.join(each.name for each in part.matrix.workloads)}"
+        )
     for each in found.left_out:
         yield f"  {each.model}: {each.config} is left out: {each.why}"
     yield from (f"  {note}" for note in found.notes)
@@ -101,9 +104,13 @@ def _lines(matrix: Matrix, parts: Sequence[Part]) -> Iterator[str]:
         if any(each.takes.calls is None for each in found.steps)
         else ""
     )
-    yield f"{found.calls:,} calls{more}, {found.starts} starts of servers, {about(found.minutes)}{cost}"
     yield (
-        f"assumed: {ASSUMED_TOKEN_S * 1000:g} ms a token, {ASSUMED_PREFILL_TOKENS_PER_S:,.0f} new prompt tokens a second, "
+        f"{found.calls:,} calls{more}, {found.starts} starts of servers, "
+        f"{about(found.minutes)}{cost}"
+    )
+    yield (
+        f"assumed: {ASSUMED_TOKEN_S * 1000:g} ms a token, "
+        f"{ASSUMED_PREFILL_TOKENS_PER_S:,.0f} new prompt tokens a second, "
         f"{matrix.server.start_minutes:g} min a start"
     )
     yield "nothing was started (--dry-run)"
@@ -153,7 +160,8 @@ def matrix(
     minutes: Annotated[
         float | None,
         typer.Option(
-            help="Stop each step when its share of this many minutes is over, and decide on what is there."
+            help="Stop each step when its share of this many minutes is over, and decide on "
+            "what is there."
         ),
     ] = None,
     dry_run: Annotated[
@@ -168,9 +176,10 @@ def matrix(
 ) -> None:
     """Try models × configurations × workloads in one command that can be resumed, and decide.
 
-    The file says which models, which settings of their servers (any of vLLM's may be compared), which workloads, and what is measured. The
-    servers of a model take turns; what fails is written down and the others continue. Stopped, the same command resumes. It ends in
-    a report for each model and one page with the record of all: what to use, avoid, calibrate and test further.
+    The file says which models, which settings of their servers (any of vLLM's may be compared),
+    which workloads, and what is measured. The servers of a model take turns; what fails is written
+    down and the others continue. Stopped, the same command resumes. It ends in a report for each
+    model and one page with the record of all: what to use, avoid, calibrate and test further.
 
     For example:
 
@@ -214,6 +223,7 @@ def matrix(
     failed = [each for each in made.missing if each.is_failure and each.model in names]
     if failed:
         raise AgentloadError(
-            f"{len(failed)} of it failed: {', '.join(f'{each.model}/{each.what}' for each in failed)}",
+            f"{len(failed)} of it failed: "
+            f"{', '.join(f'{each.model}/{each.what}' for each in failed)}",
             hint=f"{paths[0]} says why; the same command tries again what can be fixed",
         )

@@ -86,8 +86,8 @@ def emulate(
 ) -> None:
     """Serve a profile's arms behind an OpenAI-compatible HTTP face like vLLM's, without a GPU.
 
-    With PROFILE/ARM one server runs in this process; with PROFILE each arm gets a server process of its own, on consecutive ports.
-    Ctrl-C stops them.
+    With PROFILE/ARM one server runs in this process; with PROFILE each arm
+    gets a server process of its own, on consecutive ports. Ctrl-C stops them.
 
     For example:
 
@@ -223,13 +223,16 @@ def launch(
     kv_memory: pin.Memory = None,
     revision: pin.Revision = None,
 ) -> None:
-    """Start the servers of an arms file, and stop them for certain; or print the commands that start them.
+    """Start the servers of an arms file, and stop them
+    for certain; or print the commands that start them.
 
-    Servers run side by side, each on the GPU that its CUDA_VISIBLE_DEVICES names, until Ctrl-C, or until the command after `--` has ended;
-    on one GPU `agentload replay --launch` starts them in turn. Each has its log in the folder of logs, and is asked some short questions
-    before it counts as ready: a server's first calls pay for what it makes only once. With --print nothing is started: the commands are
-    printed and explained, as a compose file with --format compose, as Kubernetes manifests with --format kubernetes: those of the arms
-    file, or of a KV-cache comparison of --model. Servers of ours that would take the same GPU's memory are refused.
+    Servers run side by side, each on the GPU that its CUDA_VISIBLE_DEVICES names, until Ctrl-C,
+    or until the command after `--` has ended; on one GPU `agentload replay --launch` starts them
+    in turn. Each has its log in the folder of logs, and is asked some short questions before it
+    counts as ready: a server's first calls pay for what it makes only once. With --print nothing
+    is started: the commands are printed and explained, as a compose file with --format compose,
+    as Kubernetes manifests with --format kubernetes: those of the arms file, or of a KV-cache
+    comparison of --model. Servers of ours that would take the same GPU's memory are refused.
 
     For example:
 
@@ -274,9 +277,11 @@ def launch(
 
 
 def _finished(command: list[str]) -> int:
-    """Run a command and return its exit code. Raises InterruptError, once it has ended by itself, when we are asked to stop meanwhile.
+    """Run a command and return its exit code. Raises InterruptError,
+    once it has ended by itself, when we are asked to stop meanwhile.
 
-    Ctrl-C and a closed terminal reach it as they reach us, and a replay has much to bring to its end; SIGTERM is passed on.
+    Ctrl-C and a closed terminal reach it as they reach us, and
+    a replay has much to bring to its end; SIGTERM is passed on.
     """
     asked: list[int] = []
     process = subprocess.Popen(command)
@@ -296,7 +301,9 @@ def _finished(command: list[str]) -> int:
 
 
 def _described(file: Path | None, model: str | None, pins: Pins) -> tuple[Endpoint, ...]:
-    """Return the arms to print: of the file that is named or here, else of a comparison of the model."""
+    """Return the arms to print: of the file that is
+    named or here, else of a comparison of the model.
+    """
     if file is not None and model is not None:
         raise UsageError("both an arms file and --model were given", hint="leave one out")
     if file is None and model is None and FILE.exists():

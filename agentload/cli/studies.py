@@ -39,26 +39,33 @@ def replay(
 ) -> None:
     """Replay a trace against endpoints and store every call.
 
-    The trace is cut into blocks of whole sessions; each block is played on every arm, in an order that is drawn, and each finished pair of
-    blocks is stored. Ctrl-C lets what is in flight come to its end, stores it and exits with 130; `--resume` continues from there.
+    The trace is cut into blocks of whole sessions; each block is played on every arm, in an
+    order that is drawn, and each finished pair of blocks is stored. Ctrl-C lets what is in
+    flight come to its end, stores it and exits with 130; `--resume` continues from there.
 
     For example:
 
         agentload replay demo-rag --endpoints emulated:llama-3.1-8b-h100 --db demo.duckdb
 
-        agentload replay rag --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --sessions 16 --wait-cap user=5
+        agentload replay rag \
+            --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --sessions 16 \
+            --wait-cap user=5
 
-        agentload replay traces/cron.jsonl --endpoints arms.yaml --sessions 8 --wait-cap user=20 --dry-run
+        agentload replay traces/cron.jsonl --endpoints arms.yaml --sessions 8 --wait-cap user=20 \
+            --dry-run
 
         agentload replay rag --endpoints arms.yaml --launch --restarts 3
 
-        agentload replay rag --endpoints bf16=http://10.0.0.1:8000/v1,fp8=http://10.0.0.2:8000/v1 --design parallel --swap
+        agentload replay rag --endpoints bf16=http://10.0.0.1:8000/v1,fp8=http://10.0.0.2:8000/v1 \
+            --design parallel --swap
 
-        agentload replay code --endpoints arms.yaml --capacity 24 --duration 3600 --pairs 2 --wait-cap user=60 --dry-run
+        agentload replay code --endpoints arms.yaml --capacity 24 --duration 3600 --pairs 2 \
+            --wait-cap user=60 --dry-run
 
         agentload replay chat --endpoints arms.yaml --rate 0.5 --ramp 120 --burst 5x10/60
 
-        agentload replay chat --endpoints arms.yaml --sessions 4000 --on ray:10.0.0.1:6379 --share /mnt/shards
+        agentload replay chat --endpoints arms.yaml --sessions 4000 --on ray:10.0.0.1:6379 \
+            --share /mnt/shards
     """
     if print_ is not None:
         assert isinstance(study, Replay), study
@@ -74,24 +81,29 @@ def simulate(
     *,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Play a trace on a profile in virtual time: a day of agents in seconds, with the rows that a live run stores.
+    """Play a trace on a profile in virtual time: a day of
+    agents in seconds, with the rows that a live run stores.
 
-    No server is started and nothing sleeps. The same trace, profile, options and seed give the same bytes, so a simulation asked for twice
-    is one run. Reports label it as simulated.
+    No server is started and nothing sleeps. The same trace, profile, options and seed give
+    the same bytes, so a simulation asked for twice is one run. Reports label it as simulated.
 
     For example:
 
         agentload simulate rag --profile llama-3.1-8b-h100 --db agentload.duckdb
 
-        agentload simulate traces/rag.jsonl --profile gpt-oss-20b-h100 --arms bf16,fp8-skip-sw --sessions 16
+        agentload simulate traces/rag.jsonl --profile gpt-oss-20b-h100 --arms bf16,fp8-skip-sw \
+            --sessions 16
 
-        agentload simulate code --profile llama-3.1-8b-h100 --max-context 128k --find max-concurrency --slo ttft=3000,tpot=50
+        agentload simulate code --profile llama-3.1-8b-h100 --max-context 128k \
+            --find max-concurrency --slo ttft=3000,tpot=50
 
-        agentload simulate code --profile llama-3.1-8b-h100 --max-context 128k --arms bf16,fp8 --capacity 24 --pairs 2 --wait-cap user=60
+        agentload simulate code --profile llama-3.1-8b-h100 --max-context 128k --arms bf16,fp8 \
+            --capacity 24 --pairs 2 --wait-cap user=60
 
         agentload simulate chat --profile llama-3.1-8b-h100 --rate 0.5 --ramp 120 --burst 5x10/60
 
-        agentload simulate rag --profile llama-3.1-8b-h100 --arms bf16,fp8 --design parallel --swap --machines m1=1,m2=1.08
+        agentload simulate rag --profile llama-3.1-8b-h100 --arms bf16,fp8 --design parallel \
+            --swap --machines m1=1,m2=1.08
     """
     carry_out(study, place, is_dry=False, as_json=json)
 
@@ -109,19 +121,24 @@ def sweep(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Measure how latency grows with context, or how many sessions an endpoint carries before trouble.
+    """Measure how latency grows with context, or how
+    many sessions an endpoint carries before trouble.
 
-    With --contexts, calls of growing length run one at a time, the arms interleaved: the lines through their token latencies say where one
-    arm overtakes another. With --concurrency, sessions of a trace run side by side, ever more of them, until the server preempts, queues,
-    fails or breaks the service level; the number that just holds is bracketed. With --into either is added to a replay, for its report.
+    With --contexts, calls of growing length run one at a time, the arms interleaved:
+    the lines through their token latencies say where one arm overtakes another. With
+    --concurrency, sessions of a trace run side by side, ever more of them, until the
+    server preempts, queues, fails or breaks the service level; the number that just
+    holds is bracketed. With --into either is added to a replay, for its report.
 
     For example:
 
         agentload sweep --contexts 1k..64k --endpoints endpoints.yaml
 
-        agentload sweep --contexts 512..8k --endpoints endpoints.yaml --launch --into 20261120-074205-1f3a
+        agentload sweep --contexts 512..8k --endpoints endpoints.yaml --launch \
+            --into 20261120-074205-1f3a
 
-        agentload sweep --concurrency --trace traces/chat.jsonl --endpoints endpoints.yaml --slo ttft=2000,tpot=50
+        agentload sweep --concurrency --trace traces/chat.jsonl --endpoints endpoints.yaml \
+            --slo ttft=2000,tpot=50
     """
     carry_out(study, place, is_dry=dry_run, as_json=json)
 
@@ -139,18 +156,23 @@ def eval_(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Ask every endpoint the same questions and grade the answers: is a cheaper KV cache still right?
+    """Ask every endpoint the same questions and grade
+    the answers: is a cheaper KV cache still right?
 
-    Items are made from a seed, with nothing to download: equal bytes, temperature 0 and the same seed on every endpoint. The first endpoint
-    is the reference. What was answered is stored at once; Ctrl-C lets what is in flight come to its end; `--resume` continues.
+    Items are made from a seed, with nothing to download: equal bytes, temperature 0 and
+    the same seed on every endpoint. The first endpoint is the reference. What was answered
+    is stored at once; Ctrl-C lets what is in flight come to its end; `--resume` continues.
 
     For example:
 
-        agentload eval --endpoints emulated:llama-3.1-8b-h100-old-kernel --contexts 8k..128k --items 100 --db demo.duckdb
+        agentload eval --endpoints emulated:llama-3.1-8b-h100-old-kernel --contexts 8k..128k \
+            --items 100 --db demo.duckdb
 
-        agentload eval --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --contexts 4k..128k --items 1200 --aa bf16
+        agentload eval --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 \
+            --contexts 4k..128k --items 1200 --aa bf16
 
-        agentload eval --endpoints arms.yaml --tasks needle,tool_log,mrcr_like-4 --contexts 32k,64k --depths 5 --dry-run
+        agentload eval --endpoints arms.yaml --tasks needle,tool_log,mrcr_like-4 \
+            --contexts 32k,64k --depths 5 --dry-run
 
         agentload eval --endpoints endpoints.yaml --launch --into 20261120-074205-1f3a
     """
@@ -176,17 +198,22 @@ def decide(
 ) -> None:
     """Decide which arm to run: one command, one budget, one answer.
 
-    Asks the cheapest question that can still change the decision, again and again: block pairs for speed, a search for capacity where
-    --slo or --agents is given, graded answers only for what pays. It ends when the decision is made or the budget is spent, and then says
-    what would settle the rest, and its price. Ctrl-C decides on what is there; --resume continues.
+    Asks the cheapest question that can still change the decision,
+    again and again: block pairs for speed, a search for capacity where
+    --slo or --agents is given, graded answers only for what pays. It ends when
+    the decision is made or the budget is spent, and then says what would settle
+    the rest, and its price. Ctrl-C decides on what is there; --resume continues.
 
     For example:
 
-        agentload decide chat --profile llama-3.1-8b-h100 --arms bf16,fp8 --slo ttft=2s,tpot=40ms --agents 400
+        agentload decide chat --profile llama-3.1-8b-h100 --arms bf16,fp8 --slo ttft=2s,tpot=40ms \
+            --agents 400
 
-        agentload decide traces/mine.jsonl --endpoints arms.yaml --slo ttft=2s,tpot=50ms --agents 400 --price 2.50 --budget 45m
+        agentload decide traces/mine.jsonl --endpoints arms.yaml --slo ttft=2s,tpot=50ms \
+            --agents 400 --price 2.50 --budget 45m
 
-        agentload decide rag --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --dry-run
+        agentload decide rag \
+            --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --dry-run
     """
     words = gate(fail_on)
     assert isinstance(study, Decide), study
@@ -206,14 +233,17 @@ def probe(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Try what a comparison rests on: does the prefix cache answer, does the cache's dtype do what it should.
+    """Try what a comparison rests on: does the prefix
+    cache answer, does the cache's dtype do what it should.
 
-    Each arm gets one long prompt twice: the second must come from the prefix cache, by its usage or by the server's counters. One more
-    prompt goes to all arms in turn: none may find it in the cache of another. Then every arm answers the same short prompts greedily: how
-    many first tokens agree with those of the arm whose cache has 16 bits tells a shifted cache from a broken one.
+    Each arm gets one long prompt twice: the second must come from the prefix cache, by its usage
+    or by the server's counters. One more prompt goes to all arms in turn: none may find it in the
+    cache of another. Then every arm answers the same short prompts greedily: how many first tokens
+    agree with those of the arm whose cache has 16 bits tells a shifted cache from a broken one.
 
-    With --matrix every arm of an arms file is launched without and with prefix caching, and with --graphs each eager and with CUDA graphs:
-    a feature that works alone may crash, answer garbage or miss its cache together with another.
+    With --matrix every arm of an arms file is launched without and with prefix
+    caching, and with --graphs each eager and with CUDA graphs: a feature that
+    works alone may crash, answer garbage or miss its cache together with another.
 
     For example:
 
@@ -238,8 +268,9 @@ def run(
 ) -> None:
     """Run a study from a file: what a replay, a sweep, a search, questions or a probe is, as data.
 
-    Every verb that measures something prints its study with --print-study, all defaults written out, traces with what they hold. The file
-    says what is measured; where the rows go is said here. Paths in it are relative to the file.
+    Every verb that measures something prints its study with --print-study, all
+    defaults written out, traces with what they hold. The file says what is
+    measured; where the rows go is said here. Paths in it are relative to the file.
 
     For example:
 

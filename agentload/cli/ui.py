@@ -28,7 +28,8 @@ def ui(
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
-            help="Name that browsers may call this server by, besides localhost; may be given more than once."
+            help="Name that browsers may call this server by, besides localhost; may be given "
+            "more than once."
         ),
     ] = None,
     policy: Policy = None,
@@ -39,8 +40,9 @@ def ui(
 ) -> None:
     """Show runs, decisions, comparisons and jobs in a browser, and what is running while it runs.
 
-    The pages are read-only, ask nothing of the network and answer to this machine alone. They do not disturb a run: the database is opened
-    for an instant, progress comes from the journals. Ctrl-C ends.
+    The pages are read-only, ask nothing of the network and answer to this
+    machine alone. They do not disturb a run: the database is opened for an
+    instant, progress comes from the journals. Ctrl-C ends.
 
     For example:
 
@@ -68,6 +70,7 @@ def ui(
 def _show(running: Running) -> None:
     for url, path in running.pages.items():
         print(
-            f"{url}  {path}{'' if path.is_file() else '  (not there yet: shown once a run has stored something)'}",
+            f"{url}  "
+            f"{path}{'' if path.is_file() else '  (not there yet: shown once a run has stored something)'}",
             flush=True,
         )

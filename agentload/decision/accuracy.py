@@ -1,4 +1,5 @@
-"""Ask whether the arms' answers are as right: paired questions at the lengths of the user's contexts, a look at a time.
+"""Ask whether the arms' answers are as right: paired questions
+at the lengths of the user's contexts, a look at a time.
 
 A screen comes first: are answers broken, and at which lengths is it worth to ask?
 """
@@ -19,7 +20,9 @@ from agentload.run.screen import SALTS
 from agentload.study.kinds import Ask
 
 CANARY_SHARE: Final = 0.05
-"""Of the budget that a canary and a screen may take together: only what comes later decides between sound arms."""
+"""Of the budget that a canary and a screen may take
+together: only what comes later decides between sound arms.
+"""
 
 
 @dataclass(kw_only=True)
@@ -70,7 +73,9 @@ class Accuracy:
         return "" if known is None else reasons(known, lambda verdict: verdict.safe)
 
     def _order(self, stage: Stage) -> tuple[Question, ...]:
-        """Return the questions: most at the lengths that many of the user's calls have, fewer at those that take long to read."""
+        """Return the questions: most at the lengths that many of the
+        user's calls have, fewer at those that take long to read.
+        """
         shares = shared(
             stage.lengths, [(each.calls, each.context_tokens) for each in self.means.shapes]
         )
@@ -86,7 +91,9 @@ class Screen:
 
     @property
     def is_wanted(self) -> bool:
-        """Tell whether answers are still to be screened, and that leaves the budget for what decides."""
+        """Tell whether answers are still to be screened,
+        and that leaves the budget for what decides.
+        """
         is_asked = self._is_asked or bool(self.means.ledger.looks("screen"))
         canary = sum(self.means.ledger.looks("canary").values())
         return (
@@ -94,7 +101,9 @@ class Screen:
         )
 
     def price(self, _: Stage) -> Price:
-        """Return what the longest prompts of the trace take, under several salts on the reference and once on each arm."""
+        """Return what the longest prompts of the trace take,
+        under several salts on the reference and once on each arm.
+        """
         return Price(minutes=self._minutes + self.means.starts_minutes)
 
     def ask(self, _: Stage) -> float | None:

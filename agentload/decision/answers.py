@@ -1,6 +1,8 @@
-"""Ask questions in sequence: a pilot, then looks with the error spent, until the answers decide or the items are used up.
+"""Ask questions in sequence: a pilot, then looks with the
+error spent, until the answers decide or the items are used up.
 
-The looks and what each may spend are those of a decision. A first look that finds a reference which cannot answer ends it all.
+The looks and what each may spend are those of a decision. A first
+look that finds a reference which cannot answer ends it all.
 """
 
 import json
@@ -38,13 +40,17 @@ from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import verdict
 
 Ending: TypeAlias = Literal["settled", "hopeless", "open", "stopped"]
-"""hopeless: the reference cannot answer; open: all items were asked, and an arm is neither as accurate nor worse."""
+"""hopeless: the reference cannot answer; open: all items
+were asked, and an arm is neither as accurate nor worse.
+"""
 
 CORRELATED: Final = 40
 """Items from which on it is estimated how much those behind one context differ together."""
 EVENLY: Final[Mapping[int, float]] = MappingProxyType({})
 QUESTION_TOKENS: Final = 256
-"""What a further question takes: its own words, and an answer whose tokens take longer than those of a prompt."""
+"""What a further question takes: its own words, and an
+answer whose tokens take longer than those of a prompt.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +109,9 @@ def answered(
     *,
     order: tuple[Question, ...] | None = None,
 ) -> Asked:
-    """Have questions answered until there are so many answers in all; in this *order*, where one is given."""
+    """Have questions answered until there are so many
+    answers in all; in this *order*, where one is given.
+    """
     order = ordered(study, items, place) if order is None else order
     if isinstance(study.servers, Virtual):
         virtual = answering(study, place)
@@ -118,9 +126,11 @@ def answered(
 def ordered(
     study: Ask, items: int, place: Place, *, shares: Mapping[int, float] = EVENLY
 ) -> tuple[Question, ...]:
-    """Return what a run is asked until it has so many answers in all, each length with its share of them.
+    """Return what a run is asked until it has so many
+    answers in all, each length with its share of them.
 
-    Behind each further context stand as many questions as are worth it, by how much those so far differed together.
+    Behind each further context stand as many questions as
+    are worth it, by how much those so far differed together.
     """
     asking = replace(asking_of(study), items=items)
     run, each = place.into or place.resume, asking.together
@@ -146,7 +156,9 @@ def unanswered(order: Sequence[Question], place: Place) -> tuple[Question, ...]:
 
 
 def carry_answers(database: Path, run: str, into: str) -> None:
-    """Keep the answers of a run in another one as well, with the lengths of its canary: they are of the same arms."""
+    """Keep the answers of a run in another one as well, with
+    the lengths of its canary: they are of the same arms.
+    """
     with reading(database) as connection:
         answers = tables.rows(connection, AnswerRow, run_id=run)
         canaries = tables.rows(connection, ProbeRow, run_id=run, probe=grades.CANARY)
@@ -175,7 +187,9 @@ def _together(buckets: Sequence[AccuracyBucket]) -> float:
 
 
 def _shared(asking: Asking, shares: Mapping[int, float]) -> tuple[Question, ...]:
-    """Return so many questions, or a few more, each length with its share; of more questions, the same come first at each length."""
+    """Return so many questions, or a few more, each length with its
+    share; of more questions, the same come first at each length.
+    """
     wanted = {
         length: math.ceil(asking.items * share)
         for length, share in shares.items()
@@ -199,7 +213,8 @@ def _looked(place: Place, run: str) -> tuple[Ending | None, str]:
     first = grades.summarise(place.database, run).arms[0]
     if first.right < LEAST_IN_A_BUCKET * Setting().policy.accuracy_margin * first.answered:
         return "hopeless", (
-            f"{first.arm} answers {first.right} of {first.answered}: these questions show no difference. Other tasks, shorter lengths, "
+            f"{first.arm} answers {first.right} of {first.answered}: these questions show "
+            "no difference. Other tasks, shorter lengths, "
             "or a model that can answer them"
         )
     decision = verdict(place.database, run, setting=Setting()).decision

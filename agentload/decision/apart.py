@@ -38,7 +38,8 @@ class Apart:
         """Say up to where the arm was compared, and what followed."""
         followed = self.headline or "nothing was decided"
         return (
-            f"{self.arm} takes contexts up to {self.window:,} tokens, so it was compared with {self.reference} alone, "
+            f"{self.arm} takes contexts up to {self.window:,} tokens, so it was compared "
+            f"with {self.reference} alone, "
             f"up to there (run {self.run}): {followed}"
         )
 
@@ -55,9 +56,11 @@ class NarrowError(AgentloadError):
 def narrowest(
     arms: Sequence[str], windows: Mapping[str, int], *, reference: str, longest: int
 ) -> tuple[str, int] | None:
-    """Return the arm that takes least of a trace with this *longest* context, and its window; None where no other arm takes more.
+    """Return the arm that takes least of a trace with this *longest*
+    context, and its window; None where no other arm takes more.
 
-    Raises PlanError where the reference takes less than another arm: nothing could be compared beyond its window.
+    Raises PlanError where the reference takes less than
+    another arm: nothing could be compared beyond its window.
     """
     taken = {arm: min(longest, windows.get(arm, longest)) for arm in arms}
     others = [arm for arm in arms if arm != reference]
@@ -66,8 +69,10 @@ def narrowest(
         return None
     if taken[reference] < taken[widest]:
         raise PlanError(
-            f"{reference}, the reference, takes contexts up to {taken[reference]:,} tokens, and {widest} longer ones",
-            hint=f"--max-context {taken[reference]} decides on what it takes, --reference {widest} on all of the trace",
+            f"{reference}, the reference, takes contexts up to {taken[reference]:,} tokens, "
+            f"and {widest} longer ones",
+            hint=f"--max-context {taken[reference]} decides on what it takes, --reference "
+            f"{widest} on all of the trace",
         )
     least = min(others, key=taken.__getitem__)
     return (least, taken[least]) if taken[least] < taken[widest] else None
@@ -81,7 +86,9 @@ def of_arms(study: Decide, arms: Sequence[str]) -> Decide:
 
 
 def without(study: Decide, arms: Sequence[str], apart: Sequence[Apart]) -> Decide:
-    """Return the decision between the arms that were not compared by themselves, within what those have left of the budget."""
+    """Return the decision between the arms that were not compared
+    by themselves, within what those have left of the budget.
+    """
     if not apart:
         return study
     gone = {each.arm for each in apart}

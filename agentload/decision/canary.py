@@ -1,8 +1,10 @@
-"""Ask a few graded questions before speed is refined: an arm whose answers are wrong altogether ends there.
+"""Ask a few graded questions before speed is refined:
+an arm whose answers are wrong altogether ends there.
 
-The longest contexts of the trace are asked for most, because kernels break with length; some are shorter, so
-that what is broken is known from which length on. All questions are those that accuracy asks later at these
-lengths, and count there. Their number is what a twentieth of the budget pays for, in whole contexts.
+The longest contexts of the trace are asked for most, because kernels break with
+length; some are shorter, so that what is broken is known from which length on.
+All questions are those that accuracy asks later at these lengths, and count
+there. Their number is what a twentieth of the budget pays for, in whole contexts.
 """
 
 import json
@@ -26,9 +28,14 @@ from agentload.store.database import reading
 from agentload.store.loader import rewrite
 
 NEARLY: Final = 7 / 8
-"""Of the longest length: the one between it and an ordinary one says from where on an arm is broken."""
+"""Of the longest length: the one between it and an
+ordinary one says from where on an arm is broken.
+"""
 SIZES: Final = ((5, 2, 2), (4, 1, 1), (3,))
-"""Contexts at each of these lengths, the largest canary first. Three at the longest can show ten lost answers."""
+"""Contexts at each of these lengths, the largest canary first.
+
+Three at the longest can show ten lost answers.
+"""
 ENDS: Final = (BROKEN, "same_server")
 """Rules that say what a canary found."""
 NO_CANARY: Final = f"no canary: the smallest takes more than {CANARY_SHARE:.0%} of the budget"
@@ -44,7 +51,9 @@ class Canary:
 
     @property
     def stage(self) -> Stage | None:
-        """Return the largest canary that fits into its share of the budget; None where none does."""
+        """Return the largest canary that fits into
+        its share of the budget; None where none does.
+        """
         most = CANARY_SHARE * self.means.study.budget_s / 60
         fits = (each for each in map(self._sized, SIZES) if self.price(each).minutes <= most)
         return next(fits, None)
@@ -110,7 +119,10 @@ class Canary:
         said = f"{self.means.reference} has {right} of {asked} answers right"
         for arm in (each for each in means.arms if each != self.means.reference):
             own = [each for each in buckets if each.arm == arm]
-            said += f", {arm} {sum(each.both + each.arm_only for each in own)} of {sum(each.items for each in own)}"
+            said += (
+                f", {arm} {sum(each.both + each.arm_only for each in own)} of "
+                f"{sum(each.items for each in own)}"
+            )
         if right < LEAST_IN_A_BUCKET * means.study.accuracy_margin * asked:
             return (
                 f"{said}: {self.means.reference} cannot answer such questions, so nothing follows"
@@ -126,7 +138,9 @@ class Canary:
 
     @property
     def _lengths(self) -> tuple[int, ...]:
-        """Return the lengths that are asked for, the longest first; accuracy asks at two of them as well."""
+        """Return the lengths that are asked for, the
+        longest first; accuracy asks at two of them as well.
+        """
         *shorter, top = self.means.lengths
         between = int(NEARLY * top) // 1024 * 1024
         half = max((each for each in shorter if each <= between), default=0)
@@ -147,5 +161,7 @@ class Canary:
 
 
 def _contexts(size: Sequence[int], lengths: Sequence[int]) -> int:
-    """Return how many contexts a canary has that asks for so many at each length, where there are so many lengths."""
+    """Return how many contexts a canary has that asks for
+    so many at each length, where there are so many lengths.
+    """
     return sum(size[: len(lengths)])

@@ -1,10 +1,12 @@
-"""Ask how much load each arm carries: a few trials on both sides of what the twins say, or a search where there are none.
+"""Ask how much load each arm carries: a few trials on both
+sides of what the twins say, or a search where there are none.
 
-A twin is free, so it plays the trace with the waits it has, draw after draw of its sessions, until the load is known that it carries in the
-long run. Servers then play a few draws each, the same on every arm, below and above what the twin carries *of that draw*: below it must
-hold, above it must break. Which sessions were drawn moves a trial's limit by a fifth, and moves that of a twin which is a few percent wrong
-alike: so a trial says far more of the long run than it would by itself. What is measured decides. A twin is set aside where its arm does
-otherwise, and has cost those trials.
+A twin is free, so it plays the trace with the waits it has, draw after draw of its sessions, until
+the load is known that it carries in the long run. Servers then play a few draws each, the same on
+every arm, below and above what the twin carries *of that draw*: below it must hold, above it must
+break. Which sessions were drawn moves a trial's limit by a fifth, and moves that of a twin which is
+a few percent wrong alike: so a trial says far more of the long run than it would by itself. What is
+measured decides. A twin is set aside where its arm does otherwise, and has cost those trials.
 """
 
 import math
@@ -37,10 +39,14 @@ from agentload.study.quantity import LIMITS
 BRACKET_SHARE: Final = 0.4
 """Of the budget."""
 BRACKET_S: Final = (20.0, 90.0)
-"""Length of a measured trial, at least and at most: with a larger budget there are more of them, until capacity is settled."""
+"""Length of a measured trial, at least and at most: with a
+larger budget there are more of them, until capacity is settled.
+"""
 BELOW: Final = 0.9
 ABOVE: Final = 1.2
-"""At 1.1 most turns still hold, and the few dozen of a trial do not tell that from a load that is carried."""
+"""At 1.1 most turns still hold, and the few dozen of
+a trial do not tell that from a load that is carried.
+"""
 LONGER: Final = 8
 MANY: Final = 16
 """How many times as long as a measured trial a twin's is, of up to so many sessions."""
@@ -67,7 +73,9 @@ class Bracket:
 
     @property
     def failed(self) -> str | None:
-        """Say which arm did not do what its twin says, all trials of a side together; None: all did."""
+        """Say which arm did not do what its twin says,
+        all trials of a side together; None: all did.
+        """
         for found in self.said:
             limit, trials = found.holds or 0.0, self.trials[found.arm]
             if void := next((each.void for each in trials if each.void is not None), None):
@@ -75,13 +83,18 @@ class Bracket:
             low = [each for each in trials if each.load * (each.worth or 1.0) <= limit]
             high = [each for each in trials if each not in low]
             if (worst := self._trouble(low, share=self.share - ALLOWED)) is not None:
-                return f"{found.arm} does not carry {BELOW * limit:.1f} agents, and its twin carries {limit:.1f} ({worst})"
+                return (
+                    f"{found.arm} does not carry {BELOW * limit:.1f} agents, and its twin "
+                    f"carries {limit:.1f} ({worst})"
+                )
             if self._trouble(high, share=min(1.0, self.share + ALLOWED)) is None:
                 return f"{found.arm} carries {ABOVE * limit:.1f} agents, and its twin {limit:.1f}"
         return None
 
     def _trouble(self, trials: Sequence[Trial], *, share: float) -> str | None:
-        """Return what kept a load from holding: what its turns say, or else the trouble of its server in most of the trials."""
+        """Return what kept a load from holding: what its turns say,
+        or else the trouble of its server in most of the trials.
+        """
         if sum(each.within for each in trials) < share * sum(each.turns for each in trials):
             return "slo"
         own = [each.trouble for each in trials if each.trouble not in OF_THE_TURNS]
@@ -117,7 +130,8 @@ class Capacity:
             searching = self.price(stage).minutes
             if found is not None and spent + searching > self.means.left_minutes:
                 self.means.audience.notice(
-                    f"  a search would take {searching:.0f} min, more than is left: the trials that were made stand"
+                    f"  a search would take {searching:.0f} min, more than is left: the "
+                    "trials that were made stand"
                 )
             else:
                 tried = self.tried(self.means.search(self._trial_s), most=TRIALS)
@@ -129,7 +143,10 @@ class Capacity:
     def said(self, known: Known | None) -> str:
         """Say how many agents each arm carries."""
         if self._unmet:
-            return f"no arm holds {LIMITS.write(self.means.study.slo or USUAL)} even with one session: relax --slo"
+            return (
+                f"no arm holds {LIMITS.write(self.means.study.slo or USUAL)} even with one "
+                "session: relax --slo"
+            )
         return (
             ""
             if known is None
@@ -150,7 +167,9 @@ class Capacity:
         loads: Mapping[str, Loads] = MappingProxyType({}),
         most: int | None = None,
     ) -> tuple[Found, ...]:
-        """Try these loads on each arm besides those before, or search where there are none, and keep what was found."""
+        """Try these loads on each arm besides those before, or
+        search where there are none, and keep what was found.
+        """
         means = self.means
         return foreground.searched(
             study,
@@ -162,7 +181,9 @@ class Capacity:
         )
 
     def bracket(self, draws: int) -> Bracket | None:
-        """Measure trials below and above what the twins say, and keep them as a search; None without twins, or where they find no limit."""
+        """Measure trials below and above what the twins say, and keep
+        them as a search; None without twins, or where they find no limit.
+        """
         fitted = self.twins.fitted()
         said = self._said
         if not said:
@@ -178,7 +199,8 @@ class Capacity:
         asked = self._chosen(fitted, study, said, draws)
         if len(self._draws) < draws:
             self.twins.set_aside(
-                f"by the twins themselves trials of {self._trial_s:.0f} s are too short to see that limit"
+                f"by the twins themselves trials of {self._trial_s:.0f} s are too short to "
+                "see that limit"
             )
             return None
         measured = self.tried(study, loads=asked)
@@ -191,7 +213,9 @@ class Capacity:
 
     @cached_property
     def _said(self) -> tuple[Found, ...]:
-        """Return the load that each twin carries in the long run, over draws of sessions that all of them play."""
+        """Return the load that each twin carries in the long
+        run, over draws of sessions that all of them play.
+        """
         study = self.means.search(self._trial_s)
         tried: dict[str, tuple[Trial, ...]] = {}
 
@@ -216,7 +240,9 @@ class Capacity:
     def _chosen(
         self, fitted: Mapping[str, Twin], study: Search, said: Sequence[Found], draws: int
     ) -> dict[str, list[Chosen]]:
-        """Return what is measured of each arm: draws that were not, the same on all, at loads around what the arm's twin carries of it."""
+        """Return what is measured of each arm: draws that were not, the
+        same on all, at loads around what the arm's twin carries of it.
+        """
         for number in range(self._draws[-1][0] + 1 if self._draws else 0, CANDIDATES * draws):
             limits = [
                 self._limit(fitted[each.arm], study, each.holds or 1.0, number) for each in said
@@ -242,7 +268,9 @@ class Capacity:
         return chosen
 
     def _limit(self, twin: Twin, study: Search, near: float, number: int) -> float | None:
-        """Return the load that a twin carries of one draw; None where that is far from what it carries in the long run."""
+        """Return the load that a twin carries of one draw; None
+        where that is far from what it carries in the long run.
+        """
         shares: dict[int, float] = {}
 
         def share(load: int) -> float:
@@ -260,7 +288,9 @@ class Capacity:
         return low + (share(low) - study.share) / (share(low) - share(high))
 
     def say_sizes(self, said: Sequence[Found]) -> None:
-        """Play long runs of the twins once, at the user's own load and at that of the pairs, each where a pool does not hold it."""
+        """Play long runs of the twins once, at the user's own load
+        and at that of the pairs, each where a pool does not hold it.
+        """
         if self._is_sized:
             return
         self._is_sized = True
@@ -295,7 +325,10 @@ class Capacity:
 
     def _told(self, found: Found) -> str:
         assert found.holds is not None
-        line = f"{found.arm}'s twin carries {found.holds:.1f} agents [{found.low:.1f}, {found.high:.1f}]"
+        line = (
+            f"{found.arm}'s twin carries {found.holds:.1f} agents [{found.low:.1f}, "
+            f"{found.high:.1f}]"
+        )
         peak = self.means.study.agents
         return (
             line
@@ -307,7 +340,9 @@ class Capacity:
         return seeded(self.means.study.seed, "twin", number).getrandbits(32)
 
     def _on(self, twin: Twin, study: Search, size: float, number: int) -> Trial:
-        """Play a draw on a twin, and judge it as the arm is judged: live, by the server's own trouble as well."""
+        """Play a draw on a twin, and judge it as the arm is
+        judged: live, by the server's own trouble as well.
+        """
         trial = played(study, self.means.stock, twin.arm, size, seed=self._seed(number))
         return (
             replace(trial, trouble=trouble(trial, study.share))

@@ -1,4 +1,6 @@
-"""Ask first what costs nothing: are the servers two, what the arms file says, and do their caches work on contexts like the user's?"""
+"""Ask first what costs nothing: are the servers two, what the arms
+file says, and do their caches work on contexts like the user's?
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +20,9 @@ from agentload.study.kinds import Probe
 from agentload.study.parts import Virtual
 
 PROMPTS: Final = 11
-"""Of each arm: one twice for its cache, one that another arm had, and some whose answers must agree."""
+"""Of each arm: one twice for its cache, one that
+another arm had, and some whose answers must agree.
+"""
 PROMPT_S: Final = 1.0
 
 
@@ -38,7 +42,9 @@ class Checks:
         return Price(minutes=calls * PROMPT_S / 60, calls=calls)
 
     def ask(self, _: Stage) -> float | None:
-        """Try the servers. Raises EndpointError where what is measured on them would be no comparison."""
+        """Try the servers. Raises EndpointError where
+        what is measured on them would be no comparison.
+        """
         servers = self.means.study.servers
         if isinstance(servers, Virtual):
             return 0.0
@@ -59,7 +65,8 @@ class Checks:
             )
         if shared := [each.arm for each in probed.crossed if each.verdict == "hit"]:
             raise EndpointError(
-                f"{', '.join(shared)} has in its cache what another arm was asked: both are one server, or behind one router",
+                f"{', '.join(shared)} has in its cache what another arm was asked: both are "
+                "one server, or behind one router",
                 hint="give each arm a server of its own",
             )
         self.learn_sizes()
@@ -68,7 +75,9 @@ class Checks:
         return None
 
     def said(self, _: Known | None) -> str:
-        """Say whether caches work, and how many of the longest contexts fit: where all do, a larger pool is worth nothing."""
+        """Say whether caches work, and how many of the longest
+        contexts fit: where all do, a larger pool is worth nothing.
+        """
         said = []
         if self._probed is not None:
             hit = [each.arm for each in self._probed.reuse if each.verdict == "hit"]
@@ -84,7 +93,8 @@ class Checks:
             if tokens is not None
         ]:
             said.append(
-                f"the KV pools hold {', '.join(fits)} of the longest contexts ({self.means.longest:,} tokens)"
+                f"the KV pools hold {', '.join(fits)} of the longest contexts "
+                f"({self.means.longest:,} tokens)"
             )
         if self.means.is_cut and self.means.narrow is None:
             said.append(self.means.cut_said)
@@ -93,7 +103,9 @@ class Checks:
         return "; ".join(said) or "servers are started when they are needed"
 
     def learn_sizes(self) -> None:
-        """Ask servers that run how much they hold and take; of those that are started in turn, read what they said."""
+        """Ask servers that run how much they hold and take; of
+        those that are started in turn, read what they said.
+        """
         means, servers = self.means, self.means.study.servers
         if isinstance(servers, Virtual):
             return

@@ -1,4 +1,6 @@
-"""What a budget can settle, said before anything is measured: how much of each criterion it pays for, and how likely that is enough."""
+"""What a budget can settle, said before anything is measured: how
+much of each criterion it pays for, and how likely that is enough.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -23,7 +25,9 @@ from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, TRIED, Criterion,
 PAIR_SPREAD: Final = 0.03
 """Standard deviation of the change from pair to pair that is expected before any was played."""
 STEP_TIMES: Final = 0.15
-"""Share of the budget that the step times of twins may take; how much of it they need is known once servers have said what they are."""
+"""Share of the budget that the step times of twins may take; how
+much of it they need is known once servers have said what they are.
+"""
 EQUAL, SMALL, WORSE = "equally accurate", "1 pp worse", "10 pp worse"
 DRAWS: Final = 400
 Chances: TypeAlias = tuple[tuple[str, float], ...]
@@ -70,10 +74,12 @@ def forecast(
     canary: Stage | None = None,
     lengths: tuple[int, ...] = LENGTHS,
 ) -> tuple[Forecast, ...]:
-    """Divide a budget as the sequence would: pairs until a third of it is spent, a search, and questions with what is left.
+    """Divide a budget as the sequence would: pairs until a third
+    of it is spent, a search, and questions with what is left.
 
-    Pairs take turns on so many *starts*; None: each has its own. The service *level* and a *canary* come first, where they are asked.
-    Questions are priced at the *lengths* at which they will be asked.
+    Pairs take turns on so many *starts*; None: each has its own. The service
+    *level* and a *canary* come first, where they are asked. Questions are
+    priced at the *lengths* at which they will be asked.
     """
     out = []
     left = budget_minutes
@@ -140,7 +146,9 @@ ANSWERED: Final = 0.85
 
 
 def shown_broken(questions: int) -> float:
-    """Return the chance that so many questions show an arm to be broken that has none of them right."""
+    """Return the chance that so many questions show
+    an arm to be broken that has none of them right.
+    """
     return float(scipy.special.bdtrc(LEAST_LOST - 1, questions, ANSWERED))
 
 
@@ -149,7 +157,9 @@ TRUTHS: Final[Mapping[str, tuple[float, float]]] = {
     SMALL: (-0.01, PLANNED_DISCORDANCE),
     WORSE: (-0.10, PLANNED_DISCORDANCE + 0.02),
 }
-"""By what may be true of an arm's answers: the change of the share of right ones, and the share that differs."""
+"""By what may be true of an arm's answers: the change
+of the share of right ones, and the share that differs.
+"""
 
 
 @cache
@@ -162,9 +172,11 @@ def likely(
     truths: tuple[str, ...] = tuple(TRUTHS),
     most: int | None = None,
 ) -> Mapping[str, Ends]:
-    """Return how looks at answers are likely to end, so many *together* behind each context, by what may be true of an arm; simulated.
+    """Return how looks at answers are likely to end, so many *together*
+    behind each context, by what may be true of an arm; simulated.
 
-    Any of the *rivals* could be chosen, so they share the level. Nothing is looked at beyond *most* answers.
+    Any of the *rivals* could be chosen, so they share the
+    level. Nothing is looked at beyond *most* answers.
     """
     return {
         truth: ends(
@@ -198,7 +210,9 @@ def gains_shown(
     start_spread: float = Policy().start_spread,
     deviation: float = PAIR_SPREAD,
 ) -> Chances:
-    """Return how likely so many pairs, looked at as they are played, show gains of two and four margins."""
+    """Return how likely so many pairs, looked at as
+    they are played, show gains of two and four margins.
+    """
     looks = []
     for look in (each for each in PAIRS if each <= pairs):
         # Until pairs return to a start, each has its own.

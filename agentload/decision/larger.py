@@ -1,4 +1,6 @@
-"""Say which budget pays for what this one did not reach: a larger one makes what is asked before longer as well."""
+"""Say which budget pays for what this one did not reach:
+a larger one makes what is asked before longer as well.
+"""
 
 import math
 from collections import defaultdict
@@ -26,7 +28,9 @@ ROOM: Final = 1.05
 
 
 def enough_minutes(means: Means, twins: Twins, stage: Stage, minutes: float) -> float:
-    """Return the budget that pays for a question and for all before it, be the run resumed or made again."""
+    """Return the budget that pays for a question and
+    for all before it, be the run resumed or made again.
+    """
     took = defaultdict[Criterion, float](float, {stage.criterion: minutes})
     for each in means.ledger.asked:
         took[each.stage.criterion] += each.minutes
@@ -41,9 +45,11 @@ def budget_for(
     spent: float,
     budget: float,
 ) -> float:
-    """Return the least budget, in whole minutes, that pays for what is *spent*, and for what each criterion *took* of this *budget*.
+    """Return the least budget, in whole minutes, that pays for what
+    is *spent*, and for what each criterion *took* of this *budget*.
 
-    *looks* says what a look at each criterion takes within a budget; of those that it leaves out, no budget changes that.
+    *looks* says what a look at each criterion takes within a
+    budget; of those that it leaves out, no budget changes that.
     """
     now, wanted = looks(budget), math.ceil(max(spent, budget + 1))
     while True:
@@ -59,7 +65,9 @@ def budget_for(
 
 
 def _looks(means: Means, twins: Twins, budget: float) -> dict[Criterion, float]:
-    """Return what one look takes in a run that begins with so many minutes, at each criterion that is asked longer of a larger budget."""
+    """Return what one look takes in a run that begins with so many
+    minutes, at each criterion that is asked longer of a larger budget.
+    """
     begun = replace(
         means,
         study=extended(means.study, budget_s=60 * budget),

@@ -1,4 +1,7 @@
-"""What was asked so far, and what it took. It lies in the run, so that a decision goes on where it was stopped or killed."""
+"""What was asked so far, and what it took.
+
+It lies in the run, so that a decision goes on where it was stopped or killed.
+"""
 
 import json
 import time
@@ -24,7 +27,9 @@ EASED: Final = "eased"
 GIVEN_UP: Final = "given up"
 APART: Final = "apart"
 GRADED: Final[tuple[Criterion, ...]] = ("canary", "accuracy")
-"""Questions of one kind: what a canary took says what later ones take, and no load changes their answers."""
+"""Questions of one kind: what a canary took says what
+later ones take, and no load changes their answers.
+"""
 LEAST_PACE: Final = 0.02
 """Less was interrupted, or played by servers that take no time."""
 
@@ -72,7 +77,8 @@ class Ledger:
         }
 
     def pace(self, *criteria: str) -> float:
-        """Return how many times the minutes that a price is made of were taken by what was asked of these criteria; 1 before any was.
+        """Return how many times the minutes that a price is made of were
+        taken by what was asked of these criteria; 1 before any was.
 
         Each was planned at the pace of those before it.
         """
@@ -92,7 +98,8 @@ class Ledger:
         aside: str | None = None,
         setting: Setting | None = None,
     ) -> "Ledger":
-        """Write down that a question is asked, and then how it ended: should nobody live to do so, its time was spent all the same.
+        """Write down that a question is asked, and then how it ended:
+        should nobody live to do so, its time was spent all the same.
 
         The *setting* that it is decided with lies beside it, for whoever reads the run later.
         """
@@ -109,7 +116,8 @@ class Ledger:
     def ease(self, step: EasedLoad, *, setting: Setting | None) -> "Ledger":
         """Give the load of this run up; return the ledger of the run that goes on with less.
 
-        Servers and their answers are what they were, so neither checks nor graded questions are asked again; all other time is spent.
+        Servers and their answers are what they were, so neither checks
+        nor graded questions are asked again; all other time is spent.
         """
         run = self.run_under(step)
         kept = tuple(each for each in self.asked if each.stage.criterion in ("checks", *GRADED))
@@ -128,7 +136,9 @@ class Ledger:
         return made
 
     def beside(self, run: str) -> "Ledger":
-        """Return the ledger of a comparison of its own, in which checks are not asked again; they are paid for here."""
+        """Return the ledger of a comparison of its own, in which
+        checks are not asked again; they are paid for here.
+        """
         made = Ledger(
             database=self.database,
             run=run,
@@ -182,7 +192,10 @@ class Ledger:
 
 
 def ledger(database: Path, run: str) -> Ledger:
-    """Read what was asked in a run. A question that was killed is closed here: it took until the last row that it left behind."""
+    """Read what was asked in a run.
+
+    A question that was killed is closed here: it took until the last row that it left behind.
+    """
     rows: Sequence[ProbeRow] = ()
     if database.exists():
         with reading(database) as connection:

@@ -1,4 +1,5 @@
-"""Ask early whether each arm meets the service level at all: trials of a single session, which cost a few minutes.
+"""Ask early whether each arm meets the service level at
+all: trials of a single session, which cost a few minutes.
 
 Nothing queues and nothing is evicted while one session runs, so its waits say nothing and are cut
 short. What misses the level alone misses it under any load, however fast or cheap it is.

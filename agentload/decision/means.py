@@ -1,4 +1,6 @@
-"""What every question of a decision is asked with: the trace, the arms, the load, and the run that keeps the answers."""
+"""What every question of a decision is asked with: the trace,
+the arms, the load, and the run that keeps the answers.
+"""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +71,9 @@ class Question(Protocol):
         ...
 
     def ask(self, stage: Stage, /) -> float | None:
-        """Carry it out; return the minutes of virtual time that it took, None where the clock tells."""
+        """Carry it out; return the minutes of virtual
+        time that it took, None where the clock tells.
+        """
         ...
 
     def said(self, known: Known | None, /) -> str:
@@ -96,7 +100,9 @@ class Means:
     sizes: Mapping[str, Sizes] = field(default_factory=dict)
     """How much each arm's server holds and takes, once the servers were asked."""
     question_s: float | None = None
-    """Seconds that each of the questions takes that would settle accuracy; None before that is known."""
+    """Seconds that each of the questions takes that
+    would settle accuracy; None before that is known.
+    """
     findings: tuple[Finding, ...] = ()
     """What rules found when the run was read last, even where that is too little to decide on."""
     arms: tuple[str, ...] = field(init=False)
@@ -119,7 +125,9 @@ class Means:
         return arms_of(found.profile, found.arms) if isinstance(found, Emulated) else ()
 
     def prefill_s(self, tokens: int) -> float:
-        """Return how long a prompt takes to be read, by the slowest profile, or by what is assumed of servers."""
+        """Return how long a prompt takes to be read, by the
+        slowest profile, or by what is assumed of servers.
+        """
         return max(
             (prefill_s(each, tokens) for each in self.profiles), default=assumed_prefill_s(tokens)
         )
@@ -132,7 +140,9 @@ class Means:
 
     @cached_property
     def pace(self) -> Pace:
-        """Return how fast pairs are played, by the profiles: behind contexts of the trace, as many answers at once as its waits leave."""
+        """Return how fast pairs are played, by the profiles: behind
+        contexts of the trace, as many answers at once as its waits leave.
+        """
         if not self.profiles:
             return NOMINAL
         calls = sum(each.calls for each in self.shapes)
@@ -178,13 +188,17 @@ class Means:
 
     @cached_property
     def replicas(self) -> int:
-        """Count the pairs of replicas, each a start that pairs take turns on; 1 where an arm has one server."""
+        """Count the pairs of replicas, each a start that
+        pairs take turns on; 1 where an arm has one server.
+        """
         found = endpoints_of(self.study.servers) if isinstance(self.study.servers, Live) else ()
         return 1 if isinstance(found, Emulated) else len(replica_pairs(found)) or 1
 
     @property
     def start_spread(self) -> float:
-        """Return what a start adds to an arm's latencies: as the profile has it, or as is assumed of servers."""
+        """Return what a start adds to an arm's latencies:
+        as the profile has it, or as is assumed of servers.
+        """
         known = [
             found.spread
             for each in self.profiles
@@ -199,7 +213,9 @@ class Means:
 
     @property
     def starts_minutes(self) -> float:
-        """Return what a start of every server takes before one was seen; 0 where they run all the time."""
+        """Return what a start of every server takes before
+        one was seen; 0 where they run all the time.
+        """
         return len(self.arms) * START_S / 60 if self.is_launching else 0.0
 
     @property
@@ -209,7 +225,9 @@ class Means:
 
     @contextmanager
     def standing(self) -> Iterator[None]:
-        """Keep emulated servers up for as long as the block: one that is started for every question is another server each time."""
+        """Keep emulated servers up for as long as the block: one that
+        is started for every question is another server each time.
+        """
         found = endpoints_of(self.study.servers) if isinstance(self.study.servers, Live) else ()
         if not isinstance(found, Emulated):
             yield
@@ -219,7 +237,9 @@ class Means:
             yield
 
     def concluded(self, ended: Played) -> None:
-        """Raise what a part of the run ends with: that a server is gone, that it was stopped, or that the database lacks it."""
+        """Raise what a part of the run ends with: that a server is
+        gone, that it was stopped, or that the database lacks it.
+        """
         concluded(ended.run_id, self.place, self.audience, load_error=ended.load_error)
         if ended.died:
             raise EndpointError(f"{', '.join(ended.died)} stopped answering", hint="start it again")
@@ -228,7 +248,10 @@ class Means:
 
     @cached_property
     def whole(self) -> Trace:
-        """Return the user's sessions with the waits that they have, read once. Raises PlanError where none of them is short enough."""
+        """Return the user's sessions with the waits that they have, read once.
+
+        Raises PlanError where none of them is short enough.
+        """
         most = self.study.load.max_context_tokens
         found = read_traces(self.study.traces, max_context_tokens=most)[0]
         sessions = tuple(found.sessions)
@@ -248,7 +271,8 @@ class Means:
             kept = tuple(shortened(self.whole, self.cut))
             if not kept:
                 raise PlanError(
-                    f"every session begins with more than the {self.cut:,} tokens that {self._narrowest} takes",
+                    f"every session begins with more than the {self.cut:,} tokens that "
+                    f"{self._narrowest} takes",
                     hint=LEAVE_OUT,
                 )
             self._cuts[self.cut] = Trace(header=self.whole.header, sessions=kept)
@@ -268,7 +292,9 @@ class Means:
 
     @property
     def cut(self) -> int | None:
-        """Return what sessions end before: the shortest window where calls need more, or what the user says."""
+        """Return what sessions end before: the shortest
+        window where calls need more, or what the user says.
+        """
         if self.began is not None:
             return self.began.load.max_context_tokens
         window = self._window
@@ -297,7 +323,9 @@ class Means:
 
     @property
     def narrow(self) -> tuple[str, int] | None:
-        """Return an arm that is to be compared by itself, and its window; None where there is none, or pairs were played."""
+        """Return an arm that is to be compared by itself, and its
+        window; None where there is none, or pairs were played.
+        """
         if self.began is not None or self.pairs:
             return None
         return narrowest(self.arms, self._windows, reference=self.reference, longest=self.longest)
@@ -319,17 +347,23 @@ class Means:
 
     @cached_property
     def shapes(self) -> tuple[TraceShape, ...]:
-        """Return what the calls of the user's trace are like, also of those that are longer than an arm takes."""
+        """Return what the calls of the user's trace are like,
+        also of those that are longer than an arm takes.
+        """
         return trace_shapes(self.whole, self.study.load.planned())
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Return the lengths at which answers are compared: those of the trace's own calls, as far as the servers' window is known."""
+        """Return the lengths at which answers are compared: those of
+        the trace's own calls, as far as the servers' window is known.
+        """
         return questions.lengths((each.context_tokens for each in self.shapes), window=self._window)
 
     @property
     def together(self) -> int:
-        """Return how many questions stand behind one context, which is read once for them, before answers show how alike they are."""
+        """Return how many questions stand behind one context, which
+        is read once for them, before answers show how alike they are.
+        """
         return TOGETHER if self.lengths[0] >= questions.SHORTEST else 1
 
     @property
@@ -339,7 +373,9 @@ class Means:
 
     @property
     def _windows(self) -> dict[str, int]:
-        """Return the longest context that each arm takes, of those of which a server, a profile or the arms file tells."""
+        """Return the longest context that each arm takes, of
+        those of which a server, a profile or the arms file tells.
+        """
         known = [(arm, each.window) for arm, each in self.sizes.items()]
         known += [(arm.name, arm.server.max_model_len) for arm in self.profiles]
         if isinstance(self.study.servers, Live) and not isinstance(

@@ -1,7 +1,9 @@
-"""Say how turn latencies compare under loads that no pair was played under: in long runs of the arms' twins, which ask no server.
+"""Say how turn latencies compare under loads that no pair was
+played under: in long runs of the arms' twins, which ask no server.
 
-Pairs are played at a load that both KV pools hold, with users who answer at once. The user's own servers carry as many agents as their
-share of the peak, who wait as long as they do. Where a pool is full there, hours tell how large a change is, and nobody measures those.
+Pairs are played at a load that both KV pools hold, with users who answer at once. The
+user's own servers carry as many agents as their share of the peak, who wait as long as they
+do. Where a pool is full there, hours tell how large a change is, and nobody measures those.
 """
 
 import json
@@ -35,7 +37,9 @@ WARM_SHARE: Final = 1 / 4
 """Of a run's time, left out: a full pool holds then what it holds for hours."""
 LEVEL: Final = 0.95
 KEPT: Final = 0.75
-"""Share of the interval's end that is given as a bound: sessions of hours are not steady after one, and showed a fifth too much."""
+"""Share of the interval's end that is given as a bound: sessions
+of hours are not steady after one, and showed a fifth too much.
+"""
 
 Turns: TypeAlias = Mapping[tuple[str, int], int]
 """How long turns took, by session and number."""
@@ -53,7 +57,8 @@ class OwnLoad:
     stock: Steady
 
     def changes(self, twins: Mapping[str, ArmProfile], *, reference: str) -> Iterator[TwinChange]:
-        """Yield at least how large the change of turn latency is on each twin but the reference's, turn by turn in the same sessions.
+        """Yield at least how large the change of turn latency is on each
+        twin but the reference's, turn by turn in the same sessions.
 
         Nothing is yielded of a twin that shares no turn with the reference's in some run.
         """
@@ -91,7 +96,9 @@ class OwnLoad:
 
 
 def lasting_s(stock: Steady, agents: int) -> float:
-    """Return how long a run of so many agents lasts: an hour, or less where that has more calls than are wanted."""
+    """Return how long a run of so many agents lasts: an
+    hour, or less where that has more calls than are wanted.
+    """
     calls = sum(len(session.turns) for family in stock.families for session in family)
     seconds = CALLS * stock.ends_s[-1] / (agents * calls)
     return max(LASTS_S[0], min(LASTS_S[1], seconds))
@@ -102,7 +109,9 @@ def _log_ratios(reference: Turns, other: Turns) -> list[float]:
 
 
 def _estimate(drawn: Sequence[Sequence[float]]) -> Estimate:
-    """Return the mean change over all calls, with what runs say of its error: each call weighs the same, as it does in hours of load."""
+    """Return the mean change over all calls, with what runs say of
+    its error: each call weighs the same, as it does in hours of load.
+    """
     sums, counts = np.array([sum(each) for each in drawn]), np.array([len(each) for each in drawn])
     mean = sums.sum() / counts.sum()
     error = float(np.std((sums - mean * counts) / counts.mean(), ddof=1)) / math.sqrt(len(drawn))

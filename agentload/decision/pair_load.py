@@ -1,4 +1,6 @@
-"""The load under which the pairs of a decision are played, where the user does not say: one that tells speed from capacity."""
+"""The load under which the pairs of a decision are played,
+where the user does not say: one that tells speed from capacity.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +16,9 @@ from agentload.study.parts import Load
 SESSIONS: Final = 8
 USER_WAIT_S: Final = 5.0
 BLOCK_S: Final = 75.0
-"""Longest window, which two arms have in 45 minutes: a larger budget pays for more of them, and is looked at as often."""
+"""Longest window, which two arms have in 45 minutes: a larger
+budget pays for more of them, and is looked at as often.
+"""
 SPEED_SHARE: Final = 1 / 3
 """Of the budget."""
 
@@ -33,7 +37,9 @@ class Surroundings:
 
 
 def pair_load(said: Load, stock: Steady, into: Surroundings) -> Load:
-    """Return what the user said of the load, and for the rest: some sessions at once, short waits, windows that the budget has time for."""
+    """Return what the user said of the load, and for the rest: some
+    sessions at once, short waits, windows that the budget has time for.
+    """
     load = said
     if not load.wait_cap_s and not load.wait_scale:
         load = msgspec.structs.replace(load, wait_cap_s={"user": USER_WAIT_S})
@@ -46,12 +52,16 @@ def pair_load(said: Load, stock: Steady, into: Surroundings) -> Load:
 
 
 def windows_of(stock: Steady) -> int:
-    """Return how many windows pairs play before one is played twice: as many as the trace has time for, and a last look may play."""
+    """Return how many windows pairs play before one is played twice:
+    as many as the trace has time for, and a last look may play.
+    """
     return fitting(stock, PAIRS[-1])
 
 
 def _fitting(load: Load, stock: Steady, into: Surroundings) -> int:
-    """Return how many sessions are kept going: as many as the smallest pool holds, up to the usual number."""
+    """Return how many sessions are kept going: as many
+    as the smallest pool holds, up to the usual number.
+    """
     if into.pool_tokens is None:
         return SESSIONS
     for sessions in range(SESSIONS, 1, -1):
@@ -62,7 +72,9 @@ def _fitting(load: Load, stock: Steady, into: Surroundings) -> int:
 
 
 def _lasting(load: Load, stock: Steady, into: Surroundings) -> float:
-    """Return how long a window lasts: twice its priming where that takes longer, if four pairs of that still fit the budget."""
+    """Return how long a window lasts: twice its priming where
+    that takes longer, if four pairs of that still fit the budget.
+    """
     most_s = SPEED_SHARE * into.budget_s / into.arms
     usual_s = min(BLOCK_S, most_s / PAIRS[2])
     priming_s = longest_priming_s(stock.under(load.planned()), into.prefill_s, seed=into.seed)

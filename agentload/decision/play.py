@@ -1,4 +1,6 @@
-"""Carry a decision out: one question after another, all kept in one run, until it is made or its budget is spent."""
+"""Carry a decision out: one question after another, all
+kept in one run, until it is made or its budget is spent.
+"""
 
 import math
 import shutil
@@ -50,8 +52,9 @@ from agentload.study.parts import Live, Virtual
 from agentload.verdict.verdict import Verdict, verdict, with_question_time
 
 Ending: TypeAlias = Literal["decided", "open", "budget", "stopped", "late"]
-"""decided: nothing is open; open: nothing that could be asked would settle it; budget: the next question costs more than is left;
-late: this client could not keep up with the smallest load."""
+"""decided: nothing is open; open: nothing that could be asked would settle it; budget: the next
+question costs more than is left; late: this client could not keep up with the smallest load.
+"""
 
 SHORTEST_BLOCK_S: Final = 5.0
 """Shorter blocks end before their turns do."""
@@ -80,7 +83,10 @@ class Outcome:
 
 @dataclass(kw_only=True)
 class Deciding:
-    """A decision that is under way. What it holds is read from its run, so a process that dies loses only what it was asking."""
+    """A decision that is under way.
+
+    What it holds is read from its run, so a process that dies loses only what it was asking.
+    """
 
     study: Decide
     place: Place
@@ -98,12 +104,17 @@ class Deciding:
     _verdict: Verdict | None = field(init=False, default=None)
     """What follows from the run as it was read last."""
     _laid_again: int = field(init=False, default=0)
-    """First pairs that were lost before any of their calls, since servers turned out to be others."""
+    """First pairs that were lost before any of their
+    calls, since servers turned out to be others.
+    """
     _own: "Deciding | None" = field(init=False, default=None)
     """The comparison of an arm by itself, while it is under way."""
 
     def __post_init__(self) -> None:
-        """Read the arms and what was asked before. Raises UsageError where there is nothing to decide between."""
+        """Read the arms and what was asked before.
+
+        Raises UsageError where there is nothing to decide between.
+        """
         study, place = self.study, self.place
         arms = arms_named(study.servers)
         if len(arms) < 2:
@@ -173,7 +184,9 @@ class Deciding:
         return self.study.slo is not None or self.study.agents is not None
 
     def play(self) -> Outcome:
-        """Ask until the decision is made, nothing is left that could make it, the budget is spent or somebody stops it."""
+        """Ask until the decision is made, nothing is left that
+        could make it, the budget is spent or somebody stops it.
+        """
         if self.means.is_virtual:
             self._forget()
         with self._resumable():
@@ -188,7 +201,10 @@ class Deciding:
                         return ended
 
     def _on_servers(self) -> Outcome:
-        """Ask servers that stay up meanwhile. Raises NarrowError where an arm is to be compared by itself first."""
+        """Ask servers that stay up meanwhile.
+
+        Raises NarrowError where an arm is to be compared by itself first.
+        """
         if self.means.ledger.asked:
             self._checks.learn_sizes()
         while True:
@@ -212,7 +228,9 @@ class Deciding:
                 self._begin(before, sizes=self.means.sizes)
 
     def _compared_apart(self, narrow: NarrowError) -> Outcome | None:
-        """Compare an arm with the reference alone, and go on without it; return how it ended where that ends everything."""
+        """Compare an arm with the reference alone, and go on
+        without it; return how it ended where that ends everything.
+        """
         means, minutes = self.means, self._share_minutes
         if 60 * minutes < least_s(2):
             least = math.ceil(
@@ -269,11 +287,16 @@ class Deciding:
         return None
 
     def _told(self, narrow: NarrowError) -> str:
-        return f"{narrow.message}: it is compared with {self.means.reference} alone first, within {self._share_minutes:.0f} min"
+        return (
+            f"{narrow.message}: it is compared with {self.means.reference} alone first, within "
+            f"{self._share_minutes:.0f} min"
+        )
 
     @property
     def _share_minutes(self) -> float:
-        """Return what of the budget an arm has that is compared by itself: as much as each of the others."""
+        """Return what of the budget an arm has that is
+        compared by itself: as much as each of the others.
+        """
         return self.means.left_minutes / (len(self.means.arms) - 1)
 
     def _look(self) -> None:
@@ -284,10 +307,13 @@ class Deciding:
             check_client(asked, self.audience.notice)
 
     def _play(self) -> Outcome:
-        """Ask under one load. Raises LateError where it is too much for this client, NarrowError where an arm comes first by itself."""
+        """Ask under one load. Raises LateError where it is too much for
+        this client, NarrowError where an arm comes first by itself.
+        """
         known = self.refresh()
         while wanted := self._wanted(known):
-            # The first pair is played whatever it takes, but not again and again: what a pair before it took is spent.
+            # The first pair is played whatever it takes, but not
+            # again and again: what a pair before it took is spent.
             is_first = (
                 known is None
                 and not self.means.pairs
@@ -320,7 +346,10 @@ class Deciding:
         return {"speed": self.means.pairs, "accuracy": items, "capacity": tried}
 
     def _wanted(self, known: Known | None) -> list[tuple[Stage, float]]:
-        """Return what could be asked next, and its minutes. Raises NarrowError where an arm is to be compared by itself first."""
+        """Return what could be asked next, and its minutes.
+
+        Raises NarrowError where an arm is to be compared by itself first.
+        """
         if self.means.ledger.asked and (narrow := self.means.narrow) is not None:
             raise NarrowError(*narrow)
         return [(stage, self.price(stage).minutes) for stage in self._following(known)]
@@ -338,16 +367,21 @@ class Deciding:
             )
 
     def _cheap(self) -> tuple[Stage, ...]:
-        """Return what is asked before speed is refined, of what a small share of the budget pays for."""
+        """Return what is asked before speed is refined,
+        of what a small share of the budget pays for.
+        """
         is_asked = bool(self.means.ledger.looks("canary")) or self._is_asking("canary")
         canary = () if is_asked or self._canary.stage is None else (self._canary.stage,)
         screen = (Stage(criterion="screen", amount=1),) if self._screen.is_wanted else ()
         return (*canary, *screen)
 
     def _ask(self, stage: Stage, planned: float) -> float:
-        """Ask a question, and return the minutes that it took; one that does not come to its end is written down as well."""
+        """Ask a question, and return the minutes that it took;
+        one that does not come to its end is written down as well.
+        """
         self.audience.notice(
-            f"asking: {told(stage)}, about {max(1, round(planned))} min; {self.means.left_minutes:.0f} min left"
+            f"asking: {told(stage)}, about {max(1, round(planned))} min; "
+            f"{self.means.left_minutes:.0f} min left"
         )
         asked, began_s = (
             Asked(stage=stage, planned_minutes=planned, minutes=0.0, said=""),
@@ -381,7 +415,10 @@ class Deciding:
         except AgentloadError as error:
             if not self.is_begun:
                 raise
-            remedy = f"fix it, then resume with: {again(self.study, self.place.database, resume=self.run)}"
+            remedy = (
+                "fix it, then resume with: "
+                f"{again(self.study, self.place.database, resume=self.run)}"
+            )
             raise type(error)(error.message, hint=remedy) from error
 
     def _write(self, outcome: Literal["asked", "stopped"], asked: Asked) -> None:
@@ -399,7 +436,9 @@ class Deciding:
 
     @property
     def _is_written(self) -> bool:
-        """Tell whether questions are written down: from the checks on, so that a first pair that is killed took its time."""
+        """Tell whether questions are written down: from the checks
+        on, so that a first pair that is killed took its time.
+        """
         return not self.means.is_virtual and (bool(self.means.ledger.asked) or self.is_begun)
 
     def status(self) -> tuple[str, ...]:
@@ -419,7 +458,9 @@ class Deciding:
         )
 
     def forecast(self) -> tuple[Forecast, ...]:
-        """Return what the budget can settle, between arms that are not compared by themselves first: of those it says so."""
+        """Return what the budget can settle, between arms that
+        are not compared by themselves first: of those it says so.
+        """
         whole = self.means.ledger
         while (narrow := self.means.narrow) is not None:
             self.audience.notice(self._told(NarrowError(*narrow)))
@@ -456,7 +497,9 @@ class Deciding:
         )
 
     def price(self, stage: Stage) -> Price:
-        """Return what a question takes, beyond what the run has already: where some of its kind were asked, at the pace of those."""
+        """Return what a question takes, beyond what the run has already:
+        where some of its kind were asked, at the pace of those.
+        """
         found = self._questions[stage.criterion].price(stage)
         return replace(found, minutes=self._pace(stage) * found.minutes)
 
@@ -488,7 +531,8 @@ class Deciding:
         means.findings = decision.findings
         if means.pairs < PAIRS[0] and not is_over(decision, is_compared=not self._cheap()):
             return None
-        # A canary's answers count where accuracy asks at the same lengths; by themselves they are no look at it.
+        # A canary's answers count where accuracy asks at the
+        # same lengths; by themselves they are no look at it.
         is_asked = bool(means.ledger.looks("accuracy")) or self._is_asking("accuracy")
         means.trials = trials(probes)
         is_searched = any(means.trials.values()) and self._twins.aside is not None
@@ -502,7 +546,9 @@ class Deciding:
         return found
 
     def _question_s(self, known: Known) -> float | None:
-        """Return how long each question takes of those that would settle accuracy next; None where none is asked."""
+        """Return how long each question takes of those that
+        would settle accuracy next; None where none is asked.
+        """
         asked = next(
             (stage for stage in self._following(known) if stage.criterion == "accuracy"), None
         )
@@ -588,7 +634,8 @@ def knowledge(found: Verdict, answers: Iterable[AnswerRow], *, pairs: int, tried
 
 
 def is_over(decision: Decision, *, is_compared: bool) -> bool:
-    """Tell whether every arm has a verdict that a rule or the service level alone is enough for: one pair says nothing of speed.
+    """Tell whether every arm has a verdict that a rule or the service
+    level alone is enough for: one pair says nothing of speed.
 
     Arms are the same where their answers were compared as well, or cannot be.
     """

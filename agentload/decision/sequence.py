@@ -1,4 +1,6 @@
-"""What a decision asks next: the cheapest question that can still change it, and nothing once it is made."""
+"""What a decision asks next: the cheapest question
+that can still change it, and nothing once it is made.
+"""
 
 import math
 import statistics
@@ -15,12 +17,16 @@ from advisor.verdict import ArmVerdict, Decision, Leg
 Criterion: TypeAlias = Literal[
     "checks", "service level", "canary", "screen", "speed", "step times", "capacity", "accuracy"
 ]
-"""Five are none of their own: checks, the service level, a canary and a screen say whether measuring is worth it, step times where."""
+"""Five are none of their own: checks, the service level, a canary
+and a screen say whether measuring is worth it, step times where.
+"""
 
 PAIRS: Final = (4, 5, 6, 8, 10, 12, 16, 20, 26, 34, 46, 64)
 """Block pairs in all, look by look."""
 FIRST: Final = 1
-"""Pair that shows what the servers are: what is known of their version and kernel may decide before speed is looked at."""
+"""Pair that shows what the servers are: what is known of
+their version and kernel may decide before speed is looked at.
+"""
 ITEMS: Final = (30, 120, 160, 220, 300, 400, 520, 680, 880, 1160, 1550, 2100)
 """Paired questions in all, look by look; the first tell whether the reference can answer at all."""
 TRIED: Final = (3, 6, 12)
@@ -30,17 +36,27 @@ REPEATS: Final = 3
 TOLD: Final = 300
 """Paired questions from which on it is asked whether more of them may settle anything."""
 STARTED: Final[Mapping[int, int]] = MappingProxyType({1: 16, 2: 20, 4: 26, 8: 34})
-"""Pairs, by the starts that they take turns on, beyond which what is left open is what those add, which no pair of theirs tells."""
+"""Pairs, by the starts that they take turns on, beyond which what
+is left open is what those add, which no pair of theirs tells.
+"""
 STAYS: Final[Mapping[int, float]] = MappingProxyType({1: 0.055, 2: 0.0275, 4: 0.013, 8: 0.008})
-"""Half width of an interval, on the log scale, that stays whatever the number of pairs, by the starts that they take turns on: of several,
-which tell by how much they differ, what a quarter of them leave at most."""
+"""Half width of an interval, on the log scale, that stays whatever the number
+of pairs, by the starts that they take turns on: of several, which tell by how
+much they differ, what a quarter of them leave at most.
+"""
 OF_TWINS: Final = 0.15
-"""And of the ratio of two capacities, whatever the number of trials: how well twins know their own long run."""
+"""And of the ratio of two capacities, whatever the
+number of trials: how well twins know their own long run.
+"""
 UNLIKELY: Final = 0.05
 LIKELY: Final = 0.5
-"""Chances that the last look settles something, below which nothing more is asked: where that settles an arm, and where it only may."""
+"""Chances that the last look settles something, below which nothing
+more is asked: where that settles an arm, and where it only may.
+"""
 QUARTILE: Final = 1.36
-"""Standard error of a quartile of so many normal values, in deviations of one over the root of their number: what a bound may rest on."""
+"""Standard error of a quartile of so many normal values, in deviations
+of one over the root of their number: what a bound may rest on.
+"""
 LENGTHS: Final = (8192, 32768)
 """Where nothing tells how long contexts get."""
 
@@ -55,7 +71,9 @@ class Known:
     lengths: tuple[int, ...] = ()
     """At which questions were asked."""
     tried: int = 0
-    """Draws of sessions that were played for capacity; as many as there can be where it was searched."""
+    """Draws of sessions that were played for capacity;
+    as many as there can be where it was searched.
+    """
     step_times: int = 0
     """Plays of the grid that are wanted before capacity is measured."""
     starts: int = 1
@@ -72,7 +90,9 @@ class Known:
         return tuple(each for each in self.challengers if each.verdict == "test further")
 
     def seen(self, arm: str) -> tuple[float, ...]:
-        """Return the relative change of an arm's turn latency in each pair, of the class with most calls."""
+        """Return the relative change of an arm's turn
+        latency in each pair, of the class with most calls.
+        """
         own = [
             each
             for each in self.decision.changes
@@ -83,7 +103,9 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One question: so many pairs in all, so many items in all at these lengths, so many plays of a grid, so many draws for capacity."""
+    """One question: so many pairs in all, so many items in all at
+    these lengths, so many plays of a grid, so many draws for capacity.
+    """
 
     criterion: Criterion
     amount: int
@@ -98,13 +120,15 @@ def following(
     level: bool = False,
     cheap: Sequence[Stage] = (),
 ) -> Iterator[Stage]:
-    """Yield what could be asked next, the best thing first; nothing where the decision is made, or no question is left that could make it.
+    """Yield what could be asked next, the best thing first; nothing where
+    the decision is made, or no question is left that could make it.
 
-    Nothing is known while there are few *pairs*. What is *cheap* comes after the first of them, and may end it all.
-    Speed comes next, and is looked at often: a clear loss ends it all. *capacity* is
-    measured where the user named a service level or a peak, and again only while it is what is open. Accuracy is the dearest, so it is
-    asked only of what pays. Whether an arm meets the service *level* at all is asked as soon as there is a run
-    to keep it in: where none does, nothing else matters.
+    Nothing is known while there are few *pairs*. What is *cheap* comes after the first
+    of them, and may end it all. Speed comes next, and is looked at often: a clear loss
+    ends it all. *capacity* is measured where the user named a service level or a peak,
+    and again only while it is what is open. Accuracy is the dearest, so it is asked
+    only of what pays. Whether an arm meets the service *level* at all is asked as soon
+    as there is a run to keep it in: where none does, nothing else matters.
     """
     if level and pairs and (known is None or known.open):
         yield Stage(criterion="service level", amount=1)
@@ -116,8 +140,11 @@ def following(
 
 
 def _of_capacity(known: Known) -> list[Stage]:
-    """Return what is asked of capacity next, step times first; nothing where that is settled, or was looked at often enough."""
-    # Pools of one size carry the same, whatever that is: measured, it would leave open what they settle.
+    """Return what is asked of capacity next, step times first;
+    nothing where that is settled, or was looked at often enough.
+    """
+    # Pools of one size carry the same, whatever that is:
+    # measured, it would leave open what they settle.
     unknown = (
         each.capacity is None or each.capacity.state in ("unclear", "untested")
         for each in known.open
@@ -143,13 +170,15 @@ def _stages(known: Known, capacity: Sequence[Stage]) -> Iterator[Stage]:
         yield Stage(
             criterion="accuracy", amount=items, lengths=lengths(known.decision, asked=known.lengths)
         )
-    # Where it takes other starts, longer trials or a quieter client, more of the same pairs settle nothing.
+    # Where it takes other starts, longer trials or a
+    # quieter client, more of the same pairs settle nothing.
     needs = ((each, need) for each in known.open for need in each.pays.needs)
     if any(
         is_narrowed(each.pays, need.step, known.pairs, known.seen(each.arm), starts=known.starts)
         for each, need in needs
     ):
-        # A look at few pairs says little: the load that they carry is asked for once, as soon as speed alone has not settled it.
+        # A look at few pairs says little: the load that they carry is
+        # asked for once, as soon as speed alone has not settled it.
         if known.pairs >= PAIRS[2]:
             yield from first
         if (pairs := _next(PAIRS, known.pairs)) is not None:
@@ -196,7 +225,9 @@ def _counted(starts: int) -> int:
 def is_narrowed(
     pays: Leg, step: Step | None, pairs: int, seen: Sequence[float] = (), *, starts: int = 1
 ) -> bool:
-    """Tell whether more of the same pairs may settle an arm, where this is what settles it for certain."""
+    """Tell whether more of the same pairs may settle
+    an arm, where this is what settles it for certain.
+    """
     most, stays = pairs_of_starts(starts), STAYS[_counted(starts)]
     match step:
         case MorePairs() | Swap() if starts == 1:
@@ -212,13 +243,16 @@ def is_narrowed(
 
 
 def _is_carried(verdict: ArmVerdict, tried: int) -> bool:
-    """Tell whether more trials may settle how many agents an arm carries, and that may settle the arm.
+    """Tell whether more trials may settle how many
+    agents an arm carries, and that may settle the arm.
 
-    Where turns may be longer, more agents settle nothing yet: they are a reason to ask for answers, and those may be worse.
+    Where turns may be longer, more agents settle nothing yet:
+    they are a reason to ask for answers, and those may be worse.
     """
     pays, capacity = verdict.pays, verdict.capacity
     if pays.state == "yes" or capacity is None or capacity.state != "unclear":
-        return False  # a check that failed, or a pool that never filled, is the same after more of them
+        # a check that failed, or a pool that never filled, is the same after more of them
+        return False
     may_harm = (
         pays.estimate is None or pays.margin is None or not pays.estimate.is_below(pays.margin)
     )
@@ -251,7 +285,9 @@ def is_told(safe: Leg, items: int) -> bool:
 
 
 def _reached(value: float, end: float, *, share: float, level: float, bound: float) -> float:
-    """Return how likely this end of an interval passes a bound at the last look, so large a *share* being asked of what can be."""
+    """Return how likely this end of an interval passes a bound at
+    the last look, so large a *share* being asked of what can be.
+    """
     now, side = abs(end - value), 1.0 if end < value else -1.0
     moves = now * math.sqrt(1 - share) / scipy.special.ndtri(0.5 + level / 2)
     return float(
@@ -262,10 +298,12 @@ def _reached(value: float, end: float, *, share: float, level: float, bound: flo
 def _chance(
     leg: Leg, *, share: float, stays: float, within: int, seen: Sequence[float] = ()
 ) -> float:
-    """Return how likely the last look shows a change beyond the margin, or none beyond *within* margins; 1 before there is an interval.
+    """Return how likely the last look shows a change beyond the margin,
+    or none beyond *within* margins; 1 before there is an interval.
 
-    So large a *share* was asked of all that can be. The interval narrows to what *stays*, and its value moves by what that takes away.
-    One that is open on a side never shows that there is no change. Where its value is a bound, what was *seen* in each pair has the value.
+    So large a *share* was asked of all that can be. The interval narrows to what *stays*, and
+    its value moves by what that takes away. One that is open on a side never shows that there
+    is no change. Where its value is a bound, what was *seen* in each pair has the value.
     """
     found, margin = leg.estimate, leg.margin
     if (
@@ -274,7 +312,9 @@ def _chance(
         or (found.is_bound and len(seen) < 2)
         or (found.low is not None and found.low <= -1)
     ):
-        return 1.0  # an end that was rounded to losing all is none: few pairs that differ by orders of magnitude
+        # an end that was rounded to losing all is none:
+        # few pairs that differ by orders of magnitude
+        return 1.0
     near, far = (found.low, found.high) if found.value > 0 else (found.high, found.low)
     if near is None:
         return float(
@@ -313,7 +353,9 @@ def _next(looks: tuple[int, ...], so_far: int) -> int | None:
 
 
 def lengths(decision: Decision, *, asked: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """Return the lengths at which questions are worth asking: those that the user's contexts have, and of those *asked* what decides."""
+    """Return the lengths at which questions are worth asking: those
+    that the user's contexts have, and of those *asked* what decides.
+    """
     steps = [
         need.step for verdict in decision.server for need in (*verdict.needs, *verdict.safe.needs)
     ]
@@ -324,7 +366,9 @@ def lengths(decision: Decision, *, asked: tuple[int, ...] = ()) -> tuple[int, ..
 
 
 def reasons(known: Known, leg: Callable[[ArmVerdict], Leg]) -> str:
-    """Say of each arm what is known by one criterion, or by what it was decided where that is another."""
+    """Say of each arm what is known by one criterion,
+    or by what it was decided where that is another.
+    """
     said = (
         (
             each,

@@ -28,7 +28,9 @@ from agentload.virtual.shell import Shell
 
 
 class NewSizesError(AgentloadError):
-    """Servers that were started for the first pair hold or take less than the pair that was laid out for them."""
+    """Servers that were started for the first pair hold
+    or take less than the pair that was laid out for them.
+    """
 
     def __init__(self, sizes: Mapping[str, Sizes]) -> None:
         super().__init__(
@@ -43,7 +45,10 @@ SILENT_SHARE: Final = 0.1
 
 @dataclass(kw_only=True)
 class Speed:
-    """The pairs of a decision. In virtual time they are simulated once, as far as they are asked for."""
+    """The pairs of a decision.
+
+    In virtual time they are simulated once, as far as they are asked for.
+    """
 
     means: Means
     _ahead: Iterator[Row] | None = None
@@ -142,7 +147,10 @@ class Speed:
         return replace(made, playing=replace(playing, notes=notes, stops_late=True, met=self.meet))
 
     def meet(self, identities: Mapping[str, Identity]) -> None:
-        """Learn how much servers that were started hold and take. Raises NewSizesError where that makes the first pair another one."""
+        """Learn how much servers that were started hold and take.
+
+        Raises NewSizesError where that makes the first pair another one.
+        """
         means = self.means
         if not means.is_launching or means.sizes:
             return
@@ -178,7 +186,9 @@ class Speed:
         return replace(made, notes=self._of_whole(made.notes))
 
     def _of_whole(self, notes: Notes) -> Notes:
-        """Return notes of a run that know what it leaves out: the user's waits, calls that some arm does not take, arms by themselves."""
+        """Return notes of a run that know what it leaves out: the user's
+        waits, calls that some arm does not take, arms by themselves.
+        """
         means = self.means
         notes = msgspec.structs.replace(
             notes,

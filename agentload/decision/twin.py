@@ -1,4 +1,6 @@
-"""Ask for the step times of each arm, and fit twins to them: engines in virtual time that play the user's sessions for nothing."""
+"""Ask for the step times of each arm, and fit twins to them:
+engines in virtual time that play the user's sessions for nothing.
+"""
 
 import math
 from collections.abc import Mapping
@@ -29,12 +31,16 @@ from agentload.study.parts import Live, Virtual
 from agentload.virtual.shell import Shell
 
 LEG: Final = 2
-"""Of what is simulated beside a run, whose own time begins at 0 as well; it is no part that the run's evidence counts."""
+"""Of what is simulated beside a run, whose own time begins
+at 0 as well; it is no part that the run's evidence counts.
+"""
 
 
 @dataclass(kw_only=True)
 class Twins:
-    """The twins of a decision's arms: how their step times are measured, and what is fitted to them."""
+    """The twins of a decision's arms: how their step
+    times are measured, and what is fitted to them.
+    """
 
     means: Means
     aside: str | None = None
@@ -51,7 +57,9 @@ class Twins:
             )
 
     def most(self, budget_s: float) -> int:
-        """Return how often the grid is played on each arm in all: as often as a share of such a budget has time for."""
+        """Return how often the grid is played on each arm in
+        all: as often as a share of such a budget has time for.
+        """
         affordable = (
             STEP_TIMES * budget_s / 60 / self.price(Stage(criterion="step times", amount=1)).minutes
         )

@@ -9,7 +9,8 @@ from typing import assert_never
 from agentload.model.plan import Arrivals, Burst, ClosedLoop, OpenLoop, Recorded
 
 SECOND = 1_000_000_000
-EVEN_CV = 0.01  # below this the gaps are equal for all that can be measured, and the gamma shape runs out of range
+# below this the gaps are equal for all that can be measured, and the gamma shape runs out of range
+EVEN_CV = 0.01
 
 
 def seeded(*parts: object) -> Random:
@@ -21,8 +22,8 @@ def seeded(*parts: object) -> Random:
 def open_starts(load: OpenLoop, rng: Random) -> Iterator[int]:
     """Yield the start instants of an open loop in ns, without end.
 
-    Starts are drawn at a rate of one, and stretched by the rate that holds at each instant: a ramp or a burst changes how dense they are,
-    not how evenly they come.
+    Starts are drawn at a rate of one, and stretched by the rate that holds at each
+    instant: a ramp or a burst changes how dense they are, not how evenly they come.
     """
     pieces = _pieces(load)
     from_s, until_s, rate, slope = next(pieces)
@@ -35,7 +36,9 @@ def open_starts(load: OpenLoop, rng: Random) -> Iterator[int]:
 
 
 def starts(load: Arrivals, rng: Random) -> Iterator[int] | None:
-    """Yield start instants that replace the trace's own; None where the trace or the completions decide."""
+    """Yield start instants that replace the trace's
+    own; None where the trace or the completions decide.
+    """
     match load:
         case OpenLoop():
             return open_starts(load, rng)
@@ -54,7 +57,9 @@ def _unit_starts(cv: float, rng: Random) -> Iterator[float]:
 
 
 def _pieces(load: OpenLoop) -> Iterator[tuple[float, float, float, float]]:
-    """Yield spans in which the rate is a line: (from, until, rate at its begin, slope), the last one without end."""
+    """Yield spans in which the rate is a line: (from, until,
+    rate at its begin, slope), the last one without end.
+    """
     at_s = 0.0
     slope = (load.rate_per_s - load.ramp_from_per_s) / load.ramp_s if load.ramp_s > 0 else 0.0
     while True:

@@ -1,13 +1,15 @@
 """One block being played on one arm: know what is due, release it under the cap.
 
-A call waits in one of three places: for its dependencies (`_sessions`), for its instant (`_due`, a heap), or for a free slot (due,
-but the cap is reached). Instants of completion are the stamps of the answer's last byte, not of the moment when this code hears of
-it: processing late never moves the schedule.
+A call waits in one of three places: for its dependencies (`_sessions`), for its
+instant (`_due`, a heap), or for a free slot (due, but the cap is reached).
+Instants of completion are the stamps of the answer's last byte, not of the
+moment when this code hears of it: processing late never moves the schedule.
 
-A window begins with priming calls, one after the other: what a server would hold is told to it in the order in which it
-was used. The block's clock starts when the last of them is answered; what else is due by then waits for that. When the
-block's time is over, calls go on as before but count no longer, so that the last one that counts is answered
-under the same load; then what is left is cancelled.
+A window begins with priming calls, one after the other: what a server would hold
+is told to it in the order in which it was used. The block's clock starts when
+the last of them is answered; what else is due by then waits for that. When the
+block's time is over, calls go on as before but count no longer, so that the last
+one that counts is answered under the same load; then what is left is cancelled.
 """
 
 import heapq
@@ -57,9 +59,13 @@ class BlockPlay:
             self._intake.begin(started_ns)
         self._sessions = Dependencies(plan, due=self._became_due)
         self._foretold: dict[str, None] = {}
-        """Sessions whose first call was made ready though nobody knew when they begin; until they are over."""
+        """Sessions whose first call was made ready though
+        nobody knew when they begin; until they are over.
+        """
         self._due: list[tuple[int, int, Player, Send | None]] = []
-        """Heap of calls by when they are due, and the attempt that failed, where this is another one."""
+        """Heap of calls by when they are due, and the
+        attempt that failed, where this is another one.
+        """
         self._order = 0
         self._primes = known.primes
         """Priming calls that are not answered yet."""
@@ -85,7 +91,9 @@ class BlockPlay:
 
     @property
     def primed_ns(self) -> int | None:
-        """Return when a window's contexts were primed and its clock started; None for another block."""
+        """Return when a window's contexts were primed
+        and its clock started; None for another block.
+        """
         return self.clock_ns if self._is_window else None
 
     @property
@@ -110,7 +118,9 @@ class BlockPlay:
         out.extend(Cancel(request_id=name) for name in self.in_flight)
 
     def cut(self) -> None:
-        """Close before the end: what is still to play when nothing is in flight any more makes the block incomplete."""
+        """Close before the end: what is still to play when
+        nothing is in flight any more makes the block incomplete.
+        """
         if not self._is_closed:
             self._is_stopped = True
             self.close()
@@ -268,7 +278,9 @@ class BlockPlay:
             self._prepare(player, out, after=send.call.turn)
 
     def _end_time(self, now_ns: int) -> None:
-        """Note that a window's time is over: its load stays on, but what is sent from here on does not count."""
+        """Note that a window's time is over: its load stays
+        on, but what is sent from here on does not count.
+        """
         if self._is_window and self._over_ns is None and self._is_spent(now_ns):
             self._over_ns = now_ns
 
@@ -339,7 +351,9 @@ class BlockPlay:
         self._retire(player, at_ns)
 
     def _strand(self, out: list[Command]) -> None:
-        """Skip every turn that waits for something that can never come; a closed block has nothing to say."""
+        """Skip every turn that waits for something that
+        can never come; a closed block has nothing to say.
+        """
         if self._is_closed:
             return
         for player in self._sessions.drop():

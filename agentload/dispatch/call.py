@@ -1,9 +1,10 @@
 """One call from its release to its end: which limit strikes next, and how it ended.
 
-The shell tells the machine what happened; the machine never asks for the time. Limits run in stages: until the connection is open, then
-until the first byte of the answer's body (a server may send its head at once and the first token after a long prefill), then from byte to
-byte; the total limit covers all. What the answer says is judged after its end, in the order of `_status`: what the network
-did, what the HTTP status says, what the body says.
+The shell tells the machine what happened; the machine never asks for the time. Limits run
+in stages: until the connection is open, then until the first byte of the answer's body (a
+server may send its head at once and the first token after a long prefill), then from byte
+to byte; the total limit covers all. What the answer says is judged after its end, in the
+order of `_status`: what the network did, what the HTTP status says, what the body says.
 """
 
 from collections.abc import Mapping
@@ -76,7 +77,9 @@ class CallMachine:
         dialled_ns: int | None = None,
         replica: str | None = None,
     ) -> None:
-        """Note that a connection is there: a new one, which was begun to be opened at *dialled_ns*, or one that was open before."""
+        """Note that a connection is there: a new one, which was begun
+        to be opened at *dialled_ns*, or one that was open before.
+        """
         self._replica = replica
         if self.stage == "connecting":
             self.stage = "waiting"
@@ -88,12 +91,17 @@ class CallMachine:
         self._sent_ns = at_ns
 
     def head(self, status: int, *, replica: str | None = None) -> None:
-        """Note the head of the answer, which may tell more of the replica. It is no byte of the answer itself."""
+        """Note the head of the answer, which may tell more of the replica.
+
+        It is no byte of the answer itself.
+        """
         self._http_status = status
         self._replica = replica or self._replica
 
     def heard(self, at_ns: int) -> None:
-        """Note that bytes of the body arrived; a shell may leave out all but the last before a deadline."""
+        """Note that bytes of the body arrived; a shell
+        may leave out all but the last before a deadline.
+        """
         if self.stage == "waiting":
             self.stage = "streaming"
         self._heard_ns = at_ns if self._heard_ns is None else max(self._heard_ns, at_ns)
@@ -140,7 +148,9 @@ class CallMachine:
         stamp_source: StampSource = "virtual",
         chunks: Stamps | None = None,
     ) -> Outcome:
-        """Judge the ended call by what its answer said; *chunks* are its stamps where the shell has packed them already."""
+        """Judge the ended call by what its answer said; *chunks*
+        are its stamps where the shell has packed them already.
+        """
         assert self.stage == "ended", "a call is judged after its end"
         parsed = parsed or Parsed()
         status, error = self._status(parsed)
@@ -258,7 +268,10 @@ class CallMachine:
             if finish == "length" and tokens < asked.tokens:
                 return "short", f"cut at {tokens} tokens, where up to {asked.tokens} were asked"
             if tokens >= 1.5 * asked.tokens and asked.tokens >= len(parsed.stamps_ns) > 1:
-                said = f"usage says {tokens} tokens where {asked.tokens} were asked and {len(parsed.stamps_ns)} chunks came"
+                said = (
+                    f"usage says {tokens} tokens where {asked.tokens} were asked and "
+                    f"{len(parsed.stamps_ns)} chunks came"
+                )
                 return "long", f"{said}: usage disagrees with the stream"
             if tokens > asked.tokens:
                 return "long", f"{tokens} tokens where {asked.tokens} were asked"

@@ -1,4 +1,6 @@
-"""Grade the answers of a replayed trace: by what it says that they must hold, or by what was answered where it was recorded."""
+"""Grade the answers of a replayed trace: by what it says that
+they must hold, or by what was answered where it was recorded.
+"""
 
 from typing import Final
 
@@ -8,11 +10,15 @@ from agentload.tasks import Grade
 from agentload.tasks.parts.grading import followed, grade_all
 
 RECORDED: Final = "recorded-next-turn"
-"""Task of the replies that are compared with recorded ones: agreement with them, which is not the same as being right."""
+"""Task of the replies that are compared with recorded ones:
+agreement with them, which is not the same as being right.
+"""
 
 
 def checked(send: Send, outcome: Outcome, *, run_id: str) -> AnswerRow | None:
-    """Return the grade of a turn that was answered and has something to be graded by; None for every other."""
+    """Return the grade of a turn that was answered and
+    has something to be graded by; None for every other.
+    """
     call, reply = send.call, outcome.reply
     if outcome.status != "ok" or reply is None:
         return None

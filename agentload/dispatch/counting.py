@@ -1,7 +1,8 @@
 """How many tokens each chunk of a stream carried.
 
-Text does not tell: half a character is a token with no text, and a server that lags behind its engine sends many tokens in one chunk.
-So the server is asked for token ids or a running usage, and where it gives neither, the rule that stood in is recorded.
+Text does not tell: half a character is a token with no text, and a server that lags
+behind its engine sends many tokens in one chunk. So the server is asked for token ids
+or a running usage, and where it gives neither, the rule that stood in is recorded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,9 @@ import msgspec
 from agentload.model.commands import TokenRule
 
 Counting: TypeAlias = Literal["token_ids", "running_usage", "usage"]
-"""What the server is asked to count by: ids with each chunk, usage with each chunk, or usage at the end."""
+"""What the server is asked to count by: ids with each
+chunk, usage with each chunk, or usage at the end.
+"""
 Kind: TypeAlias = Literal["answer", "thinking", "unknown"]
 Shows: TypeAlias = Literal[
     "text",  # text or a tool call: a token for certain
@@ -25,7 +28,9 @@ Shows: TypeAlias = Literal[
 
 
 class Chunk(msgspec.Struct, gc=False):
-    """What one event says about tokens; there is one for each, and a struct is made in a third of a dataclass's time."""
+    """What one event says about tokens; there is one for each,
+    and a struct is made in a third of a dataclass's time.
+    """
 
     at_ns: int
     kind: Kind
@@ -62,7 +67,9 @@ def counted(chunks: Sequence[Chunk], *, total: int | None) -> Counted:
 
 
 def _lacks_ids(chunks: Sequence[Chunk], total: int | None) -> bool:
-    """Tell whether some texts came without the ids of their tokens, and tokens are missing: a server that stopped to list them."""
+    """Tell whether some texts came without the ids of their tokens,
+    and tokens are missing: a server that stopped to list them.
+    """
     listed = sum(chunk.ids or 0 for chunk in chunks)
     return (total is None or listed < total) and any(
         chunk.shows == "text" and not chunk.ids for chunk in chunks
@@ -70,7 +77,9 @@ def _lacks_ids(chunks: Sequence[Chunk], total: int | None) -> bool:
 
 
 def fallen(chunks: Sequence[Chunk], total: int | None) -> str | None:
-    """Say where a running usage contradicts itself or the final one, which is *total*; None: nowhere."""
+    """Say where a running usage contradicts itself or
+    the final one, which is *total*; None: nowhere.
+    """
     said = [chunk.total for chunk in chunks if chunk.total is not None]
     said += [] if total is None else [total]
     return next(
@@ -94,7 +103,8 @@ def _grown(chunks: Sequence[Chunk]) -> Counted:
 
 
 def _fitted(shown: Sequence[Chunk], total: int) -> Counted:
-    # Take the largest reading of the stream that the total allows: doubtful chunks count only if there are tokens for them.
+    # Take the largest reading of the stream that the total allows:
+    # doubtful chunks count only if there are tokens for them.
     readings = ({"text", "empty", "finish"}, {"text", "empty"}, {"text"})
     sizes = [tuple(chunk for chunk in shown if chunk.shows in kinds) for kinds in readings]
     chosen = next((chunks for chunks in sizes if len(chunks) <= total), sizes[-1])
@@ -109,7 +119,9 @@ def _fitted(shown: Sequence[Chunk], total: int) -> Counted:
 
 
 def _marks(chosen: Sequence[Chunk], total: int) -> Iterator[int]:
-    """Yield how many tokens there were before each chunk and after the last: by the length of their texts, each with one token at least."""
+    """Yield how many tokens there were before each chunk and after the
+    last: by the length of their texts, each with one token at least.
+    """
     count, whole, mark, seen = len(chosen), sum(chunk.length for chunk in chosen), 0, 0
     if total < count or whole == 0:
         yield from (total * index // count for index in range(count + 1))

@@ -1,4 +1,6 @@
-"""The sessions of a block and what their turns wait for: a turn is due when all that it depends on is complete, plus its wait."""
+"""The sessions of a block and what their turns wait for: a turn
+is due when all that it depends on is complete, plus its wait.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -9,11 +11,14 @@ from agentload.dispatch.session import Player
 from agentload.model.plan import Plan
 from agentload.model.trace import Session, TurnRef
 
-REMEMBERED: Final = 10_000  # ended sessions that may still be referred to; the trace format promises no longer reach
+# ended sessions that may still be referred to; the trace format promises no longer reach
+REMEMBERED: Final = 10_000
 
 
 class Dependencies:
-    """Follow sessions from their begin to their end; *due* is told of each turn as soon as its instant is known."""
+    """Follow sessions from their begin to their end; *due*
+    is told of each turn as soon as its instant is known.
+    """
 
     def __init__(self, plan: Plan, *, due: Callable[[int, Player], None]) -> None:
         self.players: dict[str, Player] = {}
@@ -61,7 +66,9 @@ class Dependencies:
             self._schedule(player)
 
     def complete(self, player: Player, done_ns: int) -> None:
-        """Note that a session's turn is complete: what it spawns begins, and who waited for it goes on."""
+        """Note that a session's turn is complete: what
+        it spawns begins, and who waited for it goes on.
+        """
         name, turn = player.session.session, player.next_turn
         player.completed_ns.append(done_ns)
         player.ready_ns = done_ns

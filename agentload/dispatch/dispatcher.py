@@ -1,7 +1,8 @@
-"""Events in, commands out: play a plan's rounds one after the other, each round's blocks side by side.
+"""Events in, commands out: play a plan's rounds one
+after the other, each round's blocks side by side.
 
-The caller owns the clock and the sockets. It must send Woke at the instant of the last Wake, Ended once for every Send, and
-Settled after every Settle, Opened after every Open.
+The caller owns the clock and the sockets. It must send Woke at the instant of the last
+Wake, Ended once for every Send, and Settled after every Settle, Opened after every Open.
 """
 
 from collections import Counter, deque
@@ -79,7 +80,9 @@ class Dispatcher:
         voided: Mapping[int, int] | None = None,
         prepares: bool = True,
     ) -> None:
-        """Skip the pairs *done* by earlier legs; *voided* counts how often a pair was begun and lost before."""
+        """Skip the pairs *done* by earlier legs; *voided*
+        counts how often a pair was begun and lost before.
+        """
         self._plan = plan
         self._leg = leg
         self._prepares = prepares
@@ -150,9 +153,11 @@ class Dispatcher:
         return replace(round_, plays=plays)
 
     def _salted(self, play: Play) -> Play:
-        """Give a pair that is played again a salt of its own, so that it finds nothing of itself in a cache.
+        """Give a pair that is played again a salt of its
+        own, so that it finds nothing of itself in a cache.
 
-        So does every later leg: one that was killed in its first second left no trace but in the servers' caches.
+        So does every later leg: one that was killed in its
+        first second left no trace but in the servers' caches.
         """
         count = self._replays[play.pair]
         if not count and self._leg == 1:
@@ -247,7 +252,9 @@ class Dispatcher:
         return (Cancel(request_id=request_id),) if limit is not None and tokens >= limit else ()
 
     def _repeat(self, pairs: Iterable[int]) -> None:
-        """Play void pairs again, whole, after everything else, where a warm-up would warm up for nothing."""
+        """Play void pairs again, whole, after everything
+        else, where a warm-up would warm up for nothing.
+        """
         for pair in sorted(set(pairs) - self._warmups):
             if self._replays[pair] >= MAX_REPLAYS:
                 continue
@@ -258,7 +265,8 @@ class Dispatcher:
                     self._salted(play) for play in self._present(round_).plays if play.pair == pair
                 )
                 if plays:
-                    # On a start of its own, where the servers are started at all: no round before has this number.
+                    # On a start of its own, where the servers are
+                    # started at all: no round before has this number.
                     start = None if round_.start is None else self._next_index
                     self._rounds.append(Round(index=self._next_index, plays=plays, start=start))
                     self._next_index += 1

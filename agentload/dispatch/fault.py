@@ -11,7 +11,9 @@ from agentload.dispatch.arrivals import SECOND
 from agentload.dispatch.shapes import UNREADABLE, uncrowded
 
 MESSAGE_CHARS = 200
-LOOKED_AT: Final = 4096  # characters of a message: what is farther on is not shown, however much of what is before it is masked
+# characters of a message: what is farther on is not
+# shown, however much of what is before it is masked
+LOOKED_AT: Final = 4096
 CODE_DIGITS: Final = 9
 WORD_CHARS: Final = 64
 KEY_CHARS: Final = 16  # fewer letters are no key
@@ -47,7 +49,8 @@ class Fault:
 
 
 def masked(message: str) -> str:
-    """Cut a server's message to one line of at most 200 characters, without keys and without what it quotes at length.
+    """Cut a server's message to one line of at most 200
+    characters, without keys and without what it quotes at length.
 
     Servers echo prompts in their errors, and prompts are nobody's business but the user's.
     """
@@ -88,7 +91,9 @@ def without(text: str, secrets: Iterable[str]) -> str:
 
 
 def fault(found: object) -> Fault:
-    """Read the decoded error of a server: an object in the manner of OpenAI, FastAPI's `detail`, or bare text."""
+    """Read the decoded error of a server: an object in the
+    manner of OpenAI, FastAPI's `detail`, or bare text.
+    """
     match found:
         case {"error": error} if error is not None:
             return fault(error)
@@ -126,7 +131,9 @@ def _written(found: object) -> str:
 
 
 def retry_after_ns(headers: Iterable[tuple[str, str]]) -> int | None:
-    """Return how long a server asks to be left alone (RFC 9110, section 10.2.3), names in lower case; None where it gives no seconds."""
+    """Return how long a server asks to be left alone (RFC 9110, section
+    10.2.3), names in lower case; None where it gives no seconds.
+    """
     asked = next((value.strip() for name, value in headers if name == "retry-after"), "")
     return min(int(asked[:9]), MOST_PATIENCE_S) * SECOND if asked.isdecimal() else None
 

@@ -1,4 +1,6 @@
-"""What is known of a block before its clock starts: finding it out takes a while, and must delay no call."""
+"""What is known of a block before its clock starts:
+finding it out takes a while, and must delay no call.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -24,7 +26,9 @@ class Foresight:
     primes: int
     """Calls that prime contexts, all of which are answered before the block's clock starts."""
     lead_ns: int
-    """What making ready the calls takes that the block begins with, and those that may follow any of them."""
+    """What making ready the calls takes that the block
+    begins with, and those that may follow any of them.
+    """
 
 
 def foresight(plan: Plan, block: Block) -> Foresight:

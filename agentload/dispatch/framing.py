@@ -34,7 +34,8 @@ class Framing:
 
     def feed(self, data: bytes) -> list[bytes | bytearray]:
         """Return the payload of every event that *data* completes; raises `OverlongError`."""
-        # Nearly every read of a token stream is one whole event on one line; the general path costs three times as much.
+        # Nearly every read of a token stream is one whole event
+        # on one line; the general path costs three times as much.
         if (
             not self._tail
             and not self._payload
@@ -56,7 +57,8 @@ class Framing:
         return self._flush()
 
     def _feed(self, data: bytes) -> list[bytes | bytearray]:
-        # A line ends with LF, CR or CRLF; a CRLF may be cut in two, and a lone CR must not wait for what follows it.
+        # A line ends with LF, CR or CRLF; a CRLF may be cut in
+        # two, and a lone CR must not wait for what follows it.
         if self._after_cr and data.startswith(b"\n"):
             data = data[1:]
             self._after_cr = False

@@ -1,11 +1,16 @@
-"""Tell text that no healthy model writes: a broken cache or a NaN shows as one sign without end, or as noise."""
+"""Tell text that no healthy model writes: a broken cache
+or a NaN shows as one sign without end, or as noise.
+"""
 
 import re
 
-# Forced lengths make healthy models loop over whole sentences and blank lines, so only what they never do counts.
+# Forced lengths make healthy models loop over whole sentences
+# and blank lines, so only what they never do counts.
 REPEATS = 16  # of a unit, from the first character of the answer to its last
 UNIT_CHARS = 8
-RUN_CHARS = 128  # of one sign, up to the answer's end: logits that turn NaN decode to the same token for ever, often "!"
+# of one sign, up to the answer's end: logits that turn
+# NaN decode to the same token for ever, often "!"
+RUN_CHARS = 128
 NOISE_SHARE = 0.3  # of control and replacement characters; random byte-level tokens stay below it
 NOISE_CHARS = 64  # fewer say nothing
 LOOKED_AT = 1 << 18  # characters from the first: what breaks later shows at the end

@@ -1,7 +1,8 @@
-"""What stands between us and the server, by what it does to calls: answers from a cache of its own, retries, falls back, buffers streams.
+"""What stands between us and the server, by what it does to calls:
+answers from a cache of its own, retries, falls back, buffers streams.
 
-A gateway that does so is measured in the server's place. LiteLLM, Portkey, Helicone, Cloudflare, Kong, ngrok and Envoy say it in headers;
-all of HTTP says an answer's age.
+A gateway that does so is measured in the server's place. LiteLLM, Portkey, Helicone,
+Cloudflare, Kong, ngrok and Envoy say it in headers; all of HTTP says an answer's age.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,7 +45,9 @@ WHOLE_SHARE: Final = 0.9
 
 
 def deed(headers: Iterable[tuple[str, str]]) -> str | None:
-    """Return what a gateway did to the call and the header that says so, as `retry (x-…: 2)`; names of headers are in lower case."""
+    """Return what a gateway did to the call and the header that says
+    so, as `retry (x-…: 2)`; names of headers are in lower case.
+    """
     for name, value in headers:
         if (found := HEADERS.get(name)) is not None and _applies(found[1], value.strip()):
             shown = "" if found[1] == "present" else f": {value.strip()[:32]}"
@@ -53,12 +56,16 @@ def deed(headers: Iterable[tuple[str, str]]) -> str | None:
 
 
 def gateway(headers: Iterable[tuple[str, str]]) -> str | None:
-    """Return the gateway that an answer came through, where its headers tell; names in lower case."""
+    """Return the gateway that an answer came through,
+    where its headers tell; names in lower case.
+    """
     return next((PRESENT[name] for name, _ in headers if name in PRESENT), None)
 
 
 def is_in_one_piece(output_tokens: int | None, coalesced_reads: int | None) -> bool:
-    """Tell whether a streamed answer arrived as a whole: nearly every chunk in one read with the chunk before it."""
+    """Tell whether a streamed answer arrived as a whole:
+    nearly every chunk in one read with the chunk before it.
+    """
     if output_tokens is None or coalesced_reads is None or output_tokens < WHOLE_TOKENS:
         return False
     return coalesced_reads >= WHOLE_SHARE * (output_tokens - 1)

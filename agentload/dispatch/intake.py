@@ -1,6 +1,7 @@
 """Hand out a block's sessions when their time has come.
 
-Sessions are pulled from their iterator shortly before they start, so memory follows what is in flight, not the length of the trace.
+Sessions are pulled from their iterator shortly before they start,
+so memory follows what is in flight, not the length of the trace.
 """
 
 from collections import deque
@@ -18,7 +19,9 @@ AHEAD_NS = (
 
 
 def intake(plan: Plan, block: Block, *, started_ns: int) -> "Intake":
-    """Return the intake of one play of a block; equal for all its plays, but for when they started."""
+    """Return the intake of one play of a block; equal
+    for all its plays, but for when they started.
+    """
     seed = (plan.seed, "arrivals", block.index)
     return Intake(
         block.sessions,
@@ -44,7 +47,10 @@ class Intake:
         """While it *is_held*, none but the sessions that a block begins with are handed out."""
         self._is_held = is_held
         self.drain_ns: int | None = None
-        """When the load began to drain: a session ended and none was left to take its place. None until then."""
+        """When the load began to drain: a session ended and none was left to take its place.
+
+        None until then.
+        """
         self._arrivals = arrivals
         self._started_ns = started_ns
         self._sessions = iter(sessions)
@@ -69,7 +75,9 @@ class Intake:
         return not self._ahead
 
     def take(self, now_ns: int) -> Iterator[tuple[Session, int | None]]:
-        """Yield each session to be begun by *now_ns* with its start; a spawned one, which follows its parent, without."""
+        """Yield each session to be begun by *now_ns* with its
+        start; a spawned one, which follows its parent, without.
+        """
         while self._ahead:
             session = self._ahead[0]
             if session.start_s is None:
@@ -85,7 +93,9 @@ class Intake:
             yield session, start_ns
 
     def followers(self) -> Iterator[Session]:
-        """Yield, once each, the sessions that begin when others end, nobody knows when: as many as may end at the same time."""
+        """Yield, once each, the sessions that begin when others
+        end, nobody knows when: as many as may end at the same time.
+        """
         if not isinstance(self._arrivals, ClosedLoop) or self.next_ns() is not None:
             return
         while self._foretold < self._arrivals.sessions:

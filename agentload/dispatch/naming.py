@@ -13,5 +13,7 @@ def request_id(run: str, play: Play, session: str, turn: int, attempt: int) -> s
 
 
 def named(*identity: str) -> str:
-    """Return a name in the form of a UUID: llama-cpp-python's server refuses every request with another X-Request-Id."""
+    """Return a name in the form of a UUID: llama-cpp-python's
+    server refuses every request with another X-Request-Id.
+    """
     return hashlib.blake2b("\x1f".join(identity).encode(), digest_size=16).hexdigest()

@@ -1,4 +1,6 @@
-"""From a turn to what is said about it: make it ready, send it, send it again, or note that it will never be sent."""
+"""From a turn to what is said about it: make it ready,
+send it, send it again, or note that it will never be sent.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -60,7 +62,9 @@ class Outgoing:
         )
 
     def skips(self, session: Session, *, since: int, at_ns: int) -> Iterator[Skip]:
-        """Yield a session's turns from *since* on as calls that will never be sent; nobody knows their contexts."""
+        """Yield a session's turns from *since* on as calls
+        that will never be sent; nobody knows their contexts.
+        """
         for turn in range(since, len(session.turns)):
             spec = session.turns[turn]
             call = Call(

@@ -1,4 +1,6 @@
-"""One session being played on one arm: its growing context, which turn comes next, and the answers that later turns quote."""
+"""One session being played on one arm: its growing context,
+which turn comes next, and the answers that later turns quote.
+"""
 
 import hashlib
 import re
@@ -24,7 +26,9 @@ def live_key(text: str) -> str:
 
 
 def shortened(reply: Reply, tokens: int) -> str:
-    """Cut an answer to so many tokens at a word's end; where words are not tokens, in proportion."""
+    """Cut an answer to so many tokens at a word's
+    end; where words are not tokens, in proportion.
+    """
     if reply.tokens <= tokens:
         return reply.text
     ends = [match.end() for match in _WORD.finditer(reply.text)]
@@ -74,7 +78,9 @@ class Player:
         )
 
     def _is_live(self, turn: int) -> bool:
-        """Tell whether a turn tells what the one before it was answered: of one that was only primed, nobody asked for all of it."""
+        """Tell whether a turn tells what the one before it was answered:
+        of one that was only primed, nobody asked for all of it.
+        """
         return (
             self.live_history
             and turn > 0
@@ -82,7 +88,10 @@ class Player:
         )
 
     def call(self, turn: int, reply_of: ReplyOf) -> Call:
-        """Build the call of the turn after the last one built. Raises MissingReplyError where a live answer is missing."""
+        """Build the call of the turn after the last one built.
+
+        Raises MissingReplyError where a live answer is missing.
+        """
         spec = self.session.turns[turn]
         if turn != self._built:
             base = self._context if turn else self.prefix

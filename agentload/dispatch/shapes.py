@@ -1,4 +1,6 @@
-"""The JSON that OpenAI-compatible servers answer with, as far as we read it: chunks of both streams, and whole answers."""
+"""The JSON that OpenAI-compatible servers answer with, as
+far as we read it: chunks of both streams, and whole answers.
+"""
 
 from typing import Annotated, Final, TypeAlias
 
@@ -33,7 +35,9 @@ class ToolPiece(msgspec.Struct, gc=False):
 
 
 class Delta(msgspec.Struct, gc=False):
-    """What a chunk adds to the message, or a whole message. vLLM calls thinking `reasoning`, others `reasoning_content`."""
+    """What a chunk adds to the message, or a whole message.
+    vLLM calls thinking `reasoning`, others `reasoning_content`.
+    """
 
     role: str | None = None
     content: str | None = None
@@ -44,7 +48,9 @@ class Delta(msgspec.Struct, gc=False):
 
 
 class Choice(msgspec.Struct, gc=False):
-    """One choice: `delta` in a chat stream, `message` in a chat answer, `text` in both forms of a completion."""
+    """One choice: `delta` in a chat stream, `message` in
+    a chat answer, `text` in both forms of a completion.
+    """
 
     index: int | None = None
     delta: Delta | None = None
@@ -99,7 +105,10 @@ class Usage(msgspec.Struct, gc=False):
 
 
 class Event(msgspec.Struct, gc=False):
-    """An event of a stream, or a whole answer. `object` is "error" where older servers report one."""
+    """An event of a stream, or a whole answer.
+
+    `object` is "error" where older servers report one.
+    """
 
     choices: list[Choice] | None = None
     usage: Usage | None = None
@@ -117,7 +126,9 @@ class CrowdedError(Exception):
 
 
 def uncrowded(payload: bytes | bytearray) -> bytes | bytearray:
-    """Return a text of JSON that may be decoded at once; raises `CrowdedError` for one that takes longer than any answer does."""
+    """Return a text of JSON that may be decoded at once; raises
+    `CrowdedError` for one that takes longer than any answer does.
+    """
     # Parts that no comma divides lie in each other, and no deeper than a decoder goes.
     if len(payload) > LARGE and payload.count(b",") > MOST_PARTS:
         raise CrowdedError(f"more than {MOST_PARTS:,} parts")

@@ -1,4 +1,6 @@
-"""Read an answer of chat/completions or completions, streamed or whole: what it says and, of bytes in any chunking, when it said it."""
+"""Read an answer of chat/completions or completions, streamed or
+whole: what it says and, of bytes in any chunking, when it said it.
+"""
 
 from dataclasses import dataclass
 from itertools import islice
@@ -80,7 +82,9 @@ OTHER_CHOICE = "a choice {} came where one choice was asked for"
 
 
 class StreamParser:
-    """Gather a stream event by event; the stamp of an event is that of the bytes which complete it."""
+    """Gather a stream event by event; the stamp of
+    an event is that of the bytes which complete it.
+    """
 
     def __init__(self) -> None:
         self.tokens_so_far = 0
@@ -106,7 +110,9 @@ class StreamParser:
 
     @property
     def held_bytes(self) -> int:
-        """Return in how much memory the answer is kept up to now, by a generous estimate: a character may take four bytes."""
+        """Return in how much memory the answer is kept up to now,
+        by a generous estimate: a character may take four bytes.
+        """
         return (
             self._framing.held_bytes
             + 4 * self._chars
@@ -163,7 +169,8 @@ class StreamParser:
     def _contradiction(self, listed: int, rule: TokenRule | None, total: int | None) -> str | None:
         if rule == "running_usage":
             return fallen(self._chunks, total)
-        # Texts may be cut finer than tokens, and tokens may come again: only that nearly all of it came twice is beyond doubt.
+        # Texts may be cut finer than tokens, and tokens may come
+        # again: only that nearly all of it came twice is beyond doubt.
         if total is None or listed == 0:
             return None
         if rule == "token_ids" and listed > total:
@@ -276,7 +283,8 @@ class StreamParser:
 
 
 def _empty(choice: Choice, *, role: str | None) -> Shows:
-    # A role chunk opens the stream and carries no token, unless it lists some; an empty text at the end may be the end token.
+    # A role chunk opens the stream and carries no token, unless it
+    # lists some; an empty text at the end may be the end token.
     if role is not None:
         return "nothing"
     return "finish" if choice.finish_reason else "empty"

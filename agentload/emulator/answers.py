@@ -1,11 +1,14 @@
-"""What the emulated model says: right as often as its profile's accuracy table has it, and of exactly as many tokens as asked.
+"""What the emulated model says: right as often as its profile's
+accuracy table has it, and of exactly as many tokens as asked.
 
-Whether a prompt is answered right depends on the seed and the prompt alone. Arms with equal seeds share most of the luck, as two
-configurations of one model find the same prompts hard; the rest is their own, so that each is sometimes the better one.
+Whether a prompt is answered right depends on the seed and the prompt alone. Arms
+with equal seeds share most of the luck, as two configurations of one model find the
+same prompts hard; the rest is their own, so that each is sometimes the better one.
 
-What is right stands in the prompt: planted facts, needles, variables, texts to be said verbatim, chains of pointers, little stories of
-numbers. One function a way of asking; each takes what is asked and the texts before it. Texts are long and questions short, so the question
-decides first and only then are the texts searched.
+What is right stands in the prompt: planted facts, needles, variables, texts to be
+said verbatim, chains of pointers, little stories of numbers. One function a way of
+asking; each takes what is asked and the texts before it. Texts are long and
+questions short, so the question decides first and only then are the texts searched.
 """
 
 import json
@@ -27,7 +30,10 @@ _FACT_CHARS: Final = 4_000
 RETRIEVAL: Final = "niah"
 """Task of the accuracy rows that answers are drawn by."""
 SHARED_LUCK: Final = 0.8
-"""Correlation of two arms' luck on a prompt. Judgement: published scores say nothing about single items."""
+"""Correlation of two arms' luck on a prompt.
+
+Judgement: published scores say nothing about single items.
+"""
 GARBAGE: Final = "!"
 _CHAT_TOKENS: Final = (32, 128)
 
@@ -41,11 +47,15 @@ class Found:
 
 
 Reader: TypeAlias = Callable[[re.Match[str], Sequence[str]], Found | str | None]
-"""Takes what is asked, and the texts; returns the right answer, with a wrong one where the texts have it. None: they do not tell."""
+"""Takes what is asked, and the texts; returns the right answer,
+with a wrong one where the texts have it. None: they do not tell.
+"""
 
 
 def read(texts: Sequence[str]) -> Found | None:
-    """Find the answer to the question that a prompt ends with; None where it asks nothing that can be looked up."""
+    """Find the answer to the question that a prompt ends
+    with; None where it asks nothing that can be looked up.
+    """
     question = texts[-1][-QUESTION_CHARS:] if texts else ""
     for pattern, reader in READERS:
         asked = next(iter(deque(pattern.finditer(question), maxlen=1)), None)
@@ -55,7 +65,9 @@ def read(texts: Sequence[str]) -> Found | None:
 
 
 def magic(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
-    """Answer RULER's needle question: the special magic number (word, uuid) of a key; all of them where a key has several."""
+    """Answer RULER's needle question: the special magic number
+    (word, uuid) of a key; all of them where a key has several.
+    """
     needle = re.compile(
         rf"special magic {re.escape(asked[1])}s? for ([\w-]+) is: ([\w-]+)", re.IGNORECASE
     )
@@ -148,14 +160,20 @@ READERS: Final[tuple[tuple[re.Pattern[str], Reader], ...]] = tuple(
         (r"special magic (\w+?)s? for ([\w-]+)", magic),
         (r"variables .{0,60}?assigned the value ['\"]?(\d+)", variables),
         (
-            r"JSON (?:object )?with (?:the )?(?:keys?|fields?) ([\w ,`'\"-]+?)(?: and nothing else)?[.:\n?]",
+            (
+                r"JSON (?:object )?with (?:the )?(?:keys?|fields?) ([\w ,`'\"-]+?)(?: and "
+                r"nothing else)?[.:\n?]"
+            ),
             keys,
         ),
         (r"start at ([\w-]+) and follow the pointers (\d+) times", chain),
         (r"prepend (\S+) to the (\d+)(?:st|nd|rd|th) \(1 indexed\) (\w+) about ([\w-]+)\.", place),
         (r"how many (\w+) does ([\w-]+) have", count),
         (
-            r"(?:answer|reply|respond|say)\b[^.\n\"'`]{0,40}?(?:exactly|only|verbatim|the words?|the text)[^\"'`\n]{0,20}[\"'`](.+?)[\"'`]",
+            (
+                r"(?:answer|reply|respond|say)\b[^.\n\"'`]{0,40}?(?:exactly|only|verbatim|the "
+                r"words?|the text)[^\"'`\n]{0,20}[\"'`](.+?)[\"'`]"
+            ),
             verbatim,
         ),
         (r"what (?:is|was|are|were) (?:the |my |your |our )?([^?\n]{1,120}?)\?", fact),
@@ -165,7 +183,9 @@ READERS: Final[tuple[tuple[re.Pattern[str], Reader], ...]] = tuple(
 
 
 def altered(text: str) -> str:
-    """Return a text of the same shape that says something else: each digit is another, or the letters are turned round."""
+    """Return a text of the same shape that says something else:
+    each digit is another, or the letters are turned round.
+    """
     if any(sign.isdigit() for sign in text):
         return "".join(
             str((int(sign) + 3) % 10) if sign.isascii() and sign.isdigit() else sign
@@ -190,7 +210,9 @@ def _fact(name: str, texts: Iterable[str]) -> str | None:
 
 
 def _value(statement: str) -> str:
-    """Cut a statement to its value: a quoted text, or its first word without the sign that ends it."""
+    """Cut a statement to its value: a quoted text,
+    or its first word without the sign that ends it.
+    """
     if statement[0] in "\"'`" and (closing := statement.find(statement[0], 1)) > 0:
         return statement[1:closing]
     end = _ENDS.search(statement)
@@ -215,10 +237,11 @@ class Answer:
 def success_rate(
     arm: ArmProfile, context_tokens: int, *, task: str = RETRIEVAL, depth: float | None = None
 ) -> float:
-    """Return how often the arm is right in a context of this length: by the task's scores, else by those of retrieval, else always.
+    """Return how often the arm is right in a context of this length:
+    by the task's scores, else by those of retrieval, else always.
 
-    Between two published lengths the rate is on the line between them; beyond them it is that of the nearest. Scores of the depth that is
-    asked for come before those of any depth.
+    Between two published lengths the rate is on the line between them; beyond them it is that
+    of the nearest. Scores of the depth that is asked for come before those of any depth.
     """
     scores = [score for score in arm.accuracy if score.task == task] or [
         score for score in arm.accuracy if score.task == RETRIEVAL
@@ -265,7 +288,9 @@ def answer(
     limit: int,
     is_forced: bool = False,
 ) -> Answer:
-    """Answer a prompt (the texts of its messages) in at most *limit* tokens, or in exactly as many if forced to."""
+    """Answer a prompt (the texts of its messages) in at
+    most *limit* tokens, or in exactly as many if forced to.
+    """
     prompt = _digest(texts)
     found = read(texts)
     is_right = None if found is None else succeeds(arm, context_tokens, seed=seed, prompt=prompt)

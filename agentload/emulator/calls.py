@@ -81,7 +81,9 @@ class Gauges:
     running: int
     waiting: int
     kv_usage: float
-    """Share of the pool's pages that running calls hold; cached pages that nobody uses count as free."""
+    """Share of the pool's pages that running calls
+    hold; cached pages that nobody uses count as free.
+    """
     preemptions: int
     prefix_queries: int
     """Prompt tokens looked up in the prefix cache."""

@@ -1,4 +1,6 @@
-"""A continuous-batching engine in virtual time, as its shells see it: pure, exact, and as fast as its events are rare."""
+"""A continuous-batching engine in virtual time, as its shells
+see it: pure, exact, and as fast as its events are rare.
+"""
 
 from operator import itemgetter
 
@@ -30,7 +32,8 @@ _run_tokens = itemgetter(1)
 class Engine:
     """Play calls on one arm. `seed` fixes its noise and its drafts.
 
-    A shell advances the engine to an instant before it submits, aborts or restarts there, and never beyond the next command's instant.
+    A shell advances the engine to an instant before it submits, aborts
+    or restarts there, and never beyond the next command's instant.
     """
 
     def __init__(self, arm: ArmProfile, *, seed: int = 0) -> None:
@@ -61,7 +64,9 @@ class Engine:
         self._is_stale = True
 
     def abort(self, id: str, at_ns: int) -> None:
-        """Forget a call: nothing comes for it any more, and it leaves the batch at the end of the running step."""
+        """Forget a call: nothing comes for it any more, and
+        it leaves the batch at the end of the running step.
+        """
         call = self._scheduler.calls.pop(id, None)
         if call is None:
             return
@@ -75,7 +80,9 @@ class Engine:
             self._is_stale = True
 
     def restart(self) -> None:
-        """Lose every call and the prefix cache, as a server does that is started again; the shell tells the clients."""
+        """Lose every call and the prefix cache, as a server
+        does that is started again; the shell tells the clients.
+        """
         self._scheduler.catch_up(self._until)
         self._scheduler.restart()
 
@@ -95,7 +102,9 @@ class Engine:
         return self._happened()
 
     def advance_to_end(self, until_ns: int) -> list[Happening]:
-        """Play everything up to the next call that ends, and nothing beyond an instant: the engine has come as far as its last event."""
+        """Play everything up to the next call that ends, and nothing
+        beyond an instant: the engine has come as far as its last event.
+        """
         scheduler = self._scheduler
         if self._is_stale:
             self._play()
@@ -105,9 +114,11 @@ class Engine:
         return self._happened()
 
     def next_ns(self) -> int | None:
-        """Return an instant before which nothing happens unless something is submitted; None when idle for good.
+        """Return an instant before which nothing happens
+        unless something is submitted; None when idle for good.
 
-        What happens then may also be a decision inside, with nothing to report: advance, and ask again.
+        What happens then may also be a decision inside,
+        with nothing to report: advance, and ask again.
         """
         if self._is_stale:
             self._play()
@@ -169,7 +180,10 @@ class Engine:
     def _refusal(self, prompt: int, output: int) -> str | None:
         server, scheduler = self.arm.server, self._scheduler
         if prompt + output > server.max_model_len:
-            return f"{prompt} prompt and {output} output tokens exceed the model length of {server.max_model_len}"
+            return (
+                f"{prompt} prompt and {output} output tokens exceed the model length of "
+                f"{server.max_model_len}"
+            )
         queued = len(scheduler.calls) - len(scheduler.admitted)
         if server.max_waiting is not None and queued >= server.max_waiting:
             return f"the queue is full: {queued} calls are waiting"

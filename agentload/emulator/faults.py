@@ -1,12 +1,13 @@
-"""What goes wrong, from a script: which request meets which fault, and what the machine suffers as a whole.
+"""What goes wrong, from a script: which request meets
+which fault, and what the machine suffers as a whole.
 
 ```yaml
 faults:
   - {kind: busy, status: 429, retry_after_s: 2, every: 10}
   - {kind: cut, after_tokens: 20, share: 0.05}
   - {kind: neighbour, from_s: 60, until_s: 120, factor: 1.5}
-```
-Whoever serves the engine carries a fault out; here is only decided which. Equal seeds give equal faults.
+``` Whoever serves the engine carries a fault out; here
+is only decided which. Equal seeds give equal faults.
 """
 
 import re
@@ -24,7 +25,10 @@ from agentload.model.profile import ArmProfile, Episode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Some:
-    """Which requests a fault meets: all that fit every condition given. Requests are numbered from 1."""
+    """Which requests a fault meets: all that fit every condition given.
+
+    Requests are numbered from 1.
+    """
 
     every: int | None = None
     """The n-th, the 2n-th, …"""
@@ -69,7 +73,9 @@ class Trickle(Some):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InBand(Some):
-    """Send an error inside the stream, under HTTP 200, and end the stream properly, as vLLM does when its engine dies."""
+    """Send an error inside the stream, under HTTP 200, and end
+    the stream properly, as vLLM does when its engine dies.
+    """
 
     after_tokens: int = 0
     message: str = "EngineCore encountered an issue. See stack trace (above) for the root cause."
@@ -85,7 +91,9 @@ class Crash(Some):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """Start the server anew at some time: every call and the cache are lost, and it is down for a while."""
+    """Start the server anew at some time: every call
+    and the cache are lost, and it is down for a while.
+    """
 
     at_s: float
     down_s: float = 0.0
@@ -171,7 +179,9 @@ def met(faults: tuple[Fault, ...], *, seed: int, number: int, at_s: float) -> tu
 def suffered(
     faults: tuple[Fault, ...], arm: ArmProfile, *, others: Sequence[ArmProfile] = ()
 ) -> ArmProfile:
-    """Return the arm as its faults make it: slower for a while or with time, or one of the *others* under its name."""
+    """Return the arm as its faults make it: slower for a
+    while or with time, or one of the *others* under its name.
+    """
     for fault in faults:
         match fault:
             case WrongDtype(really=really):

@@ -1,12 +1,15 @@
-"""Fit the coefficients of the step-time model to the calls of a measured run, and say how well they predict what was left out.
+"""Fit the coefficients of the step-time model to the calls of a
+measured run, and say how well they predict what was left out.
 
-Strategy: between two instants at which a call begins or ends to decode, the batch is constant and its gaps are steps of one kind; their
-median is regressed on (1, C, s(b), s'(b) C), and the TTFT of calls that prefilled alone on (prompt, computed tokens, causal pairs): the
-model is linear in its coefficients. A chunk too small to be bound by compute takes what reading the weights takes, whatever its tokens;
-which chunks those are depends on the coefficients, so that part is solved a few times. What sequences that decode beside a prompt add to
-its steps is known from their spans. Residuals are relative and pulled in (soft L1), coefficients are not negative. Every fourth observation
-is left out of a first fit and predicted by it; the coefficients come from a second fit to all. Of one that is 0, a bootstrap over the
-observations says how large it may be.
+Strategy: between two instants at which a call begins or ends to decode, the batch is constant and
+its gaps are steps of one kind; their median is regressed on (1, C, s(b), s'(b) C), and the TTFT
+of calls that prefilled alone on (prompt, computed tokens, causal pairs): the model is linear in
+its coefficients. A chunk too small to be bound by compute takes what reading the weights takes,
+whatever its tokens; which chunks those are depends on the coefficients, so that part is solved a
+few times. What sequences that decode beside a prompt add to its steps is known from their spans.
+Residuals are relative and pulled in (soft L1), coefficients are not negative. Every fourth
+observation is left out of a first fit and predicted by it; the coefficients come from a second
+fit to all. Of one that is 0, a bootstrap over the observations says how large it may be.
 """
 
 from collections.abc import Sequence
@@ -33,7 +36,9 @@ FEWEST_SHARED = 0.1
 """Share of spans that must have more than one sequence before batch terms are fitted."""
 HELD_OUT_EVERY = 4
 PULL = 0.05
-"""Relative residuals beyond this count less and less: pauses, and prompts that waited longer than most."""
+"""Relative residuals beyond this count less and less:
+pauses, and prompts that waited longer than most.
+"""
 SHORTEST_MS = 1e-3
 ROUNDS: Final = 5
 """Of finding which chunks are bound by compute: the boundary no longer moves after three."""
@@ -56,7 +61,9 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Error:
-    """Relative error of predictions for what was left out: its median, and what nine of ten stay below."""
+    """Relative error of predictions for what was left
+    out: its median, and what nine of ten stay below.
+    """
 
     median: float
     p90: float
@@ -78,14 +85,18 @@ class Fitted:
 def fit(
     seen: Observed, *, weights_ms: float | None, experts: Experts | None = None, budget: int = 8192
 ) -> Fitted:
-    """Fit a step time. `weights_ms` is weight bytes at memory bandwidth; None: fitted as well. Raises ProfileError for too few calls."""
+    """Fit a step time. `weights_ms` is weight bytes at memory bandwidth; None: fitted as well.
+
+    Raises ProfileError for too few calls.
+    """
     calls = len(seen.sent_ns)
     first_ns = np.array([stamps[0] for stamps in seen.stamps_ns], dtype=np.int64)
     alone = _prefilled_alone(seen.sent_ns, first_ns)
     batch, gaps, gap_ms, beside = _spans(seen, first_ns, experts)
     if calls < FEWEST_CALLS or alone.sum() < FEWEST_CALLS // 2 or len(gap_ms) < FEWEST_CALLS // 2:
         raise ProfileError(
-            f"{calls} complete calls, {int(alone.sum())} of them with a prefill of their own: too few to fit a profile",
+            f"{calls} complete calls, {int(alone.sum())} of them with a prefill of their "
+            "own: too few to fit a profile",
             hint=f"measure at least {FEWEST_CALLS} calls, some at low concurrency",
         )
     in_company = bool((batch > 1).mean() >= FEWEST_SHARED)
@@ -164,7 +175,9 @@ class _Prompts:
         weights_ms: float | None,
         experts: Experts | None,
     ) -> tuple[float, float, float, float, Error]:
-        """Return the host's time a prompt token, that of a computed one, of a pair, of reading the weights, and the error."""
+        """Return the host's time a prompt token, that of a computed
+        one, of a pair, of reading the weights, and the error.
+        """
         last = self.last + company
         reading_ms = decode[0] + decode[2] * np.array(
             [_extra(int(tokens), experts) for tokens in last]
@@ -249,7 +262,9 @@ def _notes(*, in_company: bool, has_hits: bool, batch: Ints) -> tuple[str, ...]:
 def _spans(
     seen: Observed, first_ns: Ints, experts: Experts | None
 ) -> tuple[Ints, Floats, Floats, Ints]:
-    """Return the batch, regressors and median gap of every span of a constant batch, and into which of them each prompt came, or -1."""
+    """Return the batch, regressors and median gap of every span of a
+    constant batch, and into which of them each prompt came, or -1.
+    """
     last_ns = np.array([stamps[-1] for stamps in seen.stamps_ns], dtype=np.int64)
     rate = seen.output_tokens / np.maximum(last_ns - first_ns, 1)
     instants = sorted(
@@ -299,7 +314,9 @@ def _spans(
 
 
 def _beside(seen: Observed, first_ns: Ints, last_ns: Ints, ends: Ints) -> Ints:
-    """Return the span that ran when each prompt came while others decoded: half of its step is left on average; -1: nobody did."""
+    """Return the span that ran when each prompt came while others
+    decoded: half of its step is left on average; -1: nobody did.
+    """
     decoding = np.searchsorted(np.sort(first_ns), seen.sent_ns) - np.searchsorted(
         np.sort(last_ns), seen.sent_ns
     )
@@ -324,7 +341,9 @@ def _prefilled_alone(sent_ns: Ints, first_ns: Ints) -> NDArray[np.bool_]:
 def _solved(
     design: Floats, measured: Floats, known: Floats | float = 0.0
 ) -> tuple[list[float], Error]:
-    """Solve with every fourth observation left out, to predict it; then with all. *known* is the part of each that needs no coefficient."""
+    """Solve with every fourth observation left out, to predict it; then
+    with all. *known* is the part of each that needs no coefficient.
+    """
     known = np.broadcast_to(known, measured.shape)
     train = np.arange(len(measured)) % HELD_OUT_EVERY != 0
     predicted = (

@@ -41,7 +41,9 @@ class StepLog:
         self.last += 1
 
     def append_run(self, start_ps: int, steps: int, first_ps: int, growth_ps: int) -> None:
-        """Note *steps* steps from `start_ps` on, the first of which lasts `first_ps` and each next one `growth_ps` more."""
+        """Note *steps* steps from `start_ps` on, the first of
+        which lasts `first_ps` and each next one `growth_ps` more.
+        """
         at = self.last + 1 - self._first
         if at + steps > len(self._ends):
             self._grow(at + steps)
@@ -88,7 +90,10 @@ class StepLog:
 
 
 class InFlight:
-    """What the engine knows about a call. A preempted call starts over with what it has generated as part of its prompt."""
+    """What the engine knows about a call.
+
+    A preempted call starts over with what it has generated as part of its prompt.
+    """
 
     def __init__(self, request: Request, prompt_tokens: int) -> None:
         self.request = request
@@ -153,7 +158,9 @@ class InFlight:
         return (*self.request.content, (self.request.answer or f"\0{self.request.id}", generated))
 
     def put_off(self, log: StepLog) -> None:
-        """Note what was generated, and that all of it is to be computed again: the call is preempted."""
+        """Note what was generated, and that all of it
+        is to be computed again: the call is preempted.
+        """
         ends = log.ends_ps(self.first_step, log.last)
         self.earlier.append(
             (ends, _ones(len(ends)) if self.counts is None else self.counts[: len(ends)])
@@ -163,7 +170,9 @@ class InFlight:
         self.to_compute = self.prompt_tokens + self.generated_before
 
     def draw_counts(self, speculation: Speculation, seed: int) -> None:
-        """Draw how many tokens each emission will carry: the first one, then a verified token and the drafts that were kept."""
+        """Draw how many tokens each emission will carry: the first
+        one, then a verified token and the drafts that were kept.
+        """
         rng = Random(f"drafts:{seed}:{self.request.id}:{self.preemptions}")
         counts, left = [1], self.remaining - 1
         while left > 0:
@@ -176,7 +185,9 @@ class InFlight:
 
 
 def _powers(steps: int) -> NDArray[np.int64]:
-    """Return, step by step, what the start, the first step and the growth count in the end of a step."""
+    """Return, step by step, what the start, the first
+    step and the growth count in the end of a step.
+    """
     each = np.arange(1, steps + 1, dtype=np.int64)
     return np.stack((np.ones_like(each), each, each * (each - 1) // 2))
 

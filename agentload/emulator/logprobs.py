@@ -1,7 +1,9 @@
-"""What the emulated model holds likely next: a distribution over words, as far off the truth as the profile says of the arm.
+"""What the emulated model holds likely next: a distribution
+over words, as far off the truth as the profile says of the arm.
 
-The truth follows from the last few words alone: another salt at the start of a prompt does not change it. An arm's error is the same
-whenever it is asked; what the rest of the prompt and the company of other requests move is drawn for each of them.
+The truth follows from the last few words alone: another salt at the start of a
+prompt does not change it. An arm's error is the same whenever it is asked; what the
+rest of the prompt and the company of other requests move is drawn for each of them.
 """
 
 import zlib
@@ -67,7 +69,9 @@ def within(words: Sequence[str]) -> Places:
 
 
 def listed(arm: ArmProfile, at: Places, *, seed: int, company: int, most: int) -> list[Listed]:
-    """Return the *most* likely words at each place, asked in the *company* of so many other requests."""
+    """Return the *most* likely words at each place,
+    asked in the *company* of so many other requests.
+    """
     logits, first, stride = _truth(at.tails, seed)
     said = arm.logprobs
     beyond = np.inf if said.broken_from is None else said.broken_from
@@ -88,7 +92,9 @@ def listed(arm: ArmProfile, at: Places, *, seed: int, company: int, most: int) -
 
 
 def of_answer(likely: Listed, said: str, *, most: int) -> Listed:
-    """Return what is listed of a greedy answer's token: it is the likeliest, whatever the others are."""
+    """Return what is listed of a greedy answer's token:
+    it is the likeliest, whatever the others are.
+    """
     others = [word for word, _ in likely if word != said.strip()]
     return tuple(
         zip(
@@ -100,13 +106,17 @@ def of_answer(likely: Listed, said: str, *, most: int) -> Listed:
 
 
 def of_prompt(likely: Listed, word: str) -> Listed:
-    """Return what is listed of a prompt's token: it, as likely as it is, and those that are likelier than the rest."""
+    """Return what is listed of a prompt's token: it, as likely
+    as it is, and those that are likelier than the rest.
+    """
     own = next((value for each, value in likely if each == word), likely[-1][1] - 1.0)
     return ((word, own), *((f" {each}", value) for each, value in likely if each != word))
 
 
 def _truth(tails: Keys, seed: int) -> tuple[npt.NDArray[np.float64], Keys, Keys]:
-    """Return logits of the likely words, and which these are: some places are sure of one word, at others several are as likely."""
+    """Return logits of the likely words, and which these are: some
+    places are sure of one word, at others several are as likely.
+    """
     keys = _mixed(tails ^ _key(f"{seed}"))
     sure = 0.5 + 2.0 * _uniform(keys)
     ranks = np.log(np.arange(1, LIKELY + 1, dtype=np.float64))

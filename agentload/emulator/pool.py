@@ -1,4 +1,6 @@
-"""The paged KV pool of an engine: what running calls hold, what the prefix cache keeps, and what is left."""
+"""The paged KV pool of an engine: what running calls
+hold, what the prefix cache keeps, and what is left.
+"""
 
 from agentload.emulator.calls import Run
 from agentload.emulator.prefixes import PrefixCache
@@ -19,7 +21,9 @@ class Lease:
 
 
 class KvPool:
-    """Count pages. A block of a call's own costs `pages_per_block`; windows and states cost `fixed_pages` a call."""
+    """Count pages. A block of a call's own costs `pages_per_block`;
+    windows and states cost `fixed_pages` a call.
+    """
 
     def __init__(self, *, pages: int, layout: Layout, caching: bool) -> None:
         self.block_tokens = layout.block_tokens
@@ -45,7 +49,9 @@ class KvPool:
         return (self.capacity - self._own) // self._per_block - self._cache.pinned
 
     def lease(self, content: tuple[Run, ...], tokens: int) -> Lease | None:
-        """Reserve the blocks of a prompt of *tokens*, sharing what the cache has; None when they do not fit."""
+        """Reserve the blocks of a prompt of *tokens*, sharing
+        what the cache has; None when they do not fit.
+        """
         # vLLM computes at least the last token, so a full hit still recomputes its last block.
         node, hit = self._cache.hit(
             content, (tokens - 1) // self.block_tokens if self._caching else 0
@@ -60,7 +66,9 @@ class KvPool:
         return Lease(mark, blocks)
 
     def computed(self, lease: Lease, content: tuple[Run, ...], tokens: int) -> None:
-        """Put the full blocks of a call's first *tokens* into the cache, as vLLM does when it schedules them."""
+        """Put the full blocks of a call's first *tokens*
+        into the cache, as vLLM does when it schedules them.
+        """
         if not self._caching or tokens // self.block_tokens <= lease.mark.position:
             return
         node, full = self._cache.keep(content, tokens)
@@ -68,14 +76,17 @@ class KvPool:
         lease.mark = self._cache.extend(lease.mark, node, full)
 
     def grow(self, blocks: int) -> None:
-        """Give running calls *blocks* more; the caller has checked `free_blocks` and books them on the leases when they end."""
+        """Give running calls *blocks* more; the caller has checked
+        `free_blocks` and books them on the leases when they end.
+        """
         if blocks:
             self._take(blocks * self._per_block)
 
     def release(self, lease: Lease, content: tuple[Run, ...] | None, tokens: int) -> None:
         """End a lease whose first *tokens* are computed.
 
-        `content` names the text that was generated, where somebody may ask for it again; None: nobody can.
+        `content` names the text that was generated, where
+        somebody may ask for it again; None: nobody can.
         """
         if content is not None:
             self.computed(lease, content, tokens)
@@ -87,7 +98,9 @@ class KvPool:
         self._cache.give_back(lease.mark, generated)
 
     def forget(self) -> bool:
-        """Empty the prefix cache, unless a call runs, and tell whether it was done: vLLM's `reset_prefix_cache`."""
+        """Empty the prefix cache, unless a call runs, and
+        tell whether it was done: vLLM's `reset_prefix_cache`.
+        """
         if self.used_pages:
             return False
         self._cache = PrefixCache(self.block_tokens)

@@ -1,13 +1,16 @@
-"""The prefix cache: which full blocks of which texts are kept, which are in use, and which go first.
+"""The prefix cache: which full blocks of which texts
+are kept, which are in use, and which go first.
 
 Texts lie in a radix tree (`tree`). Two facts let it stand for a queue of single blocks.
 
-- A call uses a path from the root, so kept blocks are closed under ancestors: only the tail of a leaf can go.
-- A call that ends gives its blocks back tail first. So along a path the turn to go never comes later with depth, and it is enough to mark
+- A call uses a path from the root, so kept blocks are
+  closed under ancestors: only the tail of a leaf can go.
+- A call that ends gives its blocks back tail first. So along a path
+  the turn to go never comes later with depth, and it is enough to mark
   where calls ended: a block's turn comes with the latest mark at or below it.
 
-Equal, block for block, to the queue that vLLM keeps, but for one thing: where two calls compute the same block at the same time, vLLM
-keeps both copies and this cache keeps one.
+Equal, block for block, to the queue that vLLM keeps, but for one thing: where two calls
+compute the same block at the same time, vLLM keeps both copies and this cache keeps one.
 """
 
 import heapq
@@ -20,7 +23,9 @@ _SWEEP = 64
 
 
 class _Turn:
-    """What is to go: the tail of a leaf down to its next mark, or blocks that nobody can ask for."""
+    """What is to go: the tail of a leaf down to its
+    next mark, or blocks that nobody can ask for.
+    """
 
     __slots__ = ("blocks", "mark")
 
@@ -52,14 +57,17 @@ class PrefixCache:
         place = descend(self._root, content, limit * self._block)
         blocks = min(place.node.cached, (place.node.start + place.offset) // self._block)
         node = place.node.holder(blocks)
-        # The `keep` that mostly follows need not look again, if the context left the tree before the limit, in a node that will be pinned.
+        # The `keep` that mostly follows need not look again, if the context
+        # left the tree before the limit, in a node that will be pinned.
         self._left = (
             (content, place) if node is place.node and place.matched < limit * self._block else None
         )
         return node, blocks
 
     def keep(self, content: tuple[Run, ...], tokens: int) -> tuple[Node, int]:
-        """Keep all full blocks of a context's first *tokens*; return where they end, to be pinned at once."""
+        """Keep all full blocks of a context's first *tokens*;
+        return where they end, to be pinned at once.
+        """
         full = tokens // self._block
         left = self._left
         place = left[1] if left and left[0] is content else descend(self._root, content, tokens)
@@ -96,7 +104,9 @@ class PrefixCache:
         return mark
 
     def unpin(self, mark: Mark) -> None:
-        """Stop using a path without giving its blocks back: the call holds a longer one by now, or was not admitted."""
+        """Stop using a path without giving its blocks back: the
+        call holds a longer one by now, or was not admitted.
+        """
         node = mark.node
         mark.pins -= 1
         if not node.below:
@@ -122,7 +132,8 @@ class PrefixCache:
     def extend(self, mark: Mark, node: Node, position: int) -> Mark:
         """Use a longer path instead of the one that ends at a mark."""
         if node is mark.node and mark.pins == 1 and position not in node.marks:
-            # One call goes on in its own node: nothing above it changes, and a stamp from before gives way to the one that it will leave.
+            # One call goes on in its own node: nothing above it changes, and
+            # a stamp from before gives way to the one that it will leave.
             del node.marks[mark.position]
             node.marks[position] = mark
             mark.position, mark.stamp = position, 0
@@ -135,7 +146,9 @@ class PrefixCache:
         return longer
 
     def give_back(self, mark: Mark, anonymous: int) -> None:
-        """End a call's use of its path; *anonymous* further blocks that nobody can ask for go before it."""
+        """End a call's use of its path; *anonymous* further
+        blocks that nobody can ask for go before it.
+        """
         self._clock += 1
         if anonymous:
             self.cached += anonymous
@@ -172,7 +185,9 @@ class PrefixCache:
                     self._settle(mark.node)
 
     def _settle(self, node: Node) -> None:
-        """Queue the tail of a leaf that nobody uses; drop the leaf if nothing of it is left, and so on upwards."""
+        """Queue the tail of a leaf that nobody uses; drop
+        the leaf if nothing of it is left, and so on upwards.
+        """
         while not node.children:
             mark = node.marks.get(node.cached)
             if mark is None or mark.pins:
@@ -193,7 +208,8 @@ class PrefixCache:
         self._serial += 1
         heapq.heappush(self._queue, (stamp, self._serial, _Turn(mark, blocks)))
         if len(self._queue) > self._sweep_at:
-            # Leaves that were used again leave stale entries; sweeping at doubled size keeps the cost of a call constant.
+            # Leaves that were used again leave stale entries; sweeping
+            # at doubled size keeps the cost of a call constant.
             self._queue = [
                 entry
                 for entry in self._queue

@@ -1,4 +1,7 @@
-"""Read a profile: YAML text to frozen data by its type hints, and back. Errors name the file, the place in it and what was expected."""
+"""Read a profile: YAML text to frozen data by its type hints, and back.
+
+Errors name the file, the place in it and what was expected.
+"""
 
 import dataclasses
 import math
@@ -101,7 +104,8 @@ def build(cls: type[T], value: object, at: str, *, bounds: Bounds) -> T:
     """Build a dataclass from a mapping with exactly its fields. Raises ComplaintError."""
     value = mapping(value, at, f"a mapping of {cls.__name__} fields")
     hints = get_type_hints(cls)
-    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]  # T is a dataclass by contract
+    # T is a dataclass by contract
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for key in value:
         if key not in fields:
             raise ComplaintError(_join(at, str(key)), f"one of {', '.join(sorted(fields))}", key)
@@ -258,7 +262,8 @@ def step_time(arm: ArmProfile) -> StepTime:
     if arm.step is None:
         raise ProfileError(
             f"profile {arm.profile}/{arm.name} has accuracy only: no latency was published for it",
-            hint="use it as a prior for accuracy, or fit a profile from a measured run: agentload profile fit RUN -o FILE",
+            hint="use it as a prior for accuracy, or fit a profile from a measured run: "
+            "agentload profile fit RUN -o FILE",
         )
     return arm.step
 
@@ -346,7 +351,10 @@ def _merged(
 
 
 def text(profile: Profile) -> str:
-    """Return the file of a profile; its name is the file's. All arms are of the same GPU and model."""
+    """Return the file of a profile; its name is the file's.
+
+    All arms are of the same GPU and model.
+    """
     one = profile.arms[0]
     file = {
         "title": profile.title,

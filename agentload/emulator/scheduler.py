@@ -1,9 +1,11 @@
-"""Who runs in which step: the queue, prefill chunks, decoding, blocks, and who makes way when they run out.
+"""Who runs in which step: the queue, prefill chunks,
+decoding, blocks, and who makes way when they run out.
 
-Strategy: between two events (a call ends, a prompt becomes visible, a noise segment ends, blocks run out) the batch is constant and step k
-lasts T0 + k*d, so K steps are one jump in closed form. Steps that hold prefill chunks are played one by one. A jump that is under way is
-booked when it is over, or as far as it has come when somebody looks; cutting it never changes what follows, because all arithmetic is in
-whole picoseconds.
+Strategy: between two events (a call ends, a prompt becomes visible, a noise segment
+ends, blocks run out) the batch is constant and step k lasts T0 + k*d, so K steps are one
+jump in closed form. Steps that hold prefill chunks are played one by one. A jump that is
+under way is booked when it is over, or as far as it has come when somebody looks;
+cutting it never changes what follows, because all arithmetic is in whole picoseconds.
 """
 
 import heapq
@@ -32,7 +34,10 @@ class Counts:
 
 
 class Scheduler:
-    """Play the calls that come in. Instants are ps since the engine's first request; what happens is told on the shell's axis."""
+    """Play the calls that come in.
+
+    Instants are ps since the engine's first request; what happens is told on the shell's axis.
+    """
 
     def __init__(self, arm: ArmProfile, *, pool: Pool, axis: Axis, seed: int) -> None:
         self._arm = arm
@@ -66,7 +71,9 @@ class Scheduler:
         )
 
     def expect(self, call: InFlight, at_ps: int) -> None:
-        """Look at a call at the first step that begins at or after an instant: queue it if it arrives, drop it if it was aborted."""
+        """Look at a call at the first step that begins at or after an
+        instant: queue it if it arrives, drop it if it was aborted.
+        """
         self._serial += 1
         heapq.heappush(self._external, (at_ps, self._serial, call))
         if self._jump and at_ps < self._jump.end:
@@ -106,7 +113,8 @@ class Scheduler:
     def play(self, until: int, *, to_end: bool = False) -> None:
         """Play what is due, one event after the other; note when the next one will be.
 
-        With *to_end* nothing is played beyond the instant, in whole ns, at which the next call ends: whoever hears of it may act then.
+        With *to_end* nothing is played beyond the instant, in whole ns,
+        at which the next call ends: whoever hears of it may act then.
         """
         steps, external = self.steps, self._external
         log = steps.log
@@ -183,7 +191,9 @@ class Scheduler:
                 )
 
     def _start_mixed(self) -> bool:
-        """Start a step with prefill chunks, if any can be scheduled: running calls first, then the queue, first come first served."""
+        """Start a step with prefill chunks, if any can be scheduled:
+        running calls first, then the queue, first come first served.
+        """
         server, kv, batch = self._arm.server, self.kv, self.steps.batch
         while (growing := batch.blocks(self.steps.log.last, 1)) > kv.free_blocks:
             self._preempt()
@@ -229,7 +239,9 @@ class Scheduler:
         return True
 
     def _chunk(self, call: InFlight, room: int) -> tuple[int, int]:
-        """Schedule a call's next chunk; return its tokens, and twice the causal pairs it attends to."""
+        """Schedule a call's next chunk; return its
+        tokens, and twice the causal pairs it attends to.
+        """
         assert call.lease
         chunk = min(room, call.to_compute - call.computed)
         pairs = chunk * (2 * call.computed + chunk)
@@ -293,7 +305,9 @@ class Scheduler:
                 )
 
     def _preempt(self) -> None:
-        """Send the call that was admitted last back to the head of the queue; its cached blocks stay until they are evicted."""
+        """Send the call that was admitted last back to the head of
+        the queue; its cached blocks stay until they are evicted.
+        """
         call = next(reversed(self.admitted))
         if call.state == "decode":
             self._let_go(call, call.content_so_far(self.steps.log.last))
@@ -321,7 +335,9 @@ class Scheduler:
         call.state = "gone"
 
     def _let_go(self, call: InFlight, content: tuple[Run, ...] | None) -> None:
-        """Take a call off the machine and free its blocks; *content* names what it has generated for those who may ask."""
+        """Take a call off the machine and free its blocks;
+        *content* names what it has generated for those who may ask.
+        """
         assert call.lease
         in_cache = call.computed
         if call.state == "decode":

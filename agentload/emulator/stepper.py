@@ -1,7 +1,8 @@
 """When steps end: the clock of one engine, its batch, its log and its noise.
 
-A jump over many decode steps costs no more than one: the batch knows how many decode, with how much context, who ends when and who needs
-a new block in which step, and steps that each last longer than the one before by the same amount are summed in whole picoseconds.
+A jump over many decode steps costs no more than one: the batch knows how many decode, with
+how much context, who ends when and who needs a new block in which step, and steps that
+each last longer than the one before by the same amount are summed in whole picoseconds.
 """
 
 import heapq
@@ -35,11 +36,15 @@ class Axis:
         return (at_ns - self.origin_ns) * PS_PER_NS
 
     def ns(self, at_ps: int) -> int:
-        """Return an instant of the engine on the shell's axis, upwards: a shell that advances to it gets what happens at it."""
+        """Return an instant of the engine on the shell's axis,
+        upwards: a shell that advances to it gets what happens at it.
+        """
         return self.origin_ns - (-at_ps // PS_PER_NS)
 
     def up(self, at_ps: int) -> int:
-        """Return the end of the ns in which an instant of the engine lies: when the shell hears of it."""
+        """Return the end of the ns in which an instant
+        of the engine lies: when the shell hears of it.
+        """
         return -(-at_ps // PS_PER_NS) * PS_PER_NS
 
 
@@ -61,7 +66,9 @@ class Batch:
         ] * block_steps  # sequences by the steps, modulo, in which they need a block
 
     def join(self, call: InFlight, *, room: int) -> None:
-        """Add a call whose first token leaves with `call.first_step`; its last block has room for so many more steps."""
+        """Add a call whose first token leaves with `call.first_step`;
+        its last block has room for so many more steps.
+        """
         self.size += 1
         self.context += call.computed
         self._serial += 1
@@ -132,7 +139,9 @@ class Batch:
 
 
 def span(steps: int, first: int, growth: int) -> int:
-    """Return how long *steps* steps last, the first of which lasts *first* and each next one *growth* more."""
+    """Return how long *steps* steps last, the first of
+    which lasts *first* and each next one *growth* more.
+    """
     return steps * first + growth * (steps * (steps - 1) // 2)
 
 
@@ -154,7 +163,9 @@ def steps_within(wait: int, first: int, growth: int) -> int:
 
 
 class Jump:
-    """Decode steps that can be taken at once: how many, how long the first lasts, by how much each next one is longer, when they end."""
+    """Decode steps that can be taken at once: how many, how long the
+    first lasts, by how much each next one is longer, when they end.
+    """
 
     __slots__ = ("end", "first", "growth", "steps")
 
@@ -206,8 +217,8 @@ class Stepper:
     def jump(self, free_blocks: int, arrival: int | None) -> Jump:
         """Return the decode steps that can be taken at once; none if not even one has its blocks.
 
-        A jump ends with the first call that ends, with the noise segment, before blocks run out, and at the first step end that is not
-        before the next arrival.
+        A jump ends with the first call that ends, with the noise segment, before
+        blocks run out, and at the first step end that is not before the next arrival.
         """
         batch, done = self.batch, self.log.last
         size = batch.size
@@ -257,7 +268,9 @@ class Stepper:
         self.batch.context += self.batch.size * self.batch.growth
 
     def _pause(self) -> int:
-        """Draw the noise of the coming step if a segment begins with it; return the pause before the step."""
+        """Draw the noise of the coming step if a segment
+        begins with it; return the pause before the step.
+        """
         if self.log.last >= self._segment_end:
             self._segment = self._noise.segment(self.now)
             self._segment_end = self.log.last + self._segment_steps

@@ -1,15 +1,20 @@
-"""How long one engine step takes, in whole picoseconds, so that K steps jumped at once equal K single steps bit for bit.
+"""How long one engine step takes, in whole picoseconds, so
+that K steps jumped at once equal K single steps bit for bit.
 
-    step = host + max(weights + batch8 * s(n), prefill_ms_per_token * n)         everything but attention: a roofline
-         + decode_ms_per_token * (1 + batch8_attention * s'(b)) * C              decode attention: bound by memory
-         + prefill_ms_per_pair * pairs                                           prefill attention: bound by compute
+    step = host + max(weights + batch8 * s(n), prefill_ms_per_token
+    * n)         everything but attention: a roofline
+         + decode_ms_per_token * (1 + batch8_attention * s'(b)) * C
+         decode attention: bound by memory + prefill_ms_per_pair * pairs
+         prefill attention: bound by compute
 
-with n tokens in the step, b decoding sequences, C the sum of their cached tokens, and s(1) = 0, s(8) = 1: for a mixture of experts s
-follows the expected number of distinct experts read, else it saturates as 1 - 1/n.
+with n tokens in the step, b decoding sequences, C the sum of their cached
+tokens, and s(1) = 0, s(8) = 1: for a mixture of experts s follows the expected
+number of distinct experts read, else it saturates as 1 - 1/n.
 
-A server scatters around this model: slow waves, rare pauses, drift, and a character that each start draws again. Noise is bound to segments
-of steps, not to jumps: a jump that is cut anywhere gives the same instants. Two cards of one type differ by a few percent, so an arm may
-also run on a slower machine.
+A server scatters around this model: slow waves, rare pauses, drift, and a
+character that each start draws again. Noise is bound to segments of steps, not
+to jumps: a jump that is cut anywhere gives the same instants. Two cards of one
+type differ by a few percent, so an arm may also run on a slower machine.
 """
 
 import math
@@ -28,7 +33,9 @@ def saturation(n: int) -> float:
 
 
 def distinct_experts(experts: Experts, n: int) -> float:
-    """Return the same for a mixture of experts, from the expected number of distinct experts that *n* tokens read."""
+    """Return the same for a mixture of experts, from the
+    expected number of distinct experts that *n* tokens read.
+    """
     missed = 1 - experts.active / experts.total
     return float((missed - missed**n) / (missed - missed**8))
 
@@ -81,7 +88,9 @@ class StepClock:
     def mixed_ps(
         self, decoding: int, cached_tokens: int, chunk_tokens: int, twice_pairs: int
     ) -> int:
-        """Return the time of a step that also holds prefill chunks, which attend to `twice_pairs / 2` pairs."""
+        """Return the time of a step that also holds prefill
+        chunks, which attend to `twice_pairs / 2` pairs.
+        """
         verified = decoding * (1 + (self.speculation.drafts if self.speculation else 0))
         compute = (
             self.linear_ms(verified + chunk_tokens)
@@ -95,7 +104,9 @@ class StepClock:
 
 
 def prefill_s(arm: ArmProfile, tokens: int) -> float:
-    """Return how long an idle server takes to read a prompt of so many tokens and to begin its answer."""
+    """Return how long an idle server takes to read a
+    prompt of so many tokens and to begin its answer.
+    """
     assert arm.step is not None, arm.name
     step, chunk = arm.step, arm.server.max_num_batched_tokens
     clock = StepClock(step=step, experts=arm.model.experts, max_seqs=1)
@@ -107,7 +118,9 @@ def prefill_s(arm: ArmProfile, tokens: int) -> float:
 
 
 def decode_s(arm: ArmProfile, batch: int, context: int) -> float:
-    """Return how long a step takes that decodes so many sequences, each behind a context of so many tokens."""
+    """Return how long a step takes that decodes so many
+    sequences, each behind a context of so many tokens.
+    """
     assert arm.step is not None, arm.name
     clock = StepClock(
         step=arm.step, experts=arm.model.experts, max_seqs=batch, speculation=arm.speculation
@@ -123,7 +136,9 @@ _NO_TIMES: Final = frozenset({"batch8_attention", "known_to_batch"})
 
 
 class Segment:
-    """What holds for some steps: all of them `factor / ONE` times as long, and a pause before the first."""
+    """What holds for some steps: all of them `factor /
+    ONE` times as long, and a pause before the first.
+    """
 
     __slots__ = ("factor", "pause_ps")
 
@@ -138,7 +153,9 @@ def off(arm: ArmProfile) -> ArmProfile:
 
 
 class NoiseSource:
-    """Draw one segment after the other; equal seeds and names draw equal ones, as no two servers do."""
+    """Draw one segment after the other; equal seeds
+    and names draw equal ones, as no two servers do.
+    """
 
     def __init__(self, noise: Noise, *, seed: int, name: str = "") -> None:
         self._noise = noise

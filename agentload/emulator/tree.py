@@ -1,4 +1,5 @@
-"""A radix tree of texts: contexts that begin alike share nodes, and a thousand blocks are compared as a few tuples.
+"""A radix tree of texts: contexts that begin alike share
+nodes, and a thousand blocks are compared as a few tuples.
 
 What of it is kept, and what goes first, is the cache's (`prefixes`).
 """
@@ -7,7 +8,9 @@ from agentload.emulator.calls import Run
 
 
 class Mark:
-    """A block position on a path where calls end: `pins` of them still run; `stamp` tells when the last one gave its blocks back."""
+    """A block position on a path where calls end: `pins` of them
+    still run; `stamp` tells when the last one gave its blocks back.
+    """
 
     __slots__ = ("node", "pins", "position", "stamp")
 
@@ -21,8 +24,9 @@ class Mark:
 class Node:
     """A stretch of text that all contexts through it share.
 
-    A block belongs to the node that holds its last token. Children hang at a node's end. Where texts part within a run, the rest of the
-    run is a child whose first run lacks the `skip` tokens that its parents have.
+    A block belongs to the node that holds its last token. Children hang at a
+    node's end. Where texts part within a run, the rest of the run is a child
+    whose first run lacks the `skip` tokens that its parents have.
     """
 
     __slots__ = (
@@ -70,7 +74,9 @@ class Node:
 
 
 class Place:
-    """Where a context leaves the tree: `offset` tokens into a node, `used` tokens into its own run `index`, `matched` in all."""
+    """Where a context leaves the tree: `offset` tokens into a
+    node, `used` tokens into its own run `index`, `matched` in all.
+    """
 
     __slots__ = ("index", "matched", "node", "offset", "used")
 
@@ -101,7 +107,8 @@ def _follow(place: Place, content: tuple[Run, ...], limit: int) -> None:
     """Follow a context through the runs of the place's node, as far as they agree."""
     runs, tokens = place.node.runs, place.node.tokens
     if not place.used and place.matched + tokens <= limit:
-        # Mostly a node is all of the context so far, its last run perhaps cut by a chunk: one comparison at the speed of C.
+        # Mostly a node is all of the context so far, its last run
+        # perhaps cut by a chunk: one comparison at the speed of C.
         end = place.index + len(runs)
         if end <= len(content) and content[end - 1] == runs[-1]:
             if content[place.index : end] == runs:
@@ -139,7 +146,8 @@ def _walk(place: Place, content: tuple[Run, ...], runs: tuple[Run, ...], limit: 
 def grow(place: Place, content: tuple[Run, ...], limit: int, block: int) -> Place:
     """Add the runs of a context from a place up to *limit* tokens; return the place where they end.
 
-    A leaf grows in place, so that a long conversation stays one node. What it had beyond the place makes way if none of its blocks is kept.
+    A leaf grows in place, so that a long conversation stays one node.
+    What it had beyond the place makes way if none of its blocks is kept.
     """
     runs, index, used = _rest(content, place, limit)
     node, offset = place.node, place.offset
@@ -157,7 +165,8 @@ def grow(place: Place, content: tuple[Run, ...], limit: int, block: int) -> Plac
         return Place(child, child.tokens, index, used, limit)
     if place.used:
         whole, joined = content[place.index], (runs[0][0], node.runs[-1][1] + runs[0][1])
-        # The context's own run, where there is nothing to choose: it will be compared with itself, which is quicker.
+        # The context's own run, where there is nothing to choose:
+        # it will be compared with itself, which is quicker.
         node.runs = node.runs[:-1]
         node.runs += (whole if whole == joined else joined, *runs[1:])
     else:
@@ -167,7 +176,9 @@ def grow(place: Place, content: tuple[Run, ...], limit: int, block: int) -> Plac
 
 
 def _rest(content: tuple[Run, ...], place: Place, limit: int) -> tuple[tuple[Run, ...], int, int]:
-    """Return the runs of a context from a place up to *limit* tokens, and where in the context they end."""
+    """Return the runs of a context from a place up to
+    *limit* tokens, and where in the context they end.
+    """
     index, used, left = place.index, place.used, limit - place.matched
     runs: list[Run] = []
     while left:
@@ -183,7 +194,10 @@ def _rest(content: tuple[Run, ...], place: Place, limit: int) -> tuple[tuple[Run
 
 
 def _split(lower: Node, offset: int, boundary: int) -> Node:
-    """Cut a node in two at *offset* tokens; return the new upper one. The old one stays the lower, with its children."""
+    """Cut a node in two at *offset* tokens; return the new upper one.
+
+    The old one stays the lower, with its children.
+    """
     parent = lower.parent
     assert parent is not None
     head, tail = _cut(lower.runs, offset)

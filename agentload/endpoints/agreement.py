@@ -1,4 +1,6 @@
-"""Say what stops a comparison before it starts: servers that are not what the arms file expects, or that are one and the same."""
+"""Say what stops a comparison before it starts: servers that are
+not what the arms file expects, or that are one and the same.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,12 +51,15 @@ class Agreement:
         if self.mismatches:
             raise EndpointError(
                 "; ".join(self.mismatches),
-                hint="fix the server, the arm's name or the arms file; --force measures it all the same",
+                hint="fix the server, the arm's name or the arms file; --force measures it all "
+                "the same",
             )
 
 
 def agreement(endpoints: Sequence[Endpoint], identities: Mapping[str, Identity]) -> Agreement:
-    """Compare every arm with its expectations and with the other arms; an arm and its control are one server and are not compared."""
+    """Compare every arm with its expectations and with the other
+    arms; an arm and its control are one server and are not compared.
+    """
     facts = {endpoint.name: identities[endpoint.name].facts() for endpoint in endpoints}
     own = [endpoint for endpoint in endpoints if not is_control(endpoint.name)]
     found = [
@@ -91,36 +96,51 @@ KERNELS: Final = ("attention_backend", "flash_version")
 
 
 def unlike(arm: str, replicas: Sequence[Facts]) -> Iterator[str]:
-    """Say which replicas of an arm are other servers than its first: what a start adds could not be told from what they differ by."""
+    """Say which replicas of an arm are other servers than its first:
+    what a start adds could not be told from what they differ by.
+    """
     first = replicas[0]
     for number, facts in enumerate(replicas[1:], start=2):
         differs = list(changed(first, facts, (*COMMANDED, *KERNELS)))
         pools = first.get("pool_tokens"), facts.get("pool_tokens")
         if None not in pools and not is_near(*pools):
             differs.append(
-                f"a KV pool of {pools[1]} tokens, not of {pools[0]} (more than {SAME_POOL:.0%} apart)"
+                f"a KV pool of {pools[1]} tokens, not of {pools[0]} (more than "
+                f"{SAME_POOL:.0%} apart)"
             )
         if differs:
-            yield f"{replica(number)} of {arm} is another server than {replica(1)}: {', '.join(differs)}"
+            yield (
+                f"{replica(number)} of {arm} is another server than {replica(1)}: "
+                f"{', '.join(differs)}"
+            )
 
 
 def shared_process(arm: str, replicas: Sequence[Facts]) -> str | None:
-    """Say which replicas of an arm are one server behind two URLs: they tell when its process began, to a hundredth of a second."""
+    """Say which replicas of an arm are one server behind two URLs:
+    they tell when its process began, to a hundredth of a second.
+    """
     began = [facts.get("process_start_s") for facts in replicas]
     for (one, first), (other, second) in combinations(enumerate(began, start=1), 2):
         if first is not None and first == second:
-            return f"{replica(one)} and {replica(other)} of {arm} are one server: both say that it was started at {first}"
+            return (
+                f"{replica(one)} and {replica(other)} of {arm} are one server: both say that it "
+                f"was started at {first}"
+            )
     return None
 
 
 def expectations(endpoint: Endpoint, facts: Facts) -> dict[str, object]:
-    """Return what an arm is held to: by its file, and by its name where the server says otherwise and is measured all the same."""
+    """Return what an arm is held to: by its file, and by its name
+    where the server says otherwise and is measured all the same.
+    """
     denied = any(check.agrees is False for check in checks(_by_name(endpoint), facts))
     return {**endpoint.expect, **(_by_name(endpoint) if denied else {})}
 
 
 def _by_name(endpoint: Endpoint) -> dict[str, object]:
-    """Return what an arm is expected to be because of what it is called: one that is called fp8 is measured as FP8."""
+    """Return what an arm is expected to be because of what
+    it is called: one that is called fp8 is measured as FP8.
+    """
     dtype = NAMED.get(copied(endpoint.name))
     return {} if dtype is None or "kv_cache_dtype" in endpoint.expect else {"kv_cache_dtype": dtype}
 
@@ -130,7 +150,8 @@ def _is_same(one: Endpoint, other: Endpoint, facts: Facts, theirs: Facts) -> boo
         one.model and other.model and one.model != other.model
     ):
         return False
-    # Arms that are started in turn share a URL, and differ by their commands; others are one server there.
+    # Arms that are started in turn share a URL, and differ
+    # by their commands; others are one server there.
     return (one.url, one.launch) == (other.url, other.launch) or is_same_configuration(
         facts, theirs
     )
@@ -170,12 +191,24 @@ def _unseen(endpoint: Endpoint, identity: Identity) -> Iterator[str]:
         yield f"{name}: it lists no models: that it serves '{endpoint.model}' was not checked"
     if not identity.counters.keys() - {"process_start_s"}:
         if endpoint.log is not None:
-            yield f"{name}: no metrics at {where}: its log stands in for load and KV usage, requests of others are not seen"
+            yield (
+                f"{name}: no metrics at {where}: its log stands in for load and KV usage, "
+                "requests of others are not seen"
+            )
         else:
-            yield f"{name}: no metrics at {where}: KV usage, preemptions and requests of others are not seen"
+            yield (
+                f"{name}: no metrics at {where}: KV usage, preemptions and requests of others "
+                "are not seen"
+            )
     elif "requests_done" not in identity.counters:
         yield f"{name}: no count of finished requests at {where}: requests of others are not seen"
     if (between := identity.gateway) is not None:
-        yield f"{name}: {between} is between us and the server: its time is in every latency, and what it does to calls invalidates blocks"
+        yield (
+            f"{name}: {between} is between us and the server: its time is in every latency, and "
+            "what it does to calls invalidates blocks"
+        )
     if identity.gpus_unseen is not None:
-        yield f"{name}: {identity.gpus_unseen}: what its GPUs draw, and whether they are slowed, is not seen"
+        yield (
+            f"{name}: {identity.gpus_unseen}: what its GPUs draw, and whether they are slowed, "
+            "is not seen"
+        )

@@ -1,6 +1,8 @@
-"""The options that a vLLM server was started with, by its own log, else by the arm's launch command: all but keys and addresses.
+"""The options that a vLLM server was started with, by its own
+log, else by the arm's launch command: all but keys and addresses.
 
-Keys, passwords and tokens are recognised by what they are called or look like, so that none gets into a file.
+Keys, passwords and tokens are recognised by what they
+are called or look like, so that none gets into a file.
 """
 
 import json
@@ -30,7 +32,9 @@ def served(words: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def arguments(launch: Launch | None, logged: Mapping[str, object]) -> dict[str, list[str]]:
-    """Return each option with its values, `--model` first; {} where neither log nor launch tells."""
+    """Return each option with its values, `--model`
+    first; {} where neither log nor launch tells.
+    """
     if logged:
         return _without_places(
             {f"--{name.replace('_', '-')}": value for name, value in logged.items()}
@@ -82,7 +86,8 @@ _LOOKS: Final = re.compile(r"\b(sk-|hf_|Bearer\s)\S{8,}")
 _VARIABLE: Final = re.compile(
     r"(?:^|[-_])(?:api)?(?:key|token|secret|password|passwd|credentials?)$", re.IGNORECASE
 )
-# Fields of a body and options of a command are called many things: cache_key and max-token are no secrets.
+# Fields of a body and options of a command are called
+# many things: cache_key and max-token are no secrets.
 _NAMES: Final = r"(?:api|access|auth|admin|master|private)[-_]?key|(?:api|access|auth|admin|bearer|hf)[-_]?token|secret|password|passwd|credentials?"
 _FIELD: Final = re.compile(rf"(?:.*[-_.])?(?:{_NAMES})|key|token|authorization", re.IGNORECASE)
 # Not a variable of a shell's, nor the option that follows.

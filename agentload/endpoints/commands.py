@@ -1,4 +1,6 @@
-"""The commands that start each arm of a KV-cache comparison with vLLM, pinned and explained; models are those on this machine."""
+"""The commands that start each arm of a KV-cache comparison with
+vLLM, pinned and explained; models are those on this machine.
+"""
 
 import json
 import os
@@ -21,7 +23,10 @@ COMMON: Final = ("--enable-prompt-tokens-details",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pins:
-    """What is held equal on all arms, because pool and answers depend on it. None: what vLLM takes by itself."""
+    """What is held equal on all arms, because pool and answers depend on it.
+
+    None: what vLLM takes by itself.
+    """
 
     max_model_len: int | None = None
     batched_tokens: int | None = None
@@ -45,7 +50,9 @@ class Pins:
 def planned(
     model: str, *, has_windows: bool | None = None, vllm: str = "vllm", pins: Pins | None = None
 ) -> tuple[Endpoint, ...]:
-    """Return an arm for each recipe that fits the model, on ports of their own; windows that are not known are offered."""
+    """Return an arm for each recipe that fits the model, on
+    ports of their own; windows that are not known are offered.
+    """
     fitting = [recipe for recipe in RECIPES if has_windows is not False or not recipe.needs_windows]
     return tuple(
         _arm(recipe, model, FIRST_PORT + position, vllm, pins or Pins())
@@ -56,11 +63,20 @@ def planned(
 def explained(arms: Sequence[Endpoint]) -> str:
     """Return a shell script: each arm's command below what it is for."""
     lines = [
-        f"# Tried with vLLM {TRIED} (its sources were read up to {READ}): pip install vllm=={TRIED}",
+        (
+            f"# Tried with vLLM {TRIED} (its sources were read up to {READ}): pip install "
+            f"vllm=={TRIED}"
+        ),
         "# Start one arm at a time on one GPU, or each on a GPU of its own (CUDA_VISIBLE_DEVICES).",
-        "# Hold equal what is not compared: version, weights (--revision), --max-model-len, --max-num-batched-tokens, and the pool's bytes",
+        (
+            "# Hold equal what is not compared: version, weights (--revision), "
+            "--max-model-len, --max-num-batched-tokens, and the pool's bytes"
+        ),
         "# (--kv-cache-memory-bytes; without it the pool is what --gpu-memory-utilization leaves).",
-        "# /server_info and POST /reset_prefix_cache need VLLM_SERVER_DEV_MODE=1; not for servers that others reach.",
+        (
+            "# /server_info and POST /reset_prefix_cache need VLLM_SERVER_DEV_MODE=1; not for "
+            "servers that others reach."
+        ),
     ]
     for arm in arms:
         lines += [
@@ -106,7 +122,9 @@ def _arm(recipe: Recipe, model: str, port: int, vllm: str, pins: Pins) -> Endpoi
 
 
 def config_file(model: str) -> Path:
-    """Return the file that *model* names: itself, in that folder, or of that name in the local Hugging Face cache."""
+    """Return the file that *model* names: itself, in that
+    folder, or of that name in the local Hugging Face cache.
+    """
     path = Path(model).expanduser()
     if path.is_file():
         return path
@@ -123,7 +141,9 @@ def config_file(model: str) -> Path:
 
 
 def has_windows(model: str) -> bool | None:
-    """Tell whether a model has sliding-window layers; None where its config is not here, or of a shape that nobody knows."""
+    """Tell whether a model has sliding-window layers; None where
+    its config is not here, or of a shape that nobody knows.
+    """
     try:
         shape = model_shape(json.loads(config_file(model).read_text(encoding="utf-8")), name=model)
     except (ProfileError, ValueError):

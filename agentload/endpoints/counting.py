@@ -1,7 +1,8 @@
 """Have a server count tokens, so that prompts have exactly the lengths that the trace asks for.
 
-vLLM and SGLang count whole requests with their chat template at `/tokenize`, which sits beside `/v1`. A server without it leaves the
-lengths to the words of the table; each call's row then says what the server counted.
+vLLM and SGLang count whole requests with their chat template at `/tokenize`,
+which sits beside `/v1`. A server without it leaves the lengths to the words of
+the table; each call's row then says what the server counted.
 """
 
 import asyncio
@@ -27,7 +28,9 @@ class _AbsentError(Exception):
 
 
 async def tokenizer(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
-    """Measure the tokenizer and chat template behind *endpoint*, by its files where the arms file names them; None where nobody counts."""
+    """Measure the tokenizer and chat template behind *endpoint*, by
+    its files where the arms file names them; None where nobody counts.
+    """
     if endpoint.tokenizer is not None:
         from agentload.prompts.local import (
             from_file,
@@ -57,7 +60,8 @@ def _measured(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
     try:
         if count([{"role": "user", "content": "also"}], None) is None:
             return None
-        # Texts that are not drawn are estimated: a request for each would hold up the loop that stamps answers.
+        # Texts that are not drawn are estimated: a request
+        # for each would hold up the loop that stamps answers.
         measured = calibrate(count)
     except _AbsentError:
         return None
@@ -85,7 +89,9 @@ def token_ids(
 def _tokenized(
     endpoint: Endpoint, model: str, messages: Sequence[Message], tools: Sequence[Message] | None
 ) -> dict[str, Any] | None:
-    """Return what the server says of a request's tokens; None where it refuses this one, as templates without tools do."""
+    """Return what the server says of a request's tokens; None
+    where it refuses this one, as templates without tools do.
+    """
     asked: dict[str, object] = {
         "model": model,
         "messages": list(messages),

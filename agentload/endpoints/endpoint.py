@@ -1,4 +1,5 @@
-"""One endpoint of a comparison: where it is, how to speak to it, what it is expected to be; and on which machine each arm starts.
+"""One endpoint of a comparison: where it is, how to speak to it,
+what it is expected to be; and on which machine each arm starts.
 
 Texts are shown without the credentials that some of its URLs hold.
 """
@@ -26,7 +27,10 @@ Connections: TypeAlias = Literal["session", "pool", "call"]
 
 
 def checked_url(url: object, where: str) -> str:
-    """Return a URL without the slash at its end. Raises EndpointError unless its scheme is http, https or http+unix."""
+    """Return a URL without the slash at its end.
+
+    Raises EndpointError unless its scheme is http, https or http+unix.
+    """
     try:
         parts = urlsplit(str(url))
         is_one = (
@@ -50,17 +54,23 @@ def without_user(text: str) -> str:
 
 
 def without_credentials(text: str) -> str:
-    """Return a text whose URLs show no name and password, and no query: some servers take their token there."""
+    """Return a text whose URLs show no name and password,
+    and no query: some servers take their token there.
+    """
     return _QUERY.sub(r"\1?***", without_user(text))
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """Return a text without these secrets and without what URLs hold of them: servers echo what they were sent."""
+    """Return a text without these secrets and without what
+    URLs hold of them: servers echo what they were sent.
+    """
     return without_credentials(without(text, secrets))
 
 
 def socket_of(url: str) -> str | None:
-    """Return the path of the Unix socket that a `http+unix://%2Frun%2Fserver.sock/v1` names; None for other URLs."""
+    """Return the path of the Unix socket that a
+    `http+unix://%2Frun%2Fserver.sock/v1` names; None for other URLs.
+    """
     parts = urlsplit(url)
     return unquote(parts.netloc) if parts.scheme == "http+unix" else None
 
@@ -93,9 +103,13 @@ class Endpoint:
     """Environment variable that holds the value, for each header with a secret in it."""
     extra_body: Mapping[str, object] = field(default_factory=dict)
     force_lengths: bool = True
-    """Make the server answer as long as the trace says (`ignore_eos`); off for servers that refuse the field."""
+    """Make the server answer as long as the trace says
+    (`ignore_eos`); off for servers that refuse the field.
+    """
     counting: Counting = "token_ids"
-    """What the server is asked to count tokens by; `usage` for servers that refuse fields which OpenAI's API does not have."""
+    """What the server is asked to count tokens by; `usage` for
+    servers that refuse fields which OpenAI's API does not have.
+    """
     ca_file: str | None = None
     client_certificate: str | None = None
     client_key: str | None = None
@@ -104,7 +118,9 @@ class Endpoint:
     proxy_env: str | None = None
     """Environment variable that holds the proxy's URL, where that has a password in it."""
     connections: Connections = "session"
-    """A connection for each session, a pool that any call takes from, or a new one for each call."""
+    """A connection for each session, a pool that
+    any call takes from, or a new one for each call.
+    """
     idle_s: float | None = None
     """Reuse no connection that was idle for longer."""
     expect_bytes: int | None = None
@@ -112,29 +128,43 @@ class Endpoint:
     replica_headers: tuple[str, ...] = ()
     """Response headers that tell which replica answered; kept with each call."""
     tokenizer: str | None = None
-    """The served model's tokenizer.json, or the folder with it, for servers that do not count tokens."""
+    """The served model's tokenizer.json, or the folder
+    with it, for servers that do not count tokens.
+    """
     config: str | None = None
-    """The served model's config.json, or the folder with it: its geometry, for the physics gates."""
+    """The served model's config.json, or the folder
+    with it: its geometry, for the physics gates.
+    """
     machine: str | None = None
     answer_s: float | None = None
     """How long an answer that is not timed may take; None: as long as its asker is patient."""
     places: "tuple[Endpoint, ...]" = ()
-    """The arm on each of its machines, where it has a server on several; itself is the first of them."""
+    """The arm on each of its machines, where it has
+    a server on several; itself is the first of them.
+    """
     replicas: "tuple[Endpoint, ...]" = ()
-    """Servers of the arm that run side by side, each a start that was drawn already; itself is the first of them. () is itself alone."""
+    """Servers of the arm that run side by side, each a start that was
+    drawn already; itself is the first of them. () is itself alone.
+    """
     profile: str | None = None
     """Emulated: the profile and arm that stand behind the URL."""
     expect: Mapping[str, object] = field(default_factory=dict)
-    """Facts that the server must confirm: kv_cache_dtype, skip_layers, prefix_caching, backend, version, max_model_len."""
+    """Facts that the server must confirm: kv_cache_dtype,
+    skip_layers, prefix_caching, backend, version, max_model_len.
+    """
     metrics: tuple[str, ...] = field(default=(), repr=False)
     """URL of each replica's metrics; () is /metrics beside the API."""
     log: str | None = None
-    """File that the server writes its log into: what it decided at its start, and its load where /metrics is closed."""
+    """File that the server writes its log into: what it decided
+    at its start, and its load where /metrics is closed.
+    """
     gpu: str | None = None
     gpus: int | None = None
     """Of one replica."""
     gpu_ids: tuple[str, ...] = ()
-    """Which of the GPUs that are watched are the arm's, `0` or its MIG instance `0/7`; () is all of them."""
+    """Which of the GPUs that are watched are the arm's,
+    `0` or its MIG instance `0/7`; () is all of them.
+    """
     gpu_metrics: str | None = field(default=None, repr=False)
     """URL of an exporter that says what the GPUs do, such as DCGM's."""
     price_per_hour: float | None = None
@@ -165,7 +195,9 @@ class Endpoint:
 
     @property
     def own_gpus(self) -> frozenset[str]:
-        """Return the numbers of the GPUs that are the arm's, as it says or as its launch gives it; empty: all that are watched."""
+        """Return the numbers of the GPUs that are the arm's, as it
+        says or as its launch gives it; empty: all that are watched.
+        """
         if self.gpu_ids or self.launch is None:
             return frozenset(self.gpu_ids)
         return frozenset(
@@ -175,7 +207,10 @@ class Endpoint:
         )
 
     def key(self) -> str | None:
-        """Read the key from the environment or its command. Raises EndpointError when there is none."""
+        """Read the key from the environment or its command.
+
+        Raises EndpointError when there is none.
+        """
         if self.key_command is not None:
             return self._printed_key(self.key_command)
         if self.key_env is None:
@@ -203,7 +238,9 @@ class Endpoint:
         )
 
     def masked(self, text: str) -> str:
-        """Return what a server of this endpoint said, without keys and passwords; those that cannot be had cannot be in it."""
+        """Return what a server of this endpoint said, without keys
+        and passwords; those that cannot be had cannot be in it.
+        """
         try:
             return masked(text, self.secrets())
         except EndpointError:
@@ -240,7 +277,9 @@ class Endpoint:
 
 
 def check_environment(endpoints: Iterable[Endpoint]) -> None:
-    """Raise EndpointError naming all environment variables that requests need and that are not set."""
+    """Raise EndpointError naming all environment
+    variables that requests need and that are not set.
+    """
     needed: dict[str, list[str]] = {}
     for each in endpoints:
         for name in (each.key_env, *each.header_env.values()):
@@ -257,13 +296,17 @@ def check_environment(endpoints: Iterable[Endpoint]) -> None:
 
 
 def replica_pairs(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
-    """Name the replicas that every arm has, as many as the fewest: a start counts where each arm has its own. () for one server."""
+    """Name the replicas that every arm has, as many as the fewest:
+    a start counts where each arm has its own. () for one server.
+    """
     fewest = min((len(each.servers) for each in endpoints), default=1)
     return tuple(map(replica, range(1, fewest + 1))) if fewest > 1 else ()
 
 
 def without_fellows(endpoint: Endpoint) -> Endpoint:
-    """Return an arm of several replicas as its first one alone, on the machine that its address names."""
+    """Return an arm of several replicas as its first
+    one alone, on the machine that its address names.
+    """
     return replace(endpoint, replicas=(), machine=None) if endpoint.replicas else endpoint
 
 
@@ -292,13 +335,17 @@ OF_THE_ADDRESS: Final = (
         "price_per_hour",
     ),
 )
-"""Fields that stay where they are when arms change places: what is reached there, as whom, through what. All others go with the arm."""
+"""Fields that stay where they are when arms change places: what is
+reached there, as whom, through what. All others go with the arm.
+"""
 
 
 def beginnings(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
-    """Name the machine that each arm begins on: as the arms file calls it, else by the address; emulated ones are numbered.
+    """Name the machine that each arm begins on: as the arms file
+    calls it, else by the address; emulated ones are numbered.
 
-    Arms that have servers on several machines begin on different ones. Raises EndpointError where only some have them.
+    Arms that have servers on several machines begin on different
+    ones. Raises EndpointError where only some have them.
     """
     listed = [tuple(place.machine or "" for place in endpoint.places) for endpoint in endpoints]
     if any(listed):
@@ -325,7 +372,9 @@ def beginnings(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
 
 
 def on(endpoint: Endpoint, machine: str | None, arms: Sequence[Endpoint]) -> Endpoint:
-    """Return an arm on a machine: its own server there, else at the address of the arm that began there, once they were exchanged."""
+    """Return an arm on a machine: its own server there, else at the
+    address of the arm that began there, once they were exchanged.
+    """
     if machine is None:
         return endpoint
     if own := endpoint.places or endpoint.replicas:

@@ -1,6 +1,8 @@
-"""The facts that servers are known by, and what each of them depends on: which may move with a start, and which make another server.
+"""The facts that servers are known by, and what each of them depends
+on: which may move with a start, and which make another server.
 
-What a server says of itself is compared with what the arms file expects of it. A fact that nobody tells is unknown, not wrong.
+What a server says of itself is compared with what the arms file
+expects of it. A fact that nobody tells is unknown, not wrong.
 """
 
 import re
@@ -24,7 +26,8 @@ FACTS: Final[Mapping[str, Literal["command", "place", "start", "note"]]] = {
     "gpu_memory_utilization": "command",
     "replicas": "command",
     "engines": "command",
-    # What it chose for the machine that it is on, or can be asked there alone: equal commands may differ in it between machines.
+    # What it chose for the machine that it is on, or can be asked
+    # there alone: equal commands may differ in it between machines.
     "attention_backend": "place",
     "flash_version": "place",
     "settings": "place",
@@ -47,7 +50,9 @@ LASTING: Final = tuple(name for name, of in FACTS.items() if of in {"command", "
 VERIFIES: Final = frozenset(
     {"version", "kv_cache_dtype", "attention_backend", "pool_tokens", "process_start_s"}
 )
-"""Facts by any of which a server can be known again; a list of models is what any gateway repeats."""
+"""Facts by any of which a server can be known
+again; a list of models is what any gateway repeats.
+"""
 OF_A_START: Final = tuple(name for name, of in FACTS.items() if of == "start")
 """Facts that it keeps while it runs."""
 LONGEST: Final = 80
@@ -64,7 +69,8 @@ _FACTS: Final[Mapping[str, str]] = {
     "max_model_len": "max_model_len",
 }
 EXPECTABLE: Final = frozenset(_FACTS)
-# `fp8` is e4m3 everywhere; a dtype that nobody set reads "auto": that of the weights, two bytes unless the checkpoint says otherwise.
+# `fp8` is e4m3 everywhere; a dtype that nobody set reads "auto": that
+# of the weights, two bytes unless the checkpoint says otherwise.
 _DTYPES: Final[Mapping[str, str]] = {
     "fp8_e4m3": "fp8",
     **{
@@ -75,11 +81,16 @@ _DTYPES: Final[Mapping[str, str]] = {
     },
 }
 SAME_POOL: Final = 0.02
-"""Of its tokens: equal servers get pools that differ by what was free on the GPU when each was started."""
+"""Of its tokens: equal servers get pools that differ
+by what was free on the GPU when each was started.
+"""
 
 
 def changed(before: Facts, now: Facts, names: Iterable[str] = LASTING) -> tuple[str, ...]:
-    """Say which facts are other ones now, such as `version 0.32.0 → 0.33.0`. What one of both does not tell is unknown, not changed."""
+    """Say which facts are other ones now, such as `version 0.32.0 → 0.33.0`.
+
+    What one of both does not tell is unknown, not changed.
+    """
     return tuple(
         f"{name} {_shown(old)} → {_shown(new)}"
         for name, old, new in _both(before, now, names)
@@ -98,7 +109,8 @@ def _both(before: Facts, now: Facts, names: Iterable[str]) -> Iterator[tuple[str
         if old in _UNTOLD or new in _UNTOLD:
             continue
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            # A setting that is left open is left out; but where one side alone could be asked in full, only what both tell counts.
+            # A setting that is left open is left out; but where one side
+            # alone could be asked in full, only what both tell counts.
             parts = (
                 old.keys() & new.keys()
                 if (_IN_FULL in old) != (_IN_FULL in new)
@@ -132,7 +144,10 @@ class Check:
     def __str__(self) -> str:
         if self.agrees is None:
             return f"{self.name}: expected {_spelled(self.expected)}, the server does not say"
-        return f"{self.name}: expected {_spelled(self.expected)}, the server says {_spelled(self.observed)}"
+        return (
+            f"{self.name}: expected {_spelled(self.expected)}, the server says "
+            f"{_spelled(self.observed)}"
+        )
 
 
 def checks(expect: Mapping[str, object], facts: Mapping[str, object]) -> tuple[Check, ...]:
@@ -141,7 +156,9 @@ def checks(expect: Mapping[str, object], facts: Mapping[str, object]) -> tuple[C
 
 
 def is_same_configuration(one: Facts, other: Facts) -> bool:
-    """Tell whether two servers cannot be told apart by anything they say; never true of servers that say nothing."""
+    """Tell whether two servers cannot be told apart by
+    anything they say; never true of servers that say nothing.
+    """
     if one.get("kv_cache_dtype") is None:
         return False
     return all(

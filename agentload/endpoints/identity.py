@@ -1,7 +1,10 @@
-"""Ask a server what it is: version, served models, KV cache configuration. Facts only; a missing one stays missing.
+"""Ask a server what it is: version, served models, KV cache configuration.
 
-Settings come from /server_info, which is open with VLLM_SERVER_DEV_MODE=1 alone. The exporter that an arm names for its GPUs is asked
-before anything is measured: its silence must not come out after hours.
+Facts only; a missing one stays missing.
+
+Settings come from /server_info, which is open with VLLM_SERVER_DEV_MODE=1
+alone. The exporter that an arm names for its GPUs is asked before anything is
+measured: its silence must not come out after hours.
 """
 
 import asyncio
@@ -50,7 +53,9 @@ HOPE = aiohttp.ClientTimeout(
 )  # a server asks its drivers before it answers /server_info for the first time
 UNLISTED = frozenset(
     {405, 500, 501}
-)  # of servers that answer questions all the same; others mean a wrong URL, or a server that is down
+    # of servers that answer questions all the same;
+    # others mean a wrong URL, or a server that is down
+)
 RENEW: Final = "renew it on the server; or is the clock of this machine wrong?"
 NAME: Final = "call the server by a name of its certificate"
 CERTIFICATE: Final[Mapping[int | None, str]] = {
@@ -63,7 +68,9 @@ BASE_URL = "is this the base URL of an OpenAI-compatible API, with its /v1?"
 
 
 async def silence(endpoint: Endpoint) -> str | None:
-    """Say why nothing will be known of the arm's GPUs; None where its exporter tells of them, or none is named."""
+    """Say why nothing will be known of the arm's GPUs; None
+    where its exporter tells of them, or none is named.
+    """
     if endpoint.gpu_metrics is None:
         return None
     reached = await asyncio.to_thread(exporter, endpoint)
@@ -91,7 +98,10 @@ def _silence(page: str, own: frozenset[str]) -> str | None:
     if not told:
         return "names no GPU"
     if not any(each.is_of(own) for each in told):
-        return f"names GPU {', '.join(sorted({each.gpu for each in told}))}, and gpu_ids says {', '.join(sorted(own))}"
+        return (
+            f"names GPU {', '.join(sorted({each.gpu for each in told}))}, and gpu_ids says "
+            f"{', '.join(sorted(own))}"
+        )
     return None
 
 
@@ -119,7 +129,9 @@ class Identity:
     engines: int = 1
     """How many, each with a pool of its own, of all replicas; the pool is theirs together."""
     counters: Mapping[str, float] = field(default_factory=dict)
-    """What /metrics counts, by our names; a server that has just become idle may still be behind."""
+    """What /metrics counts, by our names; a server
+    that has just become idle may still be behind.
+    """
     replicas: int = 1
     """How many answered with their metrics."""
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -132,9 +144,13 @@ class Identity:
     emulated: str | None = None
     """The profile and arm that a stand-in plays; None: a real server, or one that does not tell."""
     gpus_unseen: str | None = None
-    """Why the exporter that the arm names says nothing of its GPUs; None: it does, or none is named."""
+    """Why the exporter that the arm names says nothing
+    of its GPUs; None: it does, or none is named.
+    """
     check_ms: float | None = None
-    """What the last of the short requests took that a started server is primed with, alone on it."""
+    """What the last of the short requests took that
+    a started server is primed with, alone on it.
+    """
     gateway: str | None = None
     """What stands between us and the server, where its answers tell."""
 
@@ -157,7 +173,8 @@ class Identity:
             "skip_layers": config.get("kv_cache_dtype_skip_layers"),
             "prefix_caching": config.get("enable_prefix_caching")
             or log.settings.get("prefix_caching"),
-            # With skipped layers FP8 blocks grow until their pages match the others: hits come in these.
+            # With skipped layers FP8 blocks grow until their
+            # pages match the others: hits come in these.
             "block_size": _said(config, "effective_attention_block_size")
             or _said(config, "block_size")
             or log.block_tokens,
@@ -185,9 +202,11 @@ class Identity:
 
 
 async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Identity:
-    """Ask *endpoint*. Raises EndpointError when it cannot be used at all: unreachable, no OpenAI-compatible API, wrong key.
+    """Ask *endpoint*. Raises EndpointError when it cannot be used
+    at all: unreachable, no OpenAI-compatible API, wrong key.
 
-    What a server decides at its start is asked for once: *known* is what it said before, and holds for as long as it is the same process.
+    What a server decides at its start is asked for once: *known* is what
+    it said before, and holds for as long as it is the same process.
     """
     reached = await asyncio.to_thread(reach, endpoint)
     async with reached.session(TIMEOUT) as session:
@@ -262,7 +281,10 @@ async def identify_all(endpoints: tuple[Endpoint, ...]) -> tuple[Identity, ...]:
 
 
 def kind_of(identities: Mapping[str, Identity]) -> Literal["measured", "emulated"]:
-    """Say what a run on these servers is. Raises EndpointError for stand-ins beside real servers: they are no comparison."""
+    """Say what a run on these servers is.
+
+    Raises EndpointError for stand-ins beside real servers: they are no comparison.
+    """
     stand_ins = [name for name, identity in identities.items() if identity.emulated is not None]
     if stand_ins and len(stand_ins) < len(identities):
         real = next(name for name in identities if name not in stand_ins)
@@ -274,7 +296,10 @@ def kind_of(identities: Mapping[str, Identity]) -> Literal["measured", "emulated
 
 
 def served_model(endpoint: Endpoint, identity: Identity) -> str:
-    """Return the model to ask for. Raises EndpointError when the endpoint does not serve the one that is wanted."""
+    """Return the model to ask for.
+
+    Raises EndpointError when the endpoint does not serve the one that is wanted.
+    """
     if endpoint.model is None:
         if len(identity.models) == 1:
             return identity.models[0]
@@ -381,7 +406,10 @@ def _remedy(error: BaseException, shown: str) -> str:
         error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError
     ) and not isinstance(error, aiohttp.ClientConnectorError)
     if is_cut and shown.startswith("https://"):
-        return "does the server ask who you are? `client_certificate` and `client_key` in the arms file"
+        return (
+            "does the server ask who you are? `client_certificate` and `client_key` in the "
+            "arms file"
+        )
     return f"is the server up? try: curl {shown}"
 
 

@@ -1,11 +1,14 @@
-"""Start the servers of an arms file, wait until they answer, and end them for certain, their engines included.
+"""Start the servers of an arms file, wait until they
+answer, and end them for certain, their engines included.
 
-A serving engine runs in processes of its own, which outlive an API server that was killed and then hold the GPU's memory. So each server
-leads a process group, and its processes carry a mark in their environment: whoever is of the group, carries the mark or descends from
-such a process is ended by its id. Neither sign alone is enough: vLLM's engines write their title over their environment, and an engine may
-lead a session of its own.
+A serving engine runs in processes of its own, which outlive an API server that was killed
+and then hold the GPU's memory. So each server leads a process group, and its processes
+carry a mark in their environment: whoever is of the group, carries the mark or descends
+from such a process is ended by its id. Neither sign alone is enough: vLLM's engines write
+their title over their environment, and an engine may lead a session of its own.
 
-Servers that would each take the whole memory of one GPU are not started side by side; one that died may be kept up, by starting it again.
+Servers that would each take the whole memory of one GPU are not started
+side by side; one that died may be kept up, by starting it again.
 """
 
 import os
@@ -49,7 +52,9 @@ DYING_S: Final = 10.0  # an API server outlives its engine by some seconds
 
 
 def check_apart(arms: Sequence[Endpoint]) -> None:
-    """Raise LaunchError where two vLLM servers have the same GPU and neither bounds its memory: the second dies after a minute."""
+    """Raise LaunchError where two vLLM servers have the same GPU
+    and neither bounds its memory: the second dies after a minute.
+    """
     if not any(device.exists() for device in DEVICES):
         return
     takers = [
@@ -64,7 +69,8 @@ def check_apart(arms: Sequence[Endpoint]) -> None:
             )
             raise LaunchError(
                 f"'{one}' and '{other}' would each take the memory of {which}",
-                hint="in turn: agentload replay TRACE --endpoints FILE --launch; side by side: launch: {command: …, "
+                hint="in turn: agentload replay TRACE --endpoints FILE --launch; side by side: "
+                "launch: {command: …, "
                 "env: {CUDA_VISIBLE_DEVICES: …}}, or --gpu-memory-utilization",
             )
 
@@ -128,10 +134,14 @@ class Running:
         return tuple(sorted(found))
 
     def stop(self, *, patience_s: float = STOP_S) -> tuple[int, ...]:
-        """End the server; return the processes that had to be killed. Raises LaunchError when one cannot be ended."""
+        """End the server; return the processes that had to be killed.
+
+        Raises LaunchError when one cannot be ended.
+        """
         try:
             if self.process.poll() is None:
-                self.process.terminate()  # the API server first: it takes its engines along when it can
+                # the API server first: it takes its engines along when it can
+                self.process.terminate()
                 with suppress(subprocess.TimeoutExpired):
                     self.process.wait(patience_s)
         finally:  # also where a second Ctrl-C ends the wait
@@ -165,7 +175,10 @@ def start(
     start_s: float = START_S,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> Running:
-    """Start the server of one arm and return when it is healthy. Raises LaunchError, with the end of its log, when it is not."""
+    """Start the server of one arm and return when it is healthy.
+
+    Raises LaunchError, with the end of its log, when it is not.
+    """
     if endpoint.launch is None:
         raise LaunchError(
             f"{endpoint.name}: the arms file has no 'launch'",
@@ -205,7 +218,8 @@ def launched(
             stack.callback(_ended, running, notice)
             servers[endpoint.name] = running
             notice(
-                f"{endpoint.name}: ready after {time.monotonic() - began:.0f} s at {endpoint.shown_url} (process {running.pid})"
+                f"{endpoint.name}: ready after {time.monotonic() - began:.0f} s at "
+                f"{endpoint.shown_url} (process {running.pid})"
             )
         yield servers
 
@@ -223,7 +237,8 @@ def _spawned(arm: str, launch: Launch, logs: Path) -> Running:
     mark = secrets.token_hex(8)
     with _opened(log, arm) as text:
         try:
-            # A group of its own, so that Ctrl-C in the terminal reaches us alone and we end it in order.
+            # A group of its own, so that Ctrl-C in the
+            # terminal reaches us alone and we end it in order.
             process = subprocess.Popen(
                 launch.command,
                 stdin=subprocess.DEVNULL,
@@ -259,7 +274,8 @@ def _wait(
         if code is not None:
             raise EndedError(
                 code,
-                f"{running.arm}: the server ended with code {code}:\n{_tail(running.log, endpoint)}",
+                f"{running.arm}: the server ended with code "
+                f"{code}:\n{_tail(running.log, endpoint)}",
                 hint=f"all of it: {running.log}",
             )
         if is_stopping():
@@ -273,7 +289,9 @@ def _wait(
 
 
 def is_healthy(endpoint: Endpoint) -> bool:
-    """Tell whether the server says that it is healthy; one without /health is when it answers at all."""
+    """Tell whether the server says that it is healthy;
+    one without /health is when it answers at all.
+    """
     return _health(endpoint, strange=False)
 
 
@@ -369,6 +387,8 @@ def kept(endpoint: Endpoint, *, logs: Path, start_s: float) -> Iterator[Kept]:
 
 
 def telling(log: str) -> str:
-    """Return the line at the end of a log that says best why a server died; empty where none does."""
+    """Return the line at the end of a log that says
+    best why a server died; empty where none does.
+    """
     lines = [line.strip() for line in reversed(log.splitlines())]
     return next((line for word in TELLING for line in lines if word in line.lower()), "")[:200]

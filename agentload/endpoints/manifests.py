@@ -1,4 +1,6 @@
-"""The arms of a comparison as containers: a compose file or Kubernetes manifests, for people who launch by other means."""
+"""The arms of a comparison as containers: a compose file or
+Kubernetes manifests, for people who launch by other means.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +26,10 @@ WEIGHTS: Final = "/weights"
 HUB: Final = "agentload-hub"
 _LABEL: Final = re.compile(r"(NVIDIA|Tesla|Quadro|GRID)-[A-Za-z0-9._-]+")
 """How GPU feature discovery labels nodes, as in NVIDIA-H100-80GB-HBM3; people say H100."""
-_IMAGES: Final = f"# Images are of vLLM {TRIED}, which this was tried with, where an arm expects no other release.\n"
+_IMAGES: Final = (
+    f"# Images are of vLLM {TRIED}, which this was tried with, where an arm expects no other "
+    "release.\n"
+)
 COMPOSE: Final = f"""\
 {_IMAGES}# On one GPU: docker compose up ARM, one at a time. Arms with GPUs of their own (gpu_ids, CUDA_VISIBLE_DEVICES) run side by side.
 """
@@ -103,7 +108,9 @@ def _folder(model: str) -> str | None:
 
 
 def _image(arm: Endpoint) -> str:
-    """Name the image of the release that the arm expects; where it expects none, of the one that was tried."""
+    """Name the image of the release that the arm expects;
+    where it expects none, of the one that was tried.
+    """
     found = re.match(
         r"\d+\.\d+(\.\d+)?(?=$|\+)", str(arm.expect.get("version", "")).removeprefix("v")
     )

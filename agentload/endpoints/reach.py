@@ -10,22 +10,31 @@ from agentload.telemetry.reach import Reach
 
 
 def reach(endpoint: Endpoint) -> Reach:
-    """Return how *endpoint* is spoken to outside of timed calls; a key by command is asked for, which may take a moment."""
+    """Return how *endpoint* is spoken to outside of timed calls;
+    a key by command is asked for, which may take a moment.
+    """
     return replace(keyless(endpoint), headers=endpoint.request_headers())
 
 
 def keyless(endpoint: Endpoint) -> Reach:
-    """Return how *endpoint* is asked for what needs no key: as timed calls reach it, by its socket, its own proxy or none."""
+    """Return how *endpoint* is asked for what needs no key: as
+    timed calls reach it, by its socket, its own proxy or none.
+    """
     return Reach(tls=trusted(endpoint), proxy=proxy(endpoint), socket=socket_of(endpoint.url))
 
 
 def exporter(endpoint: Endpoint) -> Reach:
-    """Return how the exporter is spoken to that says what the arm's GPUs do: with the arm's TLS files, and without its key."""
+    """Return how the exporter is spoken to that says what the
+    arm's GPUs do: with the arm's TLS files, and without its key.
+    """
     return Reach(tls=trusted(endpoint))
 
 
 def trusted(endpoint: Endpoint) -> ssl.SSLContext | None:
-    """Return what TLS connections trust and show; None where the arms file names no file. Raises EndpointError naming the arm."""
+    """Return what TLS connections trust and show; None where the arms file names no file.
+
+    Raises EndpointError naming the arm.
+    """
     if endpoint.ca_file is None and endpoint.client_certificate is None:
         return None
     try:

@@ -1,7 +1,8 @@
-"""Read `--endpoints`: `a=URL,b=URL`, an arms file, some arms of it (`arms.yaml/a+b`), or `emulated:PROFILE[/ARM]`.
+"""Read `--endpoints`: `a=URL,b=URL`, an arms file, some
+arms of it (`arms.yaml/a+b`), or `emulated:PROFILE[/ARM]`.
 
-A name that is given again is a replica of its arm: `a=URL1,a=URL2,b=URL3,b=URL4`. An arms file is YAML: `model`, and under `arms` a mapping
-a name. What stands beside `arms` holds for all of them.
+A name that is given again is a replica of its arm: `a=URL1,a=URL2,b=URL3,b=URL4`. An arms file is
+YAML: `model`, and under `arms` a mapping a name. What stands beside `arms` holds for all of them.
 """
 
 import re
@@ -64,7 +65,8 @@ class _Kind:
     is_shown: bool = True
     """An error may show the value: it is no secret."""
 
-    def __call__(self, value: object, where: str) -> Any:  # noqa: ANN401  # as wide as the fields of an endpoint are
+    # as wide as the fields of an endpoint are
+    def __call__(self, value: object, where: str) -> Any:  # noqa: ANN401
         try:
             return self.made(msgspec.convert(value, self.type))
         except msgspec.ValidationError as error:
@@ -134,7 +136,8 @@ def _body(value: object, where: str) -> dict[str, object]:
     if (name := next(keys_in_body(found), None)) is not None:
         raise EndpointError(
             f"{where}.{name} holds a key",
-            hint="header_env: {HEADER: VARIABLE}, or in the gateway itself, so that it is in no file",
+            hint="header_env: {HEADER: VARIABLE}, or in the gateway itself, so that it is in no "
+            "file",
         )
     return found
 
@@ -144,7 +147,8 @@ def _headers(value: object, where: str) -> dict[str, str]:
     if (name := next(keys_in_headers(found), None)) is not None:
         raise EndpointError(
             f"{where}.{name} holds a key",
-            hint=f"key_env: VARIABLE, or header_env: {{{name}: VARIABLE}}, so that it is in no file",
+            hint=f"key_env: VARIABLE, or header_env: {{{name}: VARIABLE}}, so that it is in no "
+            "file",
         )
     return found
 
@@ -275,7 +279,8 @@ def _endpoint(
         for field, value in merged.items()
         if value is not None
     }
-    return Endpoint(name=name, **values)  # type: ignore[arg-type]  # each value was checked for its field
+    # each value was checked for its field
+    return Endpoint(name=name, **values)  # type: ignore[arg-type]
 
 
 def _on_machines(where: str, name: str, merged: Mapping[str, object], machines: object) -> Endpoint:
@@ -299,8 +304,11 @@ def _on_machines(where: str, name: str, merged: Mapping[str, object], machines: 
     return replace(places[0], places=places)
 
 
-def _replicated(where: str, name: str, merged: Mapping[str, object], listed: Any) -> Endpoint:  # noqa: ANN401  # YAML's
-    """Read an arm of several servers that run side by side: a URL each, or what else differs there."""
+# YAML's
+def _replicated(where: str, name: str, merged: Mapping[str, object], listed: Any) -> Endpoint:  # noqa: ANN401
+    """Read an arm of several servers that run side
+    by side: a URL each, or what else differs there.
+    """
     own = [each if isinstance(each, dict) else {"url": each} for each in listed]
     if not own or not all(isinstance(each.get("url", ""), str) for each in own):
         raise EndpointError(f"{where}.url must list a URL for each replica", hint=REPLICAS)
@@ -375,7 +383,9 @@ def read(
 
 
 def only(text: str, names: Sequence[str]) -> str:
-    """Return the `--endpoints` that name no other arms than these, in the order that *text* has them."""
+    """Return the `--endpoints` that name no other arms
+    than these, in the order that *text* has them.
+    """
     if text.startswith(EMULATED):
         return f"{text.partition('/')[0]}/{'+'.join(names)}"
     if is_arms_file(text):
@@ -427,7 +437,9 @@ def _inline(part: str, position: int) -> Endpoint:
 
 
 def _check_name(name: str, where: str) -> None:
-    """Refuse, before anything is measured, a name that no file and no `PROFILE/ARM` could have in it."""
+    """Refuse, before anything is measured, a name that
+    no file and no `PROFILE/ARM` could have in it.
+    """
     if not _NAME.fullmatch(name):
         raise EndpointError(
             f"{where}: an arm cannot be called {name[:60]!r}",
@@ -436,15 +448,21 @@ def _check_name(name: str, where: str) -> None:
 
 
 def _apart(endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
-    """Return the endpoints. Raises EndpointError for two that are one server: each would find in the cache what the other left."""
+    """Return the endpoints. Raises EndpointError for two that are
+    one server: each would find in the cache what the other left.
+    """
     for one, other in combinations([server for each in endpoints for server in each.servers], 2):
         if all(getattr(one, name) == getattr(other, name) for name in _TELLS_APART):
             if one.name == other.name:
-                said = f"{one.machine} and {other.machine} of {one.name} are one server: {one.shown_url}"
+                said = (
+                    f"{one.machine} and {other.machine} of {one.name} are one server: "
+                    f"{one.shown_url}"
+                )
                 raise EndpointError(said, hint="give each replica its own URL, or leave one out")
             said = f"{one.name} and {other.name} are one server: {one.shown_url}"
             raise EndpointError(
                 said,
-                hint=f"--aa {one.name} plays a server twice; else give each arm its own URL, model or extra_body",
+                hint=f"--aa {one.name} plays a server twice; else give each arm its own URL, "
+                "model or extra_body",
             )
     return endpoints

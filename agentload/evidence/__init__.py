@@ -1,1 +1,3 @@
-"""Turn the rows of a run into the advisor's evidence: columns of observations and facts about the servers, without judgement."""
+"""Turn the rows of a run into the advisor's evidence: columns
+of observations and facts about the servers, without judgement.
+"""

@@ -1,7 +1,9 @@
-"""What a run says of capacity: steps of searches stored next to it, combinations of features, and a long primed run as a step of its own.
+"""What a run says of capacity: steps of searches stored next to it,
+combinations of features, and a long primed run as a step of its own.
 
-A pool is full once as many tokens as it holds were written: what was not found in the cache, and what was answered. Servers count pages
-that are kept for later readers as free, so their gauge alone does not see it.
+A pool is full once as many tokens as it holds were written: what was not found
+in the cache, and what was answered. Servers count pages that are kept for later
+readers as free, so their gauge alone does not see it.
 """
 
 import json
@@ -29,25 +31,33 @@ from agentload.study.quantity import limits as stated
 
 PROBE: Final = "capacity"
 ALONE: Final = "service level"
-"""Trials of a single session, whose waits are cut short: is an arm within the service level at all?"""
+"""Trials of a single session, whose waits are cut
+short: is an arm within the service level at all?
+"""
 TWINS: Final = "twins"
 """Changes of turn latency in long runs of both arms' twins."""
 VOID: Final = "void"
 """Outcome of a step that says nothing of the server."""
 FULL: Final = 0.95  # a pool this full evicts for every prompt that comes
-EVICTED: Final = 0.02  # of what later turns could find again: more than the share moves from one load to the next while everything fits
+# of what later turns could find again: more than the share
+# moves from one load to the next while everything fits
+EVICTED: Final = 0.02
 OF_THE_TURNS: Final = frozenset({None, "errors", "slo"})
 """Trouble that the share of turns within the service level tells by itself."""
 
 Step: TypeAlias = tuple[float, int, int, str | None, float | None]
-"""A trial's load, its turns, those within the service level, its trouble, and what each of its sessions is worth."""
+"""A trial's load, its turns, those within the service
+level, its trouble, and what each of its sessions is worth.
+"""
 _Scope: TypeAlias = tuple[str, str | None]
 """An arm, and the workload that its sessions were of; None: all that the run has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a search for concurrency ended with: the most sessions that hold, and the fewest that surely do not. None: its own bound."""
+    """What a search for concurrency ended with: the most sessions
+    that hold, and the fewest that surely do not. None: its own bound.
+    """
 
     arm: str
     workload: str | None
@@ -106,7 +116,9 @@ def capacity(
 def alone(
     connection: duckdb.DuckDBPyConnection, run_id: str, arms: Collection[str]
 ) -> tuple[CapacityPoint, ...]:
-    """Read the trials of a single session of a run's arms, of the last time that it was asked for."""
+    """Read the trials of a single session of a run's
+    arms, of the last time that it was asked for.
+    """
     searches = _searches(connection, run_id, (), probe=ALONE)
     known = {scope: steps for scope, steps in searches.items() if scope[0] in arms}
     return tuple(
@@ -115,7 +127,9 @@ def alone(
 
 
 def twin_changes(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[TwinChange, ...]:
-    """Read how turn latencies compare on the twins of a run, under each load as it was said last."""
+    """Read how turn latencies compare on the twins
+    of a run, under each load as it was said last.
+    """
     found: dict[tuple[str, str], TwinChange] = {}
     for row in sorted(
         tables.rows(connection, ProbeRow, run_id=run_id, probe=TWINS), key=lambda row: row.at_ns
@@ -157,7 +171,9 @@ def _searches(
     *,
     probe: str = PROBE,
 ) -> Mapping[_Scope, tuple[_Step, ...]]:
-    """Return the last search of each scope: one that was made again, of a changed server or with other limits, is another search."""
+    """Return the last search of each scope: one that was made again,
+    of a changed server or with other limits, is another search.
+    """
     found: dict[_Scope, list[_Step]] = defaultdict(list)
     kept = tables.rows(connection, ProbeRow, run_id=run_id, probe=probe)
     tried = [(row, json.loads(row.settings)) for row in kept if row.outcome != VOID]
@@ -194,7 +210,8 @@ def _points(arm: str, workload: str | None, steps: Collection[_Step]) -> Iterato
             detail["preemptions"],
             detail.get("found_again"),
         )
-        # Servers count cached pages that nobody uses as free; that they were evicted shows in contexts that are no longer found.
+        # Servers count cached pages that nobody uses as free; that
+        # they were evicted shows in contexts that are no longer found.
         evicted = found_again is not None and found_again < best - EVICTED
         trouble = detail.get("trouble")
         yield CapacityPoint(
@@ -256,7 +273,9 @@ class Pool:
 
     tokens: float | None
     written: float | None
-    """In the play that wrote least; None where the server does not say what it found in its cache."""
+    """In the play that wrote least; None where the
+    server does not say what it found in its cache.
+    """
     full_from_s: Mapping[int, float]
     """By play that filled it: how long after its begin."""
     share: float
@@ -298,7 +317,8 @@ def pool(arm: Arm, frame: pl.DataFrame, plays: Sequence[Play], figures: Telemetr
     return Pool(
         tokens=tokens,
         written=min(
-            (float(found["written"].max() or 0.0) for found in known.values()),  # type: ignore[arg-type]  # a float column
+            # a float column
+            (float(found["written"].max() or 0.0) for found in known.values()),  # type: ignore[arg-type]
             default=None,
         ),
         full_from_s=full_from,
@@ -316,7 +336,8 @@ def point(
     figures: Telemetry,
     found: Pool,
 ) -> CapacityPoint:
-    """Return a long run as one step of a search for capacity: of turns that were released while the pool was full, where it ever was.
+    """Return a long run as one step of a search for capacity: of turns
+    that were released while the pool was full, where it ever was.
 
     *rows* are the counted ones.
     """
@@ -351,11 +372,16 @@ def notes(pools: Mapping[str, Pool]) -> Iterator[str]:
                 if not found.tokens or found.written is None
                 else f" ({found.written / found.tokens:.0%} of {found.tokens:,.0f} tokens)"
             )
-            yield f"{arm}: the KV pool never filled{share}: capacity is not tested; play longer, or with more sessions"
+            yield (
+                f"{arm}: the KV pool never filled{share}: capacity is not tested; play longer, "
+                "or with more sessions"
+            )
 
 
 def _written(rows: pl.DataFrame, play: Play) -> pl.DataFrame | None:
-    """Return how many tokens were written after how many seconds of a play; None where the server says nothing of its cache."""
+    """Return how many tokens were written after how many seconds
+    of a play; None where the server says nothing of its cache.
+    """
     answered = rows.filter(pl.col("done_ns").is_not_null() & pl.col("prompt_tokens").is_not_null())
     if not answered.height or answered["cached_tokens"].null_count() == answered.height:
         return None

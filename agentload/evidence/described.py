@@ -1,4 +1,6 @@
-"""Describe model, hardware and arms to the advisor: by what the rows say, and by a profile where they are silent."""
+"""Describe model, hardware and arms to the advisor: by
+what the rows say, and by a profile where they are silent.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -79,7 +81,9 @@ def described(server: Server, profile: ArmProfile | None) -> Arm:
 def deployment(
     arms: Sequence[Server], reference: str, profile: ArmProfile | None, price: Price | None
 ) -> Deployment:
-    """Describe what all arms share; where they differ in hardware, the reference's counts and `differences` tells."""
+    """Describe what all arms share; where they differ in
+    hardware, the reference's counts and `differences` tells.
+    """
     own = next(each for each in arms if each.arm == reference)
     length = next(
         (found for each in arms if (found := number(each.facts.get("max_model_len"))) is not None),
@@ -164,8 +168,10 @@ def _weights(server: Server) -> str | None:
 def _scales(server: Server) -> Scales | None:
     """Say where an FP8 cache takes its scales from.
 
-    vLLM 0.32.0: weights without a quantisation of their own have none (model_executor/layers/attention/attention.py), those with one are
-    warned of where it brings none (layers/quantization/kv_cache.py). Only a log that says something else shows that it was read.
+    vLLM 0.32.0: weights without a quantisation of their own have none
+    (model_executor/layers/attention/attention.py), those with one are warned of
+    where it brings none (layers/quantization/kv_cache.py). Only a log that says
+    something else shows that it was read.
     """
     dtype = (
         text(server.facts.get("kv_cache_dtype"))
@@ -185,7 +191,9 @@ def _scales(server: Server) -> Scales | None:
 
 
 def _kv_bytes(server: Server, profile: ArmProfile | None) -> float | None:
-    """Return what a decode step reads for each cached token, by the dtype that the server says it keeps."""
+    """Return what a decode step reads for each cached
+    token, by the dtype that the server says it keeps.
+    """
     dtype = DTYPES.get(
         text(server.facts.get("kv_cache_dtype"))
         or text(server.expected.get("kv_cache_dtype"))
@@ -209,7 +217,8 @@ def _gpu(server: Server, profile: ArmProfile | None, price: Price | None) -> Gpu
     peaks: GpuPeaks | None = (
         gpu_named(server.gpu) if server.gpu is not None else profile.gpu if profile else None
     )
-    # What a user pays wins over what a profile was listed at; a policy's price comes as *price* and was written for this report.
+    # What a user pays wins over what a profile was listed at; a
+    # policy's price comes as *price* and was written for this report.
     paid = price.usd_per_gpu_hour if price is not None else server.usd_per_gpu_hour
     if peaks is None:
         return Gpu(name=server.gpu or UNKNOWN_GPU, usd_per_hour=paid)
@@ -224,7 +233,9 @@ def _gpu(server: Server, profile: ArmProfile | None, price: Price | None) -> Gpu
 
 
 def _pool_of_blocks(server: Server, profile: ArmProfile | None) -> float | None:
-    """Return the pool that an older server counts in blocks alone: tokens, where every layer keeps all of them."""
+    """Return the pool that an older server counts in blocks
+    alone: tokens, where every layer keeps all of them.
+    """
     shape = server.shape or (profile.model if profile else None)
     blocks, block = number(server.facts.get("pool_blocks")), number(server.facts.get("block_size"))
     if (
@@ -238,7 +249,9 @@ def _pool_of_blocks(server: Server, profile: ArmProfile | None) -> float | None:
 
 
 def _pool(profile: ArmProfile | None) -> Pool | None:
-    """Return what fits beside the weights of a profile; None where they are unknown: nothing to compare the server with."""
+    """Return what fits beside the weights of a profile; None
+    where they are unknown: nothing to compare the server with.
+    """
     with suppress(ProfileError):
         return None if profile is None else pool_of(profile)
     return None

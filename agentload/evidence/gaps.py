@@ -1,4 +1,6 @@
-"""How long users wait between chunks and how long a token takes: two distributions, equal only where every chunk carries one token."""
+"""How long users wait between chunks and how long a token takes:
+two distributions, equal only where every chunk carries one token.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,20 +16,26 @@ QUANTILES: Final = (0.5, 0.95, 0.99)
 # Gaps are whole µs, so counting equal ones keeps a hundred million of them exact in a few MB.
 _QUERY: Final = """
 WITH groups AS (
-    SELECT workload, arm, row_number() OVER () AS number FROM (SELECT DISTINCT workload, arm FROM streams WHERE run_id = $run)
+    SELECT workload, arm, row_number() OVER () AS number FROM (SELECT DISTINCT workload, arm
+        FROM streams WHERE run_id = $run)
 ),
 gaps AS (
-    SELECT number, unnest(gap_us) AS gap_us, unnest(tokens) AS tokens FROM streams JOIN groups USING (workload, arm)
+    SELECT number, unnest(gap_us) AS gap_us, unnest(tokens) AS tokens FROM streams
+        JOIN groups USING (workload, arm)
     WHERE run_id = $run AND status = 'ok'
 ),
-counted AS (SELECT number, gap_us, tokens, count(*) AS times FROM gaps WHERE gap_us IS NOT NULL GROUP BY ALL)
-SELECT workload, arm, gap_us, tokens, times FROM counted JOIN groups USING (number) ORDER BY workload, arm, gap_us, tokens
+counted AS (SELECT number, gap_us, tokens, count(*) AS times FROM gaps WHERE gap_us IS NOT NULL
+    GROUP BY ALL)
+SELECT workload, arm, gap_us, tokens, times FROM counted JOIN groups USING (number)
+    ORDER BY workload, arm, gap_us, tokens
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gaps:
-    """Quantiles (see `QUANTILES`) of one workload on one arm, over all clean calls, the first chunk left out."""
+    """Quantiles (see `QUANTILES`) of one workload on one
+    arm, over all clean calls, the first chunk left out.
+    """
 
     workload: str
     arm: str

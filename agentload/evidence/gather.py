@@ -43,10 +43,12 @@ def gather(
     price: Price | None = None,
     ideal_hit_rates: Mapping[str, float] = MappingProxyType({}),
 ) -> Evidence:
-    """Read a run from an open database; raise `EvidenceError` when nothing in it can carry a decision.
+    """Read a run from an open database; raise
+    `EvidenceError` when nothing in it can carry a decision.
 
-    `reference` is the arm in use today (default: the first). `profiles`, by arm, add what no server tells: geometry, GPU, page sizes.
-    `ideal_hit_rates`, by workload, come from the trace: what a cache without bounds would hit (default: those in the run's options).
+    `reference` is the arm in use today (default: the first). `profiles`, by arm, add what
+    no server tells: geometry, GPU, page sizes. `ideal_hit_rates`, by workload, come from
+    the trace: what a cache without bounds would hit (default: those in the run's options).
     """
     run = next(iter(tables.rows(connection, RunRow, run_id=run_id)), None)
     if run is None:
@@ -75,7 +77,8 @@ def gather(
     screened, unscreened = screen(connection, run_id, names)
     if not counted.height and not answers and not screened and not unscreened:
         raise EvidenceError(
-            f"run {run_id} holds nothing to decide on: {'; '.join(told) or 'no block was finished'}",
+            f"run {run_id} holds nothing to decide on: "
+            f"{'; '.join(told) or 'no block was finished'}",
             hint="play it again",
         )
     profile = profiles.get(first) or next(iter(profiles.values()), None)
@@ -192,14 +195,18 @@ def _planned_pairs(study: Study | None) -> int | None:
 
 
 def _begins_midway(study: Study | None) -> bool:
-    """Tell whether blocks are windows, which begin in the middle of sessions and end before their plan."""
+    """Tell whether blocks are windows, which begin in
+    the middle of sessions and end before their plan.
+    """
     return isinstance(study, Replay) and (study.capacity, study.windows) != (None, None)
 
 
 def _is_twin(
     arm: str, reference: str, caveats: tuple[str, ...], profiles: Mapping[str, ArmProfile]
 ) -> bool:
-    """Tell whether an arm is the reference under another name: as the run found when it met the servers, or by the profiles they follow."""
+    """Tell whether an arm is the reference under another name: as the
+    run found when it met the servers, or by the profiles they follow.
+    """
     mine, theirs = profiles.get(arm), profiles.get(reference)
     if arm == reference:
         return False

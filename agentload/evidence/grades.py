@@ -1,4 +1,5 @@
-"""What an evaluation found, cell by cell, and its graded answers as paired tables; decisions are the advisor's.
+"""What an evaluation found, cell by cell, and its graded
+answers as paired tables; decisions are the advisor's.
 
 Pairs are the same items, depths and repetitions on the reference and on another arm.
 """
@@ -23,14 +24,16 @@ from agentload.store.database import reading
 from agentload.study.kinds import Ask, Study
 
 _CELLS: Final = """
-SELECT task, context_tokens, arm, count(*) FILTER ("right"), count("right"), count(*) - count("right"), avg(score)
+SELECT task, context_tokens, arm, count(*) FILTER ("right"), count("right"),
+    count(*) - count("right"), avg(score)
 FROM graded WHERE run_id = $run AND task <> $recorded GROUP BY ALL
 ORDER BY task, context_tokens, arm
 """
 _ARMS: Final = """
 SELECT a.arm, count(*) FILTER (x."right"), count(x."right"), count(x.arm) - count(x."right"),
     count(*) FILTER (r."right" AND NOT x."right"), count(*) FILTER (x."right" AND NOT r."right"),
-    quantile_cont(x.agreement, 0.5), count(*) FILTER (x.is_garbage), count(*) FILTER (x.finish_reason = 'length')
+    quantile_cont(x.agreement, 0.5), count(*) FILTER (x.is_garbage), count(*)
+        FILTER (x.finish_reason = 'length')
 FROM (SELECT unnest($arms::VARCHAR[]) AS arm) AS a
 LEFT JOIN graded AS x ON (x.run_id, x.arm) = ($run, a.arm) AND x.task <> $recorded
 LEFT JOIN graded AS r ON (r.run_id, r.arm, r.task, r.item, r.context_tokens, r.repetition)
@@ -40,7 +43,9 @@ GROUP BY a.arm ORDER BY list_position($arms, a.arm)
 
 
 CANARY: Final = "canary"
-"""Probe that says of a decision at which lengths of its trace a few questions were asked before anything else."""
+"""Probe that says of a decision at which lengths of its
+trace a few questions were asked before anything else.
+"""
 IN_SEQUENCE: Final = "questions in sequence"
 """Probe that says of a run of another verb that it was asked in a sequence of planned looks."""
 
@@ -55,7 +60,9 @@ def came_in_sequence(
 
 
 def canary(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[float, ...]:
-    """Return the lengths that a canary was asked at, the shortest first; nothing where there was none."""
+    """Return the lengths that a canary was asked at,
+    the shortest first; nothing where there was none.
+    """
     rows = tables.rows(connection, ProbeRow, run_id=run_id, probe=CANARY)
     return tuple(
         sorted({float(each) for row in rows for each in json.loads(row.settings)["lengths"]})
@@ -102,7 +109,9 @@ class Curve:
     arm: str
     area: float
     worst_context: int
-    """Where the score is lowest, measured against the reference's; against 1 for the reference itself."""
+    """Where the score is lowest, measured against the
+    reference's; against 1 for the reference itself.
+    """
     worst: float
 
 
@@ -174,7 +183,8 @@ def accuracy(
 ) -> tuple[tuple[AccuracyBucket, ...], tuple[AccuracyBucket, ...]]:
     """Return one bucket an arm, task and length, over the items that both sides answered.
 
-    First those of the arms against the reference, then those of arms that were asked twice against themselves.
+    First those of the arms against the reference, then
+    those of arms that were asked twice against themselves.
     """
     by_arm = _by_arm(connection, run_id, is_recorded=False)
     challenging = (
@@ -187,7 +197,9 @@ def accuracy(
 def followed(
     connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], reference: str
 ) -> tuple[AccuracyBucket, ...]:
-    """Return one bucket an arm: replies of the arm and of the reference, each graded by the recorded one; sessions are the clusters."""
+    """Return one bucket an arm: replies of the arm and of the reference,
+    each graded by the recorded one; sessions are the clusters.
+    """
     by_arm = {
         arm: rows.with_columns(
             longest=pl.col("context_tokens").max(),
@@ -216,7 +228,8 @@ def _by_arm(
 ) -> Mapping[str, pl.DataFrame]:
     answers = connection.sql(
         """
-        SELECT arm, task, context_tokens, item, depth, repetition, score, "right", is_garbage AS garbage FROM graded
+        SELECT arm, task, context_tokens, item, depth, repetition, score, "right",
+            is_garbage AS garbage FROM graded
         WHERE run_id = $run AND "right" IS NOT NULL AND (task = $recorded) = $is_recorded
         """,
         params={"run": run_id, "recorded": RECORDED, "is_recorded": is_recorded},

@@ -1,4 +1,5 @@
-"""What the GPUs of each arm did while it was played, as they were sampled: power, throttling and memory.
+"""What the GPUs of each arm did while it was played,
+as they were sampled: power, throttling and memory.
 
 What was not sampled, or cannot be told apart, is named in a note and never zero.
 """
@@ -22,7 +23,8 @@ CAPPED: Final = 0x4  # the limit of its power
 _SAMPLED: Final = """
 WITH sampled AS (
     SELECT s.arm, s.labels, s.name, s.value FROM readings AS s
-    JOIN plays AS p ON (p.leg, p.arm) = (s.leg, s.arm) AND s.at_ns BETWEEN p.started_ns AND p.ended_ns
+    JOIN plays AS p ON (p.leg, p.arm) = (s.leg, s.arm) AND s.at_ns BETWEEN p.started_ns
+        AND p.ended_ns
     WHERE s.run_id = $run AND list_contains($names, s.name)
 )
 """
@@ -31,18 +33,25 @@ _POWER: Final = "SELECT arm, labels, avg(value) FROM sampled GROUP BY ALL ORDER 
 _CLOCKS: Final = """
 SELECT arm, max(slowed), max(capped), min(mhz) FROM (
     SELECT arm, median(value) FILTER (name = 'gpu_clock_mhz') AS mhz,
-        avg((try_cast(value AS BIGINT) & $slowed <> 0)::INTEGER) FILTER (name = 'gpu_throttle_reasons') AS slowed,
-        avg((try_cast(value AS BIGINT) & $capped <> 0)::INTEGER) FILTER (name = 'gpu_throttle_reasons') AS capped
+        avg((try_cast(value AS BIGINT) & $slowed <> 0)::INTEGER)
+            FILTER (name = 'gpu_throttle_reasons') AS slowed,
+        avg((try_cast(value AS BIGINT) & $capped <> 0)::INTEGER)
+            FILTER (name = 'gpu_throttle_reasons') AS capped
     FROM sampled GROUP BY arm, labels
 ) GROUP BY arm
 """
 # Each GPU's own peak: they are sampled one after the other, so that no instant has them all.
-_MEMORY: Final = "SELECT arm, sum(peak) FROM (SELECT arm, max(value) AS peak FROM sampled GROUP BY arm, labels) GROUP BY arm ORDER BY arm"
+_MEMORY: Final = (
+    "SELECT arm, sum(peak) FROM (SELECT arm, max(value) AS peak FROM sampled GROUP BY arm, "
+    "labels) GROUP BY arm ORDER BY arm"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clocks:
-    """Shares of the time under load in which GPUs were slowed, and at the limit of their power; and the clock of the slowest one."""
+    """Shares of the time under load in which GPUs were slowed, and
+    at the limit of their power; and the clock of the slowest one.
+    """
 
     slowed: float | None = None
     capped: float | None = None
@@ -55,7 +64,9 @@ def power(
     servers: Sequence[Server],
     played: Sequence[Play],
 ) -> tuple[dict[str, float], list[str]]:
-    """Return the mean watts of each arm's GPUs together in the plays that count, and notes about arms whose draw is not known."""
+    """Return the mean watts of each arm's GPUs together in the
+    plays that count, and notes about arms whose draw is not known.
+    """
     rows = _sampled(_POWER, connection, run_id, counted(played), ["gpu_power_w"])
     drawn: dict[str, list[float]] = {}
     for arm, _, mean in rows:
@@ -68,13 +79,15 @@ def power(
         wanted = (server.gpu_count or 1) * server.replicas
         if server.arm in split:
             notes.append(
-                f"{server.arm}: its GPU is split (MIG), and the draw of one part is not reported: energy is not known"
+                f"{server.arm}: its GPU is split (MIG), and the draw of one part is not "
+                "reported: energy is not known"
             )
         elif len(seen) == wanted:
             watts[server.arm] = sum(seen)
         elif seen:
             notes.append(
-                f"{server.arm}: the power of {len(seen)} GPUs was sampled where it has {wanted}: set gpus, or its gpu_ids"
+                f"{server.arm}: the power of {len(seen)} GPUs was sampled where it has "
+                f"{wanted}: set gpus, or its gpu_ids"
             )
     if silent := [server.arm for server in servers if server.arm not in drawn]:
         how = "gpu_metrics names an exporter, nvidia-ml-py asks this machine"
@@ -87,7 +100,9 @@ def power(
 def clocks(
     connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[Play]
 ) -> Mapping[str, Clocks]:
-    """Read by arm how its GPUs ran in the plays that count; arms whose GPUs were not sampled are left out."""
+    """Read by arm how its GPUs ran in the plays that
+    count; arms whose GPUs were not sampled are left out.
+    """
     names = ["gpu_throttle_reasons", "gpu_clock_mhz"]
     found = _sampled(
         _CLOCKS, connection, run_id, counted(played), names, slowed=SLOWED, capped=CAPPED
@@ -98,7 +113,9 @@ def clocks(
 
 
 def gpu_memory(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, float]:
-    """Return the bytes that each arm's GPUs held at most; arms that were not sampled are left out."""
+    """Return the bytes that each arm's GPUs held at
+    most; arms that were not sampled are left out.
+    """
     played = [play for play in plays(connection, run_id) if not play.is_void]
     return {
         arm: float(peak)

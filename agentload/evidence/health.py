@@ -1,6 +1,8 @@
-"""How well our own side kept up, arm by arm, and what a reader has to know before trusting the figures.
+"""How well our own side kept up, arm by arm, and what
+a reader has to know before trusting the figures.
 
-That is blocks left out, turns that failed, prompts that were not as long as requested, calls held back by the same time.
+That is blocks left out, turns that failed, prompts that were
+not as long as requested, calls held back by the same time.
 """
 
 import json
@@ -52,7 +54,8 @@ def _health(
     )
     return ClientHealth(
         arm=arm,
-        # As each part of the run has judged itself (`live.punctuality`): one that was late is late in the whole.
+        # As each part of the run has judged itself
+        # (`live.punctuality`): one that was late is late in the whole.
         send_lag_p99_ms=max(
             (lag for lag in map(_lag_p99_ms, rows.partition_by("leg")) if lag is not None),
             default=None,
@@ -89,20 +92,25 @@ def _most(said: Sequence[Mapping[str, Any]], name: str) -> float | None:
     return max((float(value) for value in values if value is not None), default=None)
 
 
-# The share of attempts that were answered 429. A busy server of its own accord says 503 (vLLM's queue is full); 429 is said by whoever
-# counts requests of a key: in an answer's head, or in a stream whose head said 200 (`dispatch.call` puts its code before what it said).
+# The share of attempts that were answered 429. A busy server of its own accord says 503
+# (vLLM's queue is full); 429 is said by whoever counts requests of a key: in an answer's head,
+# or in a stream whose head said 200 (`dispatch.call` puts its code before what it said).
 _LIMITED: Final = """
-SELECT c.arm, count(*) FILTER (c.http_status = 429 OR (c.status = 'busy' AND starts_with(c.error, '429 '))) / count(*)
-FROM attempts AS c JOIN plays AS p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair) AND c.released_ns BETWEEN p.started_ns AND p.ended_ns
+SELECT c.arm, count(*) FILTER (c.http_status = 429 OR (c.status = 'busy' AND starts_with(c.error,
+    '429 '))) / count(*)
+FROM attempts AS c JOIN plays AS p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair)
+    AND c.released_ns BETWEEN p.started_ns AND p.ended_ns
 WHERE c.run_id = $run AND c.http_status IS NOT NULL GROUP BY ALL
 """
 
 
-# The rest of a percent is the chat template; beyond two, "a 32k prompt" is no longer what was compared.
+# The rest of a percent is the chat template; beyond
+# two, "a 32k prompt" is no longer what was compared.
 MAX_LENGTH_DEVIATION: Final = 0.02
 # No tokenizer counts half as many or twice as many: another thing is counted.
 ANOTHER_COUNT: Final = 0.4
-# Of a first token against the same call on another arm; queues and long prefills hold calls back by many different times.
+# Of a first token against the same call on another arm; queues
+# and long prefills hold calls back by many different times.
 HELD_MS: Final = 300.0
 HELD_TIMES: Final = 1.0
 HELD_CALLS: Final = 5
@@ -152,12 +160,15 @@ def _lengths(rows: pl.DataFrame) -> Iterator[str]:
                 else "its usage disagrees with what was sent"
             )
             yield (
-                f"{workload} on {arm}: the server counts prompts {abs(share):.1%} {longer} than asked (median of {calls:,} calls): {remedy}"
+                f"{workload} on {arm}: the server counts prompts {abs(share):.1%} {longer} "
+                f"than asked (median of {calls:,} calls): {remedy}"
             )
 
 
 def _stretched(rows: pl.DataFrame) -> Iterator[str]:
-    """Tell of calls that were held back by one and the same time: an attempt that a gateway made again and told nobody of."""
+    """Tell of calls that were held back by one and the same time:
+    an attempt that a gateway made again and told nobody of.
+    """
     same = ("pair", "session", "turn")
     known = rows.filter(pl.col("status").eq("ok") & pl.col("ttft_ms").is_not_null()).with_columns(
         best=pl.col("ttft_ms").min().over(same), arms=pl.col("arm").n_unique().over(same)
@@ -174,6 +185,7 @@ def _stretched(rows: pl.DataFrame) -> Iterator[str]:
             first, middle, third = quantiles(times, n=4)
             if third - first <= ALIKE * middle:
                 yield (
-                    f"{arm}: the first token of {len(times)} of {calls:,} calls came about {middle / 1e3:.1f} s later than on another arm, "
+                    f"{arm}: the first token of {len(times)} of {calls:,} calls came about "
+                    f"{middle / 1e3:.1f} s later than on another arm, "
                     "each time by as much: something in between may wait and try again"
                 )

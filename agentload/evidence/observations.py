@@ -1,8 +1,10 @@
-"""Rows as the advisor's columns: of a workload on an arm, of an arm and its control, and of a context sweep, whose calls ran alone.
+"""Rows as the advisor's columns: of a workload on an arm, of an
+arm and its control, and of a context sweep, whose calls ran alone.
 
-A call shares its server: KV tokens and sequences of the whole batch while it decoded, and its share of the busy time. Each is a sum over
-calls of something linear in time between a start and an end. All starts and ends are sorted once; between two of them the sum is a line,
-so its integral up to each of them is one cumulative sum, and a mean over a call is a difference.
+A call shares its server: KV tokens and sequences of the whole batch while it decoded, and its
+share of the busy time. Each is a sum over calls of something linear in time between a start
+and an end. All starts and ends are sorted once; between two of them the sum is a line, so its
+integral up to each of them is one cumulative sum, and a mean over a call is a difference.
 """
 
 from collections.abc import Sequence
@@ -27,8 +29,11 @@ READ: Final = (
 
 
 def counted(frame: pl.DataFrame) -> pl.DataFrame:
-    """Keep the last attempt of every turn of the plays that are evidence, sorted: equal rows give equal evidence."""
-    # A play is one arm's, so numbers alone sort the rows of every workload and arm, and nothing is carried along that nobody reads.
+    """Keep the last attempt of every turn of the plays that
+    are evidence, sorted: equal rows give equal evidence.
+    """
+    # A play is one arm's, so numbers alone sort the rows of every
+    # workload and arm, and nothing is carried along that nobody reads.
     kept = (
         pl.col("counts")
         & pl.col("is_last")
@@ -44,14 +49,18 @@ def counted(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _waited() -> pl.Expr:
-    """Return how long after the end of the turn before it each turn started; null where that turn is not there."""
+    """Return how long after the end of the turn before it
+    each turn started; null where that turn is not there.
+    """
     before = [pl.col(name).shift(1).over("play", "session") for name in ("turn", "done_ns")]
     waited = (pl.col("began_ns") - before[1]).cast(pl.Float64) / 1e9
     return pl.when(pl.col("turn") - before[0] == 1).then(waited)
 
 
 def calls(rows: pl.DataFrame, machines: Sequence[str]) -> Calls:
-    """Turn the rows of one workload on one arm into the advisor's columns; *machines* are numbered as the advisor numbers them."""
+    """Turn the rows of one workload on one arm into the advisor's
+    columns; *machines* are numbered as the advisor numbers them.
+    """
     cached = rows["cached_tokens"].null_count() < rows.height
     return Calls(
         restart=_ints(rows, "restart"),
@@ -80,7 +89,9 @@ def calls(rows: pl.DataFrame, machines: Sequence[str]) -> Calls:
 
 
 def with_batches(frame: pl.DataFrame, plays: Sequence[Play]) -> pl.DataFrame:
-    """Add what every attempt shared its server with: all that was in flight counts, whether or not it is evidence itself."""
+    """Add what every attempt shared its server with: all that
+    was in flight counts, whether or not it is evidence itself.
+    """
     names = ("batch_kv_tokens", "batch_sequences", "busy_s")
     columns: dict[str, Floats] = {name: np.full(frame.height, np.nan) for name in names}
     kv_prompt = _floats(
@@ -115,7 +126,9 @@ def _floats(frame: pl.DataFrame, name: str) -> Floats:
 
 
 def parted(counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the calls of a context sweep, and those of the workloads: of a run that is a sweep alone, the same calls."""
+    """Return the calls of a context sweep, and those of the
+    workloads: of a run that is a sweep alone, the same calls.
+    """
     workload = pl.col("workload")
     swept, others = (
         counted.filter(workload.eq(CONTEXT_SWEEP)),
@@ -125,7 +138,9 @@ def parted(counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def without(plays: Sequence[Play], played: pl.DataFrame, counted: pl.DataFrame) -> tuple[Play, ...]:
-    """Leave out the plays of what was measured apart: its calls ran as no user's do, and say nothing of a server under load."""
+    """Leave out the plays of what was measured apart: its calls
+    ran as no user's do, and say nothing of a server under load.
+    """
     alone = set(played["play"]) - set(counted["play"])
     return tuple(play for play in plays if play.number not in alone)
 
@@ -158,7 +173,9 @@ def _sweep(arm: str, own: pl.DataFrame) -> Sweep:
 def controls(
     counted: pl.DataFrame, machines: Sequence[str], servers: Sequence[Server]
 ) -> tuple[AaControl, ...]:
-    """Return the calls of each control beside those of the arm that it copies, and whether each had a server of its own."""
+    """Return the calls of each control beside those of the arm
+    that it copies, and whether each had a server of its own.
+    """
     began = {each.arm: each.facts.get("process_start_s") for each in servers}
     groups = counted.partition_by("workload", "arm", as_dict=True)
     return tuple(
@@ -194,12 +211,16 @@ class Timeline:
         )  # from each instant to the next
 
     def running(self, at_start: Floats) -> Floats:
-        """Return, from each instant to the next, the sum of *at_start* over the intervals that are open."""
+        """Return, from each instant to the next, the sum
+        of *at_start* over the intervals that are open.
+        """
         sums: Floats = np.cumsum(np.concatenate([at_start, -at_start])[self._order])
         return sums
 
     def integral(self, area: Floats) -> Floats:
-        """Return for each interval the sum of what lies within it, given the *area* from each instant to the next."""
+        """Return for each interval the sum of what lies within
+        it, given the *area* from each instant to the next.
+        """
         until: Floats = np.concatenate([[0.0], np.cumsum(area[:-1])])
         count = self.length.size
         return until[self._rank[count:]] - until[self._rank[:count]]
@@ -208,7 +229,8 @@ class Timeline:
 def shared(
     first_s: Floats, last_s: Floats, prompt_tokens: Floats, output_tokens: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the mean KV tokens and sequences of the batch while each call decoded, first token to last; NaN where it did not decode.
+    """Return the mean KV tokens and sequences of the batch while each
+    call decoded, first token to last; NaN where it did not decode.
 
     A sequence holds its prompt at the first token and grows evenly to its end.
     """
@@ -229,7 +251,9 @@ def shared(
 
 
 def busy_s(sent_s: Floats, done_s: Floats) -> Floats:
-    """Share a server's busy time equally among the calls that it holds at each instant; 0 for a call that it never held."""
+    """Share a server's busy time equally among the calls that
+    it holds at each instant; 0 for a call that it never held.
+    """
     out = np.zeros(sent_s.size)
     held = np.isfinite(sent_s + done_s) & (done_s > sent_s)
     if held.any():

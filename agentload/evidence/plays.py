@@ -1,4 +1,6 @@
-"""Which plays of blocks count: whole pairs that nothing invalidated, each with its place in time, its server's start and its machine."""
+"""Which plays of blocks count: whole pairs that nothing invalidated,
+each with its place in time, its server's start and its machine.
+"""
 
 import json
 from bisect import bisect_right
@@ -101,7 +103,8 @@ def _start_of(row: BlockRow, changes: Sequence[tuple[int, int, int]]) -> int:
 def _restarts(
     connection: duckdb.DuckDBPyConnection, run_id: str
 ) -> Mapping[str, Sequence[tuple[int, int, int]]]:
-    """Return by arm (leg, ns, number of the start) of each change of its server's process, in order.
+    """Return by arm (leg, ns, number of the start)
+    of each change of its server's process, in order.
 
     A process that was away, while another one answered questions, is the same start as before.
     """
@@ -142,7 +145,9 @@ _TABLE: Final = {
 
 @contextmanager
 def tabled(connection: duckdb.DuckDBPyConnection, plays: Sequence[Play]) -> Iterator[None]:
-    """Let queries read when each arm was played from a table `plays`; `ended_ns` is null for a play that was never closed."""
+    """Let queries read when each arm was played from a table
+    `plays`; `ended_ns` is null for a play that was never closed.
+    """
     rows = [[getattr(play, name) for name in _TABLE] for play in plays]
     connection.register("plays", pl.DataFrame(rows, schema=_TABLE, orient="row"))
     try:
@@ -154,17 +159,23 @@ def tabled(connection: duckdb.DuckDBPyConnection, plays: Sequence[Play]) -> Iter
 # Sessions are numbered inside the database, and no list leaves it: a million calls are 200 MB.
 _ATTEMPTS: Final = """
 WITH own AS (SELECT session, retry_of FROM attempts WHERE run_id = $run),
-sessions AS (SELECT session, row_number() OVER (ORDER BY session) - 1 AS number FROM (SELECT DISTINCT session FROM own)),
+sessions AS (SELECT session, row_number() OVER (ORDER BY session) - 1 AS number
+    FROM (SELECT DISTINCT session FROM own)),
 retried AS (SELECT DISTINCT retry_of FROM own WHERE retry_of IS NOT NULL),
 -- One that never ended was over when its pair was played again.
 bounded AS (
-    SELECT *, coalesce(ended_ns, lead(started_ns) OVER (PARTITION BY leg, arm, pair ORDER BY started_ns) - 1) AS until_ns FROM plays
+    SELECT *, coalesce(ended_ns, lead(started_ns) OVER (PARTITION BY leg, arm, pair
+        ORDER BY started_ns) - 1) AS until_ns FROM plays
 )
-SELECT p.number AS play, p.number IS NOT NULL AND p.left_out IS NULL AS counts, p.restart, p.machine,
+SELECT p.number AS play, p.number IS NOT NULL AND p.left_out IS NULL AS counts, p.restart,
+    p.machine,
     p.start_s + (c.began_ns - p.started_ns) / 1e9 AS start_s, c.pair,
-    c.leg, c.arm, c.workload, s.number AS session, c.turn, c.status, c.tail, c.prime, r.retry_of IS NULL AS is_last,
-    c.began_ns, c.sent_ns, c.first_ns, c.last_ns, c.done_ns, c.ttft_ms, c.tpot_ms, c.turn_ms, c.lag_ms,
-    c.prompt_tokens, c.context_tokens, c.cached_tokens, c.hit_rate, c.asked_tokens, coalesce(c.output_tokens, c.streamed_tokens) AS tokens,
+    c.leg, c.arm, c.workload, s.number AS session, c.turn, c.status, c.tail, c.prime,
+        r.retry_of IS NULL AS is_last,
+    c.began_ns, c.sent_ns, c.first_ns, c.last_ns, c.done_ns, c.ttft_ms, c.tpot_ms, c.turn_ms,
+        c.lag_ms,
+    c.prompt_tokens, c.context_tokens, c.cached_tokens, c.hit_rate, c.asked_tokens,
+        coalesce(c.output_tokens, c.streamed_tokens) AS tokens,
     c.coalesced_reads, c.stamp_source, c.chunk_count
 FROM turns AS c
 JOIN sessions AS s USING (session)
@@ -178,7 +189,9 @@ WHERE c.run_id = $run
 def attempts(
     connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]
 ) -> pl.DataFrame:
-    """Read every attempt of a run as one frame of plain columns, a row an attempt; `play` is null for a call outside of all plays."""
+    """Read every attempt of a run as one frame of plain columns, a
+    row an attempt; `play` is null for a call outside of all plays.
+    """
     with tabled(connection, plays):
         found: pl.DataFrame = connection.sql(_ATTEMPTS, params={"run": run_id}).pl()
         return found
@@ -202,7 +215,9 @@ class Machines:
 
 
 def machines(arms: Sequence[Server], plays: Sequence[Play]) -> Machines:
-    """Say who ran where, from the plays that count; from what the arms were said to be where none was played."""
+    """Say who ran where, from the plays that count; from
+    what the arms were said to be where none was played.
+    """
     seen: dict[str, set[str]] = defaultdict(set)
     for play in counted(plays):
         if play.machine is not None:

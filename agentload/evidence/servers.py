@@ -1,9 +1,12 @@
-"""What a run's rows say of the arms' servers: what each said of itself, and what the arms file says of it.
+"""What a run's rows say of the arms' servers: what
+each said of itself, and what the arms file says of it.
 
-Keys of `fingerprints.facts` that are read (all optional): version, models, max_model_len, kv_cache_dtype, skip_layers, prefix_caching,
-pool_tokens, pool_blocks, block_size, engines, max_concurrency, attention_backend, flash_version, process_start_s, replicas, warnings,
-arguments (each option with its values), settings (see `identity.settings`). Numbers and truth values may be text, as in a metric's labels.
-Keys of `arms.expected`: kv_cache_dtype, skip_layers, prefix_caching, backend, version, max_model_len.
+Keys of `fingerprints.facts` that are read (all optional): version, models, max_model_len,
+kv_cache_dtype, skip_layers, prefix_caching, pool_tokens, pool_blocks, block_size,
+engines, max_concurrency, attention_backend, flash_version, process_start_s, replicas,
+warnings, arguments (each option with its values), settings (see `identity.settings`).
+Numbers and truth values may be text, as in a metric's labels. Keys of `arms.expected`:
+kv_cache_dtype, skip_layers, prefix_caching, backend, version, max_model_len.
 """
 
 import json
@@ -66,7 +69,9 @@ class Server:
 
     @property
     def gpu_count(self) -> int | None:
-        """Return the GPUs of one replica: as the arms file says, else as many as the server is split over."""
+        """Return the GPUs of one replica: as the arms file
+        says, else as many as the server is split over.
+        """
         if self.gpus is not None:
             return self.gpus
         copies = self.data_parallel or count(self.settings.get("data_parallel"))
@@ -84,7 +89,9 @@ class Server:
 
     @property
     def arguments(self) -> Mapping[str, Sequence[str]]:
-        """Return what its server was started with; where its command is not told, what development mode shows of it."""
+        """Return what its server was started with; where its
+        command is not told, what development mode shows of it.
+        """
         if self.is_command_told:
             return cast(Mapping[str, Sequence[str]], self.facts["arguments"])
         eager = {"--enforce-eager": ()} if truth(self.settings.get("eager")) else {}
@@ -96,7 +103,9 @@ class Server:
 
     @property
     def weight_bits(self) -> int | None:
-        """Return the width of the weights; a quantisation that the server was started with makes it unknown how wide, but at most 8."""
+        """Return the width of the weights; a quantisation that the
+        server was started with makes it unknown how wide, but at most 8.
+        """
         if self.settings.get("quantization") is not None and (
             self.shape is None or self.shape.weight_bits in {None, 16}
         ):
@@ -105,7 +114,9 @@ class Server:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Return what the server says of itself in development mode or in its log, by the names of `identity.settings`."""
+        """Return what the server says of itself in development
+        mode or in its log, by the names of `identity.settings`.
+        """
         found = self.facts.get("settings")
         return found if isinstance(found, Mapping) else {}
 

@@ -1,11 +1,13 @@
-"""What starts of servers add: by the profile that an emulated one follows, else by other runs of this database.
+"""What starts of servers add: by the profile that an
+emulated one follows, else by other runs of this database.
 
-The ratio of two arms differs from start to start by what both servers' starts added. Every pair of starts tells one ratio: a run whose
-servers were started once, each of its replicas, each start of those that were launched. Ratios of equal servers under an equal load are
-held against each other, within a run and across runs, and what a ratio's own scatter explains is taken off: that of its pairs, or of the
-halves of a pair that has a start of its own. What halves share and pairs do not, a slow minute, is not told from a start: so this is no
-less than a start adds. The latest runs of the model count; fewer starts than tell a scatter tell nothing, and the policy's assumption
-holds.
+The ratio of two arms differs from start to start by what both servers' starts added. Every pair of
+starts tells one ratio: a run whose servers were started once, each of its replicas, each start of
+those that were launched. Ratios of equal servers under an equal load are held against each other,
+within a run and across runs, and what a ratio's own scatter explains is taken off: that of its
+pairs, or of the halves of a pair that has a start of its own. What halves share and pairs do not,
+a slow minute, is not told from a start: so this is no less than a start adds. The latest runs of
+the model count; fewer starts than tell a scatter tell nothing, and the policy's assumption holds.
 """
 
 import json
@@ -50,13 +52,16 @@ WITH own AS (
     SELECT c.arm, c.pair, c.session, c.turn, c.began_ns, ln(c.turn_ms) AS level FROM turns AS c
     JOIN plays AS p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair)
         AND c.released_ns BETWEEN p.started_ns AND coalesce(p.ended_ns, c.released_ns)
-    WHERE c.run_id = $run AND p.left_out IS NULL AND c.status = 'ok' AND c.turn_ms > 0 AND NOT c.prime
+    WHERE c.run_id = $run AND p.left_out IS NULL AND c.status = 'ok' AND c.turn_ms > 0
+        AND NOT c.prime
 ),
 matched AS (
-    SELECT b.arm, pair, b.level - a.level AS ratio, ntile(2) OVER (PARTITION BY b.arm, pair ORDER BY a.began_ns, session, turn) AS half
+    SELECT b.arm, pair, b.level - a.level AS ratio, ntile(2) OVER (PARTITION BY b.arm, pair
+        ORDER BY a.began_ns, session, turn) AS half
     FROM own AS a JOIN own AS b USING (pair, session, turn) WHERE a.arm = $first AND b.arm = $other
 )
-SELECT pair, avg(ratio), avg(ratio) FILTER (half = 1) - avg(ratio) FILTER (half = 2) FROM matched GROUP BY pair ORDER BY pair
+SELECT pair, avg(ratio), avg(ratio) FILTER (half = 1) - avg(ratio) FILTER (half = 2) FROM matched
+    GROUP BY pair ORDER BY pair
 """
 
 Told: TypeAlias = tuple[Hashable, Hashable]
@@ -65,7 +70,9 @@ Told: TypeAlias = tuple[Hashable, Hashable]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ratio:
-    """What one pair of starts showed: a mean log ratio, with the variance of its own that it has."""
+    """What one pair of starts showed: a mean log
+    ratio, with the variance of its own that it has.
+    """
 
     like: Hashable
     """What other ratios have to share to be held against it."""
@@ -108,7 +115,10 @@ def of_history(connection: duckdb.DuckDBPyConnection, run: RunRow) -> StartHisto
         for ratios in several.values()
     )
     told = len(frozenset[str]().union(*(runs[like] for like in several)))
-    source = f"{sum(map(len, several.values()))} starts in {told} run{'' if told == 1 else 's'} of this database"
+    source = (
+        f"{sum(map(len, several.values()))} starts in {told} run{'' if told == 1 else 's'} of "
+        "this database"
+    )
     return StartHistory(
         spread=math.sqrt(max(0.0, beyond) / freedom / 2), source=source
     )  # a ratio has a start on each side
@@ -135,7 +145,9 @@ def checks_ms(
 
 
 def _of_run(connection: duckdb.DuckDBPyConnection, run_id: str) -> Iterator[_Ratio]:
-    """Yield what each pair of starts of a run showed, of every arm against the first by name; nothing of a run of a few pairs."""
+    """Yield what each pair of starts of a run showed, of every arm
+    against the first by name; nothing of a run of a few pairs.
+    """
     (run,) = tables.rows(connection, RunRow, run_id=run_id)
     played = plays.plays(connection, run_id)
     told = _told(connection, run_id, played)
@@ -188,7 +200,9 @@ def _of_pairs(
 def _told(
     connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[plays.Play]
 ) -> dict[tuple[str, int], Told]:
-    """Return which process played each pair that counts on each arm, and what it was; where nobody told when it began, it is this run's."""
+    """Return which process played each pair that counts on each arm,
+    and what it was; where nobody told when it began, it is this run's.
+    """
     said: dict[str, list[tuple[int, int, dict[str, object]]]] = defaultdict(list)
     for row in tables.rows(connection, FingerprintRow, run_id=run_id):
         said[row.arm].append((row.leg, row.at_ns, json.loads(row.facts)))
@@ -204,7 +218,10 @@ def _told(
 
 
 def _load(run: RunRow) -> Hashable:
-    """Return what a ratio depends on beside its servers: the trace and how it was played. A run that does not say it is like no other."""
+    """Return what a ratio depends on beside its servers: the trace and how it was played.
+
+    A run that does not say it is like no other.
+    """
     study = study_of(run)
     if not isinstance(study, Replay) or run.trace_hash is None:
         return run.run_id
@@ -233,7 +250,8 @@ def looks(
     planned: int | None,
     wanted: Mapping[int, int] = MappingProxyType({}),
 ) -> int:
-    """Count how often a run was as long as it was asked to be: once, and once more for each part that went beyond what had been planned.
+    """Count how often a run was as long as it was asked to be: once,
+    and once more for each part that went beyond what had been planned.
 
     *wanted* is how long the run was to be, by part: one command may play several.
     """

@@ -9,7 +9,8 @@ from agentload.model.rows import ArmRow
 from agentload.store import tables
 from agentload.store.database import reading
 
-# A play that is void was played again: only what came to count is told, with as many calls as the plan has.
+# A play that is void was played again: only what came
+# to count is told, with as many calls as the plan has.
 COUNTED = """
 WITH counted AS (
     SELECT c.* FROM turns c JOIN plays p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair)
@@ -25,12 +26,16 @@ SELECT a.arm,
        quantile_cont(ttft_ms, 0.95) FILTER (status = 'ok') AS ttft_p95_ms,
        quantile_cont(tpot_ms, 0.5) FILTER (status = 'ok') AS token_p50_ms,
        sum(output_tokens) AS output_tokens,
-       sum(cached_tokens) FILTER (hit_rate IS NOT NULL) / sum(prompt_tokens) FILTER (hit_rate IS NOT NULL) AS cached_share,
+       sum(cached_tokens) FILTER (hit_rate IS NOT NULL) / sum(prompt_tokens)
+           FILTER (hit_rate IS NOT NULL) AS cached_share,
        (SELECT sum(p.ended_ns - p.clock_ns) / 1e9 FROM plays p WHERE p.arm = a.arm) AS seconds
 FROM (SELECT unnest($arms::VARCHAR[]) AS arm) AS a LEFT JOIN counted c ON c.arm = a.arm
 GROUP BY a.arm ORDER BY list_position($arms, a.arm)
 """
-STATUSES = "SELECT arm, status, count(*), min(error) FROM counted WHERE status <> 'ok' GROUP BY ALL ORDER BY arm, 3 DESC"
+STATUSES = (
+    "SELECT arm, status, count(*), min(error) FROM counted WHERE status <> 'ok' GROUP BY ALL "
+    "ORDER BY arm, 3 DESC"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

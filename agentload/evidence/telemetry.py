@@ -1,4 +1,6 @@
-"""Figures from the servers' own samples and from what they said of each call's cache, for the time in which blocks were played."""
+"""Figures from the servers' own samples and from what they said
+of each call's cache, for the time in which blocks were played.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -10,7 +12,9 @@ from advisor.evidence import Phase, Telemetry
 from agentload.evidence.plays import Play, counted, tabled, total
 from agentload.model.controls import control_of
 
-BEFORE_SALT: Final = 32  # tokens with which a request's first tool or message begins, whatever its words: a block or two may be cached
+# tokens with which a request's first tool or message
+# begins, whatever its words: a block or two may be cached
+BEFORE_SALT: Final = 32
 FULL: Final = (
     0.95  # a pool is as good as full a little below 1: a request that needs more than is left waits
 )
@@ -19,25 +23,31 @@ PHASES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 """Histograms of samples, by the phase of a request that each times."""
 
-# An arm idles while the other one plays: gauges count inside plays alone, counters where a play lies between two samples.
+# An arm idles while the other one plays: gauges count inside
+# plays alone, counters where a play lies between two samples.
 _QUERY: Final = """
 WITH own AS (
-    SELECT leg, arm, name, at_ns, value, lag(value) OVER series AS before, lag(at_ns) OVER series AS before_ns,
+    SELECT leg, arm, name, at_ns, value, lag(value) OVER series AS before, lag(at_ns)
+        OVER series AS before_ns,
         lead(at_ns) OVER series AS next_ns
-    FROM readings WHERE run_id = $run WINDOW series AS (PARTITION BY leg, arm, name, labels ORDER BY at_ns)
+    FROM readings WHERE run_id = $run WINDOW series AS (PARTITION BY leg, arm, name, labels
+        ORDER BY at_ns)
 ),
 inside AS (
     SELECT own.*, least(coalesce(next_ns, p.ended_ns), p.ended_ns) - at_ns AS lasts_ns
-    FROM own JOIN plays AS p ON (p.leg, p.arm) = (own.leg, own.arm) AND at_ns BETWEEN p.clock_ns AND p.ended_ns
+    FROM own JOIN plays AS p ON (p.leg, p.arm) = (own.leg, own.arm) AND at_ns BETWEEN p.clock_ns
+        AND p.ended_ns
 ),
 gauges AS (
     SELECT arm, name, max(value) AS highest,
-        sum(lasts_ns) FILTER (value >= $full) / nullif(sum(lasts_ns), 0) AS full_share FROM inside GROUP BY ALL
+        sum(lasts_ns) FILTER (value >= $full) / nullif(sum(lasts_ns), 0) AS full_share FROM inside
+            GROUP BY ALL
 ),
 counters AS (
     SELECT arm, name, sum(CASE WHEN value < before THEN value ELSE value - before END) AS counted
     FROM own WHERE before IS NOT NULL AND EXISTS (
-        FROM plays AS p WHERE (p.leg, p.arm) = (own.leg, own.arm) AND p.started_ns < own.at_ns AND p.ended_ns > own.before_ns
+        FROM plays AS p WHERE (p.leg, p.arm) = (own.leg, own.arm) AND p.started_ns < own.at_ns
+            AND p.ended_ns > own.before_ns
     ) GROUP BY ALL
 )
 SELECT arm, name, highest, full_share, counted FROM gauges FULL JOIN counters USING (arm, name)
@@ -72,7 +82,8 @@ def of_servers(
             pool_filled_share=own["kv_usage"].full_share or 0.0 if "kv_usage" in own else None,
             preemptions=own["preemptions"].counted,
             minutes=seconds / 60,
-            # Samples begin and end beside the blocks; what was said of each call is of the calls that count.
+            # Samples begin and end beside the blocks; what was
+            # said of each call is of the calls that count.
             hit_rate=told if told is not None else _ratio(own, "prefix_hits", "prefix_queries"),
             external_hit_rate=_ratio(own, "external_hits", "external_queries"),
             rejections=own["rejections"].counted,
@@ -88,9 +99,12 @@ def of_servers(
 
 
 def _sent(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, float]:
-    """Add up every attempt on each arm, of warm-ups and void blocks too: all of them go through the server's cache."""
+    """Add up every attempt on each arm, of warm-ups and void
+    blocks too: all of them go through the server's cache.
+    """
     query = """
-        SELECT arm, sum(coalesce(prompt_tokens, context_tokens)::BIGINT + coalesce(output_tokens, 0))::DOUBLE FROM attempts
+        SELECT arm, sum(coalesce(prompt_tokens, context_tokens)::BIGINT + coalesce(output_tokens,
+            0))::DOUBLE FROM attempts
         WHERE run_id = ? AND sent_ns IS NOT NULL GROUP BY arm
     """
     return dict(connection.execute(query, [run_id]).fetchall())
@@ -101,7 +115,8 @@ def of_workload(
 ) -> Telemetry | None:
     """Return the hit rates of one workload on one arm.
 
-    A window counts no priming call and ends before its plan: what the whole plan could hit is no bound of what hits more.
+    A window counts no priming call and ends before its plan:
+    what the whole plan could hit is no bound of what hits more.
     """
     found = hit_rate(rows)
     if (
@@ -165,10 +180,12 @@ def hit_rate(rows: pl.DataFrame) -> float | None:
 
 
 def _impossible_hits(rows: pl.DataFrame) -> float | None:
-    """Count the tokens that the first call of each play found in the cache, although no call had its salt before.
+    """Count the tokens that the first call of each play
+    found in the cache, although no call had its salt before.
 
-    Calls that were sent before any had an answer may be served in any order: only if each of them hit, the first one did. What the
-    server's chat template puts before the salt is the same in every request and may well be cached, as is how the first schema begins.
+    Calls that were sent before any had an answer may be served in any order: only if each
+    of them hit, the first one did. What the server's chat template puts before the salt is
+    the same in every request and may well be cached, as is how the first schema begins.
     """
     first = rows.filter(
         pl.col("cached_tokens").is_not_null()

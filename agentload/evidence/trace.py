@@ -1,4 +1,6 @@
-"""What the calls of the user's own trace are like, as the run wrote it down when it was laid out: played or not."""
+"""What the calls of the user's own trace are like, as the
+run wrote it down when it was laid out: played or not.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

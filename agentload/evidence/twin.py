@@ -1,7 +1,7 @@
 """Engines fitted to a measured run: a profile of its own, and twins in virtual time.
 
-A fit has the coefficients of each arm, with the error on what was left out. A twin has the pool that an arm's server reports, and the step
-times that were seen on it.
+A fit has the coefficients of each arm, with the error on what was left out. A twin
+has the pool that an arm's server reports, and the step times that were seen on it.
 """
 
 from dataclasses import dataclass, replace
@@ -65,7 +65,8 @@ def repeats(connection: duckdb.DuckDBPyConnection, run_id: str) -> int:
 
 
 def bounds(database: Path, run_id: str, *, longest: int) -> Bounds:
-    """Return what the servers of a run take, the smallest of each; *longest* is the context that the user's sessions reach.
+    """Return what the servers of a run take, the smallest of
+    each; *longest* is the context that the user's sessions reach.
 
     Raises ProfileError for an arm whose steps cannot be seen, or whose pool is not known.
     """
@@ -80,7 +81,10 @@ def bounds(database: Path, run_id: str, *, longest: int) -> Bounds:
 
 
 def twins(database: Path, run_id: str) -> dict[str, Twin]:
-    """Fit a twin of each arm to all calls of a run. Raises ProfileError where one cannot be had; the rest would compare nothing."""
+    """Fit a twin of each arm to all calls of a run.
+
+    Raises ProfileError where one cannot be had; the rest would compare nothing.
+    """
     arms = _arms(database, run_id)
     with (
         reading(database) as connection,
@@ -112,7 +116,9 @@ def _arms(database: Path, run_id: str) -> dict[str, ArmProfile]:
 
 
 def _geometry(server: Server) -> ArmProfile:
-    """Return an arm with everything but its step times: of the profile that it plays, else of what its server tells."""
+    """Return an arm with everything but its step times: of
+    the profile that it plays, else of what its server tells.
+    """
     if server.profile is not None:
         name, _, arm = server.profile.rpartition("/")
         known = next(
@@ -157,7 +163,8 @@ def _told(server: Server) -> ArmProfile:
     shape = server.shape if server.shape is not None and server.shape.groups else None
     model = shape or ModelShape(name=server.model or server.arm, groups=(PLAIN,), max_len=window)
     skipped = names(facts.get("skip_layers")) if shape is not None else ()
-    # What is told is the block of those layers whose blocks grew; without it the server's own is the usual one.
+    # What is told is the block of those layers whose blocks
+    # grew; without it the server's own is the usual one.
     grown = (
         each
         for each in (BLOCK, block)
@@ -171,7 +178,8 @@ def _told(server: Server) -> ArmProfile:
         max_num_seqs=_setting(server, "max_num_seqs") or SEQUENCES,
     )
     cut = layout(model, dtype, skip_layers=skipped, block_tokens=settings.block_tokens)
-    # As many pages as the server says tokens: by its own count, a request of the whole window over and over.
+    # As many pages as the server says tokens: by its own
+    # count, a request of the whole window over and over.
     pages = ceil(pool / window * cut.peak_pages(window, settings.max_num_batched_tokens))
     return ArmProfile(
         name=server.arm,
@@ -201,21 +209,27 @@ def _setting(server: Server, name: str) -> int | None:
 CALLS = """
 SELECT c.leg, c.sent_ns, c.prompt_tokens, coalesce(c.cached_tokens, 0), c.output_tokens, c.chunk_ns
 FROM calls AS c
-WHERE c.run_id = ? AND c.arm = ? AND c.status = 'ok' AND c.sent_ns IS NOT NULL AND c.prompt_tokens IS NOT NULL
+WHERE c.run_id = ? AND c.arm = ? AND c.status = 'ok' AND c.sent_ns IS NOT NULL
+    AND c.prompt_tokens IS NOT NULL
   AND len(c.chunk_ns) > 1 AND NOT EXISTS (
-    FROM plays AS p WHERE (p.leg, p.arm) = (c.leg, c.arm) AND c.released_ns BETWEEN p.started_ns AND p.ended_ns)
+    FROM plays AS p WHERE (p.leg, p.arm) = (c.leg, c.arm) AND c.released_ns BETWEEN p.started_ns
+        AND p.ended_ns)
 ORDER BY c.leg, c.sent_ns
 """
 LEG_NS: Final = 3_600_000_000_000
 """Between the legs of a run, whose clocks say nothing of each other."""
 PACKED: Final = 1.2
-"""Tokens in a chunk, on average: above it steps are hidden, by speculation or by a server that streams every so many tokens."""
+"""Tokens in a chunk, on average: above it steps are hidden, by
+speculation or by a server that streams every so many tokens.
+"""
 
 
 def profile_of_run(
     database: Path, run_id: str, *, like: str, name: str
 ) -> tuple[Profile, dict[str, Fitted]]:
-    """Fit every arm of a run that the profile *like* describes, from which all but timing is taken; also return how each fit predicts."""
+    """Fit every arm of a run that the profile *like* describes, from
+    which all but timing is taken; also return how each fit predicts.
+    """
     model = read(like)
     known = {arm.name: arm for arm in model.arms if arm.step is not None}
     with reading(database) as connection:
@@ -223,7 +237,8 @@ def profile_of_run(
         shared = [arm for arm in arms if arm in known]
         if not shared:
             raise ProfileError(
-                f"run {run_id} has no arm that {like} describes: {', '.join(arms) or 'no arm at all'}",
+                f"run {run_id} has no arm that {like} describes: "
+                f"{', '.join(arms) or 'no arm at all'}",
                 hint=f"{like} has: {', '.join(known)}",
             )
         with tabled(connection, [play for play in plays(connection, run_id) if play.is_void]):
@@ -244,13 +259,17 @@ def profile_of_run(
 
 
 def observed(connection: duckdb.DuckDBPyConnection, run_id: str, arm: str) -> Observed:
-    """Read the calls of an arm, on one axis of time. Raises ProfileError where its steps cannot be told from its chunks."""
+    """Read the calls of an arm, on one axis of time.
+
+    Raises ProfileError where its steps cannot be told from its chunks.
+    """
     rows = connection.execute(CALLS, [run_id, arm]).fetchall()
     legs, sent, prompt, cached, output, stamps = zip(*rows, strict=True) if rows else ((),) * 6
     chunks = sum(map(len, stamps))
     if sum(output) > PACKED * chunks:
         raise ProfileError(
-            f"{arm}: a chunk brings {sum(output) / chunks:.1f} tokens on average, so its steps cannot be seen",
+            f"{arm}: a chunk brings {sum(output) / chunks:.1f} tokens on average, so its "
+            "steps cannot be seen",
             hint="without speculation, and with --stream-interval 1",
         )
     starts = dict(zip(reversed(legs), reversed(sent), strict=True))
@@ -275,7 +294,9 @@ def observed(connection: duckdb.DuckDBPyConnection, run_id: str, arm: str) -> Ob
 
 
 def fit_of(connection: duckdb.DuckDBPyConnection, run_id: str, arm: ArmProfile) -> Fitted:
-    """Fit what was seen of an arm; what reading its weights takes is its step time's, where it has one."""
+    """Fit what was seen of an arm; what reading its
+    weights takes is its step time's, where it has one.
+    """
     weights_ms = None if arm.step is None else arm.step.weights_ms
     seen = observed(connection, run_id, arm.name)
     return fit(
@@ -288,7 +309,8 @@ def fit_of(connection: duckdb.DuckDBPyConnection, run_id: str, arm: ArmProfile) 
 
 def _provenance(fits: dict[str, Fitted]) -> Provenance:
     errors = "; ".join(
-        f"{arm}: token latency {found.itl_error.median:.1%} (p90 {found.itl_error.p90:.1%}), TTFT {found.ttft_error.median:.1%} "
+        f"{arm}: token latency {found.itl_error.median:.1%} (p90 "
+        f"{found.itl_error.p90:.1%}), TTFT {found.ttft_error.median:.1%} "
         f"(p90 {found.ttft_error.p90:.1%})"
         for arm, found in fits.items()
     )

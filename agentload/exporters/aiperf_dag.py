@@ -1,10 +1,12 @@
 """AIPerf's DAG files (dag_jsonl): one session a line, with its turns, delays and sub-agents.
 
-{"session_id", "turns": [{"messages", "max_tokens", "extra": {"ignore_eos", "min_tokens"}, "delay": ms, "spawns": [{"children",
-"join_at"}]}]}. A session that only grows is written as what each turn adds, and AIPerf inserts the server's own answers; tool results
-become user text there, since those answers call no tools. Any other session is written with the whole context of each turn
-(context_mode message_array_with_responses). Session starts, kinds of wait and checks are lost, and so are waits for sessions that
-the same session did not spawn; a sub-agent without a waiting turn is joined by the last turn, since AIPerf would join it by the next.
+{"session_id", "turns": [{"messages", "max_tokens", "extra": {"ignore_eos", "min_tokens"},
+"delay": ms, "spawns": [{"children", "join_at"}]}]}. A session that only grows is written as
+what each turn adds, and AIPerf inserts the server's own answers; tool results become user text
+there, since those answers call no tools. Any other session is written with the whole context
+of each turn (context_mode message_array_with_responses). Session starts, kinds of wait and
+checks are lost, and so are waits for sessions that the same session did not spawn; a sub-agent
+without a waiting turn is joined by the last turn, since AIPerf would join it by the next.
 """
 
 from collections.abc import Iterator
@@ -17,7 +19,8 @@ from agentload.model.trace import Session, Trace
 from agentload.model.walk import contexts
 
 
-def lines(trace: Trace, *, model: str = "", texts: Texts = {}) -> Iterator[bytes]:  # noqa: B006  # never changed
+# never changed
+def lines(trace: Trace, *, model: str = "", texts: Texts = {}) -> Iterator[bytes]:  # noqa: B006
     """Yield a line for each session; an empty model leaves the choice to AIPerf's command line."""
     speech = Speech(trace.header, texts)
     encode = msgspec.json.Encoder().encode
@@ -68,7 +71,9 @@ def _spawn(session: Session, number: int, child: str) -> dict[str, Any]:
 
 
 def _only_grows(session: Session) -> bool:
-    """Return whether every turn keeps everything and adds only an answer and what the user or tools say after it."""
+    """Return whether every turn keeps everything and adds
+    only an answer and what the user or tools say after it.
+    """
     later = session.turns[1:]
     return all(
         turn.keep is None

@@ -1,9 +1,10 @@
 """Mooncake traces: one call a line with its time, lengths and block ids, sorted by time.
 
-Times are the recorded ones, or follow from starts, waits and edges, with s_per_token for each output token of a call. Blocks have `block`
-tokens, by default the trace's own, so that an import from Mooncake is exported unchanged (lines do not state the size: import others
-with block=64). Roles, edges, kinds of wait and checks are lost. sessions=aiperf adds AIPerf's session_id, and delays instead of later
-times; each line still holds the whole context, and says so.
+Times are the recorded ones, or follow from starts, waits and edges, with s_per_token for each
+output token of a call. Blocks have `block` tokens, by default the trace's own, so that an import
+from Mooncake is exported unchanged (lines do not state the size: import others with block=64).
+Roles, edges, kinds of wait and checks are lost. sessions=aiperf adds AIPerf's session_id, and
+delays instead of later times; each line still holds the whole context, and says so.
 """
 
 import hashlib
@@ -137,7 +138,9 @@ class Blocks:
             yield self._number(chain.digest())
 
     def _pieces(self, segment: Segment) -> Iterator[tuple[str, int]]:
-        """Yield a segment's content as (name, tokens); imported blocks one by one, since runs may share some."""
+        """Yield a segment's content as (name, tokens);
+        imported blocks one by one, since runs may share some.
+        """
         match segment.key:
             case str() as key:
                 yield f"{key!r} {segment.size}", segment.tokens

@@ -1,8 +1,9 @@
 """OpenAI batch files: one chat completion a line, with the whole context in words.
 
-{"custom_id": "SESSION/TURN", "method": "POST", "url": "/v1/chat/completions", "body": {"model", "messages", "tools", "max_tokens"}}.
-Words are drawn as in a replay, or are those kept with the trace. Times, edges and checks are lost; with forced=yes the body also
-holds vLLM's min_tokens and ignore_eos, so that outputs have the trace's lengths.
+{"custom_id": "SESSION/TURN", "method": "POST", "url": "/v1/chat/completions", "body":
+{"model", "messages", "tools", "max_tokens"}}. Words are drawn as in a replay, or are
+those kept with the trace. Times, edges and checks are lost; with forced=yes the body
+also holds vLLM's min_tokens and ignore_eos, so that outputs have the trace's lengths.
 """
 
 from collections.abc import Iterator

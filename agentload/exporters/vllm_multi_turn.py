@@ -1,8 +1,10 @@
-"""Conversations for vLLM's benchmark_serving_multi_turn.py: one JSON array of {"id", "messages"}, alternating user and assistant.
+"""Conversations for vLLM's benchmark_serving_multi_turn.py: one
+JSON array of {"id", "messages"}, alternating user and assistant.
 
-Everything a turn adds (system prompt, tools and results included) becomes user text, and its answer assistant text, in drawn words of the
-same length or those kept with the trace. The format has no times, edges or kinds of wait, and a conversation only grows: when a turn
-drops part of its context, a new conversation starts with all that the turn sends.
+Everything a turn adds (system prompt, tools and results included) becomes user text, and
+its answer assistant text, in drawn words of the same length or those kept with the trace.
+The format has no times, edges or kinds of wait, and a conversation only grows: when a
+turn drops part of its context, a new conversation starts with all that the turn sends.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,6 @@
-"""Compare a trace or a run with a production server, by the server's metrics: lengths, reuse and load."""
+"""Compare a trace or a run with a production server,
+by the server's metrics: lengths, reuse and load.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,7 +9,10 @@ from typing import Final, Literal
 from agentload.exposition.scrape import Histogram, Scrape
 
 _ALIKE: Final = 1.25
-"""Judgement: within a quarter is alike. Production's quantiles are known to a bucket, often a factor of 2 wide."""
+"""Judgement: within a quarter is alike.
+
+Production's quantiles are known to a bucket, often a factor of 2 wide.
+"""
 _POINTS: Final = 0.1
 """Judgement: cached shares within ten points are alike; a trace's assumes an unlimited cache."""
 

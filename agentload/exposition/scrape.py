@@ -1,4 +1,5 @@
-"""Read a server's /metrics text into values and histograms of one vocabulary: our names, and theirs, newest first.
+"""Read a server's /metrics text into values and histograms
+of one vocabulary: our names, and theirs, newest first.
 
 vLLM, SGLang, llama.cpp and TGI are known.
 """
@@ -27,7 +28,10 @@ SHARES: Final = frozenset({"kv_usage"})
 LEVELS: Final = SHARES | {"running", "waiting", "pool_tokens", "process_start_s"}
 """Gauges; all other values are counters."""
 SAMPLED: Final = ("computed_tokens", "ttft_s", "itl_s", "e2e_s", "queue_s", "prefill_s", "decode_s")
-"""Histograms sampled by sum and count: enough for means. Quantiles would be too coarse: vLLM's first TPOT bucket ends at 10 ms."""
+"""Histograms sampled by sum and count: enough for means.
+
+Quantiles would be too coarse: vLLM's first TPOT bucket ends at 10 ms.
+"""
 LARGEST: Final = 1e300
 """What is larger, infinite or no number is no measurement."""
 INFO: Final = "vllm:cache_config_info"
@@ -114,7 +118,9 @@ def is_level(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scrape:
-    """One reading or the difference of two, by our names, summed over engines and models (shares: the largest)."""
+    """One reading or the difference of two, by our names,
+    summed over engines and models (shares: the largest).
+    """
 
     values: Mapping[str, float] = field(default_factory=dict)
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
@@ -143,7 +149,9 @@ class Scrape:
                 yield f"{name}_count", found.count
 
     def minus(self, earlier: "Scrape") -> "Scrape":
-        """Return the difference from an earlier reading, or all of it if the server has restarted."""
+        """Return the difference from an earlier reading,
+        or all of it if the server has restarted.
+        """
         if self.values.get("process_start_s") != earlier.values.get("process_start_s"):
             return self
         none = Histogram(bounds=(), counts=(), total=0.0)
@@ -195,7 +203,9 @@ def parse(text: str) -> Scrape:
 
 
 def of_replicas(scrapes: Sequence[Scrape]) -> Scrape:
-    """Combine replicas into one server: the largest shares, the latest start, sums of everything else."""
+    """Combine replicas into one server: the largest
+    shares, the latest start, sums of everything else.
+    """
     if len(scrapes) == 1:
         return scrapes[0]
     values = {}

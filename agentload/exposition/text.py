@@ -1,6 +1,8 @@
-"""Read the samples of a /metrics text that are wanted, in time that grows with the text alone, whatever a server writes into it.
+"""Read the samples of a /metrics text that are wanted, in time
+that grows with the text alone, whatever a server writes into it.
 
-prometheus_client's parser takes the square of a line's length, and reads all of a page where a twentieth is wanted.
+prometheus_client's parser takes the square of a line's
+length, and reads all of a page where a twentieth is wanted.
 """
 
 import re
@@ -64,7 +66,8 @@ def samples(text: str, wanted: frozenset[str]) -> Iterator[Sample]:
 def _sample(name: str, line: str, at: int) -> Sample:
     labels: dict[str, str] = {}
     if line.startswith("{", at):
-        at = BLANKS.match(line, at + 1).end()  # type: ignore[union-attr]  # it matches nothing as well
+        # it matches nothing as well
+        at = BLANKS.match(line, at + 1).end()  # type: ignore[union-attr]
         while (label := LABEL.match(line, at)) is not None:
             labels[label[1]] = ESCAPED.sub(_unescaped, label[2])
             at = label.end()

@@ -1,10 +1,13 @@
-"""Access logs of a gateway in front of the servers: JSON lines (Envoy, nginx, Traefik, Kong, Caddy), or the common log format.
+"""Access logs of a gateway in front of the servers: JSON lines
+(Envoy, nginx, Traefik, Kong, Caddy), or the common log format.
 
-Fields are found by the names that gateways use: a time, a duration, bytes or tokens of the request and the answer, the status, the path.
-Common log lines need request_length=BYTES, and may have request_time=SECONDS, after the usual fields. If tokens are not logged, they are
-estimated: prompt_bytes bytes a token for requests, output_bytes for answers (220 for vLLM's streamed chunks, 4 for whole answers).
-session=FIELD names the field that identifies conversations; a later request of one is assumed to contain the one before if it is long
-enough. Contents have no identity; system=N says that the first N tokens of every prompt are the same system prompt.
+Fields are found by the names that gateways use: a time, a duration, bytes or tokens of the
+request and the answer, the status, the path. Common log lines need request_length=BYTES, and may
+have request_time=SECONDS, after the usual fields. If tokens are not logged, they are estimated:
+prompt_bytes bytes a token for requests, output_bytes for answers (220 for vLLM's streamed
+chunks, 4 for whole answers). session=FIELD names the field that identifies conversations; a
+later request of one is assumed to contain the one before if it is long enough. Contents have no
+identity; system=N says that the first N tokens of every prompt are the same system prompt.
 """
 
 import re
@@ -80,7 +83,8 @@ _PATH: Final = (
 )
 _CHATS: Final = ("/chat/completions", "/completions", "/responses", "/messages", "/generate")
 _COMMON: Final = re.compile(
-    r'^(?P<remote_addr>\S+) \S+ \S+ \[(?P<time_local>[^\]]+)\] "(?P<request>[^"]*)" (?P<status>\d{3}) '
+    r'^(?P<remote_addr>\S+) \S+ \S+ \[(?P<time_local>[^\]]+)\] "(?P<request>[^"]*)" '
+    r"(?P<status>\d{3}) "
     r"(?P<body_bytes_sent>\d+|-)(?P<more>.*)$"
 )
 _MORE: Final = re.compile(r"\b([a-z_]+)=\"?([\d.]+)")
@@ -173,12 +177,14 @@ def _tokens(
     if size is None:
         return None
     intake.notes.estimate(
-        f"tokens estimated at {per_token:g} bytes each for {'prompts' if counted is _PROMPT else 'answers'}"
+        f"tokens estimated at {per_token:g} bytes each for "
+        f"{'prompts' if counted is _PROMPT else 'answers'}"
     )
     return max(1, round(size / per_token))
 
 
-def _first(fields: Mapping[str, Any], names: tuple[str, ...]) -> Any:  # noqa: ANN401  # a field is of any JSON type
+# a field is of any JSON type
+def _first(fields: Mapping[str, Any], names: tuple[str, ...]) -> Any:  # noqa: ANN401
     return next((fields[name] for name in names if fields.get(name) not in {None, "", "-"}), None)
 
 
@@ -194,7 +200,8 @@ def _time(found: object) -> float | None:
     at_s = seconds(found)
     if at_s is None and isinstance(found, str):
         try:
-            return datetime.strptime(found, _LOCAL).timestamp()  # noqa: DTZ007  # the format has a zone
+            # the format has a zone
+            return datetime.strptime(found, _LOCAL).timestamp()  # noqa: DTZ007
         except ValueError:
             return None
     return at_s

@@ -1,7 +1,9 @@
-"""Azure LLM inference traces: one request a row, with its time and lengths (2023, 2024, and LMM 2025 with image counts).
+"""Azure LLM inference traces: one request a row, with its
+time and lengths (2023, 2024, and LMM 2025 with image counts).
 
-TIMESTAMP,ContextTokens,GeneratedTokens, or TIMESTAMP,NumImages,ContextTokens,GeneratedTokens. Contents have no identity in these
-traces, so nothing is shared between requests; system=N says that the first N tokens of every prompt are the same system prompt.
+TIMESTAMP,ContextTokens,GeneratedTokens, or TIMESTAMP,NumImages,ContextTokens,GeneratedTokens.
+Contents have no identity in these traces, so nothing is shared between requests; system=N
+says that the first N tokens of every prompt are the same system prompt.
 """
 
 from collections.abc import Iterator
@@ -14,7 +16,10 @@ from agentload.model.trace import image_tokens
 from agentload.plugins import Count
 
 FILES: Final = ("*.csv",)
-LICENCE: Final = "Azure's public traces are CC-BY 4.0 (Azure/AzurePublicDataset): attribute them and cite the papers named on their pages"
+LICENCE: Final = (
+    "Azure's public traces are CC-BY 4.0 (Azure/AzurePublicDataset): attribute them and cite "
+    "the papers named on their pages"
+)
 _IMAGE: Final = (448, 448)  # judgement: the trace has counts but no sizes of images
 
 

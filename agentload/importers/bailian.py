@@ -1,8 +1,10 @@
-"""Bailian traces (alibaba-edu/qwen-bailian-usagetraces-anon): one request a line, linked to its parent, with ids of 16-token blocks.
+"""Bailian traces (alibaba-edu/qwen-bailian-usagetraces-anon): one
+request a line, linked to its parent, with ids of 16-token blocks.
 
-{"chat_id", "parent_chat_id": -1 or a chat, "timestamp": s, "input_length", "output_length", "type", "turn", "hash_ids"}. A chat and
-its descendants are one session; every line holds its whole context, so that sharing is exact within and between sessions.
-Waits between turns include the service time of the previous answer, which is not in the source.
+{"chat_id", "parent_chat_id": -1 or a chat, "timestamp": s, "input_length", "output_length",
+"type", "turn", "hash_ids"}. A chat and its descendants are one session; every line holds
+its whole context, so that sharing is exact within and between sessions. Waits between turns
+include the service time of the previous answer, which is not in the source.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,10 @@
-"""BurstGPT traces: one request a row, with its time, lengths and, from version 1.2 on, its session and how long it took.
+"""BurstGPT traces: one request a row, with its time, lengths
+and, from version 1.2 on, its session and how long it took.
 
-Timestamp,[Session ID,Elapsed time,]Model,Request tokens,Response tokens,Total tokens,Log Type. Contents have no identity: a later
-request of a session is assumed to contain the one before and its answer if it is long enough, otherwise to start a new context. Rows
-with an empty answer are failed requests and are skipped. system=N: the first N tokens of every prompt are the same system prompt.
+Timestamp,[Session ID,Elapsed time,]Model,Request tokens,Response tokens,Total tokens,Log Type.
+Contents have no identity: a later request of a session is assumed to contain the one before and its
+answer if it is long enough, otherwise to start a new context. Rows with an empty answer are failed
+requests and are skipped. system=N: the first N tokens of every prompt are the same system prompt.
 """
 
 from collections.abc import Iterator

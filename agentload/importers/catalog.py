@@ -1,4 +1,6 @@
-"""Find importers, guess the format of files, and turn files into a trace that is summarised while it is read."""
+"""Find importers, guess the format of files, and turn
+files into a trace that is summarised while it is read.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -60,7 +62,9 @@ def importer(name: str) -> Importer:
 
 
 def likeliest_format(paths: Sequence[Path]) -> str:
-    """Return the format with the highest confidence; raise `UsageError` if none recognises the files."""
+    """Return the format with the highest confidence;
+    raise `UsageError` if none recognises the files.
+    """
     known = [found for found in every() if isinstance(found, Importer)]
     surest = (0.0, "")
     for path in _some(paths):
@@ -81,7 +85,9 @@ def likeliest_format(paths: Sequence[Path]) -> str:
 
 
 def source_files(paths: Sequence[Path], patterns: Sequence[str]) -> tuple[Path, ...]:
-    """Expand paths to files: those of a folder by pattern, sorted; raise `TraceError` if there are none."""
+    """Expand paths to files: those of a folder by
+    pattern, sorted; raise `TraceError` if there are none.
+    """
     found: list[Path] = []
     for path in paths:
         if not path.exists():
@@ -205,7 +211,9 @@ class Conversion:
 
 
 def _playable(session: Session, notes: Notes) -> Session:
-    """Request at least one token for every call, as servers require; the recorded length is kept."""
+    """Request at least one token for every call, as
+    servers require; the recorded length is kept.
+    """
     empty = [number for number, turn in enumerate(session.turns) if turn.output < 1]
     if not empty:
         return session

@@ -1,11 +1,13 @@
-"""Claude Code's sessions: ~/.claude/projects/*/*.jsonl, with sub-agents in SESSION/subagents/, next to them, or inside (isSidechain).
+"""Claude Code's sessions: ~/.claude/projects/*/*.jsonl, with sub-agents
+in SESSION/subagents/, next to them, or inside (isSidechain).
 
-Several lines with one message.id and requestId are one call, with the largest usage among them; a resumed session repeats earlier calls
-in a new file, and these are counted once. A prompt is input + cache_read + cache_creation. Often the log has only the output tokens of
-the stream's start (2, say): then they are estimated from the answer's length. The log has no send times: a call is taken as sent when
-the last entry it answers was written. Results of parallel tools are siblings in the log's tree and sequential here. The system
-prompt and tools are the tokens of the first prompt beyond its messages, assumed to be the same for a project and version, or a
-kind of sub-agent.
+Several lines with one message.id and requestId are one call, with the largest usage among them; a
+resumed session repeats earlier calls in a new file, and these are counted once. A prompt is input
++ cache_read + cache_creation. Often the log has only the output tokens of the stream's start (2,
+say): then they are estimated from the answer's length. The log has no send times: a call is taken
+as sent when the last entry it answers was written. Results of parallel tools are siblings in the
+log's tree and sequential here. The system prompt and tools are the tokens of the first prompt
+beyond its messages, assumed to be the same for a project and version, or a kind of sub-agent.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -91,7 +93,9 @@ def sessions(intake: Intake) -> Iterator[Session]:
 
 
 def _transcripts(intake: Intake, path: Path, seen: set[int]) -> Iterator[Transcript]:
-    """Return the transcripts of a file: a session or a sub-agent, and the sub-agents inside it, found by a first pass over its links."""
+    """Return the transcripts of a file: a session or a sub-agent, and
+    the sub-agents inside it, found by a first pass over its links.
+    """
     agents: dict[str, tuple[float, str]] = {}
     for agent, _, record in _by_agent(_known(intake, files.records(path, Record, intake.notes))):
         at_s = fields.seconds(record.get("timestamp"))
@@ -150,7 +154,9 @@ class _Node:
 
 
 def _by_agent(found: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, str, Record]]:
-    """Yield (sub-agent or nothing, place, line) of linked lines; in old logs, which name no agents, the first line identifies one."""
+    """Yield (sub-agent or nothing, place, line) of linked lines; in
+    old logs, which name no agents, the first line identifies one.
+    """
     agents: dict[str, str] = {}
     for place, record in found:
         uuid = record.get("uuid")
@@ -297,7 +303,8 @@ def _usage(intake: Intake, node: _Node, said: Sequence[Piece]) -> Usage:
     output, length = usage.get("output_tokens"), sum(piece.tokens for piece in said)
     if output is not None and output < length // 2:
         intake.notes.estimate(
-            "output tokens of a call: estimated from its answer, since the log has only the start of the stream"
+            "output tokens of a call: estimated from its answer, since the log has only "
+            "the start of the stream"
         )
         output = length
     return Usage(

@@ -1,10 +1,12 @@
 """Codex CLI's sessions: ~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl and archived_sessions.
 
-{"timestamp", "type": "session_meta" | "turn_context" | "response_item" | "event_msg" | "compacted", "payload"}. A call starts with the
-model's first item after a message or a result, and its usage is the next token_count: last_token_usage, or the growth of the running
-total; repeated counts are not calls. input_tokens includes cached ones. Results are in the log twice, as exec_command_end and
-function_call_output, and so are messages: items count, events do not. The tools, and in old logs the instructions, are the tokens
-of the first prompt beyond its messages. A compaction's context is its replacement_history, or else its message.
+{"timestamp", "type": "session_meta" | "turn_context" | "response_item" | "event_msg" |
+"compacted", "payload"}. A call starts with the model's first item after a message or a
+result, and its usage is the next token_count: last_token_usage, or the growth of the running
+total; repeated counts are not calls. input_tokens includes cached ones. Results are in the
+log twice, as exec_command_end and function_call_output, and so are messages: items count,
+events do not. The tools, and in old logs the instructions, are the tokens of the first prompt
+beyond its messages. A compaction's context is its replacement_history, or else its message.
 """
 
 from collections.abc import Iterator

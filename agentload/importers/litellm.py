@@ -1,9 +1,11 @@
-"""LiteLLM's logs: standard logging payloads and spend logs, as JSON lines, one JSON array, or a table of LiteLLM_SpendLogs.
+"""LiteLLM's logs: standard logging payloads and spend logs, as
+JSON lines, one JSON array, or a table of LiteLLM_SpendLogs.
 
-{"request_id" or "id", "call_type", "status", "prompt_tokens", "completion_tokens", "startTime", "endTime", "completionStartTime", "model",
-"session_id" or "trace_id", "messages", "response", "cache_hit"}. With messages (store_prompts_in_spend_logs) contexts and
-sharing are exact; without, a request of a session is assumed to contain the one before if it is long enough. Failures, calls other
-than chats, and hits of LiteLLM's own cache never reached a server as a chat, and are skipped.
+{"request_id" or "id", "call_type", "status", "prompt_tokens", "completion_tokens", "startTime",
+"endTime", "completionStartTime", "model", "session_id" or "trace_id", "messages", "response",
+"cache_hit"}. With messages (store_prompts_in_spend_logs) contexts and sharing are exact; without, a
+request of a session is assumed to contain the one before if it is long enough. Failures, calls
+other than chats, and hits of LiteLLM's own cache never reached a server as a chat, and are skipped.
 """
 
 from collections.abc import Iterator

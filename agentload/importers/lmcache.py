@@ -1,8 +1,9 @@
 """LMCache agent traces (LMCache/lmcache-agent-trace): one request a line, its prompt as one text.
 
-{"timestamp": µs, "session_id", "input", "output"}. A prompt is cut into blocks of `block` tokens of four bytes, numbered in order of
-appearance with equal numbers for equal text up to their end, so prompts share exactly what their texts share, within and between
-sessions. Roles and service times are not in the source, and lines of a session may be out of order.
+{"timestamp": µs, "session_id", "input", "output"}. A prompt is cut into blocks of `block`
+tokens of four bytes, numbered in order of appearance with equal numbers for equal text up
+to their end, so prompts share exactly what their texts share, within and between sessions.
+Roles and service times are not in the source, and lines of a session may be out of order.
 """
 
 from collections.abc import Iterator

@@ -1,11 +1,14 @@
-"""Mooncake traces (kvcache-ai/Mooncake) and AIPerf's extensions of them: one request a line, with the ids of its blocks.
+"""Mooncake traces (kvcache-ai/Mooncake) and AIPerf's extensions
+of them: one request a line, with the ids of its blocks.
 
-{"timestamp": ms, "input_length": n, "output_length": n, "hash_ids": [...]}. With AIPerf's "session_id" the lines of a session are
-its turns, "delay" (ms) is the wait before one, and "text_input", "messages" or "payload" may replace lengths and ids.
-Block ids are kept, so sharing between requests is exact; roles are not in the source, so all text is the user's.
+{"timestamp": ms, "input_length": n, "output_length": n, "hash_ids": [...]}. With AIPerf's
+"session_id" the lines of a session are its turns, "delay" (ms) is the wait before one, and
+"text_input", "messages" or "payload" may replace lengths and ids. Block ids are kept, so
+sharing between requests is exact; roles are not in the source, so all text is the user's.
 
-history=delta: a later line of a session holds only what is new, as AIPerf reads it; full: the whole context (a line's own
-"context_mode" or "message_mode" wins). grid=spread: starts with the same timestamp are spread over the time to the next one; the
+history=delta: a later line of a session holds only what is new, as AIPerf reads it;
+full: the whole context (a line's own "context_mode" or "message_mode" wins).
+grid=spread: starts with the same timestamp are spread over the time to the next one; the
 public conversation trace has timestamps on a grid of 3 s, whose bursts are an artefact.
 """
 
@@ -95,7 +98,8 @@ def sessions(
                 block=block,
                 holds="news" if len(group) > 1 and group[0].history == "delta" else "context",
             )
-        # A trace starts at 0; its source's start is kept in the first session, so that an export restores the times.
+        # A trace starts at 0; its source's start is kept in the
+        # first session, so that an export restores the times.
         yield (
             session
             if number or not origin_s

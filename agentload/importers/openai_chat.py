@@ -1,11 +1,13 @@
 """Chats in OpenAI's format: whole conversations, or a request a line, with or without answers.
 
-{"messages": [...], "tools": [...]} that ends with an assistant message is a conversation, in which every answer is a call; so are
-{"conversations": [{"from", "value"}]} and lists of {"id", "messages"}. Otherwise it is a request, which may be under "request" or
-"body" (a batch file), with its answer under "response": {"choices", "usage"}, or a separate "usage". Requests are grouped by
-session_id, conversation_id or trace_id, or because one's messages start with all of another's. Times are "timestamp", "created_at",
-"created" or "startTime", and "endTime"; without them all sessions start at 0, or every_s apart. Lengths come from usage, or are
-estimated at bytes_per_token bytes a token.
+{"messages": [...], "tools": [...]} that ends with an assistant message is a conversation,
+in which every answer is a call; so are {"conversations": [{"from", "value"}]} and lists
+of {"id", "messages"}. Otherwise it is a request, which may be under "request" or "body"
+(a batch file), with its answer under "response": {"choices", "usage"}, or a separate
+"usage". Requests are grouped by session_id, conversation_id or trace_id, or because one's
+messages start with all of another's. Times are "timestamp", "created_at", "created" or
+"startTime", and "endTime"; without them all sessions start at 0, or every_s apart.
+Lengths come from usage, or are estimated at bytes_per_token bytes a token.
 """
 
 from collections.abc import Iterator

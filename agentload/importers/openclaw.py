@@ -1,12 +1,16 @@
-"""OpenClaw's sessions: JSONL of all versions below 2026.7.2 and of exports, and the SQLite store from 2026.7.2 on, opened read-only.
+"""OpenClaw's sessions: JSONL of all versions below 2026.7.2 and of
+exports, and the SQLite store from 2026.7.2 on, opened read-only.
 
-~/.openclaw/agents/AGENT/sessions/*.jsonl (also .reset.* and .deleted.*) with the index sessions.json next to it,
-~/.openclaw/agents/AGENT/agent/openclaw-agent.sqlite, or a bundle of /export-trajectory (session-branch.json, with manifest and
-events). Calls, compactions and branches are as in pi's sessions; sub-agents are spawned by the call whose sessions_spawn names them, or
-by the index, and joined by the parent's first call after their end. The system prompt and the tools come from the session's trajectory
-(SESSION.trajectory.jsonl, or a bundle's events) if there is one, otherwise from the tokens of the first prompt beyond its messages,
-assumed to be the same for an agent's sessions of a kind. Heartbeats and cron runs wait for the schedule.
-Session keys contain names and numbers of people and groups: only their kind is kept, as the workload (openclaw-main, -group, -cron, …).
+~/.openclaw/agents/AGENT/sessions/*.jsonl (also .reset.* and .deleted.*) with the index
+sessions.json next to it, ~/.openclaw/agents/AGENT/agent/openclaw-agent.sqlite, or a bundle
+of /export-trajectory (session-branch.json, with manifest and events). Calls, compactions and
+branches are as in pi's sessions; sub-agents are spawned by the call whose sessions_spawn
+names them, or by the index, and joined by the parent's first call after their end. The
+system prompt and the tools come from the session's trajectory (SESSION.trajectory.jsonl, or
+a bundle's events) if there is one, otherwise from the tokens of the first prompt beyond its
+messages, assumed to be the same for an agent's sessions of a kind. Heartbeats and cron runs
+wait for the schedule. Session keys contain names and numbers of people and groups: only
+their kind is kept, as the workload (openclaw-main, -group, -cron, …).
 """
 
 import sqlite3
@@ -276,10 +280,13 @@ def _rows(database: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
 
 
 def _began(database: sqlite3.Connection) -> list[tuple[str, int]]:
-    """Return the sessions with transcripts and when each one's first event was written, in milliseconds since 1970."""
+    """Return the sessions with transcripts and when each
+    one's first event was written, in milliseconds since 1970.
+    """
     with _readable("the database"):
         return database.execute(
-            "SELECT session_id, min(created_at) FROM transcript_events GROUP BY session_id ORDER BY 2, 1"
+            "SELECT session_id, min(created_at) FROM transcript_events GROUP BY session_id "
+            "ORDER BY 2, 1"
         ).fetchall()
 
 

@@ -1,8 +1,10 @@
-"""OpenClaw's cache trace (OPENCLAW_CACHE_TRACE=1): logs/cache-trace.jsonl, the exact requests with system prompt and messages.
+"""OpenClaw's cache trace (OPENCLAW_CACHE_TRACE=1): logs/cache-trace.jsonl,
+the exact requests with system prompt and messages.
 
-{"ts", "stage": "stream:context", "sessionId", "system", "messages", "modelId"}. Every stream:context is a call; its answer and usage are
-the first message added by a later event of the session. Tool schemas are not in the file: prompts are scaled to the counted tokens. Nor
-are the ends of calls, so waits include service times; the sessions' own files have more (format openclaw).
+{"ts", "stage": "stream:context", "sessionId", "system", "messages", "modelId"}. Every
+stream:context is a call; its answer and usage are the first message added by a later event of the
+session. Tool schemas are not in the file: prompts are scaled to the counted tokens. Nor are the
+ends of calls, so waits include service times; the sessions' own files have more (format openclaw).
 """
 
 from collections.abc import Iterator

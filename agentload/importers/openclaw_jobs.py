@@ -1,10 +1,12 @@
 """OpenClaw's job list (cron/jobs.json): when its scheduled jobs fire, as sessions of one call each.
 
-{"version": 1, "jobs": [{"id", "enabled", "schedule": {"kind": "at" | "every" | "cron", ...}, "sessionTarget", "payload": {"message"}}]}.
-For a day (or `hours`) after the list's latest change, every firing is a session: the agent's prefix of `prefix` tokens, equal for all, and
-the job's message, answered by `output` tokens; both are judgement, since the list does not have them (transcripts of the runs do: format
-openclaw). Jobs on the hour start within 5 minutes of it, as OpenClaw staggers them, unless they are exact. The next firing is the
-deadline. The history of jobs in the main session is not in the list either.
+{"version": 1, "jobs": [{"id", "enabled", "schedule": {"kind": "at" | "every" | "cron",
+...}, "sessionTarget", "payload": {"message"}}]}. For a day (or `hours`) after the list's
+latest change, every firing is a session: the agent's prefix of `prefix` tokens, equal for
+all, and the job's message, answered by `output` tokens; both are judgement, since the
+list does not have them (transcripts of the runs do: format openclaw). Jobs on the hour
+start within 5 minutes of it, as OpenClaw staggers them, unless they are exact. The next
+firing is the deadline. The history of jobs in the main session is not in the list either.
 """
 
 from collections.abc import Iterator
@@ -23,7 +25,8 @@ from agentload.plugins import Count, Positive
 
 FILES: Final = ("jobs.json",)
 
-_STAGGER_S: Final = 300.0  # OpenClaw docs/automation/cron-jobs.md: full hours are staggered by up to 5 minutes unless exact
+# OpenClaw docs/automation/cron-jobs.md: full hours are staggered by up to 5 minutes unless exact
+_STAGGER_S: Final = 300.0
 _NO_AGENT: Final = frozenset({"command", "script"})
 """Kinds of payload that make no call."""
 _MOST: Final = 100_000

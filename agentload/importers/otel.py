@@ -1,9 +1,12 @@
-"""OpenTelemetry spans of model calls (GenAI semantic conventions): OTLP's JSON, inference-perf's files, or a span a line.
+"""OpenTelemetry spans of model calls (GenAI semantic conventions):
+OTLP's JSON, inference-perf's files, or a span a line.
 
-{"resourceSpans": [...]}, {"trace_id", "spans": [...]}, or {"trace_id", "span_id", "attributes", ...}. Calls are spans whose
-gen_ai.operation.name is chat, text_completion or generate_content. They form sessions by gen_ai.conversation.id or else by trace, and
-split by the agents (invoke_agent) around them: an agent inside another is its sub-agent. Lengths are those of gen_ai.usage; with
-gen_ai.input.messages contexts and sharing are exact, without them a call is assumed to contain the one before if it is long enough.
+{"resourceSpans": [...]}, {"trace_id", "spans": [...]}, or {"trace_id", "span_id",
+"attributes", ...}. Calls are spans whose gen_ai.operation.name is chat, text_completion
+or generate_content. They form sessions by gen_ai.conversation.id or else by trace, and
+split by the agents (invoke_agent) around them: an agent inside another is its sub-agent.
+Lengths are those of gen_ai.usage; with gen_ai.input.messages contexts and sharing are
+exact, without them a call is assumed to contain the one before if it is long enough.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -229,7 +232,9 @@ def _entries(rows: Sequence[_Row]) -> list[transcripts.Entry]:
 
 
 def _numbered(said: Attributes, name: str) -> list[dict[str, Any]]:
-    """Read messages that older instrumentations split into attributes, such as gen_ai.prompt.0.role and gen_ai.prompt.0.content."""
+    """Read messages that older instrumentations split into attributes,
+    such as gen_ai.prompt.0.role and gen_ai.prompt.0.content.
+    """
     found: list[dict[str, Any]] = []
     while f"{name}.{len(found)}.role" in said or f"{name}.{len(found)}.content" in said:
         at = f"{name}.{len(found)}"

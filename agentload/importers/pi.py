@@ -1,9 +1,11 @@
-"""Sessions of the pi coding agent (badlogic/pi-mono): ~/.pi/agent/sessions/*/*.jsonl, versions 1 (a line) to 3 (a tree).
+"""Sessions of the pi coding agent (badlogic/pi-mono):
+~/.pi/agent/sessions/*/*.jsonl, versions 1 (a line) to 3 (a tree).
 
-{"type": "session", "version", "cwd", ...}, then {"type": "message" | "compaction" | "branch_summary" | ..., "id", "parentId", ...}. Every
-answer with usage is a call: its prompt is input + cacheRead + cacheWrite, it was sent when the message was made and complete when the
-entry was written. The system prompt and tools are not in the files: they have the tokens of the first prompt beyond its messages,
-and are assumed to be the same for all sessions in a folder.
+{"type": "session", "version", "cwd", ...}, then {"type": "message" | "compaction" |
+"branch_summary" | ..., "id", "parentId", ...}. Every answer with usage is a call: its prompt is
+input + cacheRead + cacheWrite, it was sent when the message was made and complete when the
+entry was written. The system prompt and tools are not in the files: they have the tokens of the
+first prompt beyond its messages, and are assumed to be the same for all sessions in a folder.
 """
 
 from collections.abc import Iterator
@@ -41,7 +43,9 @@ def _transcript(intake: Intake, path: Path) -> Transcript:
 
 
 def _first(path: Path) -> float:
-    """Return the earliest time of a file's first entries; a branched session's header is younger than the entries it starts with."""
+    """Return the earliest time of a file's first entries; a branched
+    session's header is younger than the entries it starts with.
+    """
     times = []
     for (_, record), _ in zip(
         records(path, transcripts.Record, Notes("lenient")), range(50), strict=False

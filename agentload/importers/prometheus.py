@@ -1,10 +1,13 @@
-"""A server's metrics (vLLM, SGLang): a synthetic trace with their lengths, rate and cache hit rate, if nothing else is logged.
+"""A server's metrics (vLLM, SGLang): a synthetic trace with their
+lengths, rate and cache hit rate, if nothing else is logged.
 
-Give one /metrics text, which covers the time since the server's start, or two, whose difference is used. Prompt and output lengths are
-drawn independently from their histograms, within each bucket so that the mean is the recorded one. The cache hit rate is reproduced by
-sharing=sessions: calls form sessions with growing contexts, as agents' do, which fill a KV pool; or by sharing=prefix: all prompts start
-with the same words, which take almost no room; or not at all (sharing=none). `requests` is how many calls are drawn. The rate is
-measured, with a single text's file time as its end, or given by rate_per_s. wait_s is the time between the calls of a session.
+Give one /metrics text, which covers the time since the server's start, or two, whose difference
+is used. Prompt and output lengths are drawn independently from their histograms, within each
+bucket so that the mean is the recorded one. The cache hit rate is reproduced by sharing=sessions:
+calls form sessions with growing contexts, as agents' do, which fill a KV pool; or by
+sharing=prefix: all prompts start with the same words, which take almost no room; or not at all
+(sharing=none). `requests` is how many calls are drawn. The rate is measured, with a single text's
+file time as its end, or given by rate_per_s. wait_s is the time between the calls of a session.
 """
 
 import math
@@ -168,7 +171,9 @@ class _Play:
 def _grown(
     intake: Intake, lengths: list[int], answers: Iterator[int], share: float, play: _Play
 ) -> Iterator[Session]:
-    """Group calls into sessions with growing contexts, as long as the hit rate requires: what a call repeats is a hit."""
+    """Group calls into sessions with growing contexts, as long
+    as the hit rate requires: what a call repeats is a hit.
+    """
     turns = _turns(lengths, share)
     intake.notes.estimate(
         f"sessions of about {turns:.1f} calls, {play.wait_s:g} s apart, to reproduce the hit rate"
@@ -180,7 +185,9 @@ def _grown(
 
 
 def _turns(lengths: Sequence[int], share: float) -> float:
-    """Find the calls of a session by bisection: hits are all tokens except those of each session's longest call."""
+    """Find the calls of a session by bisection: hits are
+    all tokens except those of each session's longest call.
+    """
     total = sum(lengths)
     low, high = 1.0, float(min(_TURNS, len(lengths)))
     for _ in range(20):

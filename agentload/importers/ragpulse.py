@@ -1,8 +1,10 @@
-"""RAGPulse traces (flashserve/RAGPulse): requests of a retrieval service, with ids of system prompts, passages and history.
+"""RAGPulse traces (flashserve/RAGPulse): requests of a retrieval
+service, with ids of system prompts, passages and history.
 
-{"timestamp": s, "input_length", "output_length", "hash_ids": {"sys_prompt": [...], "passages_ids": [...], "history": [...],
-"web_search": [...], "user_input": [...]}, "session_id"}; the lengths of the ids are in tables ("token_length") in
-the same folder. Contexts are assembled in this order: system prompt, passages, web search, history, user text.
+{"timestamp": s, "input_length", "output_length", "hash_ids": {"sys_prompt": [...],
+"passages_ids": [...], "history": [...], "web_search": [...], "user_input": [...]},
+"session_id"}; the lengths of the ids are in tables ("token_length") in the same folder.
+Contexts are assembled in this order: system prompt, passages, web search, history, user text.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,7 +46,9 @@ def sniff(head: Head) -> float:
 
 
 def sessions(intake: Intake, *, grid: Grid = "keep") -> Iterator[Session]:
-    """Yield a session for each `session_id`; grid=spread spreads the starts within a second over it."""
+    """Yield a session for each `session_id`; grid=spread
+    spreads the starts within a second over it.
+    """
     near = sorted({found for path in intake.files for found in path.parent.glob("*.jsonl*")})
     tables = [path for path in near if Head(path).has("token_length")]
     lengths = dict(chain.from_iterable(_lengths(intake, path) for path in tables))

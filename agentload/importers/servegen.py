@@ -1,10 +1,13 @@
-"""ServeGen's client tables (alibaba/ServeGen): requests drawn from per-client rates and distributions.
+"""ServeGen's client tables (alibaba/ServeGen):
+requests drawn from per-client rates and distributions.
 
-A folder with chunk-N-trace.csv (start of a window in s, requests/s, CV, family, two parameters) and chunk-N-dataset.json (length
-distributions by window) for each client. Every client draws its gaps from its window's Gamma or Weibull distribution, and lengths
-from its tables; all clients of the folder are merged. from_s and duration_s select the period, rate_scale multiplies all rates,
-seed fixes the draw. Contents have no identity; system=N says that the first N tokens of every prompt are the same system prompt. A
-share of thinking ("reason_ratio") becomes thinking tokens, images become images of about that many tokens.
+A folder with chunk-N-trace.csv (start of a window in s, requests/s, CV, family, two
+parameters) and chunk-N-dataset.json (length distributions by window) for each client. Every
+client draws its gaps from its window's Gamma or Weibull distribution, and lengths from its
+tables; all clients of the folder are merged. from_s and duration_s select the period,
+rate_scale multiplies all rates, seed fixes the draw. Contents have no identity; system=N
+says that the first N tokens of every prompt are the same system prompt. A share of thinking
+("reason_ratio") becomes thinking tokens, images become images of about that many tokens.
 """
 
 import ast
@@ -203,8 +206,9 @@ def _requests(
 ) -> Iterator[tuple[float, Mapping[str, float]]]:
     """Draw one client's requests.
 
-    Gaps are drawn in requests and scaled by the window's rate, so that a gap may span windows and the mean rate is the table's however
-    bursty: if gaps were cut at each window's end, a CV of 7 would give 50 % too many requests.
+    Gaps are drawn in requests and scaled by the window's rate, so that a gap
+    may span windows and the mean rate is the table's however bursty: if gaps
+    were cut at each window's end, a CV of 7 would give 50 % too many requests.
     """
     begins = list(client.tables)
     left: float | None = None  # of the gap, in requests
@@ -233,7 +237,9 @@ def _gap(rng: Random, window: _Window) -> float:
 
 
 def _residual(rng: Random, window: _Window) -> float:
-    """Draw the rest of the gap at a random moment: a uniform part of a gap drawn in proportion to its length."""
+    """Draw the rest of the gap at a random moment: a
+    uniform part of a gap drawn in proportion to its length.
+    """
     match window.family:
         case "Gamma":
             hit = rng.gammavariate(window.shape + 1, 1 / window.shape)

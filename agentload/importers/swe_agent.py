@@ -1,8 +1,9 @@
 """SWE-agent's trajectories (SWE-agent/SWE-agent): *.traj files with "trajectory" and "history".
 
-Every answer in the history is a call, except in a demonstration, which is plain text; if a step has the messages that were sent ("query"
-or "messages"), they are its context. A step's execution_time is the wait for its tool. Lengths are estimated at four bytes a token and
-scaled to the counts of info.model_stats, if any. There are no times: sessions start at 0, or every_s apart.
+Every answer in the history is a call, except in a demonstration, which is plain text; if a step
+has the messages that were sent ("query" or "messages"), they are its context. A step's
+execution_time is the wait for its tool. Lengths are estimated at four bytes a token and scaled to
+the counts of info.model_stats, if any. There are no times: sessions start at 0, or every_s apart.
 """
 
 from collections.abc import Iterator, Sequence

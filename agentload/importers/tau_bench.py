@@ -1,7 +1,9 @@
-"""tau-bench's historical trajectories (sierra-research/tau-bench): [{"task_id", "reward", "info", "traj": [messages], "trial"}].
+"""tau-bench's historical trajectories (sierra-research/tau-bench):
+[{"task_id", "reward", "info", "traj": [messages], "trial"}].
 
-Every answer of the assistant is a call; every trajectory a session. There are no times and no counts: sessions start at 0, or
-every_s apart, and lengths are estimated at four bytes a token. Tool schemas are not in the source.
+Every answer of the assistant is a call; every trajectory a session. There are
+no times and no counts: sessions start at 0, or every_s apart, and lengths are
+estimated at four bytes a token. Tool schemas are not in the source.
 """
 
 from collections.abc import Iterator

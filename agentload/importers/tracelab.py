@@ -1,10 +1,12 @@
-"""TraceLab rounds (uw-syfi/TraceLab): one call of Claude Code or Codex a line, with lengths, times and tools but no content.
+"""TraceLab rounds (uw-syfi/TraceLab): one call of Claude Code
+or Codex a line, with lengths, times and tools but no content.
 
-{"provider", "session_id", "round_index", "input_tokens_total", "prefix_tokens", "output_tokens", "timing_events": [...], "tools":
-[...]}. A context grows with its total; prefix_tokens is what the provider had cached, so fewer of them mean a miss, not other
-content. New tokens are divided among results and messages by their characters. The system prompt of a session has the tokens of its
-first total beyond its messages, and is assumed to be the same for all sessions of a provider. Sub-agents are separate sessions: the
-source does not link them.
+{"provider", "session_id", "round_index", "input_tokens_total", "prefix_tokens",
+"output_tokens", "timing_events": [...], "tools": [...]}. A context grows with its total;
+prefix_tokens is what the provider had cached, so fewer of them mean a miss, not other content.
+New tokens are divided among results and messages by their characters. The system prompt of a
+session has the tokens of its first total beyond its messages, and is assumed to be the same for
+all sessions of a provider. Sub-agents are separate sessions: the source does not link them.
 """
 
 from collections.abc import Iterator
@@ -80,7 +82,8 @@ def sessions(intake: Intake) -> Iterator[Logged]:
             "cached": round_.prefix_tokens,
             "thinking": round_.reasoning_output_tokens,
         }
-        # Results may come in a later round, so names are looked up in all of a session's tools so far.
+        # Results may come in a later round, so names are
+        # looked up in all of a session's tools so far.
         yield Logged(
             session=round_.session_id,
             at_s=sent_s,

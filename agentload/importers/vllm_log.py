@@ -1,9 +1,12 @@
-"""vLLM's own log with --enable-log-requests: "Received request ID: prompt: ..., params: SamplingParams(...)", and its answers.
+"""vLLM's own log with --enable-log-requests: "Received request
+ID: prompt: ..., params: SamplingParams(...)", and its answers.
 
-The prompt is logged as text or token ids in older versions, and in newer ones at debug level ("Request ID details: ..."); with
---enable-log-outputs "Generated response ID" ends a request and has its output. Prompts are cut into blocks of `block` tokens (ids, or
-four bytes each), so that they share what their contents share. Without an answer in the log, max_tokens is used. Timestamps are whole
-seconds without a year; requests are sessions of one turn. A log cut by --max-log-len makes prompts shorter than they were.
+The prompt is logged as text or token ids in older versions, and
+in newer ones at debug level ("Request ID details: ..."); with
+--enable-log-outputs "Generated response ID" ends a request and has its output. Prompts are cut into
+blocks of `block` tokens (ids, or four bytes each), so that they share what their contents share.
+Without an answer in the log, max_tokens is used. Timestamps are whole seconds without a year;
+requests are sessions of one turn. A log cut by --max-log-len makes prompts shorter than they were.
 """
 
 import ast

@@ -1,11 +1,14 @@
-"""kv-cache-tester traces (WEKA): one recorded Claude Code session each, with block ids, sub-agents, service and think times.
+"""kv-cache-tester traces (WEKA): one recorded Claude Code session
+each, with block ids, sub-agents, service and think times.
 
-{"id", "block_size", "hash_id_scope", "requests": [{"t", "type": "n"|"s", "in", "out", "hash_ids", "input_types", "api_time",
-"think_time"}, {"type": "subagent", "requests": [...]}]}, one a line or one a file. Lengths are exact to the token and sharing to the
-block, within a session and with its sub-agents; ids are local, so nothing is shared between sessions.
+{"id", "block_size", "hash_id_scope", "requests": [{"t", "type": "n"|"s", "in", "out",
+"hash_ids", "input_types", "api_time", "think_time"}, {"type": "subagent", "requests":
+[...]}]}, one a line or one a file. Lengths are exact to the token and sharing to the block,
+within a session and with its sub-agents; ids are local, so nothing is shared between sessions.
 
-A sub-agent's "t" is when its result was recorded: in the public traces, its duration after the call that spawned it. All sessions start
-at 0 in the source: use every_s to space them, or play them with --sessions or --rate.
+A sub-agent's "t" is when its result was recorded: in the public traces, its
+duration after the call that spawned it. All sessions start at 0 in the source:
+use every_s to space them, or play them with --sessions or --rate.
 """
 
 from collections.abc import Iterator, Sequence
@@ -88,7 +91,9 @@ def sniff(head: Head) -> float:
 
 
 def sessions(intake: Intake, *, block: Positive = 64, every_s: Seconds = 0.0) -> Iterator[Session]:
-    """Yield a session for each trace and one for each of its sub-agents; traces start `every_s` seconds apart."""
+    """Yield a session for each trace and one for each of
+    its sub-agents; traces start `every_s` seconds apart.
+    """
     if not every_s:
         intake.notes.estimate("start times are not in the source; all sessions start at 0 s")
     yield from in_order(_families(intake, block, every_s))
@@ -163,7 +168,9 @@ def _sub_agent(
 
 
 def _relative(requests: Sequence[_Request], length: float) -> Iterator[_Request]:
-    """Make times relative to the first request if they are the trace's rather than the sub-agent's."""
+    """Make times relative to the first request if
+    they are the trace's rather than the sub-agent's.
+    """
     start = requests[0].t if requests and requests[0].t > length + _SLACK_S else 0.0
     return (msgspec.structs.replace(request, t=request.t - start) for request in requests)
 

@@ -10,7 +10,9 @@ from agentload.model.kv import USUAL, KvDtype
 from agentload.model.profile import LayerGroup, ModelShape
 
 WIDE_HEAD: Final = 256
-"""FlashAttention 3 supports FP8 up to this head size; larger heads use another kernel (vLLM 0.33 backend table)."""
+"""FlashAttention 3 supports FP8 up to this head size;
+larger heads use another kernel (vLLM 0.33 backend table).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,9 @@ def sizes(
     block_tokens: int = 16,
     prefix_caching: bool = True,
 ) -> tuple[Size, ...]:
-    """Size the pool of every configuration that makes sense for the model; *in_flight* is max_num_batched_tokens."""
+    """Size the pool of every configuration that makes sense
+    for the model; *in_flight* is max_num_batched_tokens.
+    """
     has_windows = any(group.kind == "sliding" for group in model.groups)
     out: list[Size] = []
     for recipe in USUAL:
@@ -86,7 +90,9 @@ def sizes(
 
 
 def sharded(model: ModelShape, ranks: int) -> ModelShape:
-    """Return the share of one of *ranks* tensor-parallel GPUs: of heads (at least one) and of states; MLA latents are replicated."""
+    """Return the share of one of *ranks* tensor-parallel GPUs: of
+    heads (at least one) and of states; MLA latents are replicated.
+    """
     if ranks == 1:
         return model
     groups = tuple(group if group.kind == "mla" else _share(group, ranks) for group in model.groups)
@@ -118,21 +124,25 @@ def cautions(model: ModelShape) -> tuple[str, ...]:
     )
     if widest > WIDE_HEAD:
         out.append(
-            f"heads of {widest}: above {WIDE_HEAD}, FP8 attention uses another kernel on Hopper; measure BF16 on that kernel too"
+            f"heads of {widest}: above {WIDE_HEAD}, FP8 attention uses another kernel on "
+            "Hopper; measure BF16 on that kernel too"
         )
     elif widest == WIDE_HEAD:
         out.append(
-            f"heads of {widest}: FP8 prefill is slow with two-level accumulation; check TTFT of long prompts first"
+            f"heads of {widest}: FP8 prefill is slow with two-level accumulation; check "
+            "TTFT of long prompts first"
         )
     windows = [group for group in model.groups if group.kind == "sliding"]
     if windows and len(windows) < len(model.groups):
         narrow = min(group.window or 0 for group in windows)
         out.append(
-            f"windows of {narrow} tokens: their cache does not grow, so skipping them costs little speed and some of the pool"
+            f"windows of {narrow} tokens: their cache does not grow, so skipping them costs "
+            "little speed and some of the pool"
         )
     if any(group.kind == "mamba" for group in model.groups):
         out.append(
-            "state layers are not quantised and share the page size, so FP8 gains little at short contexts (vLLM issue 55196)"
+            "state layers are not quantised and share the page size, so FP8 gains little "
+            "at short contexts (vLLM issue 55196)"
         )
     return tuple(out)
 

@@ -1,6 +1,7 @@
 """Read a model's geometry from its `config.json`, or from a few figures.
 
-It also gives the weights that each prompt token is multiplied with: those of attention and of the active experts.
+It also gives the weights that each prompt token is multiplied
+with: those of attention and of the active experts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +20,16 @@ _KINDS: Mapping[str, LayerKind] = {
     "mamba": "mamba",
 }
 STATE_BYTES = 4
-"""vLLM keeps the recurrent state in float32 by default; the short convolution in the dtype of the weights."""
+"""vLLM keeps the recurrent state in float32 by default;
+the short convolution in the dtype of the weights.
+"""
 WEIGHT_BYTES = 2
 INTERVAL = 4
-"""Interval of full-attention layers in gated-delta-net models whose config has none (Qwen3-Next)."""
-# Fields of recurrent layers that are not supported: Kimi Linear, Nemotron-H, Jamba, Bamba, RecurrentGemma, MiniMax, Mamba and its kin.
+"""Interval of full-attention layers in gated-delta-net
+models whose config has none (Qwen3-Next).
+"""
+# Fields of recurrent layers that are not supported: Kimi Linear,
+# Nemotron-H, Jamba, Bamba, RecurrentGemma, MiniMax, Mamba and its kin.
 _UNREAD = (
     *(
         "linear_attn_config",
@@ -45,11 +51,17 @@ _UNREAD = (
 GATED, PLAIN = 3, 2
 """Matrices of a feed-forward layer with a gate (all current families) and without."""
 FIGURES: Final = ("layers", "kv_heads", "head_dim", "window", "windowed", "latent")
-EXAMPLE: Final = "layers=32,kv_heads=8,head_dim=128; with windows window=4096,windowed=16; latent attention is layers=61,latent=576"
+EXAMPLE: Final = (
+    "layers=32,kv_heads=8,head_dim=128; with windows window=4096,windowed=16; latent attention "
+    "is layers=61,latent=576"
+)
 
 
 def model_shape(config: Config, *, name: str, weight_gib: float | None = None) -> ModelShape:
-    """Read the geometry of a text model, or of the text part of a multimodal one. Raises ProfileError for unknown layers."""
+    """Read the geometry of a text model, or of the text part of a multimodal one.
+
+    Raises ProfileError for unknown layers.
+    """
     nested = config.get("text_config")
     text = {**config, **nested} if isinstance(nested, Mapping) else config
     groups, heads = _groups(text, name), _whole(text, name, "num_attention_heads")
@@ -110,7 +122,8 @@ def _refuse_unread(text: Config, name: str) -> None:
     if strange := next((key for key in _UNREAD if text.get(key)), None):
         raise ProfileError(
             f"{name}: unknown kind of recurrent layers ('{strange}')",
-            hint="agentload kv --shape sizes the attention layers only; states take an additional share of the pool",
+            hint="agentload kv --shape sizes the attention layers only; states take an "
+            "additional share of the pool",
         )
 
 
@@ -139,7 +152,9 @@ def _group(text: Config, name: str, kind: LayerKind, numbers: tuple[int, ...]) -
 
 
 def _state_bytes(text: Config, name: str) -> int:
-    """Return the state of one gated-delta-net layer: a matrix per value head, and the tail of its convolution."""
+    """Return the state of one gated-delta-net layer: a
+    matrix per value head, and the tail of its convolution.
+    """
     _refuse_unread(text, name)
     key_heads, value_heads = (
         _whole(text, name, "linear_num_key_heads"),
@@ -187,7 +202,9 @@ def _whole(text: Config, name: str, key: str) -> int:
 
 
 def weight_bits(text: Config) -> int | None:
-    """Return the width of stored weights: 16 unless the config names a quantisation; None if that does not give a width."""
+    """Return the width of stored weights: 16 unless the config
+    names a quantisation; None if that does not give a width.
+    """
     scheme = text.get("quantization_config")
     if not isinstance(scheme, Mapping):
         return 16
@@ -206,7 +223,9 @@ def weight_bits(text: Config) -> int | None:
 
 
 def active_parameters(text: Config, groups: tuple[LayerGroup, ...], heads: int) -> float | None:
-    """Return the weights that a prompt token is multiplied with, without embeddings and output head; None for unknown layers."""
+    """Return the weights that a prompt token is multiplied with,
+    without embeddings and output head; None for unknown layers.
+    """
     hidden = text.get("hidden_size")
     if not isinstance(hidden, int) or any(
         group.kind not in {"full", "sliding", "chunked"} for group in groups
@@ -233,13 +252,16 @@ def _fed(text: Config, hidden: int) -> int | None:
     total, active = _routed(text)
     if total is None or active is None:
         return matrices * hidden * wide if isinstance(wide, int) else None
-    # A lower bound: dense first layers and shared experts would add to it, and a floor must not be too high.
+    # A lower bound: dense first layers and shared experts
+    # would add to it, and a floor must not be too high.
     size = narrow if isinstance(narrow, int) else wide
     return matrices * hidden * size * active if isinstance(size, int) else None
 
 
 def shape_of(text: str, *, max_len: int, weight_gib: float | None = None) -> ModelShape:
-    """Return the shape that *text* describes: *windowed* layers keep a window, the others every token."""
+    """Return the shape that *text* describes: *windowed*
+    layers keep a window, the others every token.
+    """
     figures = dict(_figure(part.strip()) for part in text.split(","))
     latent = figures.get("latent")
     wanted = ("layers",) if latent else ("layers", "kv_heads", "head_dim")

@@ -1,9 +1,10 @@
 """Cut a KV cache into pages as vLLM does, so that one pool serves layers of every kind.
 
-All pages have the same size. Layers of a kind form equal groups with one block table each; a page holds one block of one group. If layers
-differ in bytes per token, the smaller ones get larger blocks until their pages are as large; if that does not divide evenly, their pages
-are padded. This is why skipping the windows of a 5:1 model gains little: the FP8 block doubles, while five of six tables still hold
-windows at two bytes.
+All pages have the same size. Layers of a kind form equal groups with one block table
+each; a page holds one block of one group. If layers differ in bytes per token, the
+smaller ones get larger blocks until their pages are as large; if that does not divide
+evenly, their pages are padded. This is why skipping the windows of a 5:1 model gains
+little: the FP8 block doubles, while five of six tables still hold windows at two bytes.
 """
 
 from dataclasses import dataclass, replace
@@ -14,9 +15,13 @@ from agentload.model.kv import FORMATS, KvDtype
 from agentload.model.profile import LayerGroup, LayerKind, ModelShape
 
 PADDED_GROUP = 1.5
-"""vLLM pads the smaller kind up to the larger one's layers below this ratio (12 + 13 layers become 13 + 13, not 12 + 24)."""
+"""vLLM pads the smaller kind up to the larger one's layers
+below this ratio (12 + 13 layers become 13 + 13, not 12 + 24).
+"""
 MAMBA_BLOCK_STEP = 16
-"""Attention blocks of a hybrid grow in steps of this many tokens until a page holds a mamba state."""
+"""Attention blocks of a hybrid grow in steps of
+this many tokens until a page holds a mamba state.
+"""
 _GROWING: frozenset[LayerKind] = frozenset({"full", "mla"})
 
 
@@ -66,7 +71,9 @@ def stored(
 
 
 def bytes_per_token(model: ModelShape, dtype: KvDtype, skip_layers: tuple[str, ...] = ()) -> int:
-    """Return the bytes of a token in all layers that keep every token: what decode attention reads."""
+    """Return the bytes of a token in all layers that
+    keep every token: what decode attention reads.
+    """
     return sum(
         group.layers * token_bytes(group, kept)
         for group, kept in stored(model, dtype, skip_layers)
@@ -98,7 +105,9 @@ class Table:
     source_tokens: int = 0
 
     def peak_pages(self, tokens: int, in_flight: int, *, prefix_caching: bool) -> int:
-        """Return the most pages that one request of *tokens* holds in one table, with *in_flight* tokens in a prefill chunk."""
+        """Return the most pages that one request of *tokens* holds
+        in one table, with *in_flight* tokens in a prefill chunk.
+        """
         match self.kind:
             case "full" | "mla":
                 return ceil(tokens / self.block_tokens)
@@ -112,7 +121,9 @@ class Table:
                 return 2 if prefix_caching else 1
 
     def decode_pages(self, *, prefix_caching: bool) -> int:
-        """Return the pages of a decoding request in one table that do not depend on its length; 0 if they grow."""
+        """Return the pages of a decoding request in one table
+        that do not depend on its length; 0 if they grow.
+        """
         return (
             0
             if self.kind in _GROWING
@@ -131,7 +142,9 @@ class Layout:
 
     @property
     def block_tokens(self) -> int:
-        """Return the tokens of a block over all growing tables: the granularity of growth and of prefix hits."""
+        """Return the tokens of a block over all growing
+        tables: the granularity of growth and of prefix hits.
+        """
         return lcm(*(table.block_tokens for table in self.tables if table.kind in _GROWING))
 
     @property

@@ -1,4 +1,6 @@
-"""The pool of pages that a server allocates at start, how many tokens it holds, and the releases and defaults of vLLM that we know."""
+"""The pool of pages that a server allocates at start, how many
+tokens it holds, and the releases and defaults of vLLM that we know.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -20,11 +22,16 @@ class Pool:
     concurrency: float
     """How many requests of full model length fit, as vLLM logs it."""
     tokens: int
-    """That times the model length: vLLM's `kv_cache_size_tokens`. With windows it depends on the model length."""
+    """That times the model length: vLLM's `kv_cache_size_tokens`.
+
+    With windows it depends on the model length.
+    """
 
 
 def kv_bytes(gpu: Gpu, model: ModelShape, server: Server) -> int:
-    """Return the memory of a server's KV pool: configured, or what weights and overhead leave of its share."""
+    """Return the memory of a server's KV pool: configured,
+    or what weights and overhead leave of its share.
+    """
     if server.kv_cache_memory_bytes is not None:
         return server.kv_cache_memory_bytes
     if model.weight_gib is None:
@@ -35,19 +42,24 @@ def kv_bytes(gpu: Gpu, model: ModelShape, server: Server) -> int:
     left = gpu.memory_gib * server.gpu_memory_utilization - model.weight_gib - server.overhead_gib
     if left <= 0:
         raise ProfileError(
-            f"{model.name} leaves no memory for a KV pool on {gpu.name}: {model.weight_gib} GiB of weights",
+            f"{model.name} leaves no memory for a KV pool on {gpu.name}: {model.weight_gib} "
+            "GiB of weights",
             hint="a larger GPU, or a higher gpu_memory_utilization",
         )
     return int(left * GIB)
 
 
 def pool(cut: Layout, memory_bytes: int, *, max_model_len: int, in_flight: int) -> Pool:
-    """Size a pool; *in_flight* is max_num_batched_tokens. Raises ProfileError if not even one full request fits."""
+    """Size a pool; *in_flight* is max_num_batched_tokens.
+
+    Raises ProfileError if not even one full request fits.
+    """
     pages = memory_bytes // cut.page_bytes
     needed = cut.peak_pages(max_model_len, in_flight)
     if pages < needed:
         raise ProfileError(
-            f"a KV pool of {memory_bytes / GIB:.2f} GiB does not hold one request of {max_model_len} tokens",
+            f"a KV pool of {memory_bytes / GIB:.2f} GiB does not hold one request of "
+            f"{max_model_len} tokens",
             hint="a shorter max_model_len, or more memory",
         )
     concurrency = pages / needed
@@ -75,9 +87,12 @@ def pool_of(arm: ArmProfile) -> Pool:
 READ: Final = "0.33.0"
 """The release whose source our rules follow: flags, defaults, kernels, pages."""
 TRIED: Final = "0.32.0"
-"""The release that was run and recorded: used in commands and images, for a matrix's settings, and in tests of pools and answers."""
+"""The release that was run and recorded: used in commands and
+images, for a matrix's settings, and in tests of pools and answers.
+"""
 
-# `EngineArgs.get_batch_defaults`: GPU memory in GiB from which a step has this many tokens with the API server.
+# `EngineArgs.get_batch_defaults`: GPU memory in GiB from
+# which a step has this many tokens with the API server.
 _STEPS: Final = ((160.0, 16384), (70.0, 8192))
 _SMALL_STEP: Final = 2048
 USUAL_STEP: Final = 8192
@@ -85,7 +100,9 @@ USUAL_STEP: Final = 8192
 
 
 def batched_tokens(memory_gib: float, name: str = "") -> int:
-    """Return the default max_num_batched_tokens on a GPU. An A100 gets that of small GPUs, whatever its memory."""
+    """Return the default max_num_batched_tokens on a GPU.
+    An A100 gets that of small GPUs, whatever its memory.
+    """
     if "a100" in name.lower():
         return _SMALL_STEP
     return next((tokens for least, tokens in _STEPS if memory_gib >= least), _SMALL_STEP)

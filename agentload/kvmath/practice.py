@@ -1,6 +1,8 @@
-"""Published rules for KV caches: what each means for one model in figures, and whether it still holds for current vLLM.
+"""Published rules for KV caches: what each means for one
+model in figures, and whether it still holds for current vLLM.
 
-The rules are the entries of `practice.yaml`; each names the function here that computes its figures.
+The rules are the entries of `practice.yaml`; each
+names the function here that computes its figures.
 """
 
 from collections.abc import Callable, Mapping
@@ -62,7 +64,10 @@ def memory(subject: Subject) -> str | None:
         return None
     if subject.gpu is None:
         return f"one more GiB holds this many tokens: {per_gib}"
-    return f"0.01 more of a {subject.gpu.name} is {subject.gpu.memory_gib / 100:.2f} GiB; one GiB holds this many tokens: {per_gib}"
+    return (
+        f"0.01 more of a {subject.gpu.name} is {subject.gpu.memory_gib / 100:.2f} GiB; one GiB "
+        f"holds this many tokens: {per_gib}"
+    )
 
 
 def sequences(subject: Subject) -> str | None:
@@ -74,7 +79,10 @@ def sequences(subject: Subject) -> str | None:
     )
     if not held:
         return None
-    return f"concurrent requests of {subject.max_model_len:,} tokens that fit: {held}; beyond that they preempt each other"
+    return (
+        f"concurrent requests of {subject.max_model_len:,} tokens that fit: {held}; beyond that "
+        "they preempt each other"
+    )
 
 
 def dtype(subject: Subject) -> str | None:
@@ -90,7 +98,10 @@ def dtype(subject: Subject) -> str | None:
 def steps(subject: Subject) -> str:
     """Say how many prefill steps the longest prompt takes."""
     taken = ceil(subject.max_model_len / subject.batched_tokens)
-    return f"a prompt of {subject.max_model_len:,} tokens takes {taken} steps of {subject.batched_tokens:,}, interleaved with decodes"
+    return (
+        f"a prompt of {subject.max_model_len:,} tokens takes {taken} steps of "
+        f"{subject.batched_tokens:,}, interleaved with decodes"
+    )
 
 
 def prefixes(subject: Subject) -> str:
@@ -109,7 +120,10 @@ def prefixes(subject: Subject) -> str:
         if len(set(blocks.values())) == 1
         else ", ".join(f"{arm} {block}" for arm, block in blocks.items())
     )
-    return f"reuse is in whole blocks ({told} tokens): a change in an early token costs everything after it"
+    return (
+        f"reuse is in whole blocks ({told} tokens): a change in an early token costs everything "
+        "after it"
+    )
 
 
 def windows(subject: Subject) -> str | None:
@@ -127,19 +141,28 @@ def windows(subject: Subject) -> str | None:
         if skip is None or skip.against_first is None
         else f"; windows left at two bytes make the FP8 pool {skip.against_first:.2f}x"
     )
-    return f"{layers} of {total} layers keep {min(group.window or 0 for group in windows):,} tokens{gain}"
+    return (
+        f"{layers} of {total} layers keep {min(group.window or 0 for group in windows):,} "
+        f"tokens{gain}"
+    )
 
 
 def context(subject: Subject) -> str:
     """Say how much memory the longest request takes."""
     megabytes = subject.first.bytes_per_token * subject.max_model_len / 1e6
-    return f"a request of {subject.max_model_len:,} tokens takes {megabytes:,.0f} MB at {subject.first.arm}, even with RoPE scaling"
+    return (
+        f"a request of {subject.max_model_len:,} tokens takes {megabytes:,.0f} MB at "
+        f"{subject.first.arm}, even with RoPE scaling"
+    )
 
 
 def persisted(subject: Subject) -> str:
     """Say how much memory a long prefix takes."""
     megabytes = subject.first.bytes_per_token * LONG_PREFIX / 1e6
-    return f"a prefix of {LONG_PREFIX:,} tokens is {megabytes:,.0f} MB at {subject.first.arm}to recompute, or to fetch from a store"
+    return (
+        f"a prefix of {LONG_PREFIX:,} tokens is {megabytes:,.0f} MB at {subject.first.arm}to "
+        "recompute, or to fetch from a store"
+    )
 
 
 def images(subject: Subject) -> str | None:
@@ -147,7 +170,10 @@ def images(subject: Subject) -> str | None:
     if not subject.is_multimodal:
         return "the config has no vision or audio part"
     megabytes = subject.first.bytes_per_token * IMAGE_TOKENS / 1e6
-    return f"an image of 1024 x 1024 pixels is about {IMAGE_TOKENS:,} tokens, {megabytes:,.0f} MB at {subject.first.arm}: count it as text"
+    return (
+        f"an image of 1024 x 1024 pixels is about {IMAGE_TOKENS:,} tokens, {megabytes:,.0f} MB "
+        f"at {subject.first.arm}: count it as text"
+    )
 
 
 def backend(subject: Subject) -> str:
@@ -167,18 +193,27 @@ def backend(subject: Subject) -> str:
             wide = "; heads of 256 decode no faster in FP8 there" if widest == 256 else ""
             return f"fp8_e4m3 stays on FLASH_ATTN (FA3); fp8_e5m2 switches to FLASHINFER{wide}"
         case 90:
-            return f"heads of {widest} are not supported by FA3: read the kernel from the log, and measure BF16 on it too"
+            return (
+                f"heads of {widest} are not supported by FA3: read the kernel from the log, and "
+                "measure BF16 on it too"
+            )
         case 100:
             return "FLASHINFER (TRT-LLM) serves both dtypes"
         case 80 | 86 | 89 | 120:
-            return "FLASH_ATTN (FA2) refuses FP8, so FLASHINFER is used: measure BF16 with --attention-backend FLASHINFER too"
+            return (
+                "FLASH_ATTN (FA2) refuses FP8, so FLASHINFER is used: measure BF16 with "
+                "--attention-backend FLASHINFER too"
+            )
         case _:
             return "read the kernels of both dtypes from the log before you credit the dtype"
 
 
 def waste(subject: Subject) -> str:
     """Say how much memory a request wastes."""
-    return f"a request wastes less than one block of {subject.block_tokens} tokens per table; pages cannot fragment"
+    return (
+        f"a request wastes less than one block of {subject.block_tokens} tokens per table; "
+        "pages cannot fragment"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +226,10 @@ class Advice:
     today: Validity
     because: str
     here: str | None = None
-    """The model's figures; among the rules, the function that computes them. None if it has none."""
+    """The model's figures; among the rules, the function that computes them.
+
+    None if it has none.
+    """
 
 
 def advice(subject: Subject) -> tuple[Advice, ...]:

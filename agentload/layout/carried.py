@@ -1,13 +1,15 @@
-"""A family of sessions carried over an instant in its middle: what it has sent is primed, what is to come is played.
+"""A family of sessions carried over an instant in its middle:
+what it has sent is primed, what is to come is played.
 
-Who waits at the instant sends the next turn at once. Who is being answered is asked for the rest of that answer: the call
-keeps the server as busy as it was, and counts for nothing. Before either, one priming call tells the server what it would
-hold: the context so far, and of an answer under way the part that is there.
+Who waits at the instant sends the next turn at once. Who is being answered is
+asked for the rest of that answer: the call keeps the server as busy as it was,
+and counts for nothing. Before either, one priming call tells the server what it
+would hold: the context so far, and of an answer under way the part that is there.
 
-Sessions that an answered turn has spawned begin with the first session's priming call, those of a later turn as ever. What
-waited for an answered turn waits no longer; what quoted its answer, or one under way, stands as text. Tried against hours
-of steady load, sending every next turn at once left answers of minutes out, and waiting for the rest of each wait wasted
-half of a window.
+Sessions that an answered turn has spawned begin with the first session's priming call, those of
+a later turn as ever. What waited for an answered turn waits no longer; what quoted its answer,
+or one under way, stands as text. Tried against hours of steady load, sending every next turn at
+once left answers of minutes out, and waiting for the rest of each wait wasted half of a window.
 """
 
 from bisect import bisect_right
@@ -96,7 +98,9 @@ class _Cut:
         return self.at_s - max(ended_s)
 
     def going_on(self, session: Session, *, spawns: Sequence[str] = ()) -> Session:
-        """Return a session that is alive: primed, and with the turns that are left; its priming call spawns others."""
+        """Return a session that is alive: primed, and with the
+        turns that are left; its priming call spawns others.
+        """
         left = list(self._left(session))
         if not self.is_begun(session):
             return replace(session, turns=(_at_once(left[0]), *left[1:]))
@@ -179,7 +183,9 @@ class _Cut:
         return replace(segment, source=self._moved(segment.source) if is_whole else None)
 
     def _is_partly_said(self, ref: TurnRef) -> bool:
-        """Tell whether a turn is under way: what is played of its answer is less than what is quoted."""
+        """Tell whether a turn is under way: what is
+        played of its answer is less than what is quoted.
+        """
         session = self.members[ref.session]
         turn = len(session.turns) - 1 if ref.turn < 0 else ref.turn
         return turn == self.answered(session) and self.is_under_way(session)

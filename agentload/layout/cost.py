@@ -48,14 +48,20 @@ class Cost:
     priming_minutes: float = 0.0
     """Of these, what it takes to prime the contexts of windows."""
     assumed: str = field(
-        default=f"{ASSUMED_TOKEN_S * 1000:g} ms a token, {ASSUMED_PREFILL_TOKENS_PER_S:,.0f} new prompt tokens a second"
+        default=f"{ASSUMED_TOKEN_S * 1000:g} ms a token, {ASSUMED_PREFILL_TOKENS_PER_S:,.0f} new "
+        "prompt tokens a second"
     )
 
     def warning(self) -> str | None:
-        """Say that a replay will take long: most of a trace is waiting, which its name does not tell."""
+        """Say that a replay will take long: most of a
+        trace is waiting, which its name does not tell.
+        """
         if self.minutes < LONG_MIN:
             return None
-        return f"this takes {about(self.minutes)}; shorter with --wait-cap user=5, --sessions 16 or --max-calls (--dry-run says how long)"
+        return (
+            f"this takes {about(self.minutes)}; shorter with --wait-cap user=5, --sessions 16 "
+            "or --max-calls (--dry-run says how long)"
+        )
 
 
 def about(minutes: float) -> str:
@@ -75,7 +81,9 @@ class _Block:
 
 
 def cost(plan: Plan, *, prefill_s: Prefill = assumed_prefill_s, pace: Pace = NOMINAL) -> Cost:
-    """Add up what *plan* sends; budgets are upper bounds and are taken into account. *prefill_s* is for priming, *pace* for windows."""
+    """Add up what *plan* sends; budgets are upper bounds and are taken
+    into account. *prefill_s* is for priming, *pace* for windows.
+    """
     blocks = {
         block.index: _window(plan, block, prefill_s, pace)
         if block.is_window
@@ -104,7 +112,9 @@ def cost(plan: Plan, *, prefill_s: Prefill = assumed_prefill_s, pace: Pace = NOM
 
 
 def _window(plan: Plan, block: Block, prefill_s: Prefill, pace: Pace) -> _Block:
-    """Add up what a window sends at this pace: it lasts until its last call is answered, and priming comes on top."""
+    """Add up what a window sends at this pace: it lasts until
+    its last call is answered, and priming comes on top.
+    """
     calls = nominal_calls(plan.header, block, plan.load, pace)
     counting = [call for call in calls if call.counts]
     primes = [call for call in calls if call.turn.event == PRIME]
@@ -120,7 +130,9 @@ def _window(plan: Plan, block: Block, prefill_s: Prefill, pace: Pace) -> _Block:
 
 
 def _priming_s(header: Header, primed: Iterable[Session], prefill_s: Prefill) -> float:
-    """Return how long first calls take, one after the other: what several of them begin with is read once."""
+    """Return how long first calls take, one after the
+    other: what several of them begin with is read once.
+    """
     cache = IdealCache()
     found = [next(cache.calls(header, session)) for session in primed]
     return sum(prefill_s(tokens) - prefill_s(known) for tokens, known in found)
@@ -187,7 +199,9 @@ def _start_s(load: Load, session: Session, position: int) -> float:
 
 
 def fill_s(trace: Trace, load: Load, pool_tokens: float) -> float | None:
-    """Say when a trace in a closed loop has filled a pool, at the speeds that `cost` assumes; None: its sessions never do."""
+    """Say when a trace in a closed loop has filled a pool, at
+    the speeds that `cost` assumes; None: its sessions never do.
+    """
     assert isinstance(load.arrivals, ClosedLoop)
     queue, told, written = iter(trace.sessions), set[str](), 0
     for at_s, tokens in merge(
@@ -202,7 +216,9 @@ def fill_s(trace: Trace, load: Load, pool_tokens: float) -> float | None:
 def _slot(
     trace: Trace, load: Load, queue: Iterator[Session], told: set[str]
 ) -> Iterator[tuple[float, int]]:
-    """Yield when each call of one session after the other ends, and how many tokens it wrote; a shared prefix is written once."""
+    """Yield when each call of one session after the other ends,
+    and how many tokens it wrote; a shared prefix is written once.
+    """
     at_s = 0.0
     for session in queue:
         name = session.prefix or ""
@@ -219,11 +235,16 @@ def _slot(
 
 
 MOST_REFUSED: Final = 0.05
-"""Share of turns that may be longer than a model takes: with more gone, what is played is another load, and its figures void."""
+"""Share of turns that may be longer than a model takes: with
+more gone, what is played is another load, and its figures void.
+"""
 
 
 def too_long(header: Header, sessions: Iterable[Session], window: int | None) -> str | None:
-    """Say how many turns are longer than a model's *window*. Raises PlanError where so many are that nothing would follow from the rest."""
+    """Say how many turns are longer than a model's *window*.
+
+    Raises PlanError where so many are that nothing would follow from the rest.
+    """
     if window is None:
         return None
     asked = islice(
@@ -237,7 +258,10 @@ def too_long(header: Header, sessions: Iterable[Session], window: int | None) ->
     found = [needed > window for needed in asked]
     if not any(found):
         return None
-    said = f"{sum(found):,} of {len(found):,} turns ({sum(found) / len(found):.0%}) need more than the {window:,} tokens that the model takes"
+    said = (
+        f"{sum(found):,} of {len(found):,} turns ({sum(found) / len(found):.0%}) need more than "
+        f"the {window:,} tokens that the model takes"
+    )
     remedy = f"--max-context {window} ends sessions before them, or another trace"
     if sum(found) > MOST_REFUSED * len(found):
         raise PlanError(said, hint=remedy)
@@ -250,9 +274,11 @@ MOST_CALLS: Final = (
 
 
 def ideal_hit_rates(plan: Plan, *, block: int | None = None) -> dict[str, float]:
-    """Return the share of prompt tokens that could be found, by workload: cold pairs each begin with an empty cache, warm ones share it.
+    """Return the share of prompt tokens that could be found, by workload:
+    cold pairs each begin with an empty cache, warm ones share it.
 
-    *block* are the tokens of the server's cache blocks, which are kept whole: large ones hold nothing of a short prompt.
+    *block* are the tokens of the server's cache blocks, which
+    are kept whole: large ones hold nothing of a short prompt.
     """
     block = block or BLOCK
     known: Counter[str] = Counter()

@@ -1,4 +1,6 @@
-"""What the calls of a trace are like under a load: the shape with which the calls that were played are compared."""
+"""What the calls of a trace are like under a load: the
+shape with which the calls that were played are compared.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,7 +15,10 @@ from agentload.tracefile.reuse import IdealCache
 Number = TypeVar("Number", int, float)
 
 MOST_CALLS: Final = 50_000
-"""Calls that are read of a trace: a second's work. A longer trace is described by its first ones, and its shape says so."""
+"""Calls that are read of a trace: a second's work.
+
+A longer trace is described by its first ones, and its shape says so.
+"""
 
 
 @dataclass(slots=True)
@@ -26,7 +31,9 @@ class _Columns:
 
 
 def trace_shapes(trace: Trace, load: Load, *, most: int = MOST_CALLS) -> tuple[TraceShape, ...]:
-    """Return the shape of each workload of a trace, by name; the load says how long its users and tools wait."""
+    """Return the shape of each workload of a trace, by
+    name; the load says how long its users and tools wait.
+    """
     found: dict[str, _Columns] = {}
     cache = IdealCache()
     calls, is_whole = 0, True

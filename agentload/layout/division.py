@@ -1,12 +1,14 @@
-"""Divide a plan before it is played, so that dispatchers on several nodes need not say a word to each other while load runs.
+"""Divide a plan before it is played, so that dispatchers on
+several nodes need not say a word to each other while load runs.
 
-Sessions that spawn, await or quote each other stay together, as a family; families are dealt out like cards, in their order. So the first
-sessions of a closed loop are as many on every node as its share of the loop, and each node has about the same load at any time. What is
-counted over all sessions (`--sessions`, caps, budgets) is divided too. An open loop's starts depend on nothing that happens: they are drawn
-as one dispatcher would draw them, and dealt out with the sessions.
+Sessions that spawn, await or quote each other stay together, as a family; families are dealt out
+like cards, in their order. So the first sessions of a closed loop are as many on every node as
+its share of the loop, and each node has about the same load at any time. What is counted over all
+sessions (`--sessions`, caps, budgets) is divided too. An open loop's starts depend on nothing
+that happens: they are drawn as one dispatcher would draw them, and dealt out with the sessions.
 
-What this gives up: a node whose sessions are over cannot take another's, and a cap that is full on one node is not eased by a free slot on
-another.
+What this gives up: a node whose sessions are over cannot take another's,
+and a cap that is full on one node is not eased by a free slot on another.
 """
 
 from collections.abc import Sequence
@@ -24,7 +26,10 @@ FEWER: Final = "play from fewer nodes: --nodes"
 
 
 def divided(plan: Plan, shares: int) -> tuple[Plan, ...]:
-    """Return the share of each of so many dispatchers; their blocks begin at one instant. Raises PlanError where there is too little."""
+    """Return the share of each of so many dispatchers; their blocks begin at one instant.
+
+    Raises PlanError where there is too little.
+    """
     blocks = [_dealt(plan, block, shares) for block in plan.blocks]
     made = [
         replace(
@@ -54,7 +59,8 @@ def _dealt(plan: Plan, block: Block, shares: int) -> tuple[Block, ...]:
     groups = families(kept)
     if len(groups) < shares:
         raise PlanError(
-            f"block {block.index} cannot be divided over {shares} nodes: its {len(kept):,} sessions are {_families(groups)}",
+            f"block {block.index} cannot be divided over {shares} nodes: its {len(kept):,} "
+            f"sessions are {_families(groups)}",
             hint=FEWER,
         )
     own = {
@@ -67,7 +73,9 @@ def _dealt(plan: Plan, block: Block, shares: int) -> tuple[Block, ...]:
 
 
 def _families(groups: Sequence[Sequence[Session]]) -> str:
-    """Say how sessions hang together, and why: a session that waits for another must be where that one is."""
+    """Say how sessions hang together, and why: a session
+    that waits for another must be where that one is.
+    """
     apart = "1 family" if len(groups) == 1 else f"{len(groups)} families"
     for group in groups:
         for session in group:

@@ -1,9 +1,11 @@
-"""The line that windows are drawn from: the time in which one may begin, so that every call is met equally often.
+"""The line that windows are drawn from: the time in which
+one may begin, so that every call is met equally often.
 
-In hours of steady load a call is met from the D seconds before it, D being how long a window is. A window that begins in a
-wait sends the call behind it at once, so it is met from all of that wait: of a longer one, D seconds count. Where sessions
-arrive when they did, an instant counts if somebody is there and a call is sent in the D seconds behind it. Time in which nobody
-is there is a wait for the next who comes: a window begins with that one.
+In hours of steady load a call is met from the D seconds before it, D being how long a window
+is. A window that begins in a wait sends the call behind it at once, so it is met from all of
+that wait: of a longer one, D seconds count. Where sessions arrive when they did, an instant
+counts if somebody is there and a call is sent in the D seconds behind it. Time in which
+nobody is there is a wait for the next who comes: a window begins with that one.
 """
 
 import math
@@ -18,7 +20,9 @@ from agentload.layout.timeline import Timeline, Timing, lasts_s
 from agentload.model.trace import Session
 
 BEFORE_S: Final = 1e-6
-"""Ahead of who comes: at that instant the first call would be under way, and its answer count for nothing."""
+"""Ahead of who comes: at that instant the first call
+would be under way, and its answer count for nothing.
+"""
 
 Span: TypeAlias = tuple[float, float]
 """A begin and an end, in seconds."""
@@ -98,7 +102,9 @@ def _calls(timed: Timed) -> tuple[list[Timing], float]:
 def line_of_arrivals(
     families: Iterable[Timed], starts_s: Iterable[float], *, window_s: float
 ) -> DrawingLine:
-    """Return the line of families that start at given times; where nobody is there, a window begins with the next who comes."""
+    """Return the line of families that start at given times; where
+    nobody is there, a window begins with the next who comes.
+    """
     found = [(start_s, *_calls(timed)) for timed, start_s in zip(families, starts_s, strict=True)]
     there = _union((start_s, start_s + lasts_s) for start_s, calls, lasts_s in found if calls)
     followed = _union(

@@ -1,6 +1,7 @@
 """Lay out a run that can say something of capacity: windows so long that they fill the KV pools.
 
-Sessions that all begin at their first turn take an hour until their contexts are long, and a pool that is not full limits nobody.
+Sessions that all begin at their first turn take an hour until
+their contexts are long, and a pool that is not full limits nobody.
 """
 
 import math
@@ -14,7 +15,8 @@ from agentload.layout.windows import Laid, slots, steady, windows
 from agentload.model.plan import ClosedLoop, Load, Recorded
 from agentload.model.trace import Trace
 
-LASTS_S: Final = 1800.0  # pools that differ by two showed nothing in blocks of 2 minutes, and 42 points of hit rate in 30
+# pools that differ by two showed nothing in blocks of 2 minutes, and 42 points of hit rate in 30
+LASTS_S: Final = 1800.0
 MOST_S: Final = 4 * 3600.0  # whoever wants to wait longer says so
 FILLS: Final = 3  # times what the slowest pool takes: two thirds are played on full pools
 STEP_S: Final = 600.0
@@ -39,9 +41,11 @@ def long_run(
     pools: Mapping[str, float | None],
     lasted_s: float | None = None,
 ) -> LongRun:
-    """Lay out how *agents* sessions are kept going: for the load's duration, else as long as the pools ask for.
+    """Lay out how *agents* sessions are kept going: for
+    the load's duration, else as long as the pools ask for.
 
-    *pools* are the tokens that each arm's holds; *lasted_s* is how long the blocks of a run are that is resumed, which
+    *pools* are the tokens that each arm's holds; *lasted_s*
+    is how long the blocks of a run are that is resumed, which
     *began* with so many pairs: windows divide the trace by those.
     """
     if load.arrivals != Recorded():
@@ -119,12 +123,17 @@ class Fills:
             if tokens is None:
                 yield f"{arm} does not say how large its pool is"
             elif arm in self.minutes:
-                yield f"{arm} {tokens:,.0f} tokens, full after about {self.minutes[arm]:.1f} of {self.lasts_minutes:.0f} min"
+                yield (
+                    f"{arm} {tokens:,.0f} tokens, full after about {self.minutes[arm]:.1f} of "
+                    f"{self.lasts_minutes:.0f} min"
+                )
             else:
                 yield f"{arm} {tokens:,.0f} tokens, never full"
 
     def warning(self) -> str | None:
-        """Say which pools fill too late, and how long would do; None when half of the run or more is played on full pools."""
+        """Say which pools fill too late, and how long would do;
+        None when half of the run or more is played on full pools.
+        """
         half = self.lasts_minutes / 2
         late = [
             arm
@@ -139,4 +148,7 @@ class Fills:
             if longest is None
             else f"--duration {math.ceil(3 * longest) * 60}, or more sessions"
         )
-        return f"the KV pool of {' and '.join(late)} is full for less than half of {self.lasts_minutes:.0f} min: {remedy}"
+        return (
+            f"the KV pool of {' and '.join(late)} is full for less than half of "
+            f"{self.lasts_minutes:.0f} min: {remedy}"
+        )

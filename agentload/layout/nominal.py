@@ -1,6 +1,8 @@
-"""Play a window at the nominal speed, or at another, without a server: which of its calls are sent, and when.
+"""Play a window at the nominal speed, or at another,
+without a server: which of its calls are sent, and when.
 
-Blocks are laid out with more sessions than they need; this says how much of one is likely to be played.
+Blocks are laid out with more sessions than they need;
+this says how much of one is likely to be played.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +35,9 @@ class NominalCall:
 def nominal_calls(
     header: Header, block: Block, load: Load, pace: Pace = NOMINAL
 ) -> tuple[NominalCall, ...]:
-    """Return the calls of a window in the order in which they are sent: the primed ones, and those of its time."""
+    """Return the calls of a window in the order in which
+    they are sent: the primed ones, and those of its time.
+    """
     seconds = load.budget.seconds or UNBOUNDED_S
     found = [
         call
@@ -95,7 +99,8 @@ def _calls(
     timings = timeline(family, load, pace)
     primed_s = _primed_s(family[0], timings)
     for session in family:
-        # A carried session is primed before the clock starts, whatever the first session's priming takes.
+        # A carried session is primed before the clock
+        # starts, whatever the first session's priming takes.
         own_s = primed_s
         if (
             session is not family[0]

@@ -1,4 +1,6 @@
-"""Which prompts and places a screen looks at: the longest contexts of a trace, at the lengths that its calls have."""
+"""Which prompts and places a screen looks at: the longest
+contexts of a trace, at the lengths that its calls have.
+"""
 
 from dataclasses import dataclass
 from heapq import nlargest
@@ -39,14 +41,18 @@ def ladder(shortest: int, longest: int) -> tuple[int, ...]:
 
 
 def places(length: int, block: int) -> tuple[int, ...]:
-    """Return how many tokens stand before each place of a length, the last first: whole blocks, and the one token that is computed."""
+    """Return how many tokens stand before each place of a length,
+    the last first: whole blocks, and the one token that is computed.
+    """
     step = max(block, length // 16)
     found = ((length - 1 - number * step) // block * block + 1 for number in range(PLACES))
     return tuple(dict.fromkeys(each for each in found if each > 1))
 
 
 def own(trace: Trace) -> Subject:
-    """Say that the longest contexts of a trace's longest sessions are screened, at the lengths of its calls. A short trace is repeated."""
+    """Say that the longest contexts of a trace's longest sessions are
+    screened, at the lengths of its calls. A short trace is repeated.
+    """
     rounds = -(-PROMPTS // max(1, sum(1 for _ in islice(trace.sessions, PROMPTS))))
     sessions = repeated(trace, rounds) if rounds > 1 else trace.sessions
     calls: list[int] = []

@@ -1,4 +1,6 @@
-"""Lay out a comparison: the same blocks on every arm, in an order that drift cannot turn into a difference."""
+"""Lay out a comparison: the same blocks on every arm,
+in an order that drift cannot turn into a difference.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +22,9 @@ from agentload.study.parts import Live, Timeouts
 
 SECOND: Final = 1_000_000_000
 MOST_PAIRS: Final = 100_000
-"""A year of five-minute pairs, laid out in seconds; more is a slip of the keyboard, and would be laid out until memory ends."""
+"""A year of five-minute pairs, laid out in seconds; more is a
+slip of the keyboard, and would be laid out until memory ends.
+"""
 
 
 def plan(
@@ -41,11 +45,14 @@ def plan(
     blocks: int | None = None,
     laid: Sequence[Block] = (),
 ) -> Plan:
-    """Plan *pairs* plays of the trace's blocks on each arm; with fewer blocks than pairs, blocks repeat under another salt.
+    """Plan *pairs* plays of the trace's blocks on each arm; with
+    fewer blocks than pairs, blocks repeat under another salt.
 
-    With *warmup* every arm first plays the first block once more, to be left out. *machines* say where each arm begins; with *swap* the
-    two arms change places for the second half of the pairs, and warm up once more. Pairs take turns on *replicas*, which every arm has:
-    each is a start that was drawn already. *blocks*: into how many the trace is cut, where a run is given more pairs than it began with.
+    With *warmup* every arm first plays the first block once more, to be left out.
+    *machines* say where each arm begins; with *swap* the two arms change places for
+    the second half of the pairs, and warm up once more. Pairs take turns on
+    *replicas*, which every arm has: each is a start that was drawn already. *blocks*:
+    into how many the trace is cut, where a run is given more pairs than it began with.
     *laid* are blocks that were laid out already, in the place of the trace's.
     """
     if not arms:
@@ -108,7 +115,9 @@ def plan(
 
 
 def _check_reached(parts: Sequence[Block], sessions: int) -> None:
-    """Raise PlanError where no block has as many sessions as are to be kept going: a load that was not reached says nothing of it."""
+    """Raise PlanError where no block has as many sessions as are to
+    be kept going: a load that was not reached says nothing of it.
+    """
     most = max(
         sum(
             1
@@ -120,7 +129,8 @@ def _check_reached(parts: Sequence[Block], sessions: int) -> None:
         in_all = f", in {len(parts)} blocks of at most {most}" if len(parts) > 1 else ""
         raise PlanError(
             f"--sessions {sessions} is never reached: the trace has fewer sessions{in_all}",
-            hint=f"--capacity {sessions} starts sessions again and again; else --sessions {max(1, most)}, fewer --pairs, or a larger trace",
+            hint=f"--capacity {sessions} starts sessions again and again; else --sessions "
+            f"{max(1, most)}, fewer --pairs, or a larger trace",
         )
 
 
@@ -134,7 +144,8 @@ def of_study(
     machines: Sequence[str] = (),
     replicas: Sequence[str] = (),
 ) -> Plan:
-    """Plan what a study says of a trace, with the starts of servers that are launched for it; *laid* for a long run.
+    """Plan what a study says of a trace, with the starts of
+    servers that are launched for it; *laid* for a long run.
 
     *machines* are where each arm begins, *replicas* what pairs take turns on.
     """
@@ -189,14 +200,19 @@ def limits_of(timeouts: Timeouts) -> Limits:
 
 
 def laid_windows(study: Replay, stock: Steady) -> Laid:
-    """Lay out the windows of the trace that a study asks for. Raises PlanError where there is no time for so many."""
+    """Lay out the windows of the trace that a study asks for.
+
+    Raises PlanError where there is no time for so many.
+    """
     assert study.windows is not None
     check_room(stock, study.windows)
     return windows(stock, number=study.windows, pairs=study.pairs, seed=study.seed)
 
 
 def balanced_orders(arms: Sequence[str], pairs: int, rng: Random) -> list[tuple[str, ...]]:
-    """Draw the order of the arms for each pair; every second pair mirrors the one before it, so that linear drift cancels."""
+    """Draw the order of the arms for each pair; every second
+    pair mirrors the one before it, so that linear drift cancels.
+    """
     orders: list[tuple[str, ...]] = []
     while len(orders) < pairs:
         drawn = sorted(arms, key=lambda _: rng.random())
@@ -207,7 +223,9 @@ def balanced_orders(arms: Sequence[str], pairs: int, rng: Random) -> list[tuple[
 def _orders(
     arms: Sequence[str], pairs: int, rng: Random, *, replicas: int
 ) -> list[tuple[str, ...]]:
-    """Draw the order of the arms for each pair, so that neighbours mirror each other, and so do a replica's own pairs."""
+    """Draw the order of the arms for each pair, so that
+    neighbours mirror each other, and so do a replica's own pairs.
+    """
     drawn = balanced_orders(arms, pairs + 2 * replicas, rng)
     return [
         drawn[2 * (turn // 2) + (turn + place) % 2]
@@ -288,7 +306,9 @@ def families(sessions: Iterable[Session]) -> list[list[Session]]:
 
 
 def cut(sessions: Iterable[Session], count: int) -> tuple[Block, ...]:
-    """Cut *sessions* into at most *count* blocks of about equally many turns, neighbours in time staying together."""
+    """Cut *sessions* into at most *count* blocks of about
+    equally many turns, neighbours in time staying together.
+    """
     if count == 1:
         return (Block(index=0, sessions=sessions),)
     groups = families(sessions)
@@ -314,7 +334,9 @@ def _from_zero(sessions: Sequence[Session]) -> tuple[Session, ...]:
 
 
 PAIRED = 2
-"""Arms, and machines, that one change balances; more would need as many changes as there are machines."""
+"""Arms, and machines, that one change balances; more
+would need as many changes as there are machines.
+"""
 
 
 def check_swap(
@@ -347,7 +369,9 @@ def check_swap(
 
 
 def stays(pairs: int, began: int) -> tuple[range, ...]:
-    """Return the pairs between two changes, of a run that *began* with so many pairs and is given more in whole multiples."""
+    """Return the pairs between two changes, of a run that *began*
+    with so many pairs and is given more in whole multiples.
+    """
     edges = (0, *range(began // 2, pairs, began), pairs)
     return tuple(range(*each) for each in pairwise(edges))
 
@@ -362,10 +386,12 @@ def placed(arms: Sequence[str], machines: Sequence[str], *, changes: int) -> dic
 
 
 def with_starts(made: Plan, restarts: int | None = None) -> Plan:
-    """Return an interleaved plan with its pairs divided over *restarts* starts of each arm's server; None: a start for each pair.
+    """Return an interleaved plan with its pairs divided over *restarts*
+    starts of each arm's server; None: a start for each pair.
 
-    All pairs of a start are played on one arm before the next arm's server is started, in the order that was drawn for the pairs: a start
-    is a random factor that pairs share, and drift still cancels.
+    All pairs of a start are played on one arm before the next arm's server is
+    started, in the order that was drawn for the pairs: a start is a random
+    factor that pairs share, and drift still cancels.
     """
     if made.design != "interleaved" or any(
         play.warmup for round_ in made.rounds for play in round_.plays

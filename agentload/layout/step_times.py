@@ -1,7 +1,9 @@
-"""What is played to learn how long an arm's steps take: prefixes that are cached, decoded at chosen batches, and prompts behind them.
+"""What is played to learn how long an arm's steps take: prefixes
+that are cached, decoded at chosen batches, and prompts behind them.
 
-One block is the whole grid, once, a point at a time: every turn waits for all turns of the point before it. Prefixes of a length are sent
-one after the other, so that each prefills alone; then the first so many of them go on together, each behind its own prefix, with a few new
+One block is the whole grid, once, a point at a time: every turn waits for all turns of the
+point before it. Prefixes of a length are sent one after the other, so that each prefills alone;
+then the first so many of them go on together, each behind its own prefix, with a few new
 tokens. No two sequences share a prefix: a kernel may read a shared one once for all of them.
 """
 
@@ -29,7 +31,9 @@ SMALL_NEW: Final = (16, 256, 1024, 4096)
 SMALL_CACHED: Final = (0, 1024)
 SMALL_STEPS: Final = 40
 ADDED: Final = 16
-"""New tokens of a sequence that goes on: a prompt that is cached to its end computes a block again."""
+"""New tokens of a sequence that goes on: a prompt
+that is cached to its end computes a block again.
+"""
 FILLED: Final = 0.8
 """Share of the pool that a point may take: beyond it blocks are evicted for the next."""
 LEAD_S: Final = 0.3
@@ -67,7 +71,10 @@ class Grid:
 
 
 def grid(bounds: Bounds) -> Grid:
-    """Return the points inside the bounds. Raises PlanError where they leave no room for two lengths."""
+    """Return the points inside the bounds.
+
+    Raises PlanError where they leave no room for two lengths.
+    """
     small = bounds.is_small
     steps = SMALL_STEPS if small else STEPS
     room = min(bounds.window - steps - ADDED, max(bounds.longest, CONTEXTS[1]))
@@ -81,7 +88,8 @@ def grid(bounds: Bounds) -> Grid:
     ]
     if len({context for context, _ in decode}) < 2:
         raise PlanError(
-            f"a window of {bounds.window:,} tokens and a pool of {bounds.pool_tokens:,.0f} leave no room for step times at two lengths",
+            f"a window of {bounds.window:,} tokens and a pool of {bounds.pool_tokens:,.0f} "
+            "leave no room for step times at two lengths",
             hint="a longer max_model_len",
         )
     longest = min(bounds.window - SHORTEST, round(FILLED * bounds.pool_tokens))
@@ -119,7 +127,9 @@ def step_times(found: Grid, *, seed: int) -> Trace:
         waits_s: float = 0.0,
         beside: tuple[TurnRef, ...] | None = None,
     ) -> None:
-        """Let sessions send so many new tokens together, behind all that was sent before or *beside* what was sent just now."""
+        """Let sessions send so many new tokens together, behind all
+        that was sent before or *beside* what was sent just now.
+        """
         nonlocal last
         sent = []
         for name in names:
@@ -166,7 +176,9 @@ def step_times(found: Grid, *, seed: int) -> Trace:
 def seconds(
     found: Grid, *, decode_s: Callable[[int, int], float], prefill_s: Callable[[int], float]
 ) -> float:
-    """Return about how long one play of a grid takes, by what a step takes of a batch and its context, and what a prompt takes."""
+    """Return about how long one play of a grid takes, by what a
+    step takes of a batch and its context, and what a prompt takes.
+    """
     filled_s = sum(
         prefill_s(context) * max(batches) for context, batches in _by(found.decode).items()
     )

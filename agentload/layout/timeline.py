@@ -1,7 +1,7 @@
 """When the turns of a family of sessions are sent and answered, were the server an ordinary one.
 
-Nobody knows beforehand how long answers take, so one nominal speed holds for every arm and every server: what is drawn
-from a timeline is then the same on all of them.
+Nobody knows beforehand how long answers take, so one nominal speed holds for every
+arm and every server: what is drawn from a timeline is then the same on all of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,9 @@ def seconds_of(load: Load, session: Session) -> float:
 
 
 def turn_seconds(load: Load, turn: Turn, pace: Pace = NOMINAL) -> float:
-    """Return about how long it takes until a turn is answered, from the end of the one before it."""
+    """Return about how long it takes until a turn
+    is answered, from the end of the one before it.
+    """
     return (
         wait_s(load, turn)
         + turn.output * pace.token_s
@@ -57,7 +59,10 @@ class Timing:
 
 
 Timeline = Mapping[str, tuple[Timing, ...]]
-"""The timings of each session's turns, by the session's name. A turn that nothing ever starts has none."""
+"""The timings of each session's turns, by the session's name.
+
+A turn that nothing ever starts has none.
+"""
 
 
 def timeline(family: Sequence[Session], load: Load, pace: Pace = NOMINAL) -> Timeline:
@@ -88,7 +93,9 @@ def timeline(family: Sequence[Session], load: Load, pace: Pace = NOMINAL) -> Tim
 
 
 def lasts_s(family: Sequence[Session], timings: Timeline) -> float:
-    """Return how long a family keeps its place in a closed loop: until its first session has ended."""
+    """Return how long a family keeps its place in a
+    closed loop: until its first session has ended.
+    """
     root = timings.get(family[0].session, ())
     return root[-1].answered_s if root else 0.0
 
@@ -103,7 +110,9 @@ def _ready_s(
     found: Mapping[str, Sequence[Timing]],
     members: Mapping[str, Session],
 ) -> float | None:
-    """Return when all that a turn waits for is answered; None while something of its own family is not."""
+    """Return when all that a turn waits for is answered;
+    None while something of its own family is not.
+    """
     ready_s = before_s
     for ref in turn.after:
         if ref.session not in members:

@@ -1,4 +1,6 @@
-"""Traces made of others: several as one, a mix of all kinds of agents; one over and over, or with its own words; and a sweep."""
+"""Traces made of others: several as one, a mix of all kinds of
+agents; one over and over, or with its own words; and a sweep.
+"""
 
 import heapq
 import json
@@ -33,7 +35,10 @@ def _merged(traces: Sequence[Trace]) -> Iterator[Session]:
 
 
 def merged(traces: Sequence[Trace]) -> Trace:
-    """Join traces by start time; names get their trace's name in front, so that nothing collides. One trace stays as it is."""
+    """Join traces by start time; names get their trace's name in front, so that nothing collides.
+
+    One trace stays as it is.
+    """
     if len(traces) == 1:
         return traces[0]
     first = traces[0].header
@@ -60,7 +65,9 @@ class _Names:
     """How far block ids are moved."""
 
     def of_session(self, session: Session) -> Session:
-        """Return a session as another one of the same shape, that shares within its like as before; its prefix is the same."""
+        """Return a session as another one of the same shape, that
+        shares within its like as before; its prefix is the same.
+        """
         turns = tuple(
             replace(
                 turn,
@@ -103,7 +110,9 @@ def another(family: Sequence[Session], copy: int) -> tuple[Session, ...]:
 
 
 def sweep(contexts: Sequence[int], *, pairs: int, output: int, seed: int) -> Trace:
-    """Return a trace whose blocks are one call for each length; no two calls share a token beyond the template's."""
+    """Return a trace whose blocks are one call for each
+    length; no two calls share a token beyond the template's.
+    """
     rng = Random(seed)
     sessions: list[Session] = []
     for pair in range(pairs):
@@ -124,7 +133,9 @@ def sweep(contexts: Sequence[int], *, pairs: int, output: int, seed: int) -> Tra
 
 @again
 def repeated(trace: Trace, rounds: int) -> Iterator[Session]:
-    """Yield a trace's sessions over and over, so that a long run never lacks load; each round is new content."""
+    """Yield a trace's sessions over and over, so that a
+    long run never lacks load; each round is new content.
+    """
     for round_ in range(rounds):
         names = _of_round(round_)
         for session in trace.sessions:
@@ -138,7 +149,9 @@ def shortened(trace: Trace, tokens: int) -> Iterator[Session]:
 
 
 def spoken(trace: Trace, texts: Mapping[str, str], *, compares: bool) -> Trace:
-    """Return a trace whose segments say what they said, by key; if it *compares*, turns know what the next one took for their answer."""
+    """Return a trace whose segments say what they said, by key; if it
+    *compares*, turns know what the next one took for their answer.
+    """
 
     def said(segments: Sequence[Segment]) -> tuple[Segment, ...]:
         return tuple(

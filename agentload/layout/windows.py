@@ -1,12 +1,15 @@
-"""Windows: what a server sees from a random instant of a long day on, drawn over all the time that a trace takes.
+"""Windows: what a server sees from a random instant of a
+long day on, drawn over all the time that a trace takes.
 
-A server that has run for hours holds sessions in their middle, and long ones more often. So each session that is kept going
-begins where a point on a line through all of them falls (`layout.line`): points lie in equal steps behind one random start, and
-sessions with contexts of like length lie side by side, so that few points span the trace. What a session has sent before its
-point is primed: told once, in one call with an answer of one token that nobody times. Then the window plays; sessions go on
-with what follows, and others take the place of those that end.
+A server that has run for hours holds sessions in their middle, and long ones more often. So each
+session that is kept going begins where a point on a line through all of them falls
+(`layout.line`): points lie in equal steps behind one random start, and sessions with contexts of
+like length lie side by side, so that few points span the trace. What a session has sent before
+its point is primed: told once, in one call with an answer of one token that nobody times. Then
+the window plays; sessions go on with what follows, and others take the place of those that end.
 
-All times are nominal (`layout.timeline`): every arm plays the same windows, whatever it takes for them.
+All times are nominal (`layout.timeline`): every arm
+plays the same windows, whatever it takes for them.
 """
 
 import math
@@ -79,7 +82,9 @@ class Steady:
         return carried(self.header, family, timings, at_s=at_s)
 
     def fresh(self, place: int, copies: Counter[int]) -> Family:
-        """Return a family as often as it is wanted, each time but the first with new content; *copies* counts how often it was."""
+        """Return a family as often as it is wanted, each time but
+        the first with new content; *copies* counts how often it was.
+        """
         copy = copies[place]
         copies[place] += 1
         if not copy:
@@ -98,7 +103,9 @@ class Steady:
 
     @cached_property
     def line(self) -> DrawingLine:
-        """Return the line that windows are drawn from: over the families one after the other, or over the trace's own starts."""
+        """Return the line that windows are drawn from: over the
+        families one after the other, or over the trace's own starts.
+        """
         window_s = self.load.budget.seconds or UNBOUNDED_S
         match self.load.arrivals:
             case Recorded():
@@ -117,7 +124,9 @@ class Steady:
         return self.ends_s[place] - (self.ends_s[place - 1] if place else 0.0)
 
     def at(self, position_s: float) -> tuple[int, float]:
-        """Return the family at a place of the line over all of them, and how far into it that is."""
+        """Return the family at a place of the line
+        over all of them, and how far into it that is.
+        """
         at_s = self.line.at(position_s)
         place = min(bisect_right(self.ends_s, at_s), len(self.families) - 1)
         return place, at_s - (self.ends_s[place - 1] if place else 0.0)
@@ -132,7 +141,10 @@ class Laid:
 
 
 def steady(trace: Trace, load: Load) -> Steady:
-    """Return a trace in its steady state under a load. Raises PlanError for a trace without sessions."""
+    """Return a trace in its steady state under a load.
+
+    Raises PlanError for a trace without sessions.
+    """
     found = [_alone(family) for family in families(trace.sessions)]
     if not found:
         raise PlanError("the trace has no session", hint="agentload trace show TRACE")
@@ -147,7 +159,9 @@ def _mean_context(header: Header, family: Family) -> float:
 
 
 def _alone(family: Sequence[Session]) -> Family:
-    """Return a family that is played without the others of its trace, and primed by nothing but a window."""
+    """Return a family that is played without the others
+    of its trace, and primed by nothing but a window.
+    """
     names = frozenset(each.session for each in family)
 
     def alone(turn: Turn) -> Turn:
@@ -164,7 +178,9 @@ def _alone(family: Sequence[Session]) -> Family:
 
 
 def room(stock: Steady) -> int:
-    """Return how many windows of the load's duration the trace has time for, each on a stretch of its own."""
+    """Return how many windows of the load's duration the
+    trace has time for, each on a stretch of its own.
+    """
     seconds = stock.load.budget.seconds or UNBOUNDED_S
     return max(1, math.floor(stock.line.seconds / seconds))
 
@@ -176,12 +192,16 @@ def slots(stock: Steady) -> int:
 
 
 def fitting(stock: Steady, pairs: int) -> int:
-    """Return how many windows so many pairs play, as far as the trace has time for a stretch of its own for each."""
+    """Return how many windows so many pairs play, as far as
+    the trace has time for a stretch of its own for each.
+    """
     return slots(stock) * max(1, min(pairs, room(stock) // slots(stock)))
 
 
 def check_room(stock: Steady, number: int) -> None:
-    """Raise PlanError where a pair has less than one window for each session, or the trace has no time for so many."""
+    """Raise PlanError where a pair has less than one window
+    for each session, or the trace has no time for so many.
+    """
     least, most = slots(stock), max(slots(stock), room(stock))
     if number < least:
         raise PlanError(
@@ -191,15 +211,18 @@ def check_room(stock: Steady, number: int) -> None:
     if number > most:
         seconds = stock.load.budget.seconds or UNBOUNDED_S
         raise PlanError(
-            f"the trace has time for {room(stock)} window{'' if room(stock) == 1 else 's'} of {seconds:g} s, got {number}",
+            f"the trace has time for {room(stock)} window{'' if room(stock) == 1 else 's'} "
+            f"of {seconds:g} s, got {number}",
             hint=f"--windows {most}, or a shorter --duration",
         )
 
 
 def windows(stock: Steady, *, number: int, pairs: int, seed: int) -> Laid:
-    """Lay out a block of windows for each pair; after all of the *number* windows were played, others between them follow.
+    """Lay out a block of windows for each pair; after all of the
+    *number* windows were played, others between them follow.
 
-    A closed loop's pair has a window for each session that is kept going, any other load's pair is one window.
+    A closed loop's pair has a window for each session that
+    is kept going, any other load's pair is one window.
     """
     layouts = max(1, number // slots(stock))
     drawn = [
@@ -213,8 +236,8 @@ def windows(stock: Steady, *, number: int, pairs: int, seed: int) -> Laid:
 def _instant(pair: int, layouts: int, seed: int) -> float:
     """Return where in each step a pair's points lie, as a share of the step.
 
-    So many layouts together divide each step evenly, in an order in which the first few already spread over it; after
-    them the next ones lie between those.
+    So many layouts together divide each step evenly, in an order in which the
+    first few already spread over it; after them the next ones lie between those.
     """
     order = sorted(range(layouts), key=lambda place: place * GOLDEN % 1.0)
     start = (seeded(seed, "windows").random() + pair // layouts * GOLDEN) % 1.0
@@ -222,7 +245,9 @@ def _instant(pair: int, layouts: int, seed: int) -> float:
 
 
 def _playable(load: Load) -> Load:
-    """Return the load of laid out windows: they begin at full load, and those that arrive later know when."""
+    """Return the load of laid out windows: they begin
+    at full load, and those that arrive later know when.
+    """
     match load.arrivals:
         case ClosedLoop(sessions=sessions):
             return replace(load, arrivals=ClosedLoop(sessions=sessions))
@@ -232,7 +257,9 @@ def _playable(load: Load) -> Load:
 
 @dataclass(frozen=True, kw_only=True)
 class _Window:
-    """What a block plays: primed prefixes, sessions in their middle by when they were served last, and those that follow."""
+    """What a block plays: primed prefixes, sessions in their
+    middle by when they were served last, and those that follow.
+    """
 
     stock: Steady
     instant: float
@@ -247,7 +274,9 @@ class _Window:
             yield from _starting(self.stock.fresh(place, copies), start_s)
 
     def telling(self) -> Iterable[Session]:
-        """Return the sessions that prime contexts or quote answers: no family primes that follows another."""
+        """Return the sessions that prime contexts or quote
+        answers: no family primes that follows another.
+        """
         return self if self.stock.quotes else self._first[0]
 
     def _followers(self) -> Iterator[tuple[int, float]]:
@@ -255,7 +284,9 @@ class _Window:
 
     @cached_property
     def _first(self) -> tuple[tuple[Session, ...], Counter[int], int]:
-        """Return the sessions that are likely to be played, how often each family is among them, and how many of them follow others."""
+        """Return the sessions that are likely to be played, how often
+        each family is among them, and how many of them follow others.
+        """
         stock, copies = self.stock, Counter[int]()
         alive = list(_alive(stock, self.instant))
         begun = [stock.from_then_on(place, at_s, copies) for place, at_s in alive]
@@ -276,7 +307,9 @@ class _Window:
 def _soon(
     stock: Steady, alive: Sequence[tuple[int, float]], followers: Iterator[tuple[int, float]]
 ) -> Iterator[tuple[int, float]]:
-    """Yield those followers that are likely to begin while the window lasts: of those that arrive, all."""
+    """Yield those followers that are likely to begin
+    while the window lasts: of those that arrive, all.
+    """
     seconds = stock.load.budget.seconds or UNBOUNDED_S
     if not isinstance(stock.load.arrivals, ClosedLoop):
         yield from followers
@@ -296,7 +329,9 @@ def _starting(family: Sequence[Session], start_s: float) -> list[Session]:
 
 
 def _prefixes(sessions: Sequence[Session]) -> Iterator[Session]:
-    """Yield a session for each prefix that a server would have cached and no other primed context holds."""
+    """Yield a session for each prefix that a server
+    would have cached and no other primed context holds.
+    """
     told = {each.prefix for each in sessions if each.turns[0].event == PRIME}
     others = dict.fromkeys(
         each.prefix for each in sessions if each.prefix is not None and each.prefix not in told
@@ -320,7 +355,9 @@ def _starts_s(stock: Steady) -> list[float]:
 
 
 def _alive(stock: Steady, instant: float) -> Iterator[tuple[int, float]]:
-    """Yield the place of each family that a window begins with, and how far into it the window begins."""
+    """Yield the place of each family that a window
+    begins with, and how far into it the window begins.
+    """
     match stock.load.arrivals:
         case ClosedLoop(sessions=sessions):
             yield from (
@@ -339,7 +376,9 @@ def _alive(stock: Steady, instant: float) -> Iterator[tuple[int, float]]:
 
 
 def _followers(stock: Steady, instant: float, pair: int, seed: int) -> Iterator[tuple[int, float]]:
-    """Yield the families that begin inside a window, and when; in a closed loop when another one ends."""
+    """Yield the families that begin inside a window,
+    and when; in a closed loop when another one ends.
+    """
     horizon_s = (stock.load.budget.seconds or UNBOUNDED_S) + BEYOND_S
     match stock.load.arrivals:
         case ClosedLoop(sessions=sessions):
@@ -367,13 +406,17 @@ def _followers(stock: Steady, instant: float, pair: int, seed: int) -> Iterator[
 
 
 def _drawn(stock: Steady, seed: int, pair: int) -> Iterator[int]:
-    """Yield places of families without end: each pair spreads its own over all of them, and all pairs the first, second, ... of theirs."""
+    """Yield places of families without end: each pair spreads its own
+    over all of them, and all pairs the first, second, ... of theirs.
+    """
     start = seeded(seed, "followers").random() + pair * math.sqrt(2)
     return (int((start + number * GOLDEN) % 1.0 * len(stock.families)) for number in count())
 
 
 def _enough(stock: Steady, seconds: float, seed: int, pair: int) -> Iterator[int]:
-    """Yield drawn families until they take so long; an instant one counts for a moment, so that this ends."""
+    """Yield drawn families until they take so long; an
+    instant one counts for a moment, so that this ends.
+    """
     left_s = seconds
     for place in _drawn(stock, seed, pair):
         if left_s <= 0:
@@ -386,9 +429,11 @@ def _enough(stock: Steady, seconds: float, seed: int, pair: int) -> Iterator[int
 
 
 def sessions_of_hours(stock: Steady) -> float | None:
-    """Return how many sessions are at work over hours as often as those of windows are; None where no number of them is kept going.
+    """Return how many sessions are at work over hours as often as
+    those of windows are; None where no number of them is kept going.
 
-    A window begins in a wait with the call behind it, and is over before a longer wait is: its sessions are at work more often.
+    A window begins in a wait with the call behind it, and is over
+    before a longer wait is: its sessions are at work more often.
     """
     match stock.load.arrivals:
         case ClosedLoop(sessions=sessions):
@@ -402,7 +447,9 @@ PROBED: Final = 20
 
 
 def held_tokens(stock: Steady, *, seed: int) -> float:
-    """Return how many tokens of context windows hold at once, in nineteen of twenty: shared prefixes once, the next turn included."""
+    """Return how many tokens of context windows hold at once, in
+    nineteen of twenty: shared prefixes once, the next turn included.
+    """
     found = sorted(_held(stock, _instant(pair, PROBED, seed)) for pair in range(PROBED))
     return found[-2]
 

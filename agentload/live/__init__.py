@@ -1,1 +1,3 @@
-"""Real sockets: stamped calls, the runner that drives a plan over them, and how well our own side kept up."""
+"""Real sockets: stamped calls, the runner that drives
+a plan over them, and how well our own side kept up.
+"""

@@ -23,7 +23,10 @@ class _Itimerspec(ctypes.Structure):
 
 
 class Alarm:
-    """Call back at a monotonic instant; setting it again moves it. Uses a timer descriptor where the kernel has them."""
+    """Call back at a monotonic instant; setting it again moves it.
+
+    Uses a timer descriptor where the kernel has them.
+    """
 
     def __init__(self, ring: Callable[[], None]) -> None:
         self._ring = ring

@@ -1,6 +1,8 @@
-"""Carry out what the dispatcher decides: render prompts ahead of their instant, then hand them to the wire.
+"""Carry out what the dispatcher decides: render prompts
+ahead of their instant, then hand them to the wire.
 
-A request's body is joined from bytes that were rendered before: half a megabyte of prompt is neither decoded nor copied.
+A request's body is joined from bytes that were rendered before:
+half a megabyte of prompt is neither decoded nor copied.
 """
 
 import asyncio
@@ -21,11 +23,14 @@ from agentload.model.trace import Segment
 from agentload.prompts.renderer import Prompt, Renderer
 
 CONNECT_S: Final = 10.0
-BREATH_S: Final = 0.003  # what a call that was handed over needs the loop for: a connection of its own, and the write
+# what a call that was handed over needs the loop for: a connection of its own, and the write
+BREATH_S: Final = 0.003
 CROWD: Final = 16  # so many prompts that wait to be rendered wait no longer for calls
 AHEAD_BYTES: Final = (
     256 << 20
-)  # rendered prompts that wait for their instant; beyond, the oldest are rendered again when they are due
+    # rendered prompts that wait for their instant; beyond,
+    # the oldest are rendered again when they are due
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +104,9 @@ class Speech:
     """Further fields of bodies that have tools."""
     counting: Counting = "token_ids"
     is_forced: bool = True
-    """Force the trace's output lengths (`ignore_eos`); servers that do not know it answer as long as they like."""
+    """Force the trace's output lengths (`ignore_eos`);
+    servers that do not know it answer as long as they like.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +199,9 @@ class PromptCaller:
         return self._wire.facts()
 
     async def cook(self) -> None:
-        """Make ready what was ordered, one at a time, until cancelled; connections are opened beside it."""
+        """Make ready what was ordered, one at a time,
+        until cancelled; connections are opened beside it.
+        """
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._ordered.wait()
@@ -207,7 +216,9 @@ class PromptCaller:
                         tasks.create_task(self._connect(order))
 
     async def _let_calls_go(self) -> None:
-        """Wait until what was handed over last is on its way: a long prompt keeps the loop for milliseconds."""
+        """Wait until what was handed over last is on its
+        way: a long prompt keeps the loop for milliseconds.
+        """
         if self._breath_s() <= 0:
             await asyncio.sleep(0)
         if (left_s := self._breath_s()) > 0 and len(self._orders) < CROWD:

@@ -1,4 +1,6 @@
-"""A connected socket whose reads and writes carry the instants at which the kernel had their last byte."""
+"""A connected socket whose reads and writes carry
+the instants at which the kernel had their last byte.
+"""
 
 import asyncio
 import contextlib
@@ -17,7 +19,9 @@ class Link(Protocol):
     """What an exchange talks through: a plain channel, or TLS over one."""
 
     file: int
-    """The socket's descriptor: where asyncio looks up a socket object, it formats its addresses, which takes 10 µs."""
+    """The socket's descriptor: where asyncio looks up a socket
+    object, it formats its addresses, which takes 10 µs.
+    """
     peer: str
 
     @property
@@ -33,7 +37,9 @@ class Link(Protocol):
         """Tell whether the kernel stamped the last byte written so far."""
 
     def receive(self) -> tuple[int, bytes] | None:
-        """Return when the next bytes arrived and what they are, no bytes at the stream's end; None when nothing is there."""
+        """Return when the next bytes arrived and what they are,
+        no bytes at the stream's end; None when nothing is there.
+        """
 
     def write(self, parts: Iterable[bytes]) -> None:
         """Send all parts, as fast as the kernel takes them."""
@@ -67,7 +73,9 @@ class Channel:
         self._stamped_ns = 0
 
     def receive(self) -> tuple[int, bytes] | None:
-        """Return when the next bytes arrived and what they are, no bytes at the stream's end; None when nothing is there."""
+        """Return when the next bytes arrived and what they are,
+        no bytes at the stream's end; None when nothing is there.
+        """
         try:
             data, ancillary, _, _ = self._sock.recvmsg(READ_BYTES, ANCILLARY_BYTES)
         except (BlockingIOError, InterruptedError):

@@ -1,4 +1,6 @@
-"""The connections of one arm: opened by name, socket, proxy and TLS, kept and handed out by its policy; and a session's cookies."""
+"""The connections of one arm: opened by name, socket, proxy and
+TLS, kept and handed out by its policy; and a session's cookies.
+"""
 
 import asyncio
 import errno
@@ -18,7 +20,9 @@ from agentload.live.tls import TlsChannel, context
 Where = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes] | str
 Place = tuple[socket.AddressFamily, Where]
 PROXY_HEAD_BYTES = 65536
-NEXT_S = 2.0  # for a place to answer, where there is another one: a name may have an IPv6 address that leads nowhere
+# for a place to answer, where there is another one:
+# a name may have an IPv6 address that leads nowhere
+NEXT_S = 2.0
 TOO_MANY = frozenset({errno.EMFILE, errno.ENFILE})
 SECOND: Final = 1_000_000_000
 MOST_COOKIES: Final = 50  # of a session, and characters of each: RFC 6265, section 6.1
@@ -55,7 +59,9 @@ async def places(there: Address) -> list[Place]:
 async def dial(
     target: Target, found: Sequence[Place], *, clock: Clock, failed: Callable[[Place], None]
 ) -> Link:
-    """Connect to the first of these places that answers, which are the proxy's when there is one; tell *failed* those that do not."""
+    """Connect to the first of these places that answers, which are
+    the proxy's when there is one; tell *failed* those that do not.
+    """
     there = target.address
     channel = await _connect(found, clock=clock, failed=failed)
     try:
@@ -113,7 +119,8 @@ async def _connect(
 
 
 async def _tunnel(channel: Channel, there: Address, proxy: Address) -> None:
-    # RFC 9110, section 9.3.6. Nothing follows the proxy's head until we speak, so what is read ends with it.
+    # RFC 9110, section 9.3.6. Nothing follows the proxy's
+    # head until we speak, so what is read ends with it.
     authority = f"{f'[{there.host}]' if ':' in there.host else there.host}:{there.port}"
     credentials = f"Proxy-Authorization: {basic(proxy.user)}\r\n" if proxy.user is not None else ""
     channel.write(

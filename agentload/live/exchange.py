@@ -1,7 +1,7 @@
 """One request and its answer on a connection: write, stamp what comes back, notice the end.
 
-What arrives is stamped and laid aside, and parsed by the pump a few ms later. Where somebody waits, it is parsed at once: the head, what
-may be the last chunk, everything of a call that is watched.
+What arrives is stamped and laid aside, and parsed by the pump a few ms later. Where somebody waits,
+it is parsed at once: the head, what may be the last chunk, everything of a call that is watched.
 """
 
 import asyncio
@@ -32,7 +32,9 @@ LINGER_S: Final = (
 LAST_CHUNK: Final = b"0\r\n\r\n"
 BEHIND_BYTES: Final = (
     64 << 10
-)  # that wait to be parsed; more, and they are parsed at once: some 10 ms, and no flood is laid aside
+    # that wait to be parsed; more, and they are parsed
+    # at once: some 10 ms, and no flood is laid aside
+)
 NEVER: Final = 1 << 40
 OWN_BYTES: Final = 256 << 10
 TOKEN_BYTES: Final = 512  # twice of what a token in a chunk of its own takes
@@ -43,7 +45,9 @@ KEPT_BYTES: Final = (
 
 
 class Memory:
-    """Say what answers in flight may hold: each its own share, by the tokens that were asked, and together so much beyond."""
+    """Say what answers in flight may hold: each its own share,
+    by the tokens that were asked, and together so much beyond.
+    """
 
     def __init__(self, *, shared_bytes: int = SHARED_BYTES) -> None:
         self.left_bytes = shared_bytes
@@ -199,7 +203,10 @@ class Exchange:
         if self._is_within():
             self._tell()
         else:
-            why = f"the answer takes {self.held_bytes >> 10:,} kB, more than answers in flight may hold together"
+            why = (
+                f"the answer takes {self.held_bytes >> 10:,} kB, more than answers in flight "
+                "may hold together"
+            )
             reads.clear()
             answer.transcript = None  # at once: others wait for what it took
             self.release()
@@ -207,7 +214,9 @@ class Exchange:
         return count
 
     def _is_within(self) -> bool:
-        """Take what the answer holds beyond its own share out of what is shared; tell whether there was enough."""
+        """Take what the answer holds beyond its own share
+        out of what is shared; tell whether there was enough.
+        """
         beyond = max(0, self.held_bytes + self._kept_bytes - self._own_bytes)
         self._memory.left_bytes += self._borrowed_bytes - beyond
         self._borrowed_bytes = beyond
@@ -275,7 +284,8 @@ class Exchange:
     # --- ends ---
 
     def _read_out(self, at_ns: int) -> None:
-        # What was read behind the answer is dropped with the connection: whoever gets that next is not to take it for his own.
+        # What was read behind the answer is dropped with the connection:
+        # whoever gets that next is not to take it for his own.
         self.is_reusable = (
             self.answer.is_clean
             and not self._reads

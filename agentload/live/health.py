@@ -14,9 +14,11 @@ from agentload.model.rows import BlockRow, CallRow
 
 BEAT_S = 0.02
 SECOND: Final = 1_000_000_000
-MAX_SEND_LAG_MS = MAX_LATE_MS  # p99; the default latency margins are some ms, and what we add to them must be far below
+# p99; the default latency margins are some ms, and what we add to them must be far below
+MAX_SEND_LAG_MS = MAX_LATE_MS
 MAX_STALL_MS = 250.0  # one stall this long makes due calls of every session late at once
-MAX_COALESCED_SHARE = 0.05  # above, gaps between chunks are the reader's as much as the server's; one in twenty moves no p95
+# above, gaps between chunks are the reader's as much as the server's; one in twenty moves no p95
+MAX_COALESCED_SHARE = 0.05
 MAX_DROPPED_SHARE = 0.01  # above, a p99 is that of calls whose stamps are user space's
 
 
@@ -65,7 +67,9 @@ class Monitor:
     """Watch the event loop and collect the lag of each call."""
 
     def __init__(self, *, is_timing: Callable[[], bool] = lambda: True, arms: int = 1) -> None:
-        """Begin to watch calls to so many *arms*; a loop that stands still while nothing is timed does no harm."""
+        """Begin to watch calls to so many *arms*; a loop that
+        stands still while nothing is timed does no harm.
+        """
         self._is_timing = is_timing
         self._arms = arms
         self.begin()
@@ -83,7 +87,9 @@ class Monitor:
         self._peak_share = 0.0
 
     async def beat(self) -> None:
-        """Notice how late the loop wakes us and how busy a second is in which all is timed, until cancelled."""
+        """Notice how late the loop wakes us and how busy a
+        second is in which all is timed, until cancelled.
+        """
         while True:
             before, was_timing = time.monotonic_ns(), self._is_timing()
             await asyncio.sleep(BEAT_S)
@@ -111,14 +117,17 @@ class Monitor:
         self._attendance.closed(block)
 
     def health(self, facts: WireFacts | None = None, *, workers: Sequence[Health] = ()) -> Health:
-        """Sum up, with what the wire of this process says or its workers say, and tell whether the leg is void."""
+        """Sum up, with what the wire of this process says or
+        its workers say, and tell whether the leg is void.
+        """
         by_arm = self._attendance.by_arm().values()
         latest = max(by_arm, key=lambda each: each.lag_p99_ms or 0.0, default=Punctuality())
         shares = [each.coalesced_share for each in by_arm if each.coalesced_share is not None]
         p99, share = latest.lag_p99_ms, max(shares, default=None)
         stall_ms = max([self._stall_ns / 1e6, *(each.loop_stall_max_ms for each in workers)])
         peak = max((each.cpu_peak_share for each in workers), default=self._peak_share)
-        # Every process sees the same wall clock, and may see a step of it before or after its last call.
+        # Every process sees the same wall clock, and may
+        # see a step of it before or after its last call.
         steps = max(
             [
                 facts.clock_steps - self._steps_before if facts else 0,
@@ -169,7 +178,9 @@ def worst_of(parts: Sequence[Health]) -> Health:
 
 
 def together(parts: Sequence[Health]) -> Health:
-    """Sum up what several dispatchers played at the same time: all their calls, and of what disturbs a measurement the worst."""
+    """Sum up what several dispatchers played at the same time:
+    all their calls, and of what disturbs a measurement the worst.
+    """
     lags = [each.send_lag_p50_ms for each in parts if each.send_lag_p50_ms is not None]
     shares = [each.coalesced_share for each in parts if each.coalesced_share is not None]
     return replace(
@@ -200,27 +211,43 @@ def void_reason(
     dropped_share: float | None = None,
     more_workers: int | None = None,
 ) -> str | None:
-    """Say why timings taken this way cannot be used, or None; name workers where so many of them would help."""
+    """Say why timings taken this way cannot be used, or
+    None; name workers where so many of them would help.
+    """
     split = f"play with --workers {more_workers}, " if more_workers is not None else ""
     if clock_steps:
-        return f"the wall clock was stepped {clock_steps} times, and kernel stamps are wall time: let it settle before you measure"
+        return (
+            f"the wall clock was stepped {clock_steps} times, and kernel stamps are wall time: "
+            "let it settle before you measure"
+        )
     if send_lag_p99_ms is not None and send_lag_p99_ms > MAX_SEND_LAG_MS:
         late = f"requests left {send_lag_p99_ms:.1f} ms late (p99; limit {MAX_SEND_LAG_MS:g})"
         return f"{late}: {split}lower the rate or the number of sessions"
     if loop_stall_max_ms > MAX_STALL_MS:
-        return f"this process stood still for {loop_stall_max_ms:.0f} ms (limit {MAX_STALL_MS:g}): leave it a core of its own"
+        return (
+            f"this process stood still for {loop_stall_max_ms:.0f} ms (limit {MAX_STALL_MS:g}): "
+            "leave it a core of its own"
+        )
     if coalesced_share is not None and coalesced_share > MAX_COALESCED_SHARE:
-        shared = f"{coalesced_share:.0%} of chunks came in one read with the one before (limit {MAX_COALESCED_SHARE:.0%})"
+        shared = (
+            f"{coalesced_share:.0%} of chunks came in one read with the one before (limit "
+            f"{MAX_COALESCED_SHARE:.0%})"
+        )
         return f"{shared}: {split}lower the load or move the client"
     if dropped_share is not None and dropped_share > MAX_DROPPED_SHARE:
-        return f"the kernel gave {dropped_share:.1%} of reads no stamp (limit {MAX_DROPPED_SHARE:.0%}): see agentload doctor"
+        return (
+            f"the kernel gave {dropped_share:.1%} of reads no stamp (limit "
+            f"{MAX_DROPPED_SHARE:.0%}): see agentload doctor"
+        )
     return None
 
 
 def more_workers(peak_share: float, *, own_share: float, workers: int, cores: int) -> int | None:
-    """Return with how many workers the load would be carried more lightly; None where more of them would not help.
+    """Return with how many workers the load would be carried
+    more lightly; None where more of them would not help.
 
-    They help where one process is short of CPU, the machine is not, and the dispatcher, which stays alone, can keep up.
+    They help where one process is short of CPU, the machine is
+    not, and the dispatcher, which stays alone, can keep up.
     """
     if peak_share < BUSY_SHARE or own_share >= BUSY_SHARE or cores <= workers:
         return None

@@ -1,9 +1,10 @@
 """Look at all streams at once, every ms or two.
 
-The kernel stamps what arrives, so nothing is lost by reading it a little later, and much is won: to wake and turn asyncio's loop costs more
-than to read and parse several chunks. Under load all streams are therefore read in batches, out of an epoll of their own; at low rates each
-is read at once. What must not wait (the alarm of the next send, connections being opened) stays with the loop, and an answer that is about
-to end is read at once, as a call may wait for it.
+The kernel stamps what arrives, so nothing is lost by reading it a little later, and much is
+won: to wake and turn asyncio's loop costs more than to read and parse several chunks. Under
+load all streams are therefore read in batches, out of an epoll of their own; at low rates each
+is read at once. What must not wait (the alarm of the next send, connections being opened) stays
+with the loop, and an answer that is about to end is read at once, as a call may wait for it.
 """
 
 import asyncio
@@ -13,13 +14,17 @@ from collections.abc import Callable
 from typing import Final
 
 REST_S: Final = 0.001
-LONG_REST_S: Final = 0.002  # where no stream has something after one rest and after the next, so that two of its chunks will not meet
+# where no stream has something after one rest and after
+# the next, so that two of its chunks will not meet
+LONG_REST_S: Final = 0.002
 COMPARED: Final = 8  # of so many batches, two in a row
 SHORT_RESTS: Final = 128  # after a stream had something in both
 MANY: Final = (
     64  # in one batch: 32,000 a second fill most of a core, and to wake more often would fill it
 )
-BATCH: Final = 128  # reads between two turns of the loop: some 0.4 ms, by which a call that becomes due meanwhile is late
+# reads between two turns of the loop: some 0.4 ms,
+# by which a call that becomes due meanwhile is late
+BATCH: Final = 128
 
 
 class Hub:

@@ -1,4 +1,6 @@
-"""One HTTP answer, read from bytes as they come; its body is a stream, a document, an error, or something that nobody asked for."""
+"""One HTTP answer, read from bytes as they come; its body is a
+stream, a document, an error, or something that nobody asked for.
+"""
 
 from typing import Final, Literal, TypeAlias
 
@@ -67,7 +69,8 @@ class Transcript:
                 if self._encoding == "identity":
                     return Parsed(unreadable=f"the answer is of type '{word(self._type)}'")
                 return Parsed(
-                    unreadable=f"the answer is encoded as '{word(self._encoding)}', which was not asked for"
+                    unreadable=f"the answer is encoded as '{word(self._encoding)}', which was not "
+                    "asked for"
                 )
 
 
@@ -113,7 +116,9 @@ class Incoming:
         return self.is_whole and self.status in REDIRECTS
 
     def feed(self, at_ns: int, data: bytes) -> None:
-        """Take the next bytes, which arrived at *at_ns*; raises `NotHttpError` or `OverlongError`."""
+        """Take the next bytes, which arrived at *at_ns*;
+        raises `NotHttpError` or `OverlongError`.
+        """
         self._at_ns = at_ns
         try:
             self._parser.feed_data(data)
@@ -134,13 +139,17 @@ class Incoming:
             raise OverlongError(f"a head of more than {HEAD_BYTES >> 10} kB")
 
     def hung_up(self) -> bool:
-        """Note the connection's end, and tell whether it was the answer's (RFC 9112, section 6.3)."""
+        """Note the connection's end, and tell whether
+        it was the answer's (RFC 9112, section 6.3).
+        """
         self.is_clean = False
         self.is_whole = self.status is not None and not self._is_framed
         return self.is_whole
 
     def close(self) -> None:
-        """Take no more bytes. The parser holds us as we hold it: a million calls must not wait for the collector of cycles."""
+        """Take no more bytes. The parser holds us as we hold it:
+        a million calls must not wait for the collector of cycles.
+        """
         del self._parser
 
     # --- what the parser calls ---

@@ -1,4 +1,6 @@
-"""Look at this machine for a second: how late its timers fire, and which share of its cores others take."""
+"""Look at this machine for a second: how late its
+timers fire, and which share of its cores others take.
+"""
 
 import asyncio
 import os

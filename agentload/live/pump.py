@@ -1,8 +1,9 @@
 """Parse streams behind their arrival, some reads of one stream at a time.
 
-A read is stamped when it is taken off its socket, so nothing hurries. A stream's reads are left to gather and are then parsed in one go,
-which costs half as much as one by one; the backlog of all streams is worked off in slices between two looks at the sockets, so that
-requests leave on time. Memory stays bounded, and the end of a stream finds nearly all of it parsed.
+A read is stamped when it is taken off its socket, so nothing hurries. A stream's reads are left
+to gather and are then parsed in one go, which costs half as much as one by one; the backlog of
+all streams is worked off in slices between two looks at the sockets, so that requests leave on
+time. Memory stays bounded, and the end of a stream finds nearly all of it parsed.
 """
 
 import asyncio
@@ -11,7 +12,9 @@ from typing import Final, Protocol
 
 DELAY_S: Final = 0.2  # ten tokens, where a stream has fifty a second
 SLICE: Final = 32  # reads: some 100 µs, by which a call that becomes due meanwhile is late
-REST_S: Final = 0.01  # between two turns of its own: a thousand streams would have it wake the loop thousands of times a second
+# between two turns of its own: a thousand streams would
+# have it wake the loop thousands of times a second
+REST_S: Final = 0.01
 SHARE: Final = 8  # of a backlog that grows faster than slices work it off
 
 

@@ -1,7 +1,9 @@
-"""Keep the bytes that calls brought, for those who must see what a server really sent: one JSON line a call, compressed.
+"""Keep the bytes that calls brought, for those who must see
+what a server really sent: one JSON line a call, compressed.
 
-A line holds the bytes as text in Latin-1 (a character a byte), and when each read of how many bytes arrived. Cookies, and keys that a
-server echoes, are overwritten in their own length, so that the reads still fit.
+A line holds the bytes as text in Latin-1 (a character a byte), and when each
+read of how many bytes arrived. Cookies, and keys that a server echoes, are
+overwritten in their own length, so that the reads still fit.
 """
 
 import re
@@ -61,7 +63,9 @@ class RawLog:
         *,
         also: Iterable[str] = (),
     ) -> None:
-        """Keep a call that is over, unless it is not wanted or the file is as long as it may become; *also* are secrets of its own."""
+        """Keep a call that is over, unless it is not wanted or the file
+        is as long as it may become; *also* are secrets of its own.
+        """
         if (self._which == "failures" and outcome.status == "ok") or self._left <= 0:
             return
         secrets = [secret.encode() for secret in (*target.secrets(), *also)]
@@ -75,7 +79,8 @@ class RawLog:
         }
         encoded = self._json(line) + b"\n"
         self._left -= len(encoded)
-        # A frame a call: what was kept before a crash can be read, and any number of frames is one stream.
+        # A frame a call: what was kept before a crash can
+        # be read, and any number of frames is one stream.
         try:
             self._file.write(self._pack(encoded))
         except OSError as error:

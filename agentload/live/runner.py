@@ -1,4 +1,6 @@
-"""Drive a plan over real sockets: tell the dispatcher what happened, do what it says, write every row down."""
+"""Drive a plan over real sockets: tell the dispatcher
+what happened, do what it says, write every row down.
+"""
 
 import asyncio
 import gc
@@ -45,7 +47,9 @@ class Caller(Protocol):
 
     @property
     def lead_ns(self) -> int:
-        """How long before its instant a call is to be handed over; whoever carries it out waits for the rest."""
+        """How long before its instant a call is to be handed
+        over; whoever carries it out waits for the rest.
+        """
         ...
 
     def prepare(self, command: Prepare) -> None:
@@ -53,7 +57,9 @@ class Caller(Protocol):
         ...
 
     async def call(self, send: Send, streamed: Callable[[int], None]) -> Called:
-        """Send at its instant, follow the answer to its end, write it down and return how it ended; report tokens when watched."""
+        """Send at its instant, follow the answer to its end, write
+        it down and return how it ended; report tokens when watched.
+        """
         ...
 
     def cancel(self, command: Cancel) -> None:
@@ -69,11 +75,15 @@ class Caller(Protocol):
         ...
 
     def facts(self) -> WireFacts | None:
-        """Return what went wrong with stamps and clocks in this process, where it holds the sockets."""
+        """Return what went wrong with stamps and clocks
+        in this process, where it holds the sockets.
+        """
         ...
 
     def workers(self) -> tuple[Health, ...]:
-        """Return how the processes that hold the sockets had kept up when they last synced, where they are others."""
+        """Return how the processes that hold the sockets had
+        kept up when they last synced, where they are others.
+        """
         ...
 
 
@@ -90,7 +100,9 @@ class Listener(Protocol):
 
 
 Barrier = Callable[[Settle, tuple[PlayEnd, ...]], Awaitable[tuple[tuple[int, str], ...]]]
-"""Between two rounds: close the blocks, read identity and telemetry, load; return the void pairs with the reason."""
+"""Between two rounds: close the blocks, read identity and
+telemetry, load; return the void pairs with the reason.
+"""
 
 Opening = Callable[[Open], Awaitable[object]]
 """Before a round: start its servers, where they do not run all the time."""
@@ -175,7 +187,9 @@ class Runner:
         return found
 
     def stop(self, *, drain: bool = True) -> None:
-        """Release nothing more; with *drain* let what is in flight come to its end, otherwise cancel it."""
+        """Release nothing more; with *drain* let what is
+        in flight come to its end, otherwise cancel it.
+        """
         if self._tasks is not None and not self._finished.is_set():
             self._is_stopping = True
             self._tell(Stopped(at_ns=time.monotonic_ns(), drain=drain))
@@ -187,7 +201,8 @@ class Runner:
     def _woke(self) -> None:
         try:
             self._tell(Woke(at_ns=time.monotonic_ns() + self._caller.lead_ns))
-        except Exception as error:  # noqa: BLE001  # a callback has nobody to raise to; the run ends with it
+        # a callback has nobody to raise to; the run ends with it
+        except Exception as error:  # noqa: BLE001
             self._failure = error
             self._finished.set()
 
@@ -223,7 +238,9 @@ class Runner:
                 assert_never(command)
 
     async def _calls(self, send: Send | None) -> None:
-        """Follow a call, then one that its end lets go: a task of its own would send that a turn of the loop later."""
+        """Follow a call, then one that its end lets go: a task
+        of its own would send that a turn of the loop later.
+        """
         while send is not None:
             ended, send = await self._call(send), None
             for command in self._dispatcher.handle(ended):

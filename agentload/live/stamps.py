@@ -1,10 +1,12 @@
-"""Ask the Linux kernel when bytes arrived and left (Documentation/networking/timestamping.rst), on the axis of all that is measured.
+"""Ask the Linux kernel when bytes arrived and left
+(Documentation/networking/timestamping.rst), on the axis of all that is measured.
 
-A receive stamp comes with the bytes and is that of the last one returned. A send stamp comes back on the socket's error queue; it names
-its write by the offset of the write's last byte.
+A receive stamp comes with the bytes and is that of the last one returned. A send stamp comes
+back on the socket's error queue; it names its write by the offset of the write's last byte.
 
-The stamps are wall time. Linux slews the wall clock and the monotonic one alike, so their difference is constant until somebody steps the
-wall clock. It is sampled all the time; a step is counted, and calls that were in flight around it can be named.
+The stamps are wall time. Linux slews the wall clock and the monotonic one alike, so
+their difference is constant until somebody steps the wall clock. It is sampled all
+the time; a step is counted, and calls that were in flight around it can be named.
 """
 
 import asyncio
@@ -32,22 +34,30 @@ SECOND: Final = 1_000_000_000
 VIGIL_TRIES: Final = 100
 ANCILLARY_BYTES: Final = 256  # three timespecs, and beside them an extended error with an address
 Ancillary = Sequence[tuple[int, int, bytes]]
-TRIES: Final = 5  # the narrowest of so many samples wins: an interrupt between two readings of the clocks widens it
+# the narrowest of so many samples wins: an interrupt between two readings of the clocks widens it
+TRIES: Final = 5
 STEP_NS: Final = 50_000  # a narrow sample is good to below a µs; a wider one than this is a step
 
 
 def stamp_received(sock: socket.socket) -> bool:
-    """Have the kernel stamp what *sock* receives; set it before connecting. False where this cannot be had."""
+    """Have the kernel stamp what *sock* receives; set it before connecting.
+
+    False where this cannot be had.
+    """
     return sys.platform == "linux" and sock.family != socket.AF_UNIX and _set(sock, _RECEIVE)
 
 
 def stamp_sent(sock: socket.socket) -> bool:
-    """Have the kernel stamp what *sock* sends too; set it when connected and before the first byte, which is offset 0."""
+    """Have the kernel stamp what *sock* sends too; set it when
+    connected and before the first byte, which is offset 0.
+    """
     return sys.platform == "linux" and sock.family != socket.AF_UNIX and _set(sock, _BOTH)
 
 
 class Vigil:
-    """Keep the kernel stamping: it begins some time after the first socket asks, and ends with the last."""
+    """Keep the kernel stamping: it begins some time
+    after the first socket asks, and ends with the last.
+    """
 
     def __init__(self) -> None:
         self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -144,11 +154,14 @@ class Clock:
             self.offset_ns, self.width_ns = offset_ns, width_ns
 
     def between(self, before_ns: int, wall_ns: int, now_ns: int) -> int:
-        """Return a stamp on the monotonic axis: of something that happened after *before_ns*, which is over now."""
+        """Return a stamp on the monotonic axis: of something
+        that happened after *before_ns*, which is over now.
+        """
         at_ns = wall_ns - self.offset_ns
         if before_ns <= at_ns <= now_ns:
             return at_ns
-        # From the future, or older than what came before it: the wall clock was stepped since its offset was measured.
+        # From the future, or older than what came before it: the
+        # wall clock was stepped since its offset was measured.
         self.sample()
         return max(before_ns, min(wall_ns - self.offset_ns, now_ns))
 

@@ -1,7 +1,9 @@
-"""All that one process needs to make calls: sockets to every arm, prompts rendered ahead, rows written as calls end.
+"""All that one process needs to make calls: sockets to every
+arm, prompts rendered ahead, rows written as calls end.
 
-The interpreter's sweeps for garbage are kept out of what is timed: one stops the loop, for tens of ms where many calls are in flight. What
-calls leave behind dies by itself, without a sweep: they are written so as to hold no circles.
+The interpreter's sweeps for garbage are kept out of what is timed: one stops
+the loop, for tens of ms where many calls are in flight. What calls leave behind
+dies by itself, without a sweep: they are written so as to hold no circles.
 """
 
 import asyncio
@@ -28,7 +30,8 @@ from agentload.prompts.tokenizer import Tokenizer
 from agentload.store.places import RAW
 
 RENEW_S: Final = 300.0  # tokens that expire live for an hour, as a rule
-RARELY: Final = 1_000_000  # containers that nobody lets go of: what is left is circles after all, or a load that needs them
+# containers that nobody lets go of: what is left is circles after all, or a load that needs them
+RARELY: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,9 @@ class Called:
 class Recorder:
     """A caller whose sockets and journal are this process's own."""
 
-    lead_ns: Final = 2_000_000  # what is done ahead of a call's instant takes some 0.3 ms, and a batch of reads may be in its way
+    # what is done ahead of a call's instant takes some
+    # 0.3 ms, and a batch of reads may be in its way
+    lead_ns: Final = 2_000_000
 
     def __init__(
         self, caller: PromptCaller, *, run_id: str, leg: int, write: Callable[[Row], None]
@@ -59,7 +64,9 @@ class Recorder:
         self._caller.prepare(command)
 
     async def call(self, send: Send, streamed: Callable[[int], None]) -> Called:
-        """Send a call, follow it to its end and write it down, with its grade where its answer is checked."""
+        """Send a call, follow it to its end and write it
+        down, with its grade where its answer is checked.
+        """
         outcome, prompt_hash = await self._caller.call(send, streamed)
         ended = row(send, outcome, run_id=self._run_id, leg=self._leg, prompt_hash=prompt_hash)
         self._write(ended)
@@ -103,7 +110,9 @@ class Job:
     leg: int
     seed: int
     targets: Callable[[], Iterable[Target]]
-    """Makes them in the process that uses them, as keys of TLS do not travel; it can be pickled itself."""
+    """Makes them in the process that uses them, as keys
+    of TLS do not travel; it can be pickled itself.
+    """
     speech: Mapping[str, Speech]
     trace_seed: int
     block: int
@@ -135,7 +144,9 @@ async def station(job: Job, write: Callable[[Row], None]) -> AsyncIterator[Recor
 
 
 async def _callbacks_heard() -> None:
-    """Raise what a callback of the loop raised: it has nobody to raise to, and a reader that failed once would fail for ever."""
+    """Raise what a callback of the loop raised: it has nobody to
+    raise to, and a reader that failed once would fail for ever.
+    """
     loop = asyncio.get_running_loop()
     broken: asyncio.Future[None] = loop.create_future()
 
@@ -162,7 +173,9 @@ async def _renewed(wire: Wire, job: Job) -> None:
 
 @contextmanager
 def swept_rarely() -> Iterator[None]:
-    """Sweep now, look at nothing again that is there already, and sweep by itself only where garbage piles up."""
+    """Sweep now, look at nothing again that is there
+    already, and sweep by itself only where garbage piles up.
+    """
     before, was_frozen = gc.get_threshold(), gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()

@@ -90,7 +90,10 @@ def address(url: str) -> Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Say how one arm is reached. Header values may hold `{session}`, for routers that keep a session on one replica."""
+    """Say how one arm is reached.
+
+    Header values may hold `{session}`, for routers that keep a session on one replica.
+    """
 
     arm: str
     url: str = field(repr=False)
@@ -99,7 +102,9 @@ class Target:
     replica_headers: tuple[str, ...] = ()
     """Response headers that tell which replica answered; kept beside the peer."""
     connections: Policy = "session"
-    """A connection for each session, a pool that any call takes from, or a new one for each call."""
+    """A connection for each session, a pool that
+    any call takes from, or a new one for each call.
+    """
     idle_s: float = 4.0
     """Reuse no connection that was idle for longer: uvicorn, hence vLLM, closes them after 5 s."""
     tls: ssl.SSLContext | None = None
@@ -108,7 +113,9 @@ class Target:
     expect_bytes: int | None = None
     """Ask with `Expect: 100-continue` before sending a body of at least so many bytes."""
     ends_with_mark: bool | None = None
-    """Whether the server ends its streams with `[DONE]`; None learns it from the first that does."""
+    """Whether the server ends its streams with
+    `[DONE]`; None learns it from the first that does.
+    """
 
     def __post_init__(self) -> None:
         for name, value in self.headers.items():
@@ -141,7 +148,9 @@ class Target:
         return tuple(each for each in found if each and len(each) >= SECRET_CHARS)
 
     def masked(self, text: str, *, also: Iterable[str] = ()) -> str:
-        """Return a text without what is secret about this target: servers echo headers in their errors."""
+        """Return a text without what is secret about this
+        target: servers echo headers in their errors.
+        """
         return without(text, (*self.secrets(), *also))
 
 
@@ -157,7 +166,8 @@ def head(
 ) -> bytes:
     """Return the head of a POST; *path* is absolute."""
     there = target.address
-    # A plain request to a proxy names the whole URL (RFC 9112, section 3.2.2); TLS goes through a tunnel instead.
+    # A plain request to a proxy names the whole URL (RFC
+    # 9112, section 3.2.2); TLS goes through a tunnel instead.
     through_proxy = target.proxy is not None and there.scheme == "http"
     lines = [
         f"POST {f'http://{there.authority}' if through_proxy else ''}{path} HTTP/1.1",

@@ -16,7 +16,9 @@ def context(
     key: str | Path | None = None,
     verify: bool = True,
 ) -> ssl.SSLContext:
-    """Return what a TLS connection trusts and shows: files of an own authority, of a client certificate and of its key."""
+    """Return what a TLS connection trusts and shows: files of
+    an own authority, of a client certificate and of its key.
+    """
     return _context(authority, certificate, key, verify)
 
 
@@ -45,7 +47,9 @@ def _context(
 
 
 class TlsChannel:
-    """Speak TLS through a channel; a read is stamped with the arrival of the record that completed it."""
+    """Speak TLS through a channel; a read is stamped
+    with the arrival of the record that completed it.
+    """
 
     def __init__(self, channel: Channel, trusted: ssl.SSLContext, *, host: str) -> None:
         self.file = channel.file
@@ -82,7 +86,9 @@ class TlsChannel:
                 self._flush()  # on failure an alert, which tells the server why
 
     def receive(self) -> tuple[int, bytes] | None:
-        """Return when the next bytes arrived and what they are, no bytes at the stream's end; None when nothing is there."""
+        """Return when the next bytes arrived and what they are,
+        no bytes at the stream's end; None when nothing is there.
+        """
         got = self._channel.receive()
         if got is None:
             return None

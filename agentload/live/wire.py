@@ -1,4 +1,6 @@
-"""Send one request, stamp its answer, say how it ended: the transport that everything measured goes through."""
+"""Send one request, stamp its answer, say how it ended:
+the transport that everything measured goes through.
+"""
 
 import asyncio
 import contextlib
@@ -57,7 +59,9 @@ class WireFacts:
     unstamped_reads: int
     """Reads that the kernel should have stamped and did not: their calls have 'user' stamps."""
     unstamped_sends: int
-    """Requests whose leaving it should have stamped and did not: the end of our own write stands in."""
+    """Requests whose leaving it should have stamped
+    and did not: the end of our own write stands in.
+    """
     clock_steps: int
     """How often the wall clock was stepped: stamps around such a moment are off by as much."""
     largest_step_ns: int
@@ -109,12 +113,17 @@ class Wire:
             self._halts.pop(request.request_id, None)
 
     def cancel(self, request_id: str, why: Halt = "cancelled") -> None:
-        """Close the connection of a call in flight: its `call` returns. A call that has ended stays as it is."""
+        """Close the connection of a call in flight: its `call` returns.
+
+        A call that has ended stays as it is.
+        """
         if (halt := self._halts.get(request_id)) is not None:
             halt(why)
 
     async def ready(self, arm: str, session: str) -> None:
-        """Open a connection ahead of a call, if none is idle; a server that cannot be reached is left for the call to find."""
+        """Open a connection ahead of a call, if none is idle; a
+        server that cannot be reached is left for the call to find.
+        """
         connections = self._arms[arm]
         if connections.is_ready(session):
             return
@@ -159,7 +168,8 @@ class Wire:
         unstamped_before = link.unstamped_reads
         is_reusable = False
         kept: list[tuple[int, bytes]] | None = None if self._raw is None else []
-        # Keys may be renewed and cookies replaced before the answer ends, and those that were sent must not be shown.
+        # Keys may be renewed and cookies replaced before the
+        # answer ends, and those that were sent must not be shown.
         target, cookies = arm.target, arm.cookie_secrets(request.session)
         try:
             exchange = await self._exchange(arm, request, machine, link, kept)
@@ -274,7 +284,8 @@ class Wire:
             onward = _redirected(target, path, exchange)
             if onward is not None:
                 arm.paths[first] = (
-                    onward  # where later calls go directly; this one is timed from its second sending
+                    # where later calls go directly; this one is timed from its second sending
+                    onward
                 )
             if onward is None or not exchange.is_reusable:
                 break

@@ -35,7 +35,9 @@ def fit(
     windows: bool | None,
     only: str | None = None,
 ) -> Fitting:
-    """Choose a model's configurations. *served*: arms that already run; *windows*: whether the model has sliding-window layers."""
+    """Choose a model's configurations. *served*: arms that already
+    run; *windows*: whether the model has sliding-window layers.
+    """
     kept, out, notes = [], [], []
     for config in _wanted(model, configs, served):
         if (why := _misfit(config, model, windows, is_served=served is not None)) is not None:
@@ -43,7 +45,8 @@ def fit(
             continue
         if config.needs_windows and windows is None and served is None:
             notes.append(
-                f"{model.name}: sliding windows unknown, so {config.name} is tried (windows: false leaves it out)"
+                f"{model.name}: sliding windows unknown, so {config.name} is tried "
+                "(windows: false leaves it out)"
             )
         kept.append(config)
     if only is not None:
@@ -61,7 +64,8 @@ def _wanted(
     return [by_name.get(name, Config(name=name)) for name in model.configs or served]
 
 
-def _misfit(config: Config, model: Model, windows: bool | None, *, is_served: bool) -> str | None:  # noqa: FBT001  # a fact, or none
+# a fact, or none
+def _misfit(config: Config, model: Model, windows: bool | None, *, is_served: bool) -> str | None:  # noqa: FBT001
     if config.only and model.name not in config.only:
         return f"for {', '.join(config.only)} only"
     if is_served:
@@ -251,7 +255,8 @@ def grid(values: Settings, where: str) -> Iterator[tuple[str, dict[str, object]]
     for name, several in lists.items():
         if not isinstance(several, list | tuple) or not several:
             raise UsageError(f"{where}.{name} must be a list of values", hint=f"{name}: [64, 256]")
-    for chosen in itertools.product(*lists.values()):  # type: ignore[call-overload]  # lists, as was just looked at
+    # lists, as was just looked at
+    for chosen in itertools.product(*lists.values()):  # type: ignore[call-overload]
         made = dict(zip(lists, chosen, strict=True))
         yield "-".join(_named(name, value) for name, value in made.items()), made
 

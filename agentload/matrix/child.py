@@ -1,4 +1,6 @@
-"""Run one study in a child process: its output is passed on and kept, and it can be asked to stop."""
+"""Run one study in a child process: its output is
+passed on and kept, and it can be asked to stop.
+"""
 
 import signal
 import subprocess
@@ -16,11 +18,15 @@ from agentload.study.document import yaml_text
 from agentload.study.kinds import Replay, Study
 
 DRAIN_S: Final = 300.0
-"""Grace after the first interrupt, and again after the second before the kill: an answer in flight may be long."""
+"""Grace after the first interrupt, and again after the
+second before the kill: an answer in flight may be long.
+"""
 LOOK_S: Final = 0.2
 INTERRUPTED: Final = 130
 ASK: Final = signal.SIGTERM
-"""Not SIGINT: what a script starts in its background ignores that, and so do the children, until they handle it themselves."""
+"""Not SIGINT: what a script starts in its background ignores
+that, and so do the children, until they handle it themselves.
+"""
 PROGRAM: Final = (sys.executable, "-m", "agentload")
 
 
@@ -72,10 +78,11 @@ def run(
 ) -> Ended:
     """Run a study and return how it ended; it is interrupted at *until*, or when we are.
 
-    Its output goes to *output* and the study itself next to it. With a *run*, a replay resumes it and other studies add to it.
+    Its output goes to *output* and the study itself next to it.
+    With a *run*, a replay resumes it and other studies add to it.
 
-    The child has its own process group, so Ctrl-C reaches us alone and is passed on once. It inherits *lock*: if we are killed,
-    the lock is held until the child has ended too.
+    The child has its own process group, so Ctrl-C reaches us alone and is passed on once.
+    It inherits *lock*: if we are killed, the lock is held until the child has ended too.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     written = output.with_suffix(".yaml")
@@ -99,7 +106,8 @@ def run(
         listener.start()
         is_timed_out = _wait(process, until, stops)
         listener.join(timeout=10)
-    # Stopped before its handler was installed: killed by the signal itself; while it was, by the interrupt that Python makes of it.
+    # Stopped before its handler was installed: killed by the signal
+    # itself; while it was, by the interrupt that Python makes of it.
     code = INTERRUPTED if process.returncode in (-ASK, -signal.SIGINT) else process.returncode
     return Ended(code=code, is_timed_out=is_timed_out, error="; ".join(errors) or None)
 

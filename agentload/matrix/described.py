@@ -1,4 +1,6 @@
-"""A matrix file as data (models, configurations, workloads, measurements, servers), and the layout of its folder."""
+"""A matrix file as data (models, configurations, workloads,
+measurements, servers), and the layout of its folder.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -124,7 +126,9 @@ class Places:
         return self.root / "traces" / f"{workload}.jsonl"
 
     def state(self, model: str) -> Path:
-        """Return the file of a model's finished steps; it is kept with the measurements and moves with them."""
+        """Return the file of a model's finished steps; it
+        is kept with the measurements and moves with them.
+        """
         return self.root / model / "state.json"
 
     def database(self, model: str) -> Path:
@@ -154,7 +158,10 @@ def _labelled(trace: Trace, name: str) -> Iterator[Session]:
 
 
 def trace_of(workload: Workload) -> Trace:
-    """Return a workload's trace; one with several classes keeps them. Raises AgentloadError if there is none."""
+    """Return a workload's trace; one with several classes keeps them.
+
+    Raises AgentloadError if there is none.
+    """
     if workload.generate is not None:
         made = catalog.trace(
             workload.generate,

@@ -1,4 +1,6 @@
-"""Try a model's servers one by one: which do not start or are not what they should be, and what they logged."""
+"""Try a model's servers one by one: which do not start
+or are not what they should be, and what they logged.
+"""
 
 import asyncio
 import re
@@ -62,7 +64,9 @@ def look_at(
     start_s: float,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> Fault | None:
-    """Meet a server as a replay does, starting and stopping it if it does not run; None if all is well."""
+    """Meet a server as a replay does, starting and
+    stopping it if it does not run; None if all is well.
+    """
     met = (
         _started(endpoint, Launching(logs=logs, start_s=start_s), is_stopping)
         if is_launched
@@ -101,7 +105,9 @@ def _log(endpoint: Endpoint, logs: Path) -> str:
 
 
 def last_words(log: str) -> str:
-    """Return the log line that says why the server ended: the last error with a cause, else the last line."""
+    """Return the log line that says why the server ended:
+    the last error with a cause, else the last line.
+    """
     lines = [_PREFIX.sub("", line).strip() for line in log.splitlines()]
     told = [line for line in lines if line]
     causes = [line for line in told if _CAUSE.search(line) and not _ECHO.search(line)]

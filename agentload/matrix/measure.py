@@ -1,7 +1,7 @@
 """What a matrix measures on every model: studies that lack only their endpoints and their traces.
 
-Each key of `measure` is a field of the replay; `contexts`, `concurrency` and `accuracy` hold those of a sweep, a search and an eval.
-Older field names are accepted.
+Each key of `measure` is a field of the replay; `contexts`, `concurrency` and
+`accuracy` hold those of a sweep, a search and an eval. Older field names are accepted.
 """
 
 from collections.abc import Mapping

@@ -32,7 +32,10 @@ def traces_of(matrix: Matrix) -> dict[str, Trace]:
 def parts(
     matrix: Matrix, places: Places, traces: Mapping[str, Trace], *, only: str | None = None
 ) -> tuple[Part, ...]:
-    """Return each model's part; *only* is MODEL, or MODEL/CONFIG to compare with the reference. Raises UsageError if nothing fits."""
+    """Return each model's part; *only* is MODEL, or MODEL/CONFIG to compare with the reference.
+
+    Raises UsageError if nothing fits.
+    """
     wanted, _, config = (only or "").partition("/")
     models = [model for model in matrix.models if not wanted or model.name == wanted]
     if not models:
@@ -157,7 +160,10 @@ def lay_out(matrix: Matrix, places: Places, traces: Mapping[str, Trace]) -> None
 
 
 def endpoints_of(part: Part) -> tuple[Endpoint, ...]:
-    """Write a model's arms file and one for each arm; return the endpoints. Emulated servers do not exist before they are used."""
+    """Write a model's arms file and one for each arm; return the endpoints.
+
+    Emulated servers do not exist before they are used.
+    """
     if part.is_emulated or not part.arms:
         return ()
     whole, path = document(part), part.places.endpoints(part.model.name)

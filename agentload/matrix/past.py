@@ -1,4 +1,6 @@
-"""The progress of a matrix: each model's state, saved after every step, and what its database and journals hold."""
+"""The progress of a matrix: each model's state, saved
+after every step, and what its database and journals hold.
+"""
 
 import fcntl
 import hashlib
@@ -101,7 +103,8 @@ def write_state(path: Path, state: State) -> None:
 def hold(folder: Path) -> Iterator[int]:
     """Lock a matrix's folder; raise UsageError if another process has it.
 
-    The kernel frees the lock with the last process that has the yielded descriptor: a verb that outlives a killed matrix keeps it.
+    The kernel frees the lock with the last process that has the
+    yielded descriptor: a verb that outlives a killed matrix keeps it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -110,7 +113,8 @@ def hold(folder: Path) -> Iterator[int]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UsageError(
-                f"{folder}: in use by another `agentload matrix`, or by a verb that one left running",
+                f"{folder}: in use by another `agentload matrix`, or by a verb that one "
+                "left running",
                 hint=f"wait for it, end it (fuser {folder}/.lock names it), or use another --out",
             ) from error
         yield fd
@@ -145,7 +149,9 @@ def run_of(database: Path) -> ModelRun | None:
 
 
 def can_join(database: Path, run: str) -> bool:
-    """Return whether a run can be added to; a missing database is rebuilt from the journals once they hold a finished block."""
+    """Return whether a run can be added to; a missing database
+    is rebuilt from the journals once they hold a finished block.
+    """
     if not database.exists() and any(
         isinstance(row, BlockRow) and row.void is None for row in journal_rows(database, run)
     ):
@@ -198,7 +204,10 @@ def origin(part: Part) -> dict[str, str]:
 
 
 def differences(began: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Name what differs from the start of a run. A server that was removed does not count; another workload does."""
+    """Name what differs from the start of a run.
+
+    A server that was removed does not count; another workload does.
+    """
     changed = [
         name
         for name in began
@@ -233,7 +242,8 @@ CHANGED: Final = "the file has changed since its run started"
 def resume(part: Part) -> tuple[Part, State]:
     """Return a part reduced to the arms of its run, and the state that still holds.
 
-    Before the run starts, none does: what kept a server from starting is often fixed outside the matrix file.
+    Before the run starts, none does: what kept a server
+    from starting is often fixed outside the matrix file.
     """
     places = part.places
     before = run_of(places.database(part.name))

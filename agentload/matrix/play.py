@@ -1,4 +1,5 @@
-"""Play a matrix step by step, each in a child process; a failure is recorded and the others continue.
+"""Play a matrix step by step, each in a child process;
+a failure is recorded and the others continue.
 
 At the end each model's run is reported, and the page over all models is written.
 """
@@ -72,7 +73,10 @@ def play(
     verb: Verb = child.run,
     report: Reporter | None = None,
 ) -> Played:
-    """Play the remaining steps. Raises InterruptError when asked to stop; finished steps stay finished."""
+    """Play the remaining steps.
+
+    Raises InterruptError when asked to stop; finished steps stay finished.
+    """
     found = parts(matrix, places, traces, only=only)
     with hold(places.root) as lock, Stops().caught() as stops:
         lay_out(matrix, places, traces)
@@ -154,7 +158,9 @@ class _Playing:
                 self._play(step, place)
 
     def _is_same(self, part: Part) -> bool:
-        """Write a model's arms files; return whether its run, if started, has the same servers, traces and load."""
+        """Write a model's arms files; return whether its run,
+        if started, has the same servers, traces and load.
+        """
         endpoints_of(part)
         state = self._states[part.name]
         if other := diff(part, state):
@@ -260,7 +266,8 @@ class _Playing:
         number = next(number for number, each in enumerate(steps, start=1) if each.key == step.key)
         minutes = max(1.0, self._pace.minutes_left(self._parts, step))
         self._told(
-            f"[{number}/{len(steps)}] {step.key} on {', '.join(step.arms)}; about {minutes:.0f} min left in all"
+            f"[{number}/{len(steps)}] {step.key} on {', '.join(step.arms)}; about "
+            f"{minutes:.0f} min left in all"
         )
 
     def _is_done(self, step: Step) -> bool:
@@ -314,7 +321,9 @@ class Pace:
         return expected * self._spent_s / self._expected_s if self._expected_s > 0 else expected
 
     def until(self, parts: Sequence[Part], step: Step) -> float:
-        """Return the instant at which a step's share of the time ends; reports are always written."""
+        """Return the instant at which a step's share
+        of the time ends; reports are always written.
+        """
         if self._until == FOREVER or step.kind == "report":
             return FOREVER
         ahead = {each.key: minutes for each, minutes in self._ahead(parts, step)}
@@ -340,7 +349,8 @@ def ended(
 ) -> tuple[Page, tuple[Path, ...]]:
     """Write the page over all models, played now or earlier; return it with the paths.
 
-    A part of one configuration and the reference is a separate comparison, with its own page in its folder.
+    A part of one configuration and the reference is a
+    separate comparison, with its own page in its folder.
     """
     setting = parse(matrix.policy, at="policy") if matrix.policy else Setting()
     names = [model.name for model in matrix.models]

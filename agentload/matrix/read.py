@@ -48,7 +48,10 @@ _BY_NAME: Final = {recipe.arm: recipe for recipe in RECIPES}
 def known_config(
     name: str, base: str | None, given: Settings, *, only: tuple[str, ...] = (), where: str
 ) -> Config:
-    """Return a configuration: its base, or its own well-known name, plus its settings. Raises UsageError."""
+    """Return a configuration: its base, or its own well-known name, plus its settings.
+
+    Raises UsageError.
+    """
     of = name if base is None else base
     if base and base not in WELL_KNOWN:
         raise UsageError(
@@ -282,6 +285,9 @@ PLACE: Final = "meta-llama/Llama-3.1-8B-Instruct"
 
 
 def preset_text(name: str, *, model: str | None) -> str:
-    """Return a shipped matrix, for *model* if given. Raises AgentloadError that lists the presets."""
+    """Return a shipped matrix, for *model* if given.
+
+    Raises AgentloadError that lists the presets.
+    """
     text = find("presets", name).read_text(encoding="utf-8")
     return text if model is None else text.replace(PLACE, model)

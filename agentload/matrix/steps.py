@@ -1,4 +1,6 @@
-"""A model's steps in order, each a study and the last one the report, and what each will take: calls, server starts, minutes, dollars."""
+"""A model's steps in order, each a study and the last one the report,
+and what each will take: calls, server starts, minutes, dollars.
+"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -132,7 +134,8 @@ def _steps(part: Part) -> Iterator[Step]:
                     part, "concurrency", study, name=f"concurrency/{workload}/{arm}", arm=arm
                 )
     if measure.accuracy is not None:
-        # Found once a server has downloaded the model; the questions have the same length either way.
+        # Found once a server has downloaded the model;
+        # the questions have the same length either way.
         yield _step(
             part,
             "accuracy",

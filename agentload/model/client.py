@@ -1,4 +1,6 @@
-"""Can this machine measure? What was seen of its timers and cores, next to the load that is asked for.
+"""Can this machine measure?
+
+What was seen of its timers and cores, next to the load that is asked for.
 
 A request that leaves late is late by our fault, and a part of a run in which one of a hundred
 leaves 5 ms late is invalid (`live.health`). Three things make requests late: timers that fire late,
@@ -38,7 +40,9 @@ class ClientLook:
     """How late a timer fires."""
     timer_p99_ms: float
     taken_share: float
-    """Of the time in which one process wanted a core, over all cores: the core ran something else."""
+    """Of the time in which one process wanted a core,
+    over all cores: the core ran something else.
+    """
     steal_share: float | None = None
     """Of the machine's time, given to other machines of its host; None where nothing says."""
     load: float | None = None
@@ -77,7 +81,10 @@ def readiness(look: ClientLook, asked: AskedLoad | None = None) -> Readiness:
     free = look.cores * (1 - look.taken_share)
     is_hopeless = look.timer_p50_ms > MAX_LATE_MS or free < LEAST_FREE_CORES
     doubts = tuple(_doubts(look, asked))
-    seen = f"timers fire {look.timer_p99_ms:.1f} ms late (p99), other programs take {look.taken_share:.0%} of {look.cores} cores"
+    seen = (
+        f"timers fire {look.timer_p99_ms:.1f} ms late (p99), other programs take "
+        f"{look.taken_share:.0%} of {look.cores} cores"
+    )
     if is_hopeless:
         return Readiness(verdict="cannot", seen=seen, cure=_quieter(look, asked))
     if not doubts:

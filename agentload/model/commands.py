@@ -1,4 +1,7 @@
-"""What the dispatcher decides (commands) and what it is told (events). All instants are ns of one monotonic axis a leg."""
+"""What the dispatcher decides (commands) and what it is told (events).
+
+All instants are ns of one monotonic axis a leg.
+"""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -24,7 +27,9 @@ Status: TypeAlias = Literal[
     "truncated",  # no finish_reason, or no end mark where the server uses one
     "aborted",  # the server gave the answer up: its finish reason is `abort` or `error`
     "filtered",  # the server withheld the rest: `content_filter`
-    "unreadable",  # bytes that are neither HTTP nor the expected JSON, more than any answer has, or what contradicts itself
+    # bytes that are neither HTTP nor the expected JSON,
+    # more than any answer has, or what contradicts itself
+    "unreadable",
     "short",  # fewer tokens than were forced, or than the length at which it says that it stopped
     "long",  # more tokens than were asked
     "garbage",  # repetition or unprintable text
@@ -38,7 +43,9 @@ TokenRule: TypeAlias = Literal[
     "token_ids",  # the server listed each chunk's token ids
     "running_usage",  # each chunk carried the usage so far
     "usage",  # one a chunk, and the final usage agrees
-    "spread",  # the final usage, spread over the chunks by the length of their texts: which chunk had how many is not known
+    # the final usage, spread over the chunks by the length
+    # of their texts: which chunk had how many is not known
+    "spread",
     "one_a_chunk",  # an assumption: the server said nothing
 ]
 
@@ -100,7 +107,9 @@ class Send(Struct, frozen=True, kw_only=True, gc=False):
     due_ns: int
     released_ns: int
     salt: str
-    """Replaces the first 8 tokens of the context and of drawn tools; equal for all arms of a block pair."""
+    """Replaces the first 8 tokens of the context and
+    of drawn tools; equal for all arms of a block pair.
+    """
     limits: Limits
     watch: Watch | None = None
     tail: bool = False
@@ -129,7 +138,9 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forget:
-    """Drop what is kept for a session whose play on an arm is over: its connections, its cookies."""
+    """Drop what is kept for a session whose play on
+    an arm is over: its connections, its cookies.
+    """
 
     arm: str
     session: str
@@ -151,7 +162,9 @@ class Wake(Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settle:
-    """A round is over: read identity and telemetry, reset what is to be reset, close the blocks, then send Settled."""
+    """A round is over: read identity and telemetry, reset
+    what is to be reset, close the blocks, then send Settled.
+    """
 
     round: int
     next_round: int | None
@@ -159,7 +172,9 @@ class Settle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Open:
-    """Start the servers of these arms, and stop all others, before the round begins; then send Opened."""
+    """Start the servers of these arms, and stop all
+    others, before the round begins; then send Opened.
+    """
 
     round: int
     arms: tuple[str, ...]
@@ -191,7 +206,9 @@ class Ending(Struct, frozen=True, kw_only=True, gc=False):
     replica: str | None = None
     """Peer address and chosen response headers."""
     gateway: str | None = None
-    """What a gateway says that it did to the call: answered it from its cache, retried it, sent it elsewhere."""
+    """What a gateway says that it did to the call: answered
+    it from its cache, retried it, sent it elsewhere.
+    """
     dialled_ns: int | None = None
     """We began to open a connection for this call: until then the delay is ours."""
     opened_ns: int | None = None
@@ -206,7 +223,9 @@ class Ending(Struct, frozen=True, kw_only=True, gc=False):
     done_ns: int | None = None
     stamp_source: StampSource = "user"
     coalesced_reads: int | None = None
-    """Chunks with tokens that came in one read with the chunk before them, whose stamp they share."""
+    """Chunks with tokens that came in one read with
+    the chunk before them, whose stamp they share.
+    """
     token_rule: TokenRule | None = None
     """How the tokens of each chunk were counted."""
     prompt_tokens: int | None = None

@@ -1,4 +1,6 @@
-"""How other copies of an arm are called: a control, which shows what equal servers differ by, and replicas, which pairs take turns on."""
+"""How other copies of an arm are called: a control, which shows what
+equal servers differ by, and replicas, which pairs take turns on.
+"""
 
 from typing import Final
 
@@ -11,7 +13,9 @@ _REPLICA: Final = "replica "
 
 
 def replica(number: int) -> str:
-    """Name a replica of any arm, in the place of a machine: whatever its machine adds is part of it."""
+    """Name a replica of any arm, in the place of a
+    machine: whatever its machine adds is part of it.
+    """
     return f"{_REPLICA}{number}"
 
 

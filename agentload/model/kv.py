@@ -1,4 +1,6 @@
-"""Formats of a KV cache, and the arms that are compared by default: one table, so that a new one is one row of it."""
+"""Formats of a KV cache, and the arms that are compared
+by default: one table, so that a new one is one row of it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -95,13 +97,15 @@ RECIPES: Final = (
         arm="bf16",
         dtype="bf16",
         is_usual=True,
-        why="The reference. Named, because 'auto' becomes FP8 where the checkpoint brings a KV-cache scheme.",
+        why="The reference. Named, because 'auto' becomes FP8 where the checkpoint brings a "
+        "KV-cache scheme.",
     ),
     Recipe(
         arm="fp8",
         dtype="fp8",
         is_usual=True,
-        why="FP8 (e4m3) for all layers. Scales come from the checkpoint, else they are 1.0: then test accuracy at your own lengths.",
+        why="FP8 (e4m3) for all layers. Scales come from the checkpoint, else they are 1.0: "
+        "then test accuracy at your own lengths.",
     ),
     Recipe(
         arm="fp8-skip-sw",
@@ -109,21 +113,24 @@ RECIPES: Final = (
         label="FP8 skip-SW",
         skip_layers=("sliding_window",),
         is_usual=True,
-        why="FP8 where the cache grows, two bytes in the windows. Only for models with sliding-window layers.",
+        why="FP8 where the cache grows, two bytes in the windows. Only for models with "
+        "sliding-window layers.",
     ),
     Recipe(
         arm="fp8-calibrated",
         dtype="fp8",
         label="FP8 calibrated",
         is_calibrated=True,
-        why="FP8 with scales measured on prompts of your own. Its weights are made first, by llm-compressor: "
+        why="FP8 with scales measured on prompts of your own. Its weights are made first, by "
+        "llm-compressor: "
         f"agentload calibrate TRACE --model MODEL && (cd {CALIBRATED_IN} && python calibrate.py)",
     ),
     Recipe(
         arm="bf16-same-backend",
         dtype="bf16",
         backend="FLASHINFER",
-        why="BF16 on the kernel that FP8 gets where it switches (SM80, 86, 89, 120): tells the dtype's effect from the kernel's. "
+        why="BF16 on the kernel that FP8 gets where it switches (SM80, 86, 89, 120): tells the "
+        "dtype's effect from the kernel's. "
         "Put in the backend of the fp8 server's log.",
     ),
 )

@@ -1,7 +1,10 @@
-"""What a call took: every quantity of one row, defined once. The view `turns` of the database says the same, and a test holds it equal.
+"""What a call took: every quantity of one row, defined once.
 
-A turn's clock starts when its first attempt was due, in an open loop: whatever delays it is the server's. In a closed loop, or under a
-cap on calls in flight, we hold turns back ourselves, and the clock starts when the first attempt was released. It stops at the last byte.
+The view `turns` of the database says the same, and a test holds it equal.
+
+A turn's clock starts when its first attempt was due, in an open loop: whatever delays it is
+the server's. In a closed loop, or under a cap on calls in flight, we hold turns back
+ourselves, and the clock starts when the first attempt was released. It stops at the last byte.
 """
 
 from collections.abc import Sequence
@@ -27,7 +30,9 @@ def clock_start(load: Load) -> ClockStart:
 
 
 class Clock:
-    """Say when the clock of each row's turn started; rows come in their order, so that a retry finds the attempt before it."""
+    """Say when the clock of each row's turn started; rows come
+    in their order, so that a retry finds the attempt before it.
+    """
 
     def __init__(self, start: ClockStart = "due") -> None:
         self._start = start
@@ -52,9 +57,11 @@ def ttft_ms(row: CallRow, since_ns: int) -> float | None:
 
 
 def tpot_ms(row: CallRow) -> float | None:
-    """Return the mean time per output token after the first chunk; None where nothing came after it, or nothing later.
+    """Return the mean time per output token after the first
+    chunk; None where nothing came after it, or nothing later.
 
-    A first chunk of several tokens says nothing of the time between them: only those after it took `last_ns - first_ns`.
+    A first chunk of several tokens says nothing of the time
+    between them: only those after it took `last_ns - first_ns`.
     """
     tokens, of_first = row.output_tokens, 1
     if row.chunks is not None and len(row.chunks):
@@ -97,17 +104,23 @@ NOT_OUTCOMES: Final[frozenset[Status]] = frozenset({"cancelled", "stopped"})
 
 
 def is_outcome(row: CallRow) -> bool:
-    """Tell whether an attempt says something of its server, provided that none follows it and that its block counts."""
+    """Tell whether an attempt says something of its server,
+    provided that none follows it and that its block counts.
+    """
     return not row.prime and row.status not in NOT_OUTCOMES
 
 
 def p99(values: Sequence[T]) -> T | None:
-    """Return the lower of the two values around the 99th percentile: of fewer than 100, the upper is the single worst."""
+    """Return the lower of the two values around the 99th
+    percentile: of fewer than 100, the upper is the single worst.
+    """
     return sorted(values)[int(0.99 * (len(values) - 1))] if values else None
 
 
 def hit_rate(row: CallRow) -> float | None:
-    """Return the share of prompt tokens that came from the cache; None where the server does not say."""
+    """Return the share of prompt tokens that came from
+    the cache; None where the server does not say.
+    """
     return (
         row.cached_tokens / row.prompt_tokens
         if row.cached_tokens is not None and row.prompt_tokens

@@ -29,7 +29,9 @@ class ClosedLoop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Burst:
-    """A load that comes in bursts: `factor` times the rate for the last `seconds` of every `every_s`."""
+    """A load that comes in bursts: `factor` times the
+    rate for the last `seconds` of every `every_s`.
+    """
 
     factor: float
     seconds: float
@@ -38,7 +40,10 @@ class Burst:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenLoop:
-    """Start sessions at a rate, whatever the server does. `cv` shapes gamma arrivals (1 is Poisson, 0 constant)."""
+    """Start sessions at a rate, whatever the server does.
+
+    `cv` shapes gamma arrivals (1 is Poisson, 0 constant).
+    """
 
     rate_per_s: float
     cv: float = 1.0
@@ -87,7 +92,9 @@ class Load:
 
 @runtime_checkable
 class Foretelling(Protocol):
-    """Sessions that are dear to make, the first of which tell what a block needs before it begins."""
+    """Sessions that are dear to make, the first of
+    which tell what a block needs before it begins.
+    """
 
     def telling(self) -> Iterable[Session]:
         """Return the sessions that prime contexts or quote answers, and any others."""
@@ -102,9 +109,13 @@ class Block:
     sessions: Iterable[Session]
     """Iterated once a play, and before the first of them."""
     is_window: bool = False
-    """Contexts are primed first: its clock starts when they are, and its load stays on until the last call that counts has ended."""
+    """Contexts are primed first: its clock starts when they are,
+    and its load stays on until the last call that counts has ended.
+    """
     lead_ns: int | None = None
-    """How long its prompts are made ready before its clock starts, where several dispatchers agreed on that; None: as long as they take."""
+    """How long its prompts are made ready before its clock starts, where
+    several dispatchers agreed on that; None: as long as they take.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +127,9 @@ class Play:
     pair: int
     salt: str
     mark: str = ""
-    """Added to the salt of this arm's prompts alone: a control on the same server must not find what its twin left in the cache."""
+    """Added to the salt of this arm's prompts alone: a control on
+    the same server must not find what its twin left in the cache.
+    """
     warmup: bool = False
     """Played but left out of the evidence."""
     machine: str | None = None

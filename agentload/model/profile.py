@@ -1,6 +1,7 @@
 """A deployment as data: hardware, model geometry, timing coefficients, noise, accuracy, price, SLO.
 
-A profile is what was published or fitted about a deployment; each of its arms is one KV-cache configuration of the same server.
+A profile is what was published or fitted about a deployment; each
+of its arms is one KV-cache configuration of the same server.
 """
 
 from dataclasses import dataclass, field
@@ -70,7 +71,9 @@ class ModelShape:
     weight_bits: int | None = None
     """Of one stored weight: 16, 8, 4."""
     active_parameters: float | None = None
-    """Weights that a prompt token is multiplied with, for compute floors: neither the embedding table nor the output head."""
+    """Weights that a prompt token is multiplied with, for compute
+    floors: neither the embedding table nor the output head.
+    """
     experts: Experts | None = None
 
 
@@ -87,20 +90,31 @@ class StepTime:
     prefill_ms_per_pair: float
     """Prefill attention per causal pair of tokens."""
     weights_ms: float
-    """Part of `decode_ms` that is reading weights: hidden under the prefill work of a large step."""
+    """Part of `decode_ms` that is reading weights:
+    hidden under the prefill work of a large step.
+    """
     host_ms_per_token: float = 0.0
     """Tokenising and hashing a prompt before the scheduler sees it; the GPU goes on meanwhile."""
     batch8_ms: float | None = None
-    """What a batch of 8 costs over a batch of 1, attention apart. None: unknown, taken as 0 and so a lower bound."""
+    """What a batch of 8 costs over a batch of 1, attention apart.
+
+    None: unknown, taken as 0 and so a lower bound.
+    """
     batch8_attention: float | None = None
-    """Share of decode-attention bandwidth that a batch of 8 loses. None: unknown, taken as 0 and so a lower bound."""
+    """Share of decode-attention bandwidth that a batch of 8 loses.
+
+    None: unknown, taken as 0 and so a lower bound.
+    """
     known_to_batch: int = 1
     """Largest batch that the data behind these numbers cover; beyond it the model extrapolates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """A span of time in which every step is slower: a noisy neighbour, a throttled clock. Seconds since the engine's first request."""
+    """A span of time in which every step is slower: a noisy neighbour, a throttled clock.
+
+    Seconds since the engine's first request.
+    """
 
     from_s: float
     until_s: float
@@ -149,14 +163,18 @@ class Accuracy:
     context_tokens: int | None = None
     """None: the task has no context axis."""
     depth: tuple[float, ...] = ()
-    """From where to where of the context the score holds: [0.25, 0.5]; (): wherever no other row of the task says otherwise."""
+    """From where to where of the context the score holds: [0.25,
+    0.5]; (): wherever no other row of the task says otherwise.
+    """
     repetitions: int | None = None
     note: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logprobs:
-    """How far an arm's log probabilities are off the model's, and how many of them its server lists."""
+    """How far an arm's log probabilities are off the
+    model's, and how many of them its server lists.
+    """
 
     error: float = 0.0
     """Standard deviation of a logit's error that is the same whenever it is asked."""
@@ -164,7 +182,9 @@ class Logprobs:
     """Context from which on the error is another: a kernel that breaks there."""
     broken_error: float = 0.0
     batch: float = 0.0
-    """Standard deviation of what the rest of a prompt, and requests that are served beside it, add to a logit."""
+    """Standard deviation of what the rest of a prompt, and
+    requests that are served beside it, add to a logit.
+    """
     most: int = 20
     """For each token; asked for more, the server refuses. 0: none at all."""
     crash_above: int | None = None
@@ -224,7 +244,9 @@ class ArmProfile:
     speculation: Speculation | None = None
     accuracy: tuple[Accuracy, ...] = ()
     failure: Literal["miss", "repetition"] = "miss"
-    """What an emulated answer that fails looks like: a wrong value, or garbage as a broken kernel makes it."""
+    """What an emulated answer that fails looks like: a
+    wrong value, or garbage as a broken kernel makes it.
+    """
     logprobs: Logprobs = field(default_factory=Logprobs)
     load_tests: tuple[LoadTest, ...] = ()
     synthetic: bool = False
@@ -265,7 +287,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Say which numbers were published, fitted, predicted or assumed, and where the model extrapolates."""
+    """Say which numbers were published, fitted, predicted
+    or assumed, and where the model extrapolates.
+    """
 
     published: str
     fitted: str

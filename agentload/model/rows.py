@@ -28,7 +28,9 @@ class RunRow:
     options: str
     """JSON of what was found out when it began (`study.stored.Notes`)."""
     study: str | None = None
-    """JSON of what it is (`study.document`); None in rows of older versions, whose command and options say it."""
+    """JSON of what it is (`study.document`); None in rows
+    of older versions, whose command and options say it.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +70,9 @@ class ArmRow:
     tensor_parallel: int | None = None
     data_parallel: int | None = None
     shape: str | None = None
-    """JSON of the model's geometry (`model.profile.ModelShape`), where its config.json was found."""
+    """JSON of the model's geometry (`model.profile.ModelShape`),
+    where its config.json was found.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +108,9 @@ class BlockRow:
     machine: str | None = None
     """Where the arm's server ran meanwhile."""
     primed_ns: int | None = None
-    """When the contexts of a window were primed and its clock started; None for a block that is no window."""
+    """When the contexts of a window were primed and its
+    clock started; None for a block that is no window.
+    """
 
 
 @record
@@ -128,9 +134,13 @@ class CallRow(Ending, frozen=True, kw_only=True, gc=False):
     asked_tokens: int
     tail: bool = False
     prime: bool = False
-    """Nobody's figure: it told the server what came before a window, asked for the rest of an answer, or kept the load on behind it."""
+    """Nobody's figure: it told the server what came before a window,
+    asked for the rest of an answer, or kept the load on behind it.
+    """
     prompt_hash: str | None = None
-    """Of the request body without arm-specific fields: equal across arms when they got the same bytes."""
+    """Of the request body without arm-specific fields:
+    equal across arms when they got the same bytes.
+    """
     deadline_ns: int | None = None
 
 
@@ -163,12 +173,17 @@ class AnswerRow:
     answer: str | None
     request_id: str | None = None
     signals: str | None = None
-    """JSON: finish reason, length ratio, repeated 4-gram share, agreement prefix with the reference arm."""
+    """JSON: finish reason, length ratio, repeated 4-gram
+    share, agreement prefix with the reference arm.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictRow:
-    """One decision as it was written. `decision` is JSON; the other columns are what lists show without reading it."""
+    """One decision as it was written.
+
+    `decision` is JSON; the other columns are what lists show without reading it.
+    """
 
     run_id: str
     at_ns: int
@@ -182,7 +197,10 @@ class VerdictRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRow:
-    """One look at a server apart from a replay: a step of a capacity search, a reuse test. `settings` and `detail` are JSON."""
+    """One look at a server apart from a replay: a step of a capacity search, a reuse test.
+
+    `settings` and `detail` are JSON.
+    """
 
     run_id: str
     arm: str

@@ -1,4 +1,6 @@
-"""How long the calls of a trace are, in few numbers: what a run keeps, so that reports can say which part of the trace was played."""
+"""How long the calls of a trace are, in few numbers: what a run
+keeps, so that reports can say which part of the trace was played.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,7 +11,9 @@ POINTS: Final = 101
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceShape:
-    """Hold what the calls of one workload of a trace are like: the quantiles of many, or all of a few, in rising order."""
+    """Hold what the calls of one workload of a trace are like:
+    the quantiles of many, or all of a few, in rising order.
+    """
 
     workload: str
     calls: int

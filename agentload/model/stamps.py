@@ -1,4 +1,6 @@
-"""When each chunk of a stream arrived, in the form it is stored: µs gaps whose rounding does not add up."""
+"""When each chunk of a stream arrived, in the form
+it is stored: µs gaps whose rounding does not add up.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,15 @@ MOST: Final = {"i": (1 << 31) - 1, "H": (1 << 16) - 1}
 
 @record
 class Stamps(Struct, frozen=True, kw_only=True, gc=False):
-    """Chunk arrivals of one call: the first in ns, the others as µs gaps, with the tokens that each chunk carried."""
+    """Chunk arrivals of one call: the first in ns, the others
+    as µs gaps, with the tokens that each chunk carried.
+    """
 
     first_ns: int
     gap_us: bytes
-    """int32, native order, one a chunk: differences of the offsets from `first_ns` rounded to µs; the first is 0."""
+    """int32, native order, one a chunk: differences of the
+    offsets from `first_ns` rounded to µs; the first is 0.
+    """
     tokens: bytes
     """uint16, native order, one a chunk."""
 

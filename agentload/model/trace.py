@@ -1,7 +1,8 @@
 """A trace: sessions of turns, each turn a model call with what it adds to its session's context.
 
-Fields carry the names of the file format `agentload-trace/1`. `extra` keeps fields this version does not know, as (name, JSON
-text) pairs, so that reading and writing a file of a newer minor version loses nothing.
+Fields carry the names of the file format `agentload-trace/1`. `extra` keeps
+fields this version does not know, as (name, JSON text) pairs, so that reading
+and writing a file of a newer minor version loses nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,12 +14,19 @@ from agentload.model.check import Check
 Role: TypeAlias = Literal["system", "user", "assistant", "tool", "tools", "image"]
 Wait: TypeAlias = Literal["tool", "user", "schedule"]
 Key: TypeAlias = str | tuple[int, int]
-"""Identity of a segment's content: equal keys give equal text. An imported run of blocks is (first, count)."""
+"""Identity of a segment's content: equal keys give equal text.
+
+An imported run of blocks is (first, count).
+"""
 Extra: TypeAlias = tuple[tuple[str, str], ...]
 PRIME: Final = "prime"
-"""Event of a turn that tells a server what came before a session's first turn; how long it takes is nobody's figure."""
+"""Event of a turn that tells a server what came before a
+session's first turn; how long it takes is nobody's figure.
+"""
 UNDER_WAY: Final = "under way"
-"""Event of a turn that asks for the rest of an answer that a window begins in the middle of; nobody's figure either."""
+"""Event of a turn that asks for the rest of an answer that
+a window begins in the middle of; nobody's figure either.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +39,9 @@ class TurnRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A piece of context. Its text is a function of (trace seed, key); a shorter segment of a key is a prefix of a longer one."""
+    """A piece of context. Its text is a function of (trace seed,
+    key); a shorter segment of a key is a prefix of a longer one.
+    """
 
     role: Role
     tokens: int
@@ -41,7 +51,9 @@ class Segment:
     source: TurnRef | None = None
     """Live edge (`from`): filled with that turn's answer, cut or padded to `tokens`."""
     plant: str | None = None
-    """A fact that is written into the text at the relative position `at`, in place of as many tokens."""
+    """A fact that is written into the text at the
+    relative position `at`, in place of as many tokens.
+    """
     at: float | None = None
     text: str | None = None
     """Literal text: a live answer, or an import that kept its words. None: made from the key."""
@@ -64,7 +76,9 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One model call: due when the turn before it, and every `after`, are complete, plus `wait_s`."""
+    """One model call: due when the turn before it,
+    and every `after`, are complete, plus `wait_s`.
+    """
 
     add: tuple[Segment, ...]
     output: int
@@ -73,7 +87,9 @@ class Turn:
     after: tuple[TurnRef, ...] = ()
     spawn: tuple[str, ...] = ()
     keep: int | None = None
-    """How many leading segments of the previous context stay, the prefix's included; None keeps all."""
+    """How many leading segments of the previous context
+    stay, the prefix's included; None keeps all.
+    """
     check: tuple[Check, ...] = ()
     event: str | None = None
     model: str | None = None
@@ -82,7 +98,9 @@ class Turn:
     thinking: int | None = None
     """How many of the output tokens are thinking."""
     asks: Extra = ()
-    """Further fields of the request, each with its JSON text, such as tool_choice, response_format, reasoning_effort."""
+    """Further fields of the request, each with its JSON text,
+    such as tool_choice, response_format, reasoning_effort.
+    """
     recorded: Recorded | None = None
     context: int | None = None
     """Prompt tokens where it was recorded."""
@@ -91,7 +109,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One agent conversation. Without `start_s` it is spawned by a turn and starts when that turn completes."""
+    """One agent conversation.
+
+    Without `start_s` it is spawned by a turn and starts when that turn completes.
+    """
 
     session: str
     workload: str
@@ -116,7 +137,8 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """A header and its sessions in order of start; each spawned session follows its parent directly.
+    """A header and its sessions in order of start;
+    each spawned session follows its parent directly.
 
     `sessions` may be iterated several times; a reader gives them one by one from the file.
     """

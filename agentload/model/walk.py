@@ -1,4 +1,6 @@
-"""Walk over sessions: again and again, a context from turn to turn, and families of those that belong together."""
+"""Walk over sessions: again and again, a context from
+turn to turn, and families of those that belong together.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +26,9 @@ class _Again:
 
 
 def again(made: Callable[P, Iterator[Session]]) -> Callable[P, Iterable[Session]]:
-    """Have a function return sessions that may be iterated several times: it makes them again each time, and none before."""
+    """Have a function return sessions that may be iterated
+    several times: it makes them again each time, and none before.
+    """
 
     @wraps(made)
     def sessions(*given: P.args, **options: P.kwargs) -> Iterable[Session]:
@@ -34,7 +38,9 @@ def again(made: Callable[P, Iterator[Session]]) -> Callable[P, Iterable[Session]
 
 
 def contexts(header: Header, session: Session) -> Iterator[tuple[Segment, ...]]:
-    """Yield what each turn sends: what it keeps of the context before, the prefix at first, and what it adds."""
+    """Yield what each turn sends: what it keeps of the
+    context before, the prefix at first, and what it adds.
+    """
     context = header.prefixes[session.prefix] if session.prefix is not None else ()
     for turn in session.turns:
         context = context[: turn.keep] + turn.add
@@ -52,7 +58,9 @@ def last_context(header: Header, session: Session, turns: int) -> tuple[Segment,
 
 
 def context_tokens(header: Header, session: Session) -> Iterator[int]:
-    """Yield how many tokens each turn sends: in a time that grows with the segments, where those of all contexts grow with their square."""
+    """Yield how many tokens each turn sends: in a time that grows with
+    the segments, where those of all contexts grow with their square.
+    """
     ends = [
         0,
         *accumulate(

@@ -1,9 +1,10 @@
 """Measure a target's tokenizer and chat template by having it count a few requests.
 
-Any counter works: a server's /tokenize, `usage.prompt_tokens` of real requests, or a tokenizer file with a template. Requests are made
-of the word table; tokens beyond the words belong to the template. The frames are solved from eight requests, words that cost more than
-one token are found by bisection, and the result is verified on three whole contexts: if each count matches, lengths are exact;
-otherwise the mean cost of a word is used and lengths are a ratio.
+Any counter works: a server's /tokenize, `usage.prompt_tokens` of real requests, or a tokenizer
+file with a template. Requests are made of the word table; tokens beyond the words belong to
+the template. The frames are solved from eight requests, words that cost more than one token
+are found by bisection, and the result is verified on three whole contexts: if each count
+matches, lengths are exact; otherwise the mean cost of a word is used and lengths are a ratio.
 """
 
 import json
@@ -18,7 +19,9 @@ from agentload.prompts.words import WORDS
 
 Message: TypeAlias = Mapping[str, object]
 Counter: TypeAlias = Callable[[Sequence[Message], Sequence[Message] | None], int | None]
-"""Counts the prompt tokens of a request; None if the target refuses it, as templates without tools do."""
+"""Counts the prompt tokens of a request; None if the
+target refuses it, as templates without tools do.
+"""
 
 _FEWEST_WORDS: Final = 64  # fewer would make texts too similar
 _PROBE: Final = ("also", "area", "arts", "auto")
@@ -45,7 +48,8 @@ def calibrate(count: Counter, *, count_text: Callable[[str], int] | None = None)
 def _frames(count: Counter) -> dict[Part, int]:
     system, user, assistant = _said("system"), _said("user"), _said("assistant")
     base = _counted(count, [system, user])
-    # Messages alternate, so only the sum of a user's and an assistant's frame can be measured, and only it matters.
+    # Messages alternate, so only the sum of a user's and an
+    # assistant's frame can be measured, and only it matters.
     pair = _counted(count, [system, user, assistant, user]) - base - 2 * len(_PROBE)
     frames: dict[Part, int] = {"assistant": pair // 2, "user": pair - pair // 2, "system": 0}
     frames["prompt"] = base - 2 * len(_PROBE) - frames["user"]

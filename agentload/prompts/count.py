@@ -1,12 +1,16 @@
-"""The emulated tokenizer: which texts of a request count, in which order, and how many tokens they are.
+"""The emulated tokenizer: which texts of a request
+count, in which order, and how many tokens they are.
 
-One white-space separated word is one token and the chat template adds none. These texts count, in the order in which a server sees them:
+One white-space separated word is one token and the chat template adds
+none. These texts count, in the order in which a server sees them:
 
 1. `content` of the leading system (or developer) messages,
 2. every `description` of the tool schemas, in the order of the JSON,
-3. for each further message its `content`, then every string value in the arguments of its tool calls.
+3. for each further message its `content`, then every
+string value in the arguments of its tool calls.
 
-An image costs `model.trace.image_tokens` of its size. Names, ids, keys, types and numbers cost nothing.
+An image costs `model.trace.image_tokens` of its size.
+Names, ids, keys, types and numbers cost nothing.
 """
 
 import base64
@@ -20,7 +24,8 @@ from agentload.model.trace import image_tokens
 
 Json = Mapping[str, object]
 
-# A data URL's PNG header: signature, IHDR length and name, width and height are its first 24 bytes, 32 characters of base64.
+# A data URL's PNG header: signature, IHDR length and name, width
+# and height are its first 24 bytes, 32 characters of base64.
 _PNG_START: Final = "data:image/png;base64,"
 _PNG_HEADER: Final = 32
 _UNKNOWN_IMAGE: Final = (1024, 1024)

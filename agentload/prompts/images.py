@@ -31,12 +31,16 @@ _INKS: Final = ((32, 32, 32), (160, 24, 24), (24, 96, 32), (24, 48, 160))
 
 
 def digits(key: Key) -> str:
-    """Return the number shown in the image of this key; it does not depend on a seed, so a trace can contain the answer's check."""
+    """Return the number shown in the image of this key; it does not
+    depend on a seed, so a trace can contain the answer's check.
+    """
     return "".join(str(byte % 10) for byte in _stream(key)[:DIGITS])
 
 
 def sized(patches: float, *, aspect: float = 1.0) -> tuple[int, int]:
-    """Return a width and height in whole patches, close to this many in all; *aspect* is width over height."""
+    """Return a width and height in whole patches, close
+    to this many in all; *aspect* is width over height.
+    """
     columns = max(1, round(math.sqrt(patches * aspect)))
     return columns * _PATCH, max(1, round(patches / columns)) * _PATCH
 
@@ -90,8 +94,8 @@ def _part(kind: bytes, body: bytes) -> bytes:
 
 
 def _stored(rows: bytes) -> bytes:
-    # A zlib stream of stored blocks (RFC 1950, RFC 1951 section 3.2.4), written here because builds of zlib compress to different
-    # bytes, and equal keys must give equal bytes everywhere.
+    # A zlib stream of stored blocks (RFC 1950, RFC 1951 section 3.2.4), written here because
+    # builds of zlib compress to different bytes, and equal keys must give equal bytes everywhere.
     blocks = [rows[at : at + 0xFFFF] for at in range(0, len(rows), 0xFFFF)] or [b""]
     framed = (
         struct.pack("<BHH", number == len(blocks), len(block), len(block) ^ 0xFFFF) + block

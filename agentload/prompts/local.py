@@ -1,4 +1,6 @@
-"""Count with a local tokenizer: `tokenizer.json` and the chat template next to it, as in model repositories."""
+"""Count with a local tokenizer: `tokenizer.json` and
+the chat template next to it, as in model repositories.
+"""
 
 import json
 from collections.abc import Sequence
@@ -31,7 +33,9 @@ class _Texts:
 
 
 def from_file(path: Path) -> MeasuredTokens:
-    """Measure a `tokenizer.json` with the chat template next to it; needs the extra `tokenizers`."""
+    """Measure a `tokenizer.json` with the chat
+    template next to it; needs the extra `tokenizers`.
+    """
     try:
         from tokenizers import Tokenizer
     except ImportError as error:

@@ -1,7 +1,9 @@
-"""Group the segments of a context into chat messages, and write and cache their words: drawn by key, cut, salted, with their plants.
+"""Group the segments of a context into chat messages, and write and
+cache their words: drawn by key, cut, salted, with their plants.
 
-Consecutive segments of one role share a message, because several chat templates refuse two messages of a role in a row. Tool results
-answer the assistant message right before them, which gets one tool call for each. A result without such a message (its call was
+Consecutive segments of one role share a message, because several chat templates refuse
+two messages of a role in a row. Tool results answer the assistant message right before
+them, which gets one tool call for each. A result without such a message (its call was
 compacted away) becomes user text, since servers refuse results without a call.
 """
 
@@ -23,7 +25,9 @@ _TOOL: Final[frozenset[Role]] = frozenset({"tool"})
 _SYSTEM: Final[frozenset[Role]] = frozenset({"system"})
 _USER: Final[frozenset[Role]] = frozenset({"user", "image", "tool"})
 _SCHEMA_WORDS: Final = 600
-"""About the mean of OpenClaw's schemas: 8.0k tokens for some 14 tools (its docs/concepts/context.md)."""
+"""About the mean of OpenClaw's schemas: 8.0k tokens
+for some 14 tools (its docs/concepts/context.md).
+"""
 _SEGMENT_TOOLS: Final = 64
 """Maximum tools in one segment; up to four such segments in a context have distinct names."""
 
@@ -81,7 +85,9 @@ def schema_count(tokens: int) -> int:
 
 
 def schemas(words: bytes, tools: int, *, position: int) -> bytes:
-    """Write the schemas of `tools` tools with these words as descriptions; `position` makes names of several segments distinct."""
+    """Write the schemas of `tools` tools with these words as
+    descriptions; `position` makes names of several segments distinct.
+    """
     count = len(words) // WIDTH
     cuts = [WIDTH * (count * tool // tools) for tool in range(tools + 1)]
     return b",".join(
@@ -91,7 +97,9 @@ def schemas(words: bytes, tools: int, *, position: int) -> bytes:
 
 
 def calls_in(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Divide an imported answer into what it says and the calls at its end, which imports write as name(arguments)."""
+    """Divide an imported answer into what it says and the
+    calls at its end, which imports write as name(arguments).
+    """
     lines, calls = text.rstrip().split("\n"), list[tuple[str, str]]()
     while lines and (found := _CALL.fullmatch(lines[-1])) is not None:
         calls.insert(0, (found[1], found[2]))
@@ -102,7 +110,9 @@ def calls_in(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
 def tool_call(
     key: Key, words: bytes, *, seed: int, position: int, recorded: tuple[str, str] | None = None
 ) -> bytes:
-    """Write the tool call that belongs to the result of this key; the words are its argument, unless it was *recorded*."""
+    """Write the tool call that belongs to the result of this
+    key; the words are its argument, unless it was *recorded*.
+    """
     arguments = rb"{\"input\":\"" + words.rstrip() + rb"\"}" if words else b"{}"
     name = WORDS[_digest(seed, key)[0] % _SEGMENT_TOOLS].encode()
     if recorded is not None:
@@ -118,7 +128,8 @@ def tool_call(
 def call_id(key: Key, *, seed: int, position: int) -> bytes:
     """Return the id of a call and its result, from the result's key and the position of the call.
 
-    Nine characters, as Mistral's template requires, and all digits, so that every id costs the same.
+    Nine characters, as Mistral's template requires,
+    and all digits, so that every id costs the same.
     """
     number = int.from_bytes(_digest(seed, key)[1:]) % 10**7
     return b"%07d%02d" % (number, position % 100)
@@ -184,9 +195,13 @@ class Slot(NamedTuple):
     newline: int = 0
     """Tokens of the newline after it; the one at a message's end belongs to the message's frame."""
     owed: int = 0
-    """Tokens by which earlier segments exceeded their length: a frame may be larger than its content."""
+    """Tokens by which earlier segments exceeded their
+    length: a frame may be larger than its content.
+    """
     salt: str | None = None
-    """Replaces the first 8 tokens; None for all but the context's first segment and its first drawn tools."""
+    """Replaces the first 8 tokens; None for all but the
+    context's first segment and its first drawn tools.
+    """
 
 
 class Bodies:
@@ -215,7 +230,8 @@ class Bodies:
     def words(self, slot: Slot, *, taken: int = 0, least: int = 1) -> bytes:
         """Draw words, each followed by a space, for the remaining tokens.
 
-        With template frames there are at least `least` words: frames were measured around text, so none may be empty.
+        With template frames there are at least `least` words:
+        frames were measured around text, so none may be empty.
         """
         drawn = self._drawn(slot, taken, least)
         if slot.salt is None:
@@ -252,7 +268,8 @@ class Bodies:
         return Piece(_escaped(text), self._tokenizer.count(text) + slot.frame)
 
     def _fitted(self, text: str, slot: Slot) -> Piece:
-        # A live answer in place of `tokens` tokens: cut if longer, padded with the key's words if shorter.
+        # A live answer in place of `tokens` tokens: cut if
+        # longer, padded with the key's words if shorter.
         room = max(0, slot.segment.tokens - slot.frame - slot.newline - slot.owed)
         words = text.split()
         low, high = 0, len(words)

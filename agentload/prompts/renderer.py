@@ -1,7 +1,8 @@
 """Render a context into the messages and tools of a request, with its exact length.
 
-A context grows by a few segments a turn, so every segment's JSON text is cached and a request is joined from the cache: only new segments
-are drawn. The cache is bounded in bytes; the least recently used segments are dropped first.
+A context grows by a few segments a turn, so every segment's JSON text is cached
+and a request is joined from the cache: only new segments are drawn. The cache
+is bounded in bytes; the least recently used segments are dropped first.
 """
 
 from collections.abc import Iterable, Sequence
@@ -62,7 +63,9 @@ class Renderer:
         self._cache = Cache(limit=cache_bytes)
 
     def render(self, context: tuple[Segment, ...], *, salt: str) -> Prompt:
-        """Render a context; the salt replaces its first 8 tokens, and those of drawn tools, which some templates put first."""
+        """Render a context; the salt replaces its first 8 tokens,
+        and those of drawn tools, which some templates put first.
+        """
         grouped = list(messages(context))
         described = [segment for segment in context if segment.role == "tools"]
         around = self._tokenizer.frame("prompt")
@@ -221,7 +224,9 @@ class Renderer:
         return b",".join(calls)
 
     def _schemas(self, slot: Slot, position: int) -> Piece:
-        """Write the schemas of a segment with its words as descriptions, or those that were recorded; the salt is in drawn ones."""
+        """Write the schemas of a segment with its words as descriptions,
+        or those that were recorded; the salt is in drawn ones.
+        """
 
         def written() -> Piece:
             if slot.salt is None and (kept := slot.segment.text or "").startswith(RECORDED_SCHEMAS):

@@ -9,7 +9,8 @@ from agentload.prompts.words import WORDS
 Exactness: TypeAlias = Literal["exact", "ratio"]
 Part: TypeAlias = Literal[
     "prompt",  # around all messages
-    "systemless",  # additional tokens without a leading system message: the template's default system prompt
+    # additional tokens without a leading system message: the template's default system prompt
+    "systemless",
     "tools",  # what introduces the tool schemas
     "schema",  # around each of them
     "system",  # around each message, the newline at its end included
@@ -21,7 +22,9 @@ Part: TypeAlias = Literal[
 ]
 """Tokens that a chat template adds around content, whatever the content."""
 CHARACTERS_A_TOKEN: Final = 4.0
-"""Estimate without a counter: characters a token of English prose in BPE vocabularies of 100k tokens and more, rounded down."""
+"""Estimate without a counter: characters a token of English
+prose in BPE vocabularies of 100k tokens and more, rounded down.
+"""
 
 
 class Tokenizer(Protocol):

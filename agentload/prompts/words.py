@@ -1,7 +1,8 @@
-"""Draw text by key: every word costs one token, in the emulator by definition and in common tokenizers by selection.
+"""Draw text by key: every word costs one token, in the
+emulator by definition and in common tokenizers by selection.
 
-All words have four letters, so that n words are exactly 5 n bytes, and one byte of SHAKE-256 draws one of the 256 words: drawing
-is a table look-up on whole arrays, and cutting to n words is slicing.
+All words have four letters, so that n words are exactly 5 n bytes, and one byte of SHAKE-256 draws
+one of the 256 words: drawing is a table look-up on whole arrays, and cutting to n words is slicing.
 """
 
 import hashlib
@@ -12,21 +13,26 @@ import numpy.typing as npt
 
 from agentload.model.trace import Key
 
-# Checked word by word against the vocabularies themselves: each word is one token both after a space and at the start of a text in
-# cl100k_base (whose merges Llama 3 extends) and o200k_base (gpt-oss) of js-tiktoken 1.0.21, in Qwen's of dashscope 2.0.2, in Tekken
-# 240911 (Mistral), and after a space in the SentencePiece models v1 and v3 of mistral-common. No other tokenizer is assumed to match:
-# `tokenizer.from_file` and a server's /tokenize check the table again and drop what costs more.
+# Checked word by word against the vocabularies themselves: each word is one token both
+# after a space and at the start of a text in cl100k_base (whose merges Llama 3 extends)
+# and o200k_base (gpt-oss) of js-tiktoken 1.0.21, in Qwen's of dashscope 2.0.2, in
+# Tekken 240911 (Mistral), and after a space in the SentencePiece models v1 and v3 of
+# mistral-common. No other tokenizer is assumed to match: `tokenizer.from_file` and a
+# server's /tokenize check the table again and drop what costs more.
 _TABLE: Final = """
-also area arts auto away axis back ball bank base been best bill bird blue boat body bold book both call came camp card care cars
-case cast cell chat chip city clip club code come cool copy core cost crew crop data date days deal deck deep does done door down
-draw drop each ears edge else even ever exit face fact fast file fill film find fire five flat flip flow food form four free from
-full give gold good half hand hard have head heat held help here hold hole home host hour into item join just keep keys kind lake
-land last late lead leaf left less life like line link list live load logs long look made mail main make many maps mark math mean
-mind more most move much must name near need news next nice note once ones only open over pack page paid pair park pass past path
-peak plan play pool post pure push rain rank rate read real rest ride ring rise risk road rock role roll room root rows rule safe
-said same save seat seed send sent sets shop show side sign site size some song soon sort spot star step stop tail take talk task
-team term test text than that then they this tile time tool town tree true turn type unit upon used uses very view wait walk wall
-wave ways week well went were west what when wide will wind wire with wood word work wrap yard year zero zone
+also area arts auto away axis back ball bank base been best bill bird blue boat body bold book both
+call came camp card care cars case cast cell chat chip city clip club code come cool copy core cost
+crew crop data date days deal deck deep does done door down draw drop each ears edge else even ever
+exit face fact fast file fill film find fire five flat flip flow food form four free from full give
+gold good half hand hard have head heat held help here hold hole home host hour into item join just
+keep keys kind lake land last late lead leaf left less life like line link list live load logs long
+look made mail main make many maps mark math mean mind more most move much must name near need news
+next nice note once ones only open over pack page paid pair park pass past path peak plan play pool
+post pure push rain rank rate read real rest ride ring rise risk road rock role roll room root rows
+rule safe said same save seat seed send sent sets shop show side sign site size some song soon sort
+spot star step stop tail take talk task team term test text than that then they this tile time tool
+town tree true turn type unit upon used uses very view wait walk wall wave ways week well went were
+west what when wide will wind wire with wood word work wrap yard year zero zone
 """
 WORDS: Final = tuple(_TABLE.split())
 WIDTH: Final = 5
@@ -36,7 +42,9 @@ _BYTES: Final = np.array([f"{word} ".encode() for word in WORDS], dtype=f"S{WIDT
 
 
 def text(seed: int, key: Key, tokens: int, *, block: int = 64) -> str:
-    """Return `tokens` words and a final newline; a shorter text of the same key is a prefix, except for the newline."""
+    """Return `tokens` words and a final newline; a shorter
+    text of the same key is a prefix, except for the newline.
+    """
     drawn = draw(seed, key, tokens, block=block)
     return drawn[:-1].decode("ascii") + "\n" if drawn else ""
 
@@ -46,7 +54,8 @@ def draw(
 ) -> bytes:
     """Return `count` words with a space after each, as ASCII.
 
-    A key `(first, blocks)` means that many blocks of `block` words each, so that overlapping runs share blocks.
+    A key `(first, blocks)` means that many blocks of `block`
+    words each, so that overlapping runs share blocks.
     """
     match key:
         case str():

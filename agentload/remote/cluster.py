@@ -1,7 +1,7 @@
 """Nodes of a Ray cluster as seats: one actor on each, and what is said goes as calls of actors.
 
-Ray starts the actors, each on a node of its own, carries messages and notices nodes that are gone. It repeats nothing: a call of a run that
-were made twice would be measured twice.
+Ray starts the actors, each on a node of its own, carries messages and notices nodes that
+are gone. It repeats nothing: a call of a run that were made twice would be measured twice.
 """
 
 import asyncio
@@ -28,7 +28,9 @@ T = TypeVar("T")
 
 
 def check(study: Replay) -> None:
-    """Raise UsageError for a study that asks for another cluster than Ray's, or for what nodes cannot do."""
+    """Raise UsageError for a study that asks for another
+    cluster than Ray's, or for what nodes cannot do.
+    """
     if study.on is not None and study.on.partition(":")[0] != NAME:
         raise UsageError(
             f"--on is ray or ray:ADDRESS, got '{study.on}'", hint="--on ray:10.0.0.1:6379"
@@ -43,7 +45,8 @@ def check(study: Replay) -> None:
 class Actor:
     """A node of a cluster."""
 
-    def __init__(self, number: int, actor: Any, resume: str) -> None:  # noqa: ANN401  # Ray makes its types as it runs
+    # Ray makes its types as it runs
+    def __init__(self, number: int, actor: Any, resume: str) -> None:  # noqa: ANN401
         self.number = number
         self._actor = actor
         self._resume = resume
@@ -68,7 +71,8 @@ class Actor:
         """Let the node's process go."""
         await self._answer(self._actor.end.remote())
 
-    async def _answer(self, answer: Any, *, within_s: float = ANSWER_S) -> Any:  # noqa: ANN401  # as above
+    # as above
+    async def _answer(self, answer: Any, *, within_s: float = ANSWER_S) -> Any:  # noqa: ANN401
         ray = _ray()
         try:
             async with asyncio.timeout(within_s):
@@ -94,7 +98,10 @@ class Actor:
 
 @asynccontextmanager
 async def seats(on: str, *, nodes: int | None, resume: str) -> AsyncIterator[tuple[Actor, ...]]:
-    """Give an actor on each of so many nodes, or on all. Raises LaunchError where the cluster has fewer, or one is lost; see *resume*."""
+    """Give an actor on each of so many nodes, or on all.
+
+    Raises LaunchError where the cluster has fewer, or one is lost; see *resume*.
+    """
     with joined(on) as ray:
         alive = [
             each for each in ray.nodes() if each["Alive"] and each["Resources"].get("CPU", 0) >= 1
@@ -111,7 +118,10 @@ async def seats(on: str, *, nodes: int | None, resume: str) -> AsyncIterator[tup
 
 @contextmanager
 def joined(on: str) -> Iterator[Any]:
-    """Give Ray, with this process as a driver in its cluster. Raises LaunchError where there is none."""
+    """Give Ray, with this process as a driver in its cluster.
+
+    Raises LaunchError where there is none.
+    """
     ray = _ray()
     address = on.removeprefix(NAME).removeprefix(":") or os.environ.get("RAY_ADDRESS") or "auto"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -138,7 +148,8 @@ def joined(on: str) -> Iterator[Any]:
 
 
 @asynccontextmanager
-async def _placed(ray: Any, count: int, resume: str) -> AsyncIterator[tuple[Actor, ...]]:  # noqa: ANN401  # a module
+# a module
+async def _placed(ray: Any, count: int, resume: str) -> AsyncIterator[tuple[Actor, ...]]:  # noqa: ANN401
     placing, strategies = (
         importlib.import_module(f"ray.util.{each}")
         for each in ("placement_group", "scheduling_strategies")

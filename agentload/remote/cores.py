@@ -1,7 +1,8 @@
-"""Functions that depend on nothing but what they are given, many at once: on cores of this machine, or of every node of a Ray cluster.
+"""Functions that depend on nothing but what they are given, many at
+once: on cores of this machine, or of every node of a Ray cluster.
 
-Which core called a function makes no difference to what it returns, so that a node that is lost has its calls made again elsewhere. What is
-measured is never made so: see `cluster`.
+Which core called a function makes no difference to what it returns, so that a node that is
+lost has its calls made again elsewhere. What is measured is never made so: see `cluster`.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,10 +16,12 @@ from agentload.remote.cluster import joined
 
 @contextmanager
 def cores(on: str | None = None, *, processes: int | None = None) -> Iterator[Executor]:
-    """Give what calls functions on so many processes of ours, or on all cores that the nodes of *on* have to give.
+    """Give what calls functions on so many processes of ours,
+    or on all cores that the nodes of *on* have to give.
 
-    Functions and what they are given are pickled, and every node must be able to import them. Processes start afresh: a copy of one with
-    the threads of polars or DuckDB in it would wait for ever. Raises LaunchError where there is no cluster.
+    Functions and what they are given are pickled, and every node must be able to
+    import them. Processes start afresh: a copy of one with the threads of polars or
+    DuckDB in it would wait for ever. Raises LaunchError where there is no cluster.
     """
     if on is None:
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
@@ -40,5 +43,6 @@ class _Nodes(Executor):
         return found
 
 
-def _called(function: Callable[..., Any], *given: Any, **named: Any) -> Any:  # noqa: ANN401  # whatever the function takes and returns
+# whatever the function takes and returns
+def _called(function: Callable[..., Any], *given: Any, **named: Any) -> Any:  # noqa: ANN401
     return function(*given, **named)

@@ -1,9 +1,12 @@
-"""The driver's side of a run from several nodes: who starts when, what came back, and whether it is whole.
+"""The driver's side of a run from several nodes: who
+starts when, what came back, and whether it is whole.
 
-Nothing passes here while load runs. At a barrier every node hands over what it measured; the shards are checked against each other and
-written into the run's own journal, on the driver's clock; then the barrier of any run follows, and all nodes go on at one instant. A block
-is invalid and played again if a shard is not whole or a node's clock moved. It is invalid, and left at that, if a node could not keep up:
-neither would it the next time. A node that is lost ends the run, as a worker does; `--resume` divides what is left over those that remain.
+Nothing passes here while load runs. At a barrier every node hands over what it measured; the
+shards are checked against each other and written into the run's own journal, on the driver's
+clock; then the barrier of any run follows, and all nodes go on at one instant. A block is
+invalid and played again if a shard is not whole or a node's clock moved. It is invalid, and
+left at that, if a node could not keep up: neither would it the next time. A node that is
+lost ends the run, as a worker does; `--resume` divides what is left over those that remain.
 """
 
 import asyncio
@@ -41,15 +44,21 @@ AHEAD_NS: Final = 300 * MS
 """How long before the instant nodes hear of it: a message takes some ms."""
 PINGS: Final = 9
 MOVED_NS: Final = 5 * MS
-"""A clock that moves by more than this within a block, beyond what its readings are uncertain by, is not one axis with ours."""
+"""A clock that moves by more than this within a block, beyond
+what its readings are uncertain by, is not one axis with ours.
+"""
 LATE_NS: Final = 250 * MS
-"""A node that begins so much later than another played another load; a stall as long makes timings invalid as well."""
+"""A node that begins so much later than another played
+another load; a stall as long makes timings invalid as well.
+"""
 ENDING_S: Final = 30.0
 """What survivors of a lost node have to hand over what they measured."""
 
 
 class Settling(Protocol):
-    """The barrier of a run, told what the nodes found wrong with the round, and whether that has it played again."""
+    """The barrier of a run, told what the nodes found wrong
+    with the round, and whether that has it played again.
+    """
 
     def __call__(
         self, settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool
@@ -80,7 +89,9 @@ async def reading(seat: Seat) -> Reading:
 
 
 def moved(before: Reading, after: Reading) -> int | None:
-    """Return by how much a clock moved against ours between two readings; None where that is no more than it may."""
+    """Return by how much a clock moved against ours between
+    two readings; None where that is no more than it may.
+    """
     by_ns = abs(after.ahead_ns - before.ahead_ns)
     return by_ns if by_ns > MOVED_NS + before.error_ns + after.error_ns else None
 
@@ -116,16 +127,23 @@ class Crew:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def stop(self, *, drain: bool = True) -> None:
-        """Have nodes release nothing more; with *drain* what is in flight comes to its end, otherwise it is cancelled."""
+        """Have nodes release nothing more; with *drain* what is
+        in flight comes to its end, otherwise it is cancelled.
+        """
         self._is_stopping = True
         self._spread(Stopped(at_ns=0, drain=drain))
 
     def lose(self, arm: str, *, for_good: bool) -> None:
-        """Have nodes release nothing more on an arm whose endpoint is dead: in this round, or ever."""
+        """Have nodes release nothing more on an arm
+        whose endpoint is dead: in this round, or ever.
+        """
         self._spread(Lost(at_ns=0, arm=arm, for_good=for_good))
 
     async def play(self) -> Health:
-        """Play the plan to its end, or to the end of what is in flight after `stop`. Raises LaunchError when a node is lost."""
+        """Play the plan to its end, or to the end of what is in flight after `stop`.
+
+        Raises LaunchError when a node is lost.
+        """
         await asyncio.gather(
             *(
                 self._ready(seat, order)
@@ -147,7 +165,9 @@ class Crew:
         reached: Mapping[int, tuple[Reached | Over, Reading]],
         lost: AgentloadError | None,
     ) -> tuple[tuple[int, str], ...]:
-        """Take what the nodes measured, and close the round or start its servers; return the pairs that are played again."""
+        """Take what the nodes measured, and close the round or
+        start its servers; return the pairs that are played again.
+        """
         if not (
             here := {
                 number: each for number, (each, _) in reached.items() if isinstance(each, Reached)
@@ -189,7 +209,10 @@ class Crew:
     def _jumped(self, before: Sequence[Reading], after: Mapping[int, Reading]) -> str | None:
         for number, each in after.items():
             if (by_ns := moved(before[number], each)) is not None:
-                return f"the clock of {self._named(number)} moved by {by_ns / MS:.0f} ms against ours during the block"
+                return (
+                    f"the clock of {self._named(number)} moved by {by_ns / MS:.0f} ms against "
+                    "ours during the block"
+                )
         return None
 
     def _doubt(self, here: Mapping[int, Reached], shares: Mapping[str, int]) -> str | None:
@@ -224,7 +247,9 @@ class Crew:
         }
 
     async def _go(self, void: tuple[tuple[int, str], ...]) -> tuple[Reading, ...]:
-        """Have all nodes go on at one instant; return the readings of their clocks that say when that is."""
+        """Have all nodes go on at one instant; return the
+        readings of their clocks that say when that is.
+        """
         readings = tuple(await asyncio.gather(*map(reading, self._seats)))
         at_ns = time.monotonic_ns() + AHEAD_NS
         said = (
@@ -280,7 +305,10 @@ class Crew:
         return said, await reading(seat)
 
     async def _heard(self, seat: Seat) -> NodeReport:
-        """Wait for what a node says: it says one thing, and waits for ours. Raises LaunchError when it is lost."""
+        """Wait for what a node says: it says one thing, and waits for ours.
+
+        Raises LaunchError when it is lost.
+        """
         while not (said := await seat.heard()):
             pass
         if (broken := next((each for each in said if isinstance(each, Broken)), None)) is not None:
@@ -329,7 +357,9 @@ def _of(share: Plan, order: Play, number: int) -> Play:
 def joined(
     parts: Sequence[tuple[Sequence[PlayEnd], int]], *, is_whole: bool
 ) -> tuple[PlayEnd, ...]:
-    """Join the ends of a round's plays on nodes, each with how far its clock is ahead: from the first start and drain to the last end."""
+    """Join the ends of a round's plays on nodes, each with how far its
+    clock is ahead: from the first start and drain to the last end.
+    """
     plays: dict[tuple[int, str], list[tuple[PlayEnd, int]]] = {}
     for part, ahead_ns in parts:
         for end in part:

@@ -1,4 +1,6 @@
-"""A replay from many nodes as a RayJob: KubeRay starts a cluster for it, runs the command on its head, and takes the cluster down again."""
+"""A replay from many nodes as a RayJob: KubeRay starts a cluster for
+it, runs the command on its head, and takes the cluster down again.
+"""
 
 import re
 import shlex
@@ -20,7 +22,10 @@ CORES: Final = "2"
 
 
 def rayjob(study: Replay, *, image: str | None, database: Path) -> str:
-    """Return the manifest as YAML, with what it needs said above it. Raises UsageError where something is missing."""
+    """Return the manifest as YAML, with what it needs said above it.
+
+    Raises UsageError where something is missing.
+    """
     if image is None or study.nodes is None:
         raise UsageError(
             "--print kuberay needs to know which image, and how many nodes",
@@ -41,7 +46,8 @@ def rayjob(study: Replay, *, image: str | None, database: Path) -> str:
             "entrypoint": entry,
             "shutdownAfterJobFinishes": True,
             "ttlSecondsAfterFinished": 300,
-            "backoffLimit": 0,  # a second attempt is --resume, by somebody who has seen why the first one ended
+            # a second attempt is --resume, by somebody who has seen why the first one ended
+            "backoffLimit": 0,
             "rayClusterSpec": {
                 # The head runs the driver, and no load: it has no core to give.
                 "headGroupSpec": {
@@ -67,7 +73,9 @@ def rayjob(study: Replay, *, image: str | None, database: Path) -> str:
 
 
 def _pod(name: str, image: str, *, is_apart: bool = False) -> dict[str, Any]:
-    """Return the pod of a node; *apart*: on a machine that has no other, since two would share its cores and its network card."""
+    """Return the pod of a node; *apart*: on a machine that has no
+    other, since two would share its cores and its network card.
+    """
     size = {"cpu": CORES, "memory": "4Gi"}
     container = {
         "name": name,
@@ -102,7 +110,10 @@ def _needs(study: Replay, image: str) -> list[str]:
     ]
     return [
         f"the image needs agentload[ray]: {image}",
-        f"every node sees the claim '{NAME}' (ReadWriteMany) at {HOME}, where the database and the shards go",
+        (
+            f"every node sees the claim '{NAME}' (ReadWriteMany) at {HOME}, where the database "
+            "and the shards go"
+        ),
         *([f"the image's working directory needs: {' '.join(files)}"] if files else []),
         f"keys of endpoints come from the secret '{NAME}', where there is one",
     ]

@@ -1,6 +1,7 @@
 """One node's process: plays a share of a plan by itself, and waits for the driver between blocks.
 
-It has a dispatcher, callers and journals of its own, and hears nothing while a block is played but that it is to stop.
+It has a dispatcher, callers and journals of its own, and
+hears nothing while a block is played but that it is to stop.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""An actor on a node: holds the node's process, and passes on what it and the driver say to each other.
+"""An actor on a node: holds the node's process, and
+passes on what it and the driver say to each other.
 
 Calls are made by that process, not by the actor: what Ray does in its own cannot delay them.
 """
@@ -13,12 +14,17 @@ from agentload.live.workers.pool import LOOK_S, Worker, hired
 
 NODE: Final = "agentload.remote.node"
 START_LOOKS: Final = 270
-"""How much more patience it has before it first says something: on a busy machine a process takes a while to start."""
+"""How much more patience it has before it first says
+something: on a busy machine a process takes a while to start.
+"""
 POLL_LOOKS: Final = 5
 
 
 class Seat(Protocol):
-    """A node as the driver sees it, whoever carries what is said. Raises LaunchError when it is lost."""
+    """A node as the driver sees it, whoever carries what is said.
+
+    Raises LaunchError when it is lost.
+    """
 
     number: int
 
@@ -45,7 +51,9 @@ class Post:
         self._worker: Worker | None = None
 
     async def say(self, order: NodeOrder) -> None:
-        """Start the process with what it is to play, and pass on the rest; to one that is gone nothing can be said."""
+        """Start the process with what it is to play, and pass
+        on the rest; to one that is gone nothing can be said.
+        """
         if isinstance(order, Play):
             self._worker = await hired(
                 self.number, order, heard=self._take, closed=self._lost, module=NODE
@@ -55,7 +63,9 @@ class Post:
             self._worker.say(order)
 
     async def heard(self) -> tuple[NodeReport, ...]:
-        """Return what the process has said since the last time; wait a few seconds for something."""
+        """Return what the process has said since the
+        last time; wait a few seconds for something.
+        """
         for _ in range(POLL_LOOKS):
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):

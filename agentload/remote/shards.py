@@ -1,7 +1,9 @@
-"""What a node measured in a round, as Parquet, and how the shards of all nodes become rows of one run.
+"""What a node measured in a round, as Parquet, and
+how the shards of all nodes become rows of one run.
 
-A shard has the key columns by which shards are checked against each other, and beside them each row as its journal has it: the driver
-writes those into its own journal, moved to its own clock, so that a run from many nodes is read, resumed and rebuilt as any other.
+A shard has the key columns by which shards are checked against each other, and beside
+them each row as its journal has it: the driver writes those into its own journal, moved
+to its own clock, so that a run from many nodes is read, resumed and rebuilt as any other.
 """
 
 import tempfile
@@ -40,7 +42,10 @@ class Shards:
     """Cut a node's journals into a shard a round."""
 
     def __init__(self, journals: Sequence[Path], share: str, beside: Path | None) -> None:
-        """Name shards by their *share*; put them *beside* this file, or keep none. What journals hold already is another driver's."""
+        """Name shards by their *share*; put them *beside* this file, or keep none.
+
+        What journals hold already is another driver's.
+        """
         self._read_bytes = {path: _end(path) for path in journals}
         self._share = share
         self._beside = beside
@@ -91,7 +96,9 @@ def _end(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """Rows of all nodes in order of their end, on the driver's clock, and what speaks against them."""
+    """Rows of all nodes in order of their end, on
+    the driver's clock, and what speaks against them.
+    """
 
     rows: tuple[Row, ...]
     fault: str | None
@@ -106,8 +113,8 @@ def merged(
 ) -> Merged:
     """Check the shards of a round and put their rows together.
 
-    *ahead_ns* says by how much each share's clock is ahead of ours; *expected* are the sessions that were to be played; *drained_ns* is
-    when each arm's load began to drain anywhere.
+    *ahead_ns* says by how much each share's clock is ahead of ours; *expected* are the sessions
+    that were to be played; *drained_ns* is when each arm's load began to drain anywhere.
     """
     with tempfile.TemporaryDirectory() as folder, duckdb.connect() as connection:
         paths = [
@@ -137,10 +144,15 @@ def _on_disk(shard: Shard, path: Path) -> Path:
 
 
 def _fault(connection: duckdb.DuckDBPyConnection, rows: Mapping[str, int]) -> str | None:
-    """Say what is not as it should be: shards cut short or of another plan, calls or sessions twice, sessions that nobody played."""
+    """Say what is not as it should be: shards cut short or of another
+    plan, calls or sessions twice, sessions that nobody played.
+    """
     held = dict(connection.execute("SELECT share, count(*) FROM shards GROUP BY share").fetchall())
     if held != {share: count for share, count in rows.items() if count}:
-        return f"shards hold {sum(held.values()):,} rows of {len(held)} nodes, and nodes wrote {sum(rows.values()):,}"
+        return (
+            f"shards hold {sum(held.values()):,} rows of {len(held)} nodes, and nodes wrote "
+            f"{sum(rows.values()):,}"
+        )
     for said, query in _CHECKS.items():
         count, example = connection.execute(query).fetchall()[0]
         if count:
@@ -151,11 +163,13 @@ def _fault(connection: duckdb.DuckDBPyConnection, rows: Mapping[str, int]) -> st
 _CHECKS: Final[Mapping[str, str]] = {
     "calls were made twice": """
         SELECT count(*), min(request_id) FROM (
-            SELECT request_id FROM shards WHERE session IS NOT NULL GROUP BY request_id HAVING count(*) > 1)
+            SELECT request_id FROM shards WHERE session IS NOT NULL
+                GROUP BY request_id HAVING count(*) > 1)
         """,
     "sessions were played by two nodes": """
         SELECT count(*), min(session) FROM (
-            SELECT arm, session FROM shards WHERE session IS NOT NULL GROUP BY ALL HAVING count(DISTINCT share) > 1)
+            SELECT arm, session FROM shards WHERE session IS NOT NULL
+                GROUP BY ALL HAVING count(DISTINCT share) > 1)
         """,
     "sessions were played by no node": """
         SELECT count(*), min(session) FROM wanted ANTI JOIN shards USING (arm, session)

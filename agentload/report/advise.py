@@ -65,7 +65,9 @@ def compare(
 
 
 def _facts(database: Path, before: str, after: str, arm: str) -> RunFacts:
-    """Join the facts of both runs about the arm: the later run's making, and each run's server and series under its own name."""
+    """Join the facts of both runs about the arm: the later run's
+    making, and each run's server and series under its own name.
+    """
     sides = tuple((run, facts(database, run)) for run in (before, after))
     servers = tuple(
         replace(each, arm=run)
@@ -85,7 +87,9 @@ def _facts(database: Path, before: str, after: str, arm: str) -> RunFacts:
 
 
 def keep(document: Document, database: Path, *, setting: Setting) -> None:
-    """Store a decision as a row of `verdicts`, unless it is the one that is there: journal first, so that a database can be made again."""
+    """Store a decision as a row of `verdicts`, unless it is the one
+    that is there: journal first, so that a database can be made again.
+    """
     row = VerdictRow(
         run_id=document.run,
         at_ns=time.time_ns(),
@@ -103,6 +107,8 @@ def keep(document: Document, database: Path, *, setting: Setting) -> None:
 
 
 def settle(database: Path, run: str) -> None:
-    """Decide on a run that has ended and store the decision, for lists to show; nothing where there is too little to decide on."""
+    """Decide on a run that has ended and store the decision, for
+    lists to show; nothing where there is too little to decide on.
+    """
     with suppress(AgentloadError):  # what was measured is stored, whatever can be said of it
         keep(advise(database, run, setting=Setting()), database, setting=Setting())

@@ -1,7 +1,9 @@
-"""The command that takes a step: the run's own study with what the step changes of it, as a line of the shell.
+"""The command that takes a step: the run's own study
+with what the step changes of it, as a line of the shell.
 
-What a step leaves as it was stays: the same servers, the same load, the same database. A step that asks for more of the run goes on with
-it; what would make another plan of it is a run of its own; what is measured beside it is added to it.
+What a step leaves as it was stays: the same servers, the same load, the same
+database. A step that asks for more of the run goes on with it; what would make
+another plan of it is a run of its own; what is measured beside it is added to it.
 """
 
 import shlex
@@ -34,11 +36,13 @@ _TRIAL_S: Final = 900.0
 def suggested(
     step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool = False
 ) -> str | None:
-    """Return the command that takes a step; None where it would be refused: nothing can start the servers, or none are equal.
+    """Return the command that takes a step; None where it would
+    be refused: nothing can start the servers, or none are equal.
 
     Where no file says how servers are started and a step starts them, it begins with that file.
 
-    *played* is how many pairs of the run count; with *joins* there are calls to which other measurements are added.
+    *played* is how many pairs of the run count; with *joins*
+    there are calls to which other measurements are added.
     """
     servers, replay, database = _servers(facts), _replay(facts), facts.made.database
     match step:
@@ -47,11 +51,14 @@ def suggested(
         case steps.Restarts() | steps.Replicas() if (
             isinstance(step, steps.Replicas) or step.restarts > MOST_PAIRS
         ):
-            return None  # nobody said where other servers run, or plays so many pairs; the need says what else to do
+            # nobody said where other servers run, or plays
+            # so many pairs; the need says what else to do
+            return None
         case steps.Restarts() | steps.Features() if (
             servers.endpoints != _ENDPOINTS and not is_arms_file(servers.endpoints)
         ):
-            # Who answers at a URL can be started from a file; an emulated server's starts are its profile's.
+            # Who answers at a URL can be started from a file;
+            # an emulated server's starts are its profile's.
             is_live = isinstance(step, steps.Restarts) and not servers.endpoints.startswith(
                 EMULATED
             )
@@ -68,7 +75,8 @@ def suggested(
             changed |= {"launch": False} if servers.launch else {}
             return _more(facts, pairs, played, **changed)
         case steps.Restarts(restarts=starts):
-            # A run that starts its servers for every pair goes on so; none starts them less often than it began.
+            # A run that starts its servers for every pair goes
+            # on so; none starts them less often than it began.
             each_pair = servers.launch and servers.restarts is None
             often = max(starts, servers.restarts or 0) if servers.launch else starts
             in_turn = {
@@ -105,12 +113,15 @@ def on_own_servers(
     agents: int | None = None,
     decide_by: DecideBy | None = None,
 ) -> tuple[str, str, float]:
-    """Return the command that describes the reader's own servers, the one that decides on them under the run's load, and its minutes.
+    """Return the command that describes the reader's own servers, the
+    one that decides on them under the run's load, and its minutes.
 
-    *slo*, *agents* at the peak and what is to decide are the reader's; without a service level it is that of a run which filled the pool.
+    *slo*, *agents* at the peak and what is to decide are the reader's;
+    without a service level it is that of a run which filled the pool.
     """
     replay = _replay(facts)
-    # A decision makes its blocks as short as its budget needs, and repeats sessions with new content.
+    # A decision makes its blocks as short as its budget
+    # needs, and repeats sessions with new content.
     load = msgspec.structs.replace(
         replay.load, duration_s=None, max_calls=None, max_tokens=None, history="fixed"
     )
@@ -133,7 +144,9 @@ def on_own_servers(
 
 
 def unspoken(facts: RunFacts) -> tuple[str, ...]:
-    """List the options that a defaults file sets here and the run did without: no command can leave them out."""
+    """List the options that a defaults file sets here and
+    the run did without: no command can leave them out.
+    """
     return unsaid(_replay(facts), facts.spelled)
 
 
@@ -187,7 +200,8 @@ def _replay(facts: RunFacts) -> Replay:
         case Search(traces=traces, load=load, seed=seed):
             return Replay(traces=traces, servers=_servers(facts), load=load, seed=seed)
         case Sweep(seed=seed):
-            # What a sweep asks is made for it, so no trace holds it: the reader's own takes its place.
+            # What a sweep asks is made for it, so no trace
+            # holds it: the reader's own takes its place.
             return Replay(traces=(TraceRef(path=_TRACE),), servers=_servers(facts), seed=seed)
         case _:
             return Replay(traces=named, servers=_servers(facts))
@@ -201,12 +215,16 @@ def _controlled(study: Replay, arm: str) -> Replay:
 
 
 def _grown(study: Replay, played: int) -> Replay:
-    """Return a replay with as many pairs as the run has by now: more than were typed where it was given more."""
+    """Return a replay with as many pairs as the run has
+    by now: more than were typed where it was given more.
+    """
     return _playable(extended(study, pairs=max(study.pairs, played)))
 
 
 def _playable(study: P) -> P:
-    """Return a study with as many pairs on each machine and no more starts than pairs, as plans must be."""
+    """Return a study with as many pairs on each machine
+    and no more starts than pairs, as plans must be.
+    """
     if isinstance(study, Replay) and study.swap:
         study = extended(study, pairs=study.pairs + study.pairs % 2)
     if isinstance(study.servers, Live) and study.servers.restarts is not None:
@@ -215,7 +233,9 @@ def _playable(study: P) -> P:
 
 
 def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
-    """Return the command that has so many pairs played in all; *changes* that make another plan of the run start one of its own."""
+    """Return the command that has so many pairs played in all;
+    *changes* that make another plan of the run start one of its own.
+    """
     began = _virtual(facts) or _replay(facts)  # a simulation is given more by a longer one
     wanted = extended(began, pairs=pairs, **changes)
     if began != facts.study or differences(began, wanted):

@@ -1,4 +1,6 @@
-"""Assemble the document: what the report says, section by section, with every number decided and in words."""
+"""Assemble the document: what the report says, section
+by section, with every number decided and in words.
+"""
 
 from collections.abc import Iterator, Sequence
 

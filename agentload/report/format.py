@@ -1,4 +1,6 @@
-"""Put numbers into words: significant digits that the interval earns, units a reader expects, a real minus sign."""
+"""Put numbers into words: significant digits that the
+interval earns, units a reader expects, a real minus sign.
+"""
 
 import math
 import re
@@ -43,14 +45,18 @@ def whole(value: float, decimals: int = 0) -> str:
 
 
 def agents(estimate: Estimate) -> str:
-    """Print how many agents are carried; a part of one is none, and then the load from which on none were is what is known."""
+    """Print how many agents are carried; a part of one is none,
+    and then the load from which on none were is what is known.
+    """
     if estimate.value < 1 and estimate.high is not None and math.isfinite(estimate.high):
         return f"SLO missed at {math.ceil(estimate.high)} and above"
     return spread(estimate, lambda value, decimals: whole(math.floor(value + 1e-9), decimals))
 
 
 def significant(value: float, digits: int = 2) -> str:
-    """Print a number to so many significant digits, without an exponent; whole parts are kept whole."""
+    """Print a number to so many significant digits,
+    without an exponent; whole parts are kept whole.
+    """
     if value == 0:
         return "0"
     return number(value, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
@@ -59,7 +65,8 @@ def significant(value: float, digits: int = 2) -> str:
 def decimals(half_width: float) -> int:
     """Return how many decimals an interval of this half width earns.
 
-    The rule of the Particle Data Group: two digits of the error while they lie below 3.55 of the leading power, else one.
+    The rule of the Particle Data Group: two digits of the error
+    while they lie below 3.55 of the leading power, else one.
     """
     if not math.isfinite(half_width) or half_width <= 0:
         return 1
@@ -69,14 +76,18 @@ def decimals(half_width: float) -> int:
 
 
 def change(estimate: Estimate | None) -> str:
-    """Print a relative change as `−6.0% [−7.9, −4.1]`: with one decimal everywhere, as in the advisor's sentences."""
+    """Print a relative change as `−6.0% [−7.9, −4.1]`: with
+    one decimal everywhere, as in the advisor's sentences.
+    """
     if estimate is not None and estimate.is_bound:
         return typeset(words.change(estimate))
     return spread(estimate, signed, factor=100, unit="%", places=_tenths(estimate))
 
 
 def _tenths(estimate: Estimate | None) -> int | None:
-    """Return one decimal for a share in percent; none is fixed where the interval is narrower than that shows."""
+    """Return one decimal for a share in percent; none is
+    fixed where the interval is narrower than that shows.
+    """
     ends = (
         ()
         if estimate is None
@@ -99,7 +110,8 @@ def spread(
     among: Iterable[Estimate | None] = (),
     places: int | None = None,
 ) -> str:
-    """Print a value and its interval with so many *places*, else with the decimals that it earns, or the least of those *among* it.
+    """Print a value and its interval with so many *places*, else with
+    the decimals that it earns, or the least of those *among* it.
 
     An open end is said in words.
     """
@@ -126,26 +138,34 @@ def _scaled(estimate: Estimate, factor: float) -> tuple[float, float | None, flo
 
 
 def _earned(value: float, low: float | None, high: float | None) -> int:
-    """Return the decimals that a figure earns: those of its interval, or without one as many as show three significant digits."""
+    """Return the decimals that a figure earns: those of its interval,
+    or without one as many as show three significant digits.
+    """
     ends = [abs(value - end) for end in (low, high) if end is not None]
     return decimals(sum(ends) / len(ends)) if any(ends) else _places(value)
 
 
 def _places(value: float) -> int:
-    """Return the decimals that show three significant digits of a figure, without zeros at its end."""
+    """Return the decimals that show three significant
+    digits of a figure, without zeros at its end.
+    """
     shown = f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if value else "0"
     return len(_without_zeros(shown).partition(".")[2])
 
 
 def _bound(value: float, print_number: PrintNumber, places: int) -> str:
-    """Print an end of an interval: what is not zero is not printed as zero, so that nobody reads a bound that was not found."""
+    """Print an end of an interval: what is not zero is not printed
+    as zero, so that nobody reads a bound that was not found.
+    """
     if value and print_number is not whole and round(value, places) == 0:
         places = -math.floor(math.log10(abs(value)))
     return print_number(value, places)
 
 
 def estimate(each: Estimate | None, *, among: Sequence[Estimate | None] = ()) -> str:
-    """Print an estimate in the way its unit is read; with those *among* which it is read, in their unit and with their decimals."""
+    """Print an estimate in the way its unit is read; with those
+    *among* which it is read, in their unit and with their decimals.
+    """
     if each is None:
         return ABSENT
     match each.unit:
@@ -180,7 +200,10 @@ def token_range(value: float | None, low: float | None, high: float | None) -> s
     """Print token counts with their interval: `7.0k [2.4k, 10k]`."""
     if low is None and high is None:
         return tokens(value)
-    return f"{tokens(value)} {words.interval(*(None if end is None else tokens(end) for end in (low, high)))}"
+    return (
+        f"{tokens(value)} "
+        f"{words.interval(*(None if end is None else tokens(end) for end in (low, high)))}"
+    )
 
 
 def _power(value: float) -> int:
@@ -198,7 +221,9 @@ def percent(share: float | None) -> str:
 
 
 def tokens(count: float | None) -> str:
-    """Print a token count as `875`, `7.0k`, `31k`, `1.2M`; multiples of 1,024 keep the name people give them (`128k`)."""
+    """Print a token count as `875`, `7.0k`, `31k`, `1.2M`;
+    multiples of 1,024 keep the name people give them (`128k`).
+    """
     if count is None or not math.isfinite(count):
         return ABSENT
     size = abs(count)
@@ -248,13 +273,17 @@ def _without_zeros(text: str) -> str:
 
 
 def typeset(words: str) -> str:
-    """Set a sentence as the figures around it are set: a real minus, no space before `%`, the unit of an interval once."""
+    """Set a sentence as the figures around it are set: a real
+    minus, no space before `%`, the unit of an interval once.
+    """
     words = _HYPHEN.sub(MINUS, words.replace(" - ", f" {MINUS} "))
     return _ENDS.sub(r"[\1, \2]", _LOOSE.sub("%", words))
 
 
 def listed(names: Sequence[str], most: int = 4) -> str:
-    """Join names as a sentence does: `rag, chat and code`; of many the first, and how many more there are."""
+    """Join names as a sentence does: `rag, chat and
+    code`; of many the first, and how many more there are.
+    """
     shown = names if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1} more"]
     return " and ".join(part for part in (", ".join(shown[:-1]), *shown[-1:]) if part)
 

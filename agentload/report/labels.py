@@ -46,7 +46,9 @@ def arm(name: str) -> str:
 
 
 def named(words: str, names: Iterable[str]) -> str:
-    """Write arms in a sentence as people do; a name inside a longer one, or inside a flag, stays."""
+    """Write arms in a sentence as people do; a name
+    inside a longer one, or inside a flag, stays.
+    """
     for name in names:
         words = re.sub(rf"(?<![\w./=-]){re.escape(name)}(?![\w/=-])", arm(name), words)
     return words
@@ -60,14 +62,18 @@ def where(gate: Gate) -> str:
 
 
 def leg(each: Leg) -> str:
-    """Print the figure of a leg: a loss of right answers in points, anything else as its unit is read."""
+    """Print the figure of a leg: a loss of right answers
+    in points, anything else as its unit is read.
+    """
     if each.name == "safe" and each.estimate is not None and each.estimate.unit == "share":
         return say.points(each.estimate)
     return say.estimate(each.estimate)
 
 
 def slots(evidence: Evidence) -> Slots:
-    """Give each arm its colour and marker: the reference the first, the others in the order of the run."""
+    """Give each arm its colour and marker: the reference
+    the first, the others in the order of the run.
+    """
     names = (evidence.reference, *(each.name for each in evidence.challengers))
     return {
         name: index if index < SLOTS else 1 + (index - 1) % (SLOTS - 1)
@@ -76,7 +82,9 @@ def slots(evidence: Evidence) -> Slots:
 
 
 def is_fp8(evidence: Evidence) -> bool:
-    """Say whether the run is about an FP8 KV cache: some challenger has one, by dtype or by name, and the reference has not."""
+    """Say whether the run is about an FP8 KV cache: some challenger
+    has one, by dtype or by name, and the reference has not.
+    """
     return any(map(_has_fp8, evidence.challengers)) and not _has_fp8(
         evidence.arm(evidence.reference)
     )
@@ -87,7 +95,9 @@ def _has_fp8(each: Arm) -> bool:
 
 
 def slug(name: str) -> str:
-    """Return a name that is safe in file names and ids; one that had to be changed carries a checksum, so that no two meet."""
+    """Return a name that is safe in file names and ids; one that
+    had to be changed carries a checksum, so that no two meet.
+    """
     safe = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:40]
     return safe if safe == name else f"{safe}-{zlib.crc32(name.encode()):08x}".lstrip("-")
 
@@ -97,7 +107,9 @@ _NOUNS: Final = ("paired questions", "block pairs", "restarts")
 
 
 def cost(need: Need) -> str:
-    """Say how many, how long, and for how much: `260 calls, 7 min, 1 USD`; empty when nobody knows."""
+    """Say how many, how long, and for how much: `260
+    calls, 7 min, 1 USD`; empty when nobody knows.
+    """
     count = (
         say.plural(need.calls, "call")
         if need.calls

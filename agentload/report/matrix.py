@@ -1,4 +1,6 @@
-"""One page for several models: the four lists over all of them, a line for each, the record, and what is missing in it."""
+"""One page for several models: the four lists over all of
+them, a line for each, the record, and what is missing in it.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,10 +28,22 @@ ABSENT: Final = Cell(text=say.ABSENT, tone="muted")
 KINDS: Final[tuple[Kind, ...]] = ("measured", "emulated", "simulated")
 NOTES: Final = (
     "Latencies are of turns that succeeded, with 95 % intervals over sessions.",
-    "Output tokens per second of a workload are its own, measured next to the others of the mix; those of a whole server are of all.",
-    "KV pool, GPU memory, accuracy and accepted drafts are the server's: equal in all rows of a configuration.",
-    "Compare KV caches in pool tokens: GPU memory is filled to the same share whatever the cache's dtype.",
-    "Sessions are those that ran at once without preemptions, queues, failures or a broken limit, and the number that did not.",
+    (
+        "Output tokens per second of a workload are its own, measured next to the others of "
+        "the mix; those of a whole server are of all."
+    ),
+    (
+        "KV pool, GPU memory, accuracy and accepted drafts are the server's: equal in all rows "
+        "of a configuration."
+    ),
+    (
+        "Compare KV caches in pool tokens: GPU memory is filled to the same share whatever the "
+        "cache's dtype."
+    ),
+    (
+        "Sessions are those that ran at once without preemptions, queues, failures or a broken "
+        "limit, and the number that did not."
+    ),
 )
 
 

@@ -1,4 +1,6 @@
-"""The document as data: words and numbers in their final form, as a reader meets them, and what else a report knows of its run."""
+"""The document as data: words and numbers in their final form,
+as a reader meets them, and what else a report knows of its run.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,7 +91,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One turn of a session on an arm, in seconds from when the session was first due there; None is an instant that it never reached."""
+    """One turn of a session on an arm, in seconds from when the session
+    was first due there; None is an instant that it never reached.
+    """
 
     arm: str
     turn: int
@@ -168,7 +172,9 @@ def table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One question about the arm that the report speaks for, its answer in a word, and the figure behind it."""
+    """One question about the arm that the report speaks
+    for, its answer in a word, and the figure behind it.
+    """
 
     question: str
     word: str
@@ -192,7 +198,9 @@ class Check:
     state: State
     text: str
     caps: Trust | None = None
-    """How far the decision can be trusted at most, with this open; None where it does not matter to that."""
+    """How far the decision can be trusted at most, with
+    this open; None where it does not matter to that.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +223,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """One finding as a reader meets it: what was concluded, the inequality that decided, and what would turn it."""
+    """One finding as a reader meets it: what was concluded,
+    the inequality that decided, and what would turn it.
+    """
 
     title: str
     tone: Tone
@@ -248,7 +258,9 @@ def group(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """One condition that ends the canary: in words, as a Prometheus expression, and why it is set there."""
+    """One condition that ends the canary: in words, as
+    a Prometheus expression, and why it is set there.
+    """
 
     name: str
     text: str
@@ -259,7 +271,9 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """What the canary needs: the arm's server arguments, its share of the traffic, and when to take it back."""
+    """What the canary needs: the arm's server arguments,
+    its share of the traffic, and when to take it back.
+    """
 
     arm: str
     label: str
@@ -295,13 +309,17 @@ class Document:
     why: str
     """The reason for the decision, in a sentence."""
     arms: Table
-    """Every arm against the reference, on the user's mix, with what two identical servers differ by."""
+    """Every arm against the reference, on the user's
+    mix, with what two identical servers differ by.
+    """
     sure: Confidence
     do_now: tuple[Step, ...]
     coverage: str
     """Which part of the user's trace was played; empty where the run does not know its trace."""
     load: str
-    """Under which load the arms were compared, and which figures are of another; empty where pairs are whole sessions."""
+    """Under which load the arms were compared, and which figures
+    are of another; empty where pairs are whole sessions.
+    """
     by_workload: str
     """The verdict for each class, where there are several."""
     identity: str
@@ -314,7 +332,9 @@ class Document:
     lists: tuple[Listing, ...]
     no_difference: tuple[str, ...]
     asides: tuple[tuple[str, str], ...]
-    """Label and text: one flag or split pools, why not the other arm, what holds for all figures."""
+    """Label and text: one flag or split pools, why
+    not the other arm, what holds for all figures.
+    """
     belief: tuple[Check, ...]
     verdicts: tuple[Reason, ...]
     findings: tuple[Reason, ...]
@@ -335,7 +355,9 @@ class Document:
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """List the lines that end the first screen, each with its label; what there is nothing to say of has none."""
+        """List the lines that end the first screen, each with
+        its label; what there is nothing to say of has none.
+        """
         lines = (
             ("Covers", self.coverage),
             ("Load", self.load),
@@ -354,7 +376,9 @@ class Document:
         return text(self)
 
     def markdown(self) -> str:
-        """Return it as Markdown; the charts that this shows are files of their own, which `write` writes."""
+        """Return it as Markdown; the charts that this
+        shows are files of their own, which `write` writes.
+        """
         from agentload.report.formats.md import markdown
 
         return markdown(self)
@@ -379,4 +403,7 @@ class Document:
 
     def _repr_html_(self) -> str:
         # A page of its own: its style is not the notebook's.
-        return f'<iframe srcdoc="{escape(self.html())}" style="width: 100%; height: 48rem; border: 0"></iframe>'
+        return (
+            f'<iframe srcdoc="{escape(self.html())}" style="width: 100%; height: 48rem; border: '
+            '0"></iframe>'
+        )

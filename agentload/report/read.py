@@ -1,4 +1,6 @@
-"""Read what a report says of a run beyond its evidence: how it was made, what its servers said, series for charts."""
+"""Read what a report says of a run beyond its evidence:
+how it was made, what its servers said, series for charts.
+"""
 
 import hashlib
 import json
@@ -36,7 +38,9 @@ def facts(
     production: Scrape | None = None,
     spelled: frozenset[str] = frozenset(),
 ) -> RunFacts:
-    """Read the facts of a run, with what production reports; raise `StoreError` if the database has no such run."""
+    """Read the facts of a run, with what production reports;
+    raise `StoreError` if the database has no such run.
+    """
     with reading(database) as connection:
         made, study = _made(connection, database, run)
         return RunFacts(
@@ -65,7 +69,10 @@ def _made(
         if row.trace_name
         else []
     )
-    query = "SELECT CASE WHEN contains(session, '/') THEN split_part(session, '/', 1) ELSE '' END AS of, count(DISTINCT session) "
+    query = (
+        "SELECT CASE WHEN contains(session, '/') THEN split_part(session, '/', 1) ELSE '' END "
+        "AS of, count(DISTINCT session) "
+    )
     sessions = dict(
         connection.execute(query + "FROM attempts WHERE run_id = ? GROUP BY of", [run]).fetchall()
     )
@@ -151,7 +158,8 @@ def _blocks(played: Sequence[Play]) -> tuple[Block, ...]:
 
 _WHOLE: Final = """
     FROM (
-        SELECT a.* FROM attempts AS a JOIN plays AS p ON (p.leg, p.arm, p.pair) = (a.leg, a.arm, a.pair)
+        SELECT a.* FROM attempts AS a JOIN plays AS p ON (p.leg, p.arm, p.pair) = (a.leg, a.arm,
+            a.pair)
             AND a.released_ns BETWEEN p.started_ns AND p.ended_ns
         WHERE a.run_id = $run AND NOT a.prime AND a.retry_of IS NULL
     )
@@ -161,14 +169,18 @@ _WHOLE: Final = """
 def _session(
     connection: duckdb.DuckDBPyConnection, run: str, played: Sequence[Play]
 ) -> tuple[Turn, ...]:
-    """Read the session that most arms finished, of those with the most turns that a chart can show the longest."""
+    """Read the session that most arms finished, of those
+    with the most turns that a chart can show the longest.
+    """
     pick = f"""
-        SELECT pair, session, count(*) AS turns, sum(done_ns - released_ns) AS busy, count(DISTINCT arm) AS arms {_WHOLE}
+        SELECT pair, session, count(*) AS turns, sum(done_ns - released_ns) AS busy,
+            count(DISTINCT arm) AS arms {_WHOLE}
         GROUP BY ALL HAVING bool_and(done_ns IS NOT NULL)
         ORDER BY arms DESC, least(turns / arms, $most) DESC, busy DESC, pair, session LIMIT 1
     """
     query = f"""
-        SELECT arm, turn, due_ns, released_ns, coalesce(first_ns, done_ns), done_ns, status, prompt_tokens, cached_tokens, output_tokens
+        SELECT arm, turn, due_ns, released_ns, coalesce(first_ns, done_ns), done_ns, status,
+            prompt_tokens, cached_tokens, output_tokens
         {_WHOLE} WHERE pair = $pair AND session = $session ORDER BY arm, turn
     """
     with tabled(connection, played):
@@ -208,7 +220,8 @@ def _timelines(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Timelin
     for arm, name, second, value in connection.execute(
         query, {"run": run, "origin_ns": origin_ns}
     ).fetchall():
-        # A server of several engines reports each: the pool is as full as its fullest part, preemptions add up.
+        # A server of several engines reports each: the pool
+        # is as full as its fullest part, preemptions add up.
         at = seen.setdefault(arm, {}).setdefault(name, {})
         at[second] = (
             max(at.get(second, 0.0), value) if name == "kv_usage" else at.get(second, 0.0) + value
@@ -235,7 +248,9 @@ def _timeline(arm: str, seen: Mapping[str, Mapping[float, float]]) -> Timeline:
 
 
 def _increments(counts: Iterable[float]) -> tuple[float, ...]:
-    """Return a counter's growth since its first value; a value below the one before is a restart from zero."""
+    """Return a counter's growth since its first value;
+    a value below the one before is a restart from zero.
+    """
     out: list[float] = []
     before: float | None = None
     total = 0.0
@@ -249,7 +264,8 @@ def _increments(counts: Iterable[float]) -> tuple[float, ...]:
 
 def _retrieval(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Retrieval, ...]:
     query = """
-        SELECT arm, task, context_tokens, round(10 * depth) / 10 AS tenth, count_if("right"), count(*)
+        SELECT arm, task, context_tokens, round(10 * depth) / 10 AS tenth, count_if("right"),
+            count(*)
         FROM graded WHERE run_id = ? AND depth IS NOT NULL AND "right" IS NOT NULL
         GROUP BY ALL ORDER BY ALL
     """
@@ -267,9 +283,11 @@ def _retrieval(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Retriev
 
 
 def origin(source: Mapping[str, Any], sessions: Mapping[str, int]) -> str | None:
-    """Say it by what the trace's header holds, or each of several traces' under its name; None where it does not say.
+    """Say it by what the trace's header holds, or each of
+    several traces' under its name; None where it does not say.
 
-    `sessions` are how many were played, under the trace's name where there are several, and else under "".
+    `sessions` are how many were played, under the trace's
+    name where there are several, and else under "".
     """
     if not source:
         return None

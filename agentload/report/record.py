@@ -1,4 +1,6 @@
-"""The record behind a page of several models: what each configuration did with each workload, figure by figure."""
+"""The record behind a page of several models: what each
+configuration did with each workload, figure by figure.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -45,7 +47,9 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """What has no figures, and why: a server that does not start, a configuration that does not fit, a step that failed."""
+    """What has no figures, and why: a server that does not
+    start, a configuration that does not fit, a step that failed.
+    """
 
     model: str
     what: str
@@ -58,7 +62,10 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One configuration of one model: with one workload, or (None) as a server with all of them. Absent is None."""
+    """One configuration of one model: with one workload, or (None) as a server with all of them.
+
+    Absent is None.
+    """
 
     model: str
     config: str
@@ -114,7 +121,9 @@ class Page:
 
 
 def rows(of: Measured) -> Iterator[Row]:
-    """Yield the rows of a model: workload by workload, then its servers with all of them; the reference first."""
+    """Yield the rows of a model: workload by workload,
+    then its servers with all of them; the reference first.
+    """
     evidence = of.evidence
     names = [
         each.name

@@ -51,7 +51,10 @@ def formats() -> tuple[str, ...]:
 
 
 def write(document: Document, folder: Path, *, formats: Sequence[str] = USUAL) -> tuple[Path, ...]:
-    """Write the report, and the canary's files if there is one; return the paths. Raises `UsageError` on a format that does not exist."""
+    """Write the report, and the canary's files if there is one; return the paths.
+
+    Raises `UsageError` on a format that does not exist.
+    """
     out = []
     for name, text in _files(document, formats):
         path = folder / name
@@ -75,7 +78,9 @@ def _files(document: Document, wanted: Sequence[str]) -> Iterator[tuple[str, str
 
 
 def _withdraw(folder: Path) -> None:
-    """Remove the canary of an earlier decision: a manifest must not outlive the verdict that it rests on."""
+    """Remove the canary of an earlier decision: a manifest
+    must not outlive the verdict that it rests on.
+    """
     for name in NAMES:
         path = folder / name
         if path.is_file() and MARK in path.read_text(encoding="utf-8").partition("\n")[0]:

@@ -1,1 +1,3 @@
-"""Carry a study out: meet the servers, play, ask or search, write everything down, load what is finished."""
+"""Carry a study out: meet the servers, play, ask or
+search, write everything down, load what is finished.
+"""

@@ -1,4 +1,5 @@
-"""Carry out a part of an evaluation: meet the servers, ask every arm the same questions, grade what they say, see them again.
+"""Carry out a part of an evaluation: meet the servers, ask every
+arm the same questions, grade what they say, see them again.
 
 A part ends early where one of them answers no more.
 """
@@ -37,12 +38,16 @@ from agentload.study.stored import Notes
 from agentload.tasks import Grade
 
 FAILURES: Final = 16
-"""So many failures of one arm in a row, none answered in between, end the leg: nothing but failures would follow."""
+"""So many failures of one arm in a row, none answered in
+between, end the leg: nothing but failures would follow.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eval(Work):
-    """Everything that an evaluation needs; servers that are started in turn are each asked all of its questions."""
+    """Everything that an evaluation needs; servers that are
+    started in turn are each asked all of its questions.
+    """
 
     run: str
     study: Ask
@@ -113,9 +118,12 @@ class Inquiry:
         identities: Mapping[str, Identity],
         writer: journal.Writer,
     ) -> int:
-        """Ask arms that run side by side, and write down what they answer; return how many questions were not asked."""
+        """Ask arms that run side by side, and write down what
+        they answer; return how many questions were not asked.
+        """
         made = self.evaluation
-        # Those that share a context follow each other: the first has it read, the others find it in the cache.
+        # Those that share a context follow each other: the
+        # first has it read, the others find it in the cache.
         waiting, asked = (
             iter([tuple(group) for _, group in groupby(questions, key=lambda each: each.behind)]),
             0,
@@ -230,7 +238,9 @@ def voided(rows: Iterable[AnswerRow], why: str) -> Iterator[AnswerRow]:
 
 
 def signals(reply: Answered, reference: Answered | None) -> str:
-    """Return what is stored beside an answer, as JSON; *reference* is None for the reference arm itself and where it failed."""
+    """Return what is stored beside an answer, as JSON; *reference*
+    is None for the reference arm itself and where it failed.
+    """
     said = reply.text
     seen: dict[str, object] = {
         "finish_reason": reply.finish_reason,
@@ -268,7 +278,10 @@ def failure(failed: Failed) -> str:
 
 
 def agreement(one: Sequence[str], other: Sequence[str]) -> int:
-    """Count the leading pieces that two answers share. Greedy texts part at near ties, so equality says little, and this more."""
+    """Count the leading pieces that two answers share.
+
+    Greedy texts part at near ties, so equality says little, and this more.
+    """
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
@@ -358,13 +371,17 @@ class Leg:
         """What arms became other servers by while they were asked."""
 
     def stop(self) -> None:
-        """Ask nothing more; what is in flight comes to its end, or is given up when asked a second time."""
+        """Ask nothing more; what is in flight comes to
+        its end, or is given up when asked a second time.
+        """
         if self._stops.is_set():
             self._inquiry.give_up()
         self._stops.set()
 
     async def play(self) -> Asked:
-        """Ask all that is left. Raises EndpointError when an arm has stopped answering; what was answered is stored."""
+        """Ask all that is left. Raises EndpointError when an
+        arm has stopped answering; what was answered is stored.
+        """
         made = self._eval
         await looked_at(made.database, notice=self._notice)
         before = given(made.database, made.run, tuple(each.name for each in made.endpoints))
@@ -394,7 +411,8 @@ class Leg:
         error = await loaded(made.run, made.database, notice=self._notice)
         if self._inquiry.dead is not None:
             raise EndpointError(
-                f"{self._inquiry.dead} failed {FAILURES} questions in a row; what was answered is stored",
+                f"{self._inquiry.dead} failed {FAILURES} questions in a row; what was "
+                "answered is stored",
                 hint=f"go on with: {made.goes_on_by}",
             )
         if self._changed:
@@ -467,7 +485,9 @@ class Leg:
                     writer.append(row)
 
     def _check(self, before: Past, identities: Mapping[str, Identity]) -> None:
-        """Raise PlanError unless these questions, put to these servers, go on with the run or may join it."""
+        """Raise PlanError unless these questions, put to
+        these servers, go on with the run or may join it.
+        """
         made = self._eval
         match made.goes_on:
             case "resume":
@@ -494,6 +514,7 @@ class Leg:
         fit = [each for each in asked if longest is None or each.context <= longest]
         if len(fit) < len(asked) and identities:
             self._notice(
-                f"{len(asked) - len(fit):,} questions are longer than {longest:,} tokens, the shortest window of the arms: left out"
+                f"{len(asked) - len(fit):,} questions are longer than {longest:,} tokens, "
+                "the shortest window of the arms: left out"
             )
         return tuple(each for each in fit if asked_of(each) not in before.answered)

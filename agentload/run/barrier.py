@@ -1,7 +1,8 @@
-"""What happens between two rounds: blocks closed, servers asked who they are, counters compared, what is finished loaded.
+"""What happens between two rounds: blocks closed, servers
+asked who they are, counters compared, what is finished loaded.
 
-Nothing but counting is done while a block is played, so nothing here can disturb a measurement. An arm that has stopped answering is
-noticed at once, and may be waited for.
+Nothing but counting is done while a block is played, so nothing here can disturb a
+measurement. An arm that has stopped answering is noticed at once, and may be waited for.
 """
 
 import asyncio
@@ -40,8 +41,11 @@ SILENT: Final[frozenset[Status]] = frozenset({"refused", "reset", "connect_timeo
 UNANSWERED: Final[frozenset[Status]] = SILENT | {"first_timeout", "idle_timeout"}
 """Of an overloaded server, or of one that hangs: then it does not say who it is, either."""
 UNHEARD: Final[frozenset[Status]] = UNANSWERED | {"busy", "total_timeout"}
-"""Of a priming call: the server does not hold what it should, and the first call behind it is another one than on the other arms."""
-REFUSED_AFTER: Final = 20  # calls, all of a run so far; a few that are too long for a server leave the others to be measured
+"""Of a priming call: the server does not hold what it should, and
+the first call behind it is another one than on the other arms.
+"""
+# calls, all of a run so far; a few that are too long for a server leave the others to be measured
+REFUSED_AFTER: Final = 20
 BUSY: Final = frozenset({408, 409, 425, 429})
 """Of 4xx answers, those that another time is answered otherwise."""
 WAIT_S: Final = 2.0
@@ -53,7 +57,9 @@ LOOK_S = 0.2  # a server's counters settle within this many looks after its last
 
 @dataclass(slots=True, kw_only=True)
 class Barrier:
-    """Settle a round: returns the pairs that are void because their server changed, died or was not ours alone."""
+    """Settle a round: returns the pairs that are void
+    because their server changed, died or was not ours alone.
+    """
 
     run_id: str
     leg: int
@@ -118,7 +124,9 @@ class Barrier:
         self.called(send.call.model, ended)
 
     def called(self, model: str | None, ended: CallRow) -> None:
-        """Note a call of ours, for a *model*, that the server will have counted, and count failures in a row."""
+        """Note a call of ours, for a *model*, that the server
+        will have counted, and count failures in a row.
+        """
         arm = ended.arm
         self._between.ended(ended)
         self._tally.ended(self.endpoints[arm], model, ended)
@@ -231,7 +239,8 @@ class Barrier:
             return await self._look(arm, round_)
         if missing := newly_missing(said, known):
             self.notice(
-                f"{arm} is held to be what it was: after the block it did not answer {'; '.join(missing)}"
+                f"{arm} is held to be what it was: after the block it did not answer "
+                f"{'; '.join(missing)}"
             )
         now = dated(said, time.time()) if is_restarted(known, said) else remembered(said, known)
         fault = self._fault(arm, said, now, strangers)
@@ -244,7 +253,8 @@ class Barrier:
         return fault or between
 
     async def _settled(self, endpoint: Endpoint, known: Identity) -> tuple[Identity, float]:
-        """Ask until the server is idle, has counted what we sent and tells all that it told before, or stays as it is.
+        """Ask until the server is idle, has counted what we sent
+        and tells all that it told before, or stays as it is.
 
         Returns with what it said how many requests it still works on that nobody of ours waits for.
         """
@@ -269,7 +279,9 @@ class Barrier:
         return looks[-1], self._strangers(endpoint, looks)
 
     def _strangers(self, endpoint: Endpoint, looks: Sequence[Identity]) -> float:
-        """Count what a server works on: some gauges stay where they were when it fell idle, tokens come from work alone."""
+        """Count what a server works on: some gauges stay where
+        they were when it fell idle, tokens come from work alone.
+        """
         before, now = looks[len(looks) // 2].counters, looks[-1].counters
         works = (
             "output_tokens" in before and now.get("output_tokens", 0.0) > before["output_tokens"]
@@ -309,7 +321,10 @@ class Barrier:
 async def awaited(
     endpoint: Endpoint, *, patience_s: float, goes_on: str, is_stopping: Callable[[], bool]
 ) -> Identity | None:
-    """Ask until the endpoint answers, or nobody wants it any more. Raises EndpointError when it stays silent."""
+    """Ask until the endpoint answers, or nobody wants it any more.
+
+    Raises EndpointError when it stays silent.
+    """
     until_s = time.monotonic() + patience_s
     while not is_stopping():
         try:

@@ -1,9 +1,11 @@
-"""Write what calibrates the scales of an FP8 KV cache: prompts sampled from a trace at its own lengths, and a script for llm-compressor.
+"""Write what calibrates the scales of an FP8 KV cache: prompts sampled
+from a trace at its own lengths, and a script for llm-compressor.
 
-The recipe is that of vLLM's documentation (docs/features/quantization/quantized_kvcache.md), for what the cache keeps: scales of keys and
-values from observed activations, the weights left as they are. Queries keep vLLM's own scale: llm-compressor 0.14 bypasses what would
-observe them and saves uninitialised memory in its place. The published examples calibrate on 2,048 tokens of chat; agents live at many
-times that, and keys of late positions are not those of early ones.
+The recipe is that of vLLM's documentation (docs/features/quantization/quantized_kvcache.md),
+for what the cache keeps: scales of keys and values from observed activations, the weights left
+as they are. Queries keep vLLM's own scale: llm-compressor 0.14 bypasses what would observe them
+and saves uninitialised memory in its place. The published examples calibrate on 2,048 tokens of
+chat; agents live at many times that, and keys of late positions are not those of early ones.
 """
 
 from collections.abc import Iterator
@@ -39,7 +41,9 @@ class Sample:
 
     @property
     def literal_share(self) -> float:
-        """Return the share of the tokens whose own words the trace kept; the others are drawn words."""
+        """Return the share of the tokens whose own words
+        the trace kept; the others are drawn words.
+        """
         whole = sum(map(_tokens, self.contexts))
         kept = sum(
             segment.tokens
@@ -81,7 +85,9 @@ def sampled(trace: Trace, count: int, *, seed: int) -> Sample:
 def script(
     sample: Sample, *, model: str, strategy: Strategy, prompts: str, output: str, trace: str
 ) -> str:
-    """Return a Python script that calibrates *model* on the prompts in a file and saves it with its scales."""
+    """Return a Python script that calibrates *model* on
+    the prompts in a file and saves it with its scales.
+    """
     text = (files("agentload.run") / "calibration.txt").read_text(encoding="utf-8")
     return text.format(
         model=model,

@@ -1,8 +1,10 @@
-"""Find how much load an arm carries within service levels: which loads are tried, what they say together, and trials in virtual time.
+"""Find how much load an arm carries within service levels: which
+loads are tried, what they say together, and trials in virtual time.
 
-Every trial is a new draw of sessions: which of them run decides what an arm carries by a fifth, and a search that believed a single trial
-would find its luck. Loads are doubled until one breaks and halved until one holds; from there on a curve through all trials of all arms
-says where the limit may lie, and the next load is taken from what it leaves open.
+Every trial is a new draw of sessions: which of them run decides what an arm carries by a
+fifth, and a search that believed a single trial would find its luck. Loads are doubled
+until one breaks and halved until one holds; from there on a curve through all trials of
+all arms says where the limit may lie, and the next load is taken from what it leaves open.
 """
 
 import json
@@ -45,7 +47,9 @@ OPEN: Final = (0.5, 0.9, 0.2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The load that an arm carries, with the ends of its interval; None: nothing held, nothing broke, or a trial that says nothing."""
+    """The load that an arm carries, with the ends of its interval;
+    None: nothing held, nothing broke, or a trial that says nothing.
+    """
 
     arm: str
     holds: float | None
@@ -69,7 +73,9 @@ class Found:
 
 
 class _EndError(Exception):
-    """Nothing more is tried: a trial says nothing, and others would not either, or there were as many as were asked for."""
+    """Nothing more is tried: a trial says nothing, and others
+    would not either, or there were as many as were asked for.
+    """
 
 
 def search(
@@ -83,11 +89,14 @@ def search(
     most: int | None = None,
     width: float = WIDTH,
 ) -> tuple[Trial, ...]:
-    """Try loads until the limit of *arm* is known well enough, or *most* were; a void trial ends the search once a load has held.
+    """Try loads until the limit of *arm* is known well enough, or
+    *most* were; a void trial ends the search once a load has held.
 
-    Before that, smaller ones are tried: what was too much for the client may be little for the server.
+    Before that, smaller ones are tried: what was too
+    much for the client may be little for the server.
 
-    *attempt* is told which draw of sessions it is; trials of *others* say how steep the curve is and how far draws lie apart.
+    *attempt* is told which draw of sessions it is; trials of
+    *others* say how steep the curve is and how far draws lie apart.
     """
     trials: list[Trial] = []
 
@@ -164,7 +173,9 @@ def rows(
     classes: Collection[str],
     probe: str = PROBE,
 ) -> Iterator[ProbeRow]:
-    """Return the steps of a search for concurrency as rows beside a run; *at_ns* is that of all of them, *classes* whose sessions ran."""
+    """Return the steps of a search for concurrency as rows beside a
+    run; *at_ns* is that of all of them, *classes* whose sessions ran.
+    """
     slo = "" if study.slo is None else LIMITS.write(study.slo)
     for number, trial in enumerate(found.trials):
         # Rows are told apart by their settings, and one load is tried more than once.
@@ -224,7 +235,9 @@ def keep_searches(
     classes: Collection[str],
     probe: str = PROBE,
 ) -> None:
-    """Keep searches beside a run, where they take the place of those before; a simulated one has no date, only its place behind them."""
+    """Keep searches beside a run, where they take the place of those
+    before; a simulated one has no date, only its place behind them.
+    """
     if at_ns is None:
         with reading(database) as connection:
             at_ns = next_search(connection, run)
@@ -266,9 +279,11 @@ def find(
     loads: Loads = (),
     most: int | None = None,
 ) -> tuple[Trial, ...]:
-    """Try numbers of sessions, or of session starts a second, to find the most that *arm* carries within the service level.
+    """Try numbers of sessions, or of session starts a second, to
+    find the most that *arm* carries within the service level.
 
-    Each load is played for a trial of virtual time, the first quarter of which is left out: queues build up.
+    Each load is played for a trial of virtual time, the
+    first quarter of which is left out: queues build up.
     """
     if loads:
         return tuple(
@@ -287,7 +302,9 @@ def find(
 
 
 def played(study: Search, stock: Steady, arm: ArmProfile, size: float, *, seed: int) -> Trial:
-    """Play one load for a trial of virtual time; the seed draws which sessions run, where the trial begins, and the noise."""
+    """Play one load for a trial of virtual time; the seed draws
+    which sessions run, where the trial begins, and the noise.
+    """
     made = trial_plan(study, stock, arm.name, size, run=f"find-{size:g}", seed=seed)
     rows = list(
         Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, study.trial_s / 60)).play()
@@ -303,7 +320,9 @@ def played(study: Search, stock: Steady, arm: ArmProfile, size: float, *, seed: 
 
 
 def trial_plan(study: Search, stock: Steady, arm: str, size: float, *, run: str, seed: int) -> Plan:
-    """Lay a trial of a load out: a window in which so many sessions are kept going, or begin each second; the seed draws where it lies."""
+    """Lay a trial of a load out: a window in which so many sessions
+    are kept going, or begin each second; the seed draws where it lies.
+    """
     is_closed = study.find == "max-concurrency"
     arrivals = ClosedLoop(sessions=round(size)) if is_closed else OpenLoop(rate_per_s=size)
     load = replace(study.load.planned(), arrivals=arrivals, budget=Budget(seconds=study.trial_s))
@@ -316,7 +335,9 @@ def trial_plan(study: Search, stock: Steady, arm: str, size: float, *, run: str,
 
 
 def drawn(study: Search, arm: str, number: int) -> int:
-    """Return the seed of a trial: each is a new draw of sessions, of where they begin, and of the noise."""
+    """Return the seed of a trial: each is a new draw
+    of sessions, of where they begin, and of the noise.
+    """
     if study.windows is not None:
         return seeded(study.seed, "window", number % study.windows).getrandbits(32)
     return seeded(study.seed, "trial", arm, number).getrandbits(32)

@@ -1,4 +1,6 @@
-"""Find how many sessions a real server carries: each trial is a play of its own, and says so where our own side may have been late."""
+"""Find how many sessions a real server carries: each trial is a
+play of its own, and says so where our own side may have been late.
+"""
 
 import asyncio
 import json
@@ -47,7 +49,10 @@ class Crowd:
         loads: Loads = (),
         most: int | None = None,
     ) -> tuple[Trial, ...]:
-        """Try numbers of sessions on *arm*; each trial is told when it is over. A server of ours is kept up."""
+        """Try numbers of sessions on *arm*; each trial is told when it is over.
+
+        A server of ours is kept up.
+        """
 
         def attempt(size: float, number: int) -> Trial:
             try:
@@ -64,7 +69,8 @@ class Crowd:
             told(f"{arm.name}: {size:.0f} sessions: {described(trial)}")
             if trial.void is not None:
                 told(
-                    f"warning: {arm.name}: {size:.0f} sessions say nothing of the server: {trial.void}"
+                    f"warning: {arm.name}: {size:.0f} sessions say nothing of the server: "
+                    f"{trial.void}"
                 )
             return trial
 
@@ -95,7 +101,8 @@ class Crowd:
         if trial.void is not None:
             return trial
         trial = replace(trial, trouble=trouble(trial, self.study.share))
-        # Our own lag makes turns slower and never faster: what holds in spite of it holds, and trouble that is no matter of time stays.
+        # Our own lag makes turns slower and never faster: what holds in
+        # spite of it holds, and trouble that is no matter of time stays.
         return (
             replace(trial, void=f"it may be our own side: {late}")
             if late is not None and trial.trouble == "slo"
@@ -143,7 +150,9 @@ class Crowd:
 def measured(
     sessions: int, rows: Iterable[Row], slo: Slo, seconds: float, *, died: str | None
 ) -> Trial:
-    """Return what the last play of a trial's block says: those before it were void, and a void one says nothing."""
+    """Return what the last play of a trial's block says:
+    those before it were void, and a void one says nothing.
+    """
     found = list(rows)
     last = max(
         (row for row in found if isinstance(row, BlockRow)),

@@ -27,10 +27,12 @@ def read_traces(
     max_context_tokens: int | None = None,
     compares: bool | None = None,
 ) -> tuple[Trace, tuple[TraceRef, ...]]:
-    """Return the traces of a study as one, their sessions no longer than asked for, with what each holds.
+    """Return the traces of a study as one, their sessions
+    no longer than asked for, with what each holds.
 
-    Unless *compares* is None they say what their import kept; where it is true, their turns know what was answered. Raises TraceError
-    where they are not what the study says, or no words were kept.
+    Unless *compares* is None they say what their import kept; where it is true,
+    their turns know what was answered. Raises TraceError where they are not
+    what the study says, or no words were kept.
     """
     if any(ref.path == "-" for ref in refs):
         raise UsageError(
@@ -44,7 +46,8 @@ def read_traces(
     for ref, now in zip(refs, found, strict=True):
         if ref.sha256 is not None and ref.sha256 != now.sha256:
             raise TraceError(
-                f"{ref.path}: not the trace that the study was written for (sha256 {now.sha256}, not {ref.sha256})",
+                f"{ref.path}: not the trace that the study was written for (sha256 "
+                f"{now.sha256}, not {ref.sha256})",
                 hint="take the trace that it names, or leave 'sha256' out of the study",
             )
     traces = [read(path, lenient=lenient) for path in paths]
@@ -68,7 +71,9 @@ def trace_hash(refs: Sequence[TraceRef]) -> str:
 
 
 def pinned(study: Study) -> Study:
-    """Return a study that names what its traces hold, so that it is refused where they hold something else."""
+    """Return a study that names what its traces hold, so
+    that it is refused where they hold something else.
+    """
     if not isinstance(study, Replay | Search | Decide):
         return study
     return extended(study, traces=read_traces(study.traces)[1])
@@ -82,7 +87,9 @@ def read_study(path: Path) -> Study:
 
 
 def located(study: Study, folder: Path) -> Study:
-    """Return a study whose paths, which are relative to *folder*, lead there from here; names of what ships stay names."""
+    """Return a study whose paths, which are relative to *folder*,
+    lead there from here; names of what ships stay names.
+    """
     moved: dict[str, object] = {}
     for path, flag in fields_of(study):
         name, value = path[-1], flag.value(study)

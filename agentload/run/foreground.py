@@ -1,7 +1,8 @@
-"""Carry a study out while somebody waits: progress shown, a stop heeded, each part of the run played to its end.
+"""Carry a study out while somebody waits: progress shown,
+a stop heeded, each part of the run played to its end.
 
-A caller says how it listens (`Audience`): the command line draws and hears Ctrl-C, a scheduler stops after its budget, a notebook does
-neither.
+A caller says how it listens (`Audience`): the command line draws and
+hears Ctrl-C, a scheduler stops after its budget, a notebook does neither.
 """
 
 import asyncio
@@ -74,7 +75,9 @@ class Audience:
 def simulate(
     made: Prepared, audience: Audience, *, told: Callable[[int], None] = lambda _: None
 ) -> str:
-    """Play what is laid out in virtual time, and store it; return the run's name. *told* hears how many rows there are so far."""
+    """Play what is laid out in virtual time, and store it; return
+    the run's name. *told* hears how many rows there are so far.
+    """
     assert isinstance(made.playing, Simulation), made.playing
     _warn(made.beyond, audience)
     _warn(None if made.fills is None else made.fills.warning(), audience)
@@ -83,7 +86,9 @@ def simulate(
 
 
 def measure(made: Prepared, place: Place, audience: Audience) -> Played:
-    """Play what is prepared for live servers, and say what its reader should know: that it takes long, that its timings are invalid."""
+    """Play what is prepared for live servers, and say what its reader
+    should know: that it takes long, that its timings are invalid.
+    """
     playing = made.playing
     assert isinstance(playing, Playing), playing
     _warn(made.beyond, audience)
@@ -102,7 +107,8 @@ def _warn(said: str | None, audience: Audience) -> None:
 
 
 def played(playing: Playing, audience: Audience) -> Played:
-    """Play a run, a part for each stretch in which no arm moves; what was played before a resumption is not played again.
+    """Play a run, a part for each stretch in which no arm moves;
+    what was played before a resumption is not played again.
 
     A first stop lets what is in flight come to its end, a second cancels it.
     """
@@ -152,7 +158,10 @@ def played(playing: Playing, audience: Audience) -> Played:
 async def told_apart(
     arms: Sequence[Endpoint], *, is_forced: bool, notice: Callable[[str], None]
 ) -> None:
-    """See that the replicas of each arm are servers of their own, and alike. Raises EndpointError naming those that are not."""
+    """See that the replicas of each arm are servers of their own, and alike.
+
+    Raises EndpointError naming those that are not.
+    """
     for arm in arms:
         if not arm.replicas:
             continue
@@ -166,14 +175,17 @@ async def told_apart(
             if not is_forced:
                 raise EndpointError(
                     "; ".join(others),
-                    hint="start it as its fellow was, or leave it out; --force measures it all the same",
+                    hint="start it as its fellow was, or leave it out; --force measures it all "
+                    "the same",
                 )
             for each in others:
                 notice(f"caveat: {each}")
 
 
 def _told_once(audience: Audience) -> Audience:
-    """Say what is said of servers whenever they are met once, though they are met again for each pair."""
+    """Say what is said of servers whenever they are
+    met once, though they are met again for each pair.
+    """
     said: set[str] = set()
 
     def notice(text: str) -> None:
@@ -204,7 +216,9 @@ def _part(playing: Playing, listener: Listener | None, audience: Audience) -> Pl
 
 @contextmanager
 def _ending(stop: Stop, audience: Audience) -> Iterator[None]:
-    """Stop when the audience says so, and once more when what is in flight has had its time: servers may never end an answer."""
+    """Stop when the audience says so, and once more when what is
+    in flight has had its time: servers may never end an answer.
+    """
     asked = 0
 
     def asked_to() -> None:
@@ -222,7 +236,9 @@ def _ending(stop: Stop, audience: Audience) -> Iterator[None]:
 
 
 def _finished(work: Coroutine[Any, Any, T], audience: Audience) -> T:
-    """Run work that has nothing to bring to an end; a stop ends it as Ctrl-C does, by KeyboardInterrupt."""
+    """Run work that has nothing to bring to an end; a
+    stop ends it as Ctrl-C does, by KeyboardInterrupt.
+    """
 
     async def finish() -> T:
         task = asyncio.current_task()
@@ -241,7 +257,10 @@ def _finished(work: Coroutine[Any, Any, T], audience: Audience) -> T:
 
 
 def asked(evaluation: Eval, audience: Audience) -> Asked:
-    """Ask one part's questions. A first stop lets what is in flight come to its end, a second cancels it."""
+    """Ask one part's questions.
+
+    A first stop lets what is in flight come to its end, a second cancels it.
+    """
 
     async def ask(listener: AnswerListener | None) -> Asked:
         leg = AskLeg(evaluation, listener=listener or (lambda *_: None), notice=audience.notice)
@@ -253,7 +272,10 @@ def asked(evaluation: Eval, audience: Audience) -> Asked:
 
 
 def screened(study: Ask, place: Place, audience: Audience) -> str:
-    """Screen the arms of a study; return the run. A stop lets the prompt in flight come to its end."""
+    """Screen the arms of a study; return the run.
+
+    A stop lets the prompt in flight come to its end.
+    """
     return screen(study, place, notice=audience.notice, stopping=audience.stopping)
 
 
@@ -267,10 +289,11 @@ def searched(
     most: int | None = None,
     probe: str = PROBE,
 ) -> tuple[Found, ...]:
-    """Search the load that just holds, arm by arm; where we start the servers, one runs at a time, and one that died is started again.
+    """Search the load that just holds, arm by arm; where we start the
+    servers, one runs at a time, and one that died is started again.
 
-    With *loads* for the arms, those are tried and nothing is searched, and trials *before* count with them; *most* are made of each arm.
-    They are kept as *probe*.
+    With *loads* for the arms, those are tried and nothing is searched, and trials
+    *before* count with them; *most* are made of each arm. They are kept as *probe*.
     """
     trace, _ = read_traces(study.traces, max_context_tokens=study.load.max_context_tokens)
     stock = steady(trace, study.load.planned())
@@ -337,7 +360,9 @@ def probe(study: Probe, audience: Audience) -> Probed:
 
 
 def isolate(study: Probe, place: Place, audience: Audience) -> tuple[Cell, ...]:
-    """Try each feature on a server of its own, one after the other; what was seen is kept beside the run that is joined, if any."""
+    """Try each feature on a server of its own, one after the other;
+    what was seen is kept beside the run that is joined, if any.
+    """
     cells = tuple(
         isolated(
             combinations(
@@ -361,7 +386,9 @@ def isolate(study: Probe, place: Place, audience: Audience) -> tuple[Cell, ...]:
 
 
 def require(found: Sequence[Found]) -> None:
-    """Raise `EndpointError` for an arm of which nothing is known, because its first trial says nothing."""
+    """Raise `EndpointError` for an arm of which nothing
+    is known, because its first trial says nothing.
+    """
     for each in found:
         if each.void is not None and each.holds is None and each.high is None:
             raise EndpointError(
@@ -378,7 +405,9 @@ def concluded(
     load_error: str | None,
     stopped: InterruptError | None = None,
 ) -> None:
-    """Raise what a run ends with: that it was stopped, or that the database lacks what is in the journal."""
+    """Raise what a run ends with: that it was stopped,
+    or that the database lacks what is in the journal.
+    """
     if load_error is not None:
         lacking = f"run {run_id} is in its journal but not in {place.database}: {load_error}"
         remedy = f"agentload runs load {run_id} --db {place.database}"
@@ -433,7 +462,8 @@ def stages(plan: Plan, endpoints: Sequence[Endpoint]) -> tuple[Stage, ...]:
 
 
 def is_over(steps: Sequence[Stage], number: int, before: Past) -> bool:
-    """Tell whether a stage has nothing left to play: all of it is done, or its servers have been where a later one needs them.
+    """Tell whether a stage has nothing left to play: all of it is
+    done, or its servers have been where a later one needs them.
 
     The last one is never over: it says how the run ended.
     """
@@ -445,13 +475,17 @@ def is_over(steps: Sequence[Stage], number: int, before: Past) -> bool:
 
 
 def is_exchanged(arm: Facts, there_before: Facts, now: Facts) -> bool:
-    """Tell whether the server at an address, which was another arm's, is *arm* now. Raises EndpointError where nothing could tell."""
+    """Tell whether the server at an address, which was another arm's, is *arm* now.
+
+    Raises EndpointError where nothing could tell.
+    """
     if (
         all(arm.get(name) == there_before.get(name) for name in COMMANDED)
         and now.get("process_start_s") is None
     ):
         raise EndpointError(
-            "both servers look alike, and neither says when it was started: an exchange cannot be seen",
+            "both servers look alike, and neither says when it was started: an exchange "
+            "cannot be seen",
             hint="exchange them while the run is stopped, then go on with --resume",
         )
     is_another = now.get("process_start_s") is None or now["process_start_s"] != there_before.get(
@@ -468,7 +502,9 @@ async def exchanged(
     goes_on: str,
     patience_s: float = PATIENCE_S,
 ) -> None:
-    """Wait until the servers of a stage are where they belong; *said* is what each arm's server said of itself before."""
+    """Wait until the servers of a stage are where they belong;
+    *said* is what each arm's server said of itself before.
+    """
     until_s = time.monotonic() + patience_s
     wanted = ", ".join(
         f"{each.name} at {each.shown_url}"
@@ -476,7 +512,8 @@ async def exchanged(
         if each.name in stage.taken_from
     )
     notice(
-        f"half way: exchange the servers now, to have {wanted}; waiting {patience_s / 60:.0f} min for them"
+        f"half way: exchange the servers now, to have {wanted}; waiting "
+        f"{patience_s / 60:.0f} min for them"
     )
     waiting = [each for each in stage.endpoints if each.name in stage.taken_from]
     while waiting:
@@ -485,7 +522,8 @@ async def exchanged(
         ]
         if waiting and time.monotonic() + LOOK_S > until_s:
             raise EndpointError(
-                f"{waiting[0].name} is not at {waiting[0].shown_url} after {patience_s / 60:.0f} min",
+                f"{waiting[0].name} is not at {waiting[0].shown_url} after "
+                f"{patience_s / 60:.0f} min",
                 hint=f"exchange the servers, then: {goes_on}",
             )
         if waiting:

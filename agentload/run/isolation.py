@@ -1,7 +1,8 @@
-"""Try combinations of features one by one, each on a server of its own: does it start, live, answer as the reference, hit its cache?
+"""Try combinations of features one by one, each on a server of its
+own: does it start, live, answer as the reference, hit its cache?
 
-The method of vLLM issue 13147, where an FP8 cache and prefix caching each worked and both together crashed the server: the same
-requests to every combination, and a look at the process afterwards.
+The method of vLLM issue 13147, where an FP8 cache and prefix caching each worked and both together
+crashed the server: the same requests to every combination, and a look at the process afterwards.
 """
 
 import asyncio
@@ -79,7 +80,9 @@ class Cell:
 
 
 def combinations(arms: Sequence[Endpoint], *, graphs: bool) -> tuple[Combination, ...]:
-    """Return every arm without and with prefix caching, and with *graphs* each eager and with CUDA graphs; the safest comes first."""
+    """Return every arm without and with prefix caching, and with
+    *graphs* each eager and with CUDA graphs; the safest comes first.
+    """
     eager = (False, True) if graphs else (None,)
     return tuple(
         Combination(arm=arm, prefix_caching=caching, cuda_graphs=graph)
@@ -96,7 +99,9 @@ def isolated(
     start_s: float,
     told: Callable[[str], None],
 ) -> Iterator[Cell]:
-    """Launch one combination after the other and yield what each did; answers are compared with those of the first that gave some."""
+    """Launch one combination after the other and yield what each
+    did; answers are compared with those of the first that gave some.
+    """
     base: tuple[Streamed | None, ...] | None = None
     for each in tried:
         told(f"{each.name}: starting")

@@ -1,6 +1,8 @@
-"""What is known of a server: the last that it said of each thing, and what it counted beside our calls.
+"""What is known of a server: the last that it said
+of each thing, and what it counted beside our calls.
 
-One page that is refused once is no other server. More requests counted than we sent are somebody else's; fewer were answered elsewhere.
+One page that is refused once is no other server. More requests counted
+than we sent are somebody else's; fewer were answered elsewhere.
 """
 
 import json
@@ -53,12 +55,16 @@ def remembered(now: Identity, known: Identity) -> Identity:
 
 
 def dated(identity: Identity, at_s: float) -> Identity:
-    """Give a server that does not say when it was started the instant by which we know that it was."""
+    """Give a server that does not say when it was
+    started the instant by which we know that it was.
+    """
     return replace(identity, counters={START: at_s, **identity.counters})
 
 
 def is_restarted(known: Identity, now: Identity) -> bool:
-    """Tell whether another process answers: by its start, or, where several processes share one page and none is told, by its counters."""
+    """Tell whether another process answers: by its start, or, where
+    several processes share one page and none is told, by its counters.
+    """
     before, after = known.counters.get(START), now.counters.get(START)
     if before is not None and after is not None and before != after:
         return True
@@ -77,7 +83,9 @@ def newly_missing(now: Identity, known: Identity) -> tuple[str, ...]:
 
 
 def differences(first: Facts, known: Facts, now: Facts) -> tuple[str, ...]:
-    """Say what is not as it was: what makes the arm against the *first* that was seen of it, what makes a start against the last."""
+    """Say what is not as it was: what makes the arm against the
+    *first* that was seen of it, what makes a start against the last.
+    """
     return (*changed(first, now, LASTING), *changed(known, now, OF_A_START))
 
 
@@ -105,7 +113,10 @@ COUNTED: Final[frozenset[Status]] = frozenset({"ok", "long", "garbage"})
 UNCOUNTED: Final[frozenset[Status]] = frozenset(
     {"refused", "connect_timeout", "busy", "http_error", "not_sent"}
 )
-"""Ends that it never counts as one. All others it may have: it can be done with a call that we gave up."""
+"""Ends that it never counts as one.
+
+All others it may have: it can be done with a call that we gave up.
+"""
 DONE: Final = "requests_done"
 
 
@@ -117,7 +128,9 @@ class _Reading:
 
 
 class Tally:
-    """Count our calls by the pages that count them too: an arm and its control share a server, arms behind one gateway need not."""
+    """Count our calls by the pages that count them too: an arm and
+    its control share a server, arms behind one gateway need not.
+    """
 
     def __init__(self) -> None:
         self._ours: Counter[tuple[str, ...]] = Counter()
@@ -142,7 +155,9 @@ class Tally:
         return self._perhaps[endpoint.metrics_urls] - self._last[endpoint.name].perhaps
 
     def beyond(self, endpoint: Endpoint, counters: Mapping[str, float]) -> float:
-        """Return what a server counted beyond the calls that it must have; below zero it is behind, 0 where it does not count."""
+        """Return what a server counted beyond the calls that it must
+        have; below zero it is behind, 0 where it does not count.
+        """
         last = self._last[endpoint.name]
         if DONE not in counters or DONE not in last.counters:
             return 0.0
@@ -197,5 +212,8 @@ class Between:
             told = f"a gateway answered {deeds.total()} calls in the server's place: {name}"
             return f"{arm}: {told}; switch that off, or go to the server itself"
         if long >= LEAST and whole > MOST * long:
-            return f"{arm}: {whole} of {long} answers arrived in one piece: a gateway buffers streams, or answers from a cache"
+            return (
+                f"{arm}: {whole} of {long} answers arrived in one piece: a gateway buffers "
+                "streams, or answers from a cache"
+            )
         return None

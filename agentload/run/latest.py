@@ -1,4 +1,6 @@
-"""What the latest calls of an arm took, while a run is on: the terminal and the page show the same."""
+"""What the latest calls of an arm took, while a
+run is on: the terminal and the page show the same.
+"""
 
 from collections import Counter, deque
 from collections.abc import Iterable
@@ -21,7 +23,9 @@ class Spread:
 
 
 def is_shown(row: CallRow) -> bool:
-    """Tell whether a call is one of those whose times are shown: it is answered, and no priming call, as in a run's summary."""
+    """Tell whether a call is one of those whose times are shown:
+    it is answered, and no priming call, as in a run's summary.
+    """
     return row.status == "ok" and not row.prime
 
 
@@ -36,7 +40,9 @@ class Latest:
     _tpot_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     def take(self, row: CallRow, since_ns: int) -> None:
-        """Add a call, whose turn's clock started at *since_ns*; one that counts for nothing is passed over."""
+        """Add a call, whose turn's clock started at
+        *since_ns*; one that counts for nothing is passed over.
+        """
         if row.prime:
             return
         self.done += row.retry_of is None

@@ -1,7 +1,9 @@
-"""One process's part of a run, whatever it does with its servers: begun, written down and ended in one way.
+"""One process's part of a run, whatever it does with
+its servers: begun, written down and ended in one way.
 
-A part sees that the database can take rows before anything costs money; meets its servers, all at once or each in its turn, and stops where
-one is not what it should be; opens a journal of its own with who they were; and closes it with how it ended. What was written is loaded
+A part sees that the database can take rows before anything costs money; meets its servers,
+all at once or each in its turn, and stops where one is not what it should be; opens a journal
+of its own with who they were; and closes it with how it ended. What was written is loaded
 after that: who keeps the database open is waited for in steps short enough to hear of a stop.
 """
 
@@ -66,7 +68,9 @@ class Work:
 
     @property
     def is_forced(self) -> bool:
-        """Tell whether servers are measured that are not what the arms file expects; that is kept as a caveat."""
+        """Tell whether servers are measured that are not
+        what the arms file expects; that is kept as a caveat.
+        """
         return isinstance(self.study.servers, Live) and self.study.servers.force
 
     @property
@@ -108,10 +112,13 @@ async def part(
     is_stopping: Callable[[], bool],
     notice: Notice,
 ) -> AsyncIterator[Part]:
-    """Begin a part of a run behind those *before*, and end it. Raises EndpointError for a server that is not what it should be.
+    """Begin a part of a run behind those *before*, and end it.
 
-    Of servers in turn, the one of the arm that is needed *first* comes last, and stays. A part that is *added* to a run of another verb is
-    none of that run's own, and meets servers in turn when it comes to them.
+    Raises EndpointError for a server that is not what it should be.
+
+    Of servers in turn, the one of the arm that is needed *first* comes last,
+    and stays. A part that is *added* to a run of another verb is none of that
+    run's own, and meets servers in turn when it comes to them.
     """
     async with AsyncExitStack() as stack:
         relay = None
@@ -166,7 +173,9 @@ async def part(
 
 
 def _described_again(work: Work, before: Past) -> Iterator[Row]:
-    """Describe a run that is given more than it had, not questions that join it: what is stored is what was played."""
+    """Describe a run that is given more than it had, not
+    questions that join it: what is stored is what was played.
+    """
     if before.run is None or before.described is None:
         return
     had, study = study_of(before.described), work.study
@@ -207,7 +216,10 @@ def _described(work: Work, run: str, met: Met, found: tuple[str, ...]) -> Iterat
 
 
 async def _met(work: Work, relay: Relay | None, *, first: str | None, notice: Notice) -> Met:
-    """Meet servers that run all the time, or start every one once to see what it is. Those that play a plan are asked how they count."""
+    """Meet servers that run all the time, or start every one once to see what it is.
+
+    Those that play a plan are asked how they count.
+    """
     identities: dict[str, Identity] = {}
     models: dict[str, str] = {}
     counts: dict[str, Tokenizer | None] = {}
@@ -248,13 +260,15 @@ def _agreed(
     found = {name: each for name, each in measured.items() if each is not None}
     if not found:
         notice(
-            "no server counts tokens (/tokenize): prompts have as many words as the trace asks for tokens; --tokenizer FILE"
+            "no server counts tokens (/tokenize): prompts have as many words as the trace "
+            "asks for tokens; --tokenizer FILE"
         )
         return None
     name, first = next(iter(found.items()))
     if other := next((other for other, each in found.items() if each != first), None):
         notice(
-            f"{name} and {other} count tokens differently: both get the same bytes, with the lengths of {name}"
+            f"{name} and {other} count tokens differently: both get the same bytes, with "
+            f"the lengths of {name}"
         )
     return first
 
@@ -268,9 +282,12 @@ def caveats(
     is_forced: bool,
     notice: Callable[[str], None],
 ) -> tuple[str, ...]:
-    """Return what speaks against measuring these servers. Raises EndpointError, unless forced, for one that is not what the arms file says.
+    """Return what speaks against measuring these servers.
 
-    Nor, by the facts of these *names*, what its arm was *before*, in the run that is gone on with: another would be measured in its name.
+    Raises EndpointError, unless forced, for one that is not what the arms file says.
+
+    Nor, by the facts of these *names*, what its arm was *before*, in
+    the run that is gone on with: another would be measured in its name.
     """
     found = agreement(endpoints, identities)
     others = tuple(
@@ -308,7 +325,9 @@ async def loaded(
     is_stopping: Callable[[], bool] = lambda: False,
     notice: Notice,
 ) -> str | None:
-    """Bring a database up to date with a run's journals; return why that could not be, be it that somebody stops us."""
+    """Bring a database up to date with a run's journals;
+    return why that could not be, be it that somebody stops us.
+    """
 
     def once(patience_s: float) -> None:
         load(journals(database, run_id), database, patience_s=patience_s)

@@ -1,4 +1,6 @@
-"""What earlier parts of a run left in its journals: the pairs that need not be played again, the questions that are answered."""
+"""What earlier parts of a run left in its journals: the pairs
+that need not be played again, the questions that are answered.
+"""
 
 import json
 from collections import Counter
@@ -55,12 +57,17 @@ class Past:
     done: frozenset[int] = frozenset()
     """Pairs that every arm has played."""
     lost: Mapping[int, int] = field(default_factory=dict)
-    """How many plays of a pair that is not done may have gone out: their salts, and with them their request ids, are used up."""
+    """How many plays of a pair that is not done may have gone out:
+    their salts, and with them their request ids, are used up.
+    """
     answered: frozenset[Asked] = frozenset()
     """Asked of every arm, and answered by all."""
 
     def began(self, run_id: str, database: Path) -> RunRow:
-        """Return how the run was described when it began. Raises PlanError where nobody began it."""
+        """Return how the run was described when it began.
+
+        Raises PlanError where nobody began it.
+        """
         if self.run is None:
             raise PlanError(
                 f"no journal of run {run_id} beside {database}",
@@ -84,7 +91,8 @@ def _past(rows: Sequence[Row]) -> Past:
 
 def past(database: Path, plan: Plan) -> Past:
     """Read which pairs of a plan its run's journals have."""
-    # A machine that lost power leaves pages missing behind the last sync: of the pair that was being played, which is void anyway.
+    # A machine that lost power leaves pages missing behind the last
+    # sync: of the pair that was being played, which is void anyway.
     rows = [
         row
         for row in journal_rows(database, plan.run, damaged=lambda _: None)
@@ -102,7 +110,9 @@ def past(database: Path, plan: Plan) -> Past:
 
 
 def needless(plays: Iterable[Play], done: frozenset[int]) -> frozenset[int]:
-    """Return the pairs that a leg of these plays leaves out: the done ones, but a warm-up only where it would warm up for nothing."""
+    """Return the pairs that a leg of these plays leaves out: the
+    done ones, but a warm-up only where it would warm up for nothing.
+    """
     own = tuple(plays)
     if all(play.warmup or play.pair in done for play in own):
         return done
@@ -110,7 +120,8 @@ def needless(plays: Iterable[Play], done: frozenset[int]) -> frozenset[int]:
 
 
 def _played(rows: Sequence[Row]) -> Counter[int]:
-    """Count each pair's plays by their salts; calls that no block row covers were a play that was killed.
+    """Count each pair's plays by their salts; calls that
+    no block row covers were a play that was killed.
 
     Rows of one leg may come from several journals, so only their instants tell which was first.
     """
@@ -148,7 +159,8 @@ def check_resumed(
         )
     if before.arms != plan.arms:
         raise PlanError(
-            f"run {plan.run} began with the arms {', '.join(before.arms)}, not {', '.join(plan.arms)}",
+            f"run {plan.run} began with the arms {', '.join(before.arms)}, not "
+            f"{', '.join(plan.arms)}",
             hint=hint,
         )
     first = study_of(run)
@@ -162,11 +174,14 @@ def check_resumed(
 
 
 def _other(first: Study, study: Study, run: RunRow, plan: Plan) -> Iterator[str]:
-    """Name what differs beside the studies; more pairs than a run began with are the same plan, gone on with."""
+    """Name what differs beside the studies; more pairs
+    than a run began with are the same plan, gone on with.
+    """
     if isinstance(first, Replay) and isinstance(study, Replay):
         if study.pairs < first.pairs:
             yield "pairs"
-        # Which start a pair was played on is seen, not planned: more pairs may bring more starts, never fewer.
+        # Which start a pair was played on is seen, not planned:
+        # more pairs may bring more starts, never fewer.
         began, now = _starts(first), _starts(study)
         if (
             began is not None
@@ -192,7 +207,8 @@ def _starts(study: Replay) -> int | None:
 def given(database: Path, run_id: str, arms: tuple[str, ...]) -> Past:
     """Read the journals of a run; an answer that failed counts as not given."""
     rows = list(journal_rows(database, run_id))
-    # A later row of a question stands for it: what a server that changed had answered was taken back.
+    # A later row of a question stands for it: what a
+    # server that changed had answered was taken back.
     given = {
         (row.arm, _asked(row)): row.right is not None for row in rows if isinstance(row, AnswerRow)
     }
@@ -236,7 +252,8 @@ def check_same_questions(
     first, then = study_of(run), notes(run.options)
     if not isinstance(first, Ask):
         raise PlanError(
-            f"run {run_id} did not begin with questions, or an older version did not write them down",
+            f"run {run_id} did not begin with questions, or an older version did not write "
+            "them down",
             hint=hint,
         )
     other = differences(first, study, roles=("what", "amount"))
@@ -249,7 +266,9 @@ def check_same_questions(
 def check_joined(
     before: Past, *, run_id: str, arms: tuple[str, ...], kind: Kind | None, database: Path
 ) -> None:
-    """Raise `PlanError` unless the run is there and was played on these arms. What was measured never mixes with what was not.
+    """Raise `PlanError` unless the run is there and was played on these arms.
+
+    What was measured never mixes with what was not.
 
     *kind* is None before anybody was asked.
     """
@@ -266,19 +285,25 @@ def check_joined(
         )
 
 
-FIRST: Final = 1_000_000  # pair of what is played beside a run; its own are numbered from 0, and a resumption may add some
+# pair of what is played beside a run; its own are numbered from 0, and a resumption may add some
+FIRST: Final = 1_000_000
 
 
 def taken(database: Path, run: str) -> int:
-    """Count the pairs that were played beside a run, or begun: a plan that goes on with them has so many more."""
+    """Count the pairs that were played beside a run, or
+    begun: a plan that goes on with them has so many more.
+    """
     rows = (row for row in journal_rows(database, run) if isinstance(row, BlockRow | CallRow))
     return max((row.pair - FIRST + 1 for row in rows if row.pair >= FIRST), default=0)
 
 
 def beside(made: Plan, database: Path) -> Plan:
-    """Return what is left of a plan for the run that it names, with pairs of its own. Raises PlanError where the run has other arms.
+    """Return what is left of a plan for the run that it names, with pairs of its own.
 
-    The plan counts from the first pair that was ever played beside the run, so that the orders of its arms stay balanced.
+    Raises PlanError where the run has other arms.
+
+    The plan counts from the first pair that was ever played
+    beside the run, so that the orders of its arms stay balanced.
     """
     arms = {
         row.arm

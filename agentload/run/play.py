@@ -1,4 +1,6 @@
-"""Replay a trace against live endpoints: ask who they are, play the plan, write everything down, load what is finished."""
+"""Replay a trace against live endpoints: ask who they are,
+play the plan, write everything down, load what is finished.
+"""
 
 import asyncio
 import json
@@ -38,13 +40,19 @@ from agentload.study.kinds import Replay, Sweep
 from agentload.telemetry.watch import Watch
 
 SAMPLE_S = 5.0
-BETWEEN_S = 1.0  # pairs nobody waits for the database: the journal holds every row, and servers are paid for
-TOOLS: Final = "`extra_body: {tool_choice: none}` in the arms file, or --enable-auto-tool-choice and --tool-call-parser on the server"
+# pairs nobody waits for the database: the journal holds every row, and servers are paid for
+BETWEEN_S = 1.0
+TOOLS: Final = (
+    "`extra_body: {tool_choice: none}` in the arms file, or --enable-auto-tool-choice and "
+    "--tool-call-parser on the server"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Playing(Work):
-    """A study with everything that it takes to play it on live servers; they are started in turn as the plan's rounds say."""
+    """A study with everything that it takes to play it on live
+    servers; they are started in turn as the plan's rounds say.
+    """
 
     study: Replay | Sweep
     plan: Plan
@@ -60,7 +68,9 @@ class Playing(Work):
 
     @property
     def means(self) -> Replay:
-        """Return the replay whose patience and helpers hold: a sweep has those that a replay has by itself."""
+        """Return the replay whose patience and helpers
+        hold: a sweep has those that a replay has by itself.
+        """
         study = self.study
         if isinstance(study, Replay):
             return study
@@ -113,7 +123,10 @@ class Leg:
         self._own_stops = 0
 
     def stop(self) -> None:
-        """Let what is in flight come to its end; when asked a second time, cancel it. Before the first call, cancel `play`."""
+        """Let what is in flight come to its end; when asked a second time, cancel it.
+
+        Before the first call, cancel `play`.
+        """
         self._stops += 1
         if self._runner is not None:
             self._runner.stop(drain=self._stops == 1)
@@ -179,7 +192,10 @@ class Leg:
         )
 
     def _takes(self, identities: Mapping[str, Identity]) -> None:
-        """Say how many turns are longer than the servers take. Raises PlanError where they are many."""
+        """Say how many turns are longer than the servers take.
+
+        Raises PlanError where they are many.
+        """
         plan = self._playing.plan
         self._playing.met(identities)
         said = too_long(
@@ -229,7 +245,8 @@ class Leg:
             notice=self._notice,
             goes_on=playing.goes_on,
         )
-        # Servers other than vLLM, which says its version, may leave tools out of the prompt; recorded calls are compared with real ones.
+        # Servers other than vLLM, which says its version, may leave tools
+        # out of the prompt; recorded calls are compared with real ones.
         is_text = {
             name: met.identities[name].version is not None and means.load.history != "recorded"
             for name in endpoints

@@ -1,4 +1,7 @@
-"""From a study to what is played: traces read, servers reached or started, the plan laid out. Nothing is measured here."""
+"""From a study to what is played: traces read, servers reached or started, the plan laid out.
+
+Nothing is measured here.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -96,7 +99,10 @@ def place_of(
     resume: str | None = None,
     into: str | None = None,
 ) -> Place:
-    """Say where a study's rows go. Raises UsageError where they cannot go there, StoreError where a run to join is not there."""
+    """Say where a study's rows go.
+
+    Raises UsageError where they cannot go there, StoreError where a run to join is not there.
+    """
     database = Path(db)
     if resume is not None and into is not None:
         raise UsageError(
@@ -137,7 +143,8 @@ def _check_joins(study: Study) -> None:
             raise UsageError("--into does nothing without --find", hint="agentload simulate --help")
         case Replay():
             raise UsageError(
-                "--into keeps sweeps, searches, questions and probes beside a run, and this is a replay",
+                "--into keeps sweeps, searches, questions and probes beside a run, and "
+                "this is a replay",
                 hint=ALONE,
             )
         case Search(find="max-rate"):
@@ -160,7 +167,9 @@ class Prepared:
     fills: Fills | None = None
     """When the pools are full, of a run that is laid out to fill them."""
     beyond: str | None = None
-    """How many turns are longer than a model takes, as far as that is known before servers are asked."""
+    """How many turns are longer than a model takes,
+    as far as that is known before servers are asked.
+    """
 
 
 def launching(servers: Live) -> Launching | None:
@@ -173,7 +182,10 @@ def launching(servers: Live) -> Launching | None:
 
 
 def endpoints_of(servers: Live, *, tokenizer: str | None = None) -> tuple[Endpoint, ...] | Emulated:
-    """Read what a study's endpoints name. Raises UsageError for arms to be started without a command, EndpointError for missing keys."""
+    """Read what a study's endpoints name.
+
+    Raises UsageError for arms to be started without a command, EndpointError for missing keys.
+    """
     found = read(
         servers.endpoints, model=servers.model, key_env=servers.api_key_env, tokenizer=tokenizer
     )
@@ -215,7 +227,9 @@ def launchable(endpoints: tuple[Endpoint, ...] | Emulated, *, option: str) -> tu
 def simulation(
     study: Replay, place: Place, *, stock: Steady | None = None, held_tokens: float | None = None
 ) -> Prepared:
-    """Lay a replay out in virtual time; *stock* is what its windows are drawn from, where that and what they hold are known."""
+    """Lay a replay out in virtual time; *stock* is what its windows
+    are drawn from, where that and what they hold are known.
+    """
     assert isinstance(study.servers, Virtual), study.servers
     if study.load.history == "recorded":
         raise UsageError(
@@ -293,7 +307,10 @@ def bounded(study: Replay) -> Replay:
 def prepared(
     study: Replay | Sweep, place: Place, *, is_dry: bool = False, notice: Notice = lambda _: None
 ) -> Iterator[Prepared]:
-    """Yield what is played on live servers; emulated ones run as long as the block. When *is_dry* nobody is started or asked."""
+    """Yield what is played on live servers; emulated ones run as long as the block.
+
+    When *is_dry* nobody is started or asked.
+    """
     servers = study.servers
     assert isinstance(servers, Live), servers
     tokenizer = study.tokenizer if isinstance(study, Replay) else None
@@ -330,7 +347,8 @@ def _replay(
     )
     if compares is False:
         notice(
-            f"replies are not compared with recorded ones: lengths are forced on {forced} (force_lengths: false in the arms file)"
+            f"replies are not compared with recorded ones: lengths are forced on {forced} "
+            "(force_lengths: false in the arms file)"
         )
     beyond = too_long(trace.header, trace.sessions, _longest(found, are_up=False))
     study = bounded(extended(study, traces=refs))
@@ -394,7 +412,10 @@ def unpaired(arms: Sequence[Endpoint]) -> str | None:
     if pairs == most:
         return None
     counts = ", ".join(f"{each.name} {len(each.servers)}" for each in arms)
-    return f"unequal numbers of replicas ({counts}): a start counts where each arm has its own, so the first {pairs} of each play"
+    return (
+        f"unequal numbers of replicas ({counts}): a start counts where each arm has its own, so "
+        f"the first {pairs} of each play"
+    )
 
 
 def _stock(study: Replay, trace: Trace) -> Steady | None:
@@ -412,7 +433,9 @@ def _held_tokens(study: Replay, stock: Steady | None) -> float | None:
 
 
 def _are_apart(arms: tuple[Endpoint, ...], servers: Live) -> bool:
-    """Tell whether each arm has a server of its own all the time: then a difference may be that of their GPUs. A stand-in has none."""
+    """Tell whether each arm has a server of its own all the time:
+    then a difference may be that of their GPUs. A stand-in has none.
+    """
     return (
         not servers.launch
         and len({arm.url for arm in arms}) > 1
@@ -429,7 +452,8 @@ def _sweep(
         contexts = _fitting(
             contexts, _longest(served, are_up=starting is None), study.output_tokens, notice
         )
-    # Those that were played beside the run before are counted, so that the orders of its arms stay balanced.
+    # Those that were played beside the run before are
+    # counted, so that the orders of its arms stay balanced.
     whole = (
         study
         if place.into is None
@@ -455,7 +479,9 @@ def _sweep(
 
 
 def _longest(arms: tuple[Endpoint, ...], *, are_up: bool) -> int | None:
-    """Return what the shortest model length is, by the servers' word or, where they are not asked, by the arms file's or the profile's."""
+    """Return what the shortest model length is, by the servers' word
+    or, where they are not asked, by the arms file's or the profile's.
+    """
     if are_up:
         return window(asyncio.run(identify_all(arms)))
     said = [
@@ -489,7 +515,9 @@ def _fitting(
 def evaluation(
     study: Ask, place: Place, *, is_dry: bool = False
 ) -> Iterator[tuple[Eval, QuestionsCost]]:
-    """Yield the questions of an evaluation and what they cost; emulated servers run as long as the block."""
+    """Yield the questions of an evaluation and what they
+    cost; emulated servers run as long as the block.
+    """
     assert isinstance(study.servers, Live), study.servers
     made_of = asking_of(study)
     wanted, starting = endpoints_of(study.servers), launching(study.servers)

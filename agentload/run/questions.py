@@ -1,4 +1,6 @@
-"""Which questions an evaluation asks, in which order: every cell of task, length and depth in turn, so that a part is a fair sample."""
+"""Which questions an evaluation asks, in which order: every cell
+of task, length and depth in turn, so that a part is a fair sample.
+"""
 
 import asyncio
 import hashlib
@@ -40,7 +42,9 @@ class Question:
     number: int
     repetition: int
     item: str
-    """Tells the item from others of its task and length; its repetitions bear the same, and so do questions that share a context."""
+    """Tells the item from others of its task and length; its
+    repetitions bear the same, and so do questions that share a context.
+    """
     part: int | None = None
     """Which of the questions that share a context it is."""
 
@@ -52,7 +56,9 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questions:
-    """What is asked, in order; its items and grades come from the tasks of the catalog, or from a file of the user's."""
+    """What is asked, in order; its items and grades come from
+    the tasks of the catalog, or from a file of the user's.
+    """
 
     order: tuple[Question, ...]
     item: Callable[[Question], Item]
@@ -90,7 +96,9 @@ class Asking:
         )
 
     def parts(self, number: int) -> tuple[int, ...]:
-        """Return which parts of a context are asked about: one context after the other, all of them come by."""
+        """Return which parts of a context are asked about:
+        one context after the other, all of them come by.
+        """
         each = self.each or self.together
         return tuple(sorted((number * each + part) % self.together for part in range(each)))
 
@@ -148,7 +156,10 @@ def asking(
     seed: int,
     together: int = 1,
 ) -> Asking:
-    """Check what is to be asked; without a number of items one for every cell. Raises `UsageError`."""
+    """Check what is to be asked; without a number of items one for every cell.
+
+    Raises `UsageError`.
+    """
     named = tuple(dict.fromkeys(catalog.task(name).name for name in tasks))
     for name, value in (
         ("--depths", depths),
@@ -177,7 +188,9 @@ def asking(
 
 
 def subject_of(study: Ask) -> Subject:
-    """Return whose prompts and lengths a study is about: those of its trace's calls, else drawn words at the lengths that it names."""
+    """Return whose prompts and lengths a study is about: those of
+    its trace's calls, else drawn words at the lengths that it names.
+    """
     return (
         own(read_traces(study.traces)[0])
         if study.traces
@@ -203,7 +216,8 @@ def generated(
 ) -> Questions:
     """Return questions whose items are made from a seed; equal seeds give equal bytes.
 
-    *lengths* say what a task's texts cost in tokens of the servers; a word is a token where nothing is known.
+    *lengths* say what a task's texts cost in tokens of
+    the servers; a word is a token where nothing is known.
     """
 
     def alone(question: Question, *, context: int, depth: float | None, number: int) -> Item:
@@ -243,7 +257,9 @@ def generated(
 
 
 def fitting(asked: Questions) -> Questions:
-    """Return what is asked; raise `UsageError` where a task does not fit into the shortest length."""
+    """Return what is asked; raise `UsageError` where
+    a task does not fit into the shortest length.
+    """
     shortest = min(asked.order, key=lambda each: each.context).context
     for question in {each.task: each for each in asked.order}.values():
         asked.item(replace(question, context=shortest, number=0, part=None))
@@ -259,7 +275,10 @@ def digest(path: Path) -> str:
 
 
 def supplied(path: Path, *, repetitions: int) -> Questions:
-    """Read a file of the user's own items, each of which is graded by its own checks. Raises `UsageError`."""
+    """Read a file of the user's own items, each of which is graded by its own checks.
+
+    Raises `UsageError`.
+    """
     try:
         items = parse(path.read_text(encoding="utf-8").splitlines(), name=str(path))
     except FileNotFoundError as error:
@@ -309,12 +328,15 @@ def questions_cost(
     thinking_tokens: int,
     prefill_s: Prefill = assumed_prefill_s,
 ) -> QuestionsCost:
-    """Add up what is asked. Prompts queue for one GPU, answers share it; each arm has its own. *prefill_s* says what a prompt takes."""
+    """Add up what is asked. Prompts queue for one GPU, answers share
+    it; each arm has its own. *prefill_s* says what a prompt takes.
+    """
     questions = asked.order
     # What several questions share is read once.
     contexts = [context for _, context, *_ in {each.behind for each in questions}]
     output = len(questions) * (OUTPUT_TOKENS + thinking_tokens)
-    # An item is asked of one arm after the other, so that arms wait for each other only where few items are in flight.
+    # An item is asked of one arm after the other, so that arms
+    # wait for each other only where few items are in flight.
     seconds = (
         sum(map(prefill_s, contexts)) + output * ASSUMED_TOKEN_S / max(1, concurrency / arms)
     ) * max(1.0, arms / concurrency)
@@ -323,14 +345,17 @@ def questions_cost(
         questions=len(questions) * arms,
         prompt_tokens=sum(contexts) * arms,
         minutes=seconds / 60,
-        assumed=f"{ASSUMED_PREFILL_TOKENS_PER_S:,.0f} prompt tokens a second, {ASSUMED_TOKEN_S * 1000:g} ms a token, answers of "
+        assumed=f"{ASSUMED_PREFILL_TOKENS_PER_S:,.0f} prompt tokens a second, "
+        f"{ASSUMED_TOKEN_S * 1000:g} ms a token, answers of "
         f"{OUTPUT_TOKENS}",
     )
 
 
 SHORT: Final = 1024
 LONG: Final = (6144, 3072, 1536)
-"""Words of the two prompts that are counted; the long one is the longest of these that fits the server's window."""
+"""Words of the two prompts that are counted; the long one
+is the longest of these that fits the server's window.
+"""
 SPARE: Final = 1.005
 """What the line may be wrong by: a request that is a token too long for the window is refused."""
 _DEPTH: Final = 0.5
@@ -338,7 +363,9 @@ _DEPTH: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaledTokens:
-    """A task's tokens as a line over its words: what the template adds, and what a word of such texts costs."""
+    """A task's tokens as a line over its words: what the
+    template adds, and what a word of such texts costs.
+    """
 
     around: int
     a_word: float
@@ -364,7 +391,10 @@ class ScaledTokens:
 
 
 async def measured(endpoint: Endpoint, tasks: Sequence[str], *, seed: int) -> dict[str, Tokenizer]:
-    """Have the server count two short prompts a task. Raises EndpointError where it does not answer or does not count."""
+    """Have the server count two short prompts a task.
+
+    Raises EndpointError where it does not answer or does not count.
+    """
     async with Asker(endpoint, served_model(endpoint, await identify(endpoint))) as asker:
         return dict(
             zip(

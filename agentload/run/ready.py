@@ -1,4 +1,6 @@
-"""Look before anything is sent whether this machine can measure, and say what to do where it cannot."""
+"""Look before anything is sent whether this machine
+can measure, and say what to do where it cannot.
+"""
 
 from collections.abc import Callable
 

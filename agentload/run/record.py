@@ -56,7 +56,9 @@ def run_row(
     notes: Notes,
     cache_block: int | None = None,
 ) -> RunRow:
-    """Describe a run, called by its trace unless it has another *name*; *cache_block* are the tokens of a block of the servers' cache."""
+    """Describe a run, called by its trace unless it has another *name*;
+    *cache_block* are the tokens of a block of the servers' cache.
+    """
     if plan is not None:
         machines = tuple(dict(where(stretch)) for stretch in stretches(plan.rounds))
         notes = msgspec.structs.replace(
@@ -94,7 +96,9 @@ def shown(study: StudyT) -> StudyT:
 def again(
     study: Study, database: Path, *, resume: str | None = None, into: str | None = None
 ) -> str:
-    """Return the command line that runs a study, goes on with the run *resume*, or adds what it finds to the run *into*."""
+    """Return the command line that runs a study, goes on with
+    the run *resume*, or adds what it finds to the run *into*.
+    """
     db = None if database == Path(DATABASE) else str(database)
     return command(shown(study), db=db, resume=resume, into=into)
 
@@ -159,7 +163,9 @@ def fingerprint(
 
 
 def scraped(run_id: str, leg: int, endpoint: Endpoint, identity: Identity) -> Iterator[SampleRow]:
-    """Say what a server counts, now; nothing where not every replica told: sums of some alone would seem to run backwards."""
+    """Say what a server counts, now; nothing where not every
+    replica told: sums of some alone would seem to run backwards.
+    """
     at_ns = time.monotonic_ns()
     if identity.replicas == len(endpoint.metrics_urls):
         for name, value in identity.counters.items():
@@ -170,7 +176,8 @@ def scraped(run_id: str, leg: int, endpoint: Endpoint, identity: Identity) -> It
 
 
 def geometry(endpoint: Endpoint, model: str, identity: Identity) -> str | None:
-    """Return the shape of the model as JSON, from the first config.json that is found; None where none is here or it is not understood.
+    """Return the shape of the model as JSON, from the first config.json
+    that is found; None where none is here or it is not understood.
 
     Raises ProfileError when the arms file names a config that cannot be read: that was meant.
     """

@@ -1,4 +1,6 @@
-"""One server at a time: arms that share a GPU take turns, each started for its blocks and ended for certain before the next."""
+"""One server at a time: arms that share a GPU take turns, each
+started for its blocks and ended for certain before the next.
+"""
 
 import asyncio
 import json
@@ -59,12 +61,17 @@ class Relay:
     _starts: int = field(init=False, default=0)
 
     async def meet(self, arm: str) -> Identity:
-        """Start an arm's server to see what it is; `up` of the same arm, or of its control, takes it as it stands."""
+        """Start an arm's server to see what it is; `up` of the
+        same arm, or of its control, takes it as it stands.
+        """
         self._unused = await self._started(arm)
         return self._unused.identity
 
     async def up(self, arm: str) -> Up:
-        """End the server that runs and start that of *arm*. Raises EndpointError when it came back as another server."""
+        """End the server that runs and start that of *arm*.
+
+        Raises EndpointError when it came back as another server.
+        """
         unused, self._unused = self._unused, None
         if unused is not None and copied(unused.endpoint.name) == copied(arm):
             return replace(unused, endpoint=replace(unused.endpoint, name=arm))
@@ -108,7 +115,8 @@ class Relay:
         server, self._server = self._server, None
         if server is None:
             return
-        # Cancelling does not stop a thread: it looks for itself whether its server is still wanted, and may have just got it ready.
+        # Cancelling does not stop a thread: it looks for itself whether
+        # its server is still wanted, and may have just got it ready.
         await asyncio.wait([server])
         if server.exception() is None:
             await asyncio.to_thread(server.result().stop)
@@ -130,11 +138,17 @@ PRIMED: Final = (512, 64, 512)
 """Prompt tokens of each question."""
 PRIMED_OUTPUT: Final = 16
 REFUSED: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
-REMEDY: Final = "; is it a field that this server refuses? `force_lengths: false` and `counting: usage` in the arms file"
+REMEDY: Final = (
+    "; is it a field that this server refuses? `force_lengths: false` and `counting: usage` in "
+    "the arms file"
+)
 
 
 async def prime(endpoint: Endpoint) -> str | float:
-    """Ask one server; return what the last request took, ms, or why one was not answered. Raises EndpointError where it cannot be asked."""
+    """Ask one server; return what the last request took, ms, or why one was not answered.
+
+    Raises EndpointError where it cannot be asked.
+    """
     model = served_model(endpoint, await identify(endpoint))
     renderer = Renderer(seed=0, tokenizer=WORD_TOKENS)
     why, took_ms = None, 0.0

@@ -1,4 +1,6 @@
-"""Carry a screen out: on servers that run side by side or in turn, or on the arms of a profile in virtual time."""
+"""Carry a screen out: on servers that run side by side
+or in turn, or on the arms of a profile in virtual time.
+"""
 
 import asyncio
 import json
@@ -42,9 +44,12 @@ SALTS: Final = ("a", "b", "c")
 def screen(
     study: Ask, place: Place, *, notice: Notice, stopping: Stopping = lambda _: nullcontext()
 ) -> str:
-    """Screen the arms of a study, and store what was seen; return the run. Raises EndpointError where a server cannot be asked.
+    """Screen the arms of a study, and store what was seen; return the run.
 
-    *stopping*, entered inside the event loop, calls what it is given when the prompt that is asked about shall be the last.
+    Raises EndpointError where a server cannot be asked.
+
+    *stopping*, entered inside the event loop, calls what it is
+    given when the prompt that is asked about shall be the last.
     """
     subject = subject_of(study)
     if isinstance(study.servers, Virtual):
@@ -121,7 +126,9 @@ class _Leg:
     async def _ask(
         self, served: tuple[Endpoint, ...], identities: Mapping[str, Identity], opened: Part
     ) -> None:
-        """Ask servers that run side by side; the first of the run is the reference, and makes the prompts."""
+        """Ask servers that run side by side; the first of
+        the run is the reference, and makes the prompts.
+        """
         models = {each.name: served_model(each, identities[each.name]) for each in served}
         if self._under_way is None:
             self._under_way = await self._begun(served[0], models[served[0].name], identities)
@@ -161,7 +168,9 @@ class _Leg:
 def _passage(
     subject: Subject, number: int, endpoint: Endpoint | None, model: str, longest: int
 ) -> Passage:
-    """Write a prompt behind each salt, in the token ids of a server that tells them, else as words; None is the emulated model."""
+    """Write a prompt behind each salt, in the token ids of a server
+    that tells them, else as words; None is the emulated model.
+    """
     salted: dict[str, Prompt] = {}
     for salt in SALTS:
         prompt = Renderer(seed=subject.header.seed, block=subject.header.block).render(
@@ -183,7 +192,9 @@ def _passage(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Modelled:
-    """Tell what a profile's arm holds likely, in virtual time; requests that come at once are company for each other."""
+    """Tell what a profile's arm holds likely, in virtual time;
+    requests that come at once are company for each other.
+    """
 
     arm: ArmProfile
     seed: int

@@ -1,4 +1,6 @@
-"""Reach the servers that a study names: those that run, and emulated ones, which are served for as long as it lasts."""
+"""Reach the servers that a study names: those that run, and
+emulated ones, which are served for as long as it lasts.
+"""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -83,7 +85,9 @@ def pools(endpoints: Sequence[Endpoint]) -> dict[str, float | None]:
 
 
 def window(identities: Iterable[Identity], arms: Iterable[Endpoint] = ()) -> int | None:
-    """Return the shortest window of servers, by their own word and by the arms file's; None where nobody tells."""
+    """Return the shortest window of servers, by their own
+    word and by the arms file's; None where nobody tells.
+    """
     said = [
         *(each.max_model_len for each in identities),
         *(arm.expect.get("max_model_len") for arm in arms),
@@ -118,7 +122,8 @@ async def _asked(endpoint: Endpoint) -> Sizes:
 def arms_of(
     profile: str, names: Sequence[str] = (), *, is_timed: bool = True
 ) -> tuple[ArmProfile, ...]:
-    """Return the arms called *names*, or all, in the profile's order: those with a latency, unless answers alone are asked for.
+    """Return the arms called *names*, or all, in the profile's
+    order: those with a latency, unless answers alone are asked for.
 
     Raises ProfileError naming those that exist.
     """
@@ -157,9 +162,11 @@ def reached(
     machines: int = 1,
     speed: float = 1.0,
 ) -> Iterator[tuple[Endpoint, ...]]:
-    """Yield the endpoints; emulated arms are served meanwhile, in a process for each of the *machines*, or when *is_dry* only named.
+    """Yield the endpoints; emulated arms are served meanwhile, in a
+    process for each of the *machines*, or when *is_dry* only named.
 
-    Answers that are not timed need not take their time: *speed* divides it. Inside another such block its servers serve.
+    Answers that are not timed need not take their time: *speed*
+    divides it. Inside another such block its servers serve.
     """
     if not isinstance(wanted, Emulated):
         yield wanted
@@ -213,13 +220,18 @@ def targets(endpoints: tuple[Endpoint, ...]) -> tuple[Target, ...]:
 
 
 TEXT: Final = {"tool_choice": "none"}
-"""Keeps tools in the prompt and answers text. A vLLM without a tool parser refuses tools otherwise."""
+"""Keeps tools in the prompt and answers text.
+
+A vLLM without a tool parser refuses tools otherwise.
+"""
 
 
 def speech(
     endpoint: Endpoint, model: str, request: Request, *, with_tools: Mapping[str, object]
 ) -> Speech:
-    """Return how the endpoint is asked; what its arms file says of its bodies wins over what the study says of all."""
+    """Return how the endpoint is asked; what its arms file
+    says of its bodies wins over what the study says of all.
+    """
     return Speech(
         model=model,
         aliases=endpoint.aliases,
@@ -233,7 +245,9 @@ def speech(
 def asking(
     endpoints: tuple[Endpoint, ...], request: Request, timeouts: Timeouts
 ) -> tuple[Endpoint, ...]:
-    """Return the endpoints as untimed questions ask them: with what a study says of requests, and of patience where it says any."""
+    """Return the endpoints as untimed questions ask them: with what
+    a study says of requests, and of patience where it says any.
+    """
     answer_s = None if timeouts == Timeouts() else timeouts.total_timeout_s
     return tuple(
         replace(each, extra_body={**request.body(), **each.extra_body}, answer_s=answer_s)

@@ -44,7 +44,9 @@ class Simulation:
     """How many times as long a step takes on each machine of the plan."""
 
     def rows(self, played: Iterable[Row] | None = None) -> Iterator[Row]:
-        """Yield the rows of the run, the first ones describing it; *played* where those of the plan are there already."""
+        """Yield the rows of the run, the first ones describing
+        it; *played* where those of the plan are there already.
+        """
         plan = self.plan
         profile = next(iter(self.arms.values())).profile
         yield run_row(
@@ -86,7 +88,9 @@ class Simulation:
 
 
 def opening(run: str, arms: Mapping[str, ArmProfile], *, start: int | None = None) -> Iterator[Row]:
-    """Yield what a simulated run begins with: its only part, its arms and what their servers are."""
+    """Yield what a simulated run begins with: its
+    only part, its arms and what their servers are.
+    """
     yield _leg(run)
     for position, (name, arm) in enumerate(arms.items()):
         yield ArmRow(
@@ -114,7 +118,8 @@ def _told(
 ) -> Iterator[FingerprintRow]:
     """Say what the servers are; one that was moved is another process of the same."""
     for name, arm in arms.items():
-        # Of a model without a published shape, or weights of an unknown size, nothing more is known.
+        # Of a model without a published shape, or weights
+        # of an unknown size, nothing more is known.
         if not arm.model.groups or (
             arm.model.weight_gib is None and arm.server.kv_cache_memory_bytes is None
         ):
@@ -158,7 +163,9 @@ def store(
     told: Callable[[int], None] = lambda _: None,
     played: Iterable[Row] | None = None,
 ) -> None:
-    """Write a simulation's journal and load it; an equal run that is there already is replaced by its equal."""
+    """Write a simulation's journal and load it; an equal
+    run that is there already is replaced by its equal.
+    """
 
     def counted() -> Iterator[Row]:
         for count, row in enumerate(simulation.rows(played)):

@@ -1,4 +1,7 @@
-"""Answer questions in virtual time: right as often as the profile's accuracy table says. No prompt is written and no server is started."""
+"""Answer questions in virtual time: right as often as the profile's accuracy table says.
+
+No prompt is written and no server is started.
+"""
 
 import hashlib
 from collections import Counter
@@ -64,7 +67,10 @@ class Answering:
     run: str
 
     def left(self) -> tuple[Question, ...]:
-        """Return the questions that fit every arm's window and that no earlier part has asked. Raises PlanError where they cannot join."""
+        """Return the questions that fit every arm's window and that no earlier part has asked.
+
+        Raises PlanError where they cannot join.
+        """
         longest = min(arm.server.max_model_len for arm in self.arms.values())
         fit = tuple(each for each in self.asked.order if each.context <= longest)
         if self.place.into is None:
@@ -80,12 +86,15 @@ class Answering:
         return tuple(each for each in fit if asked_of(each) not in before.answered)
 
     def rows(self, questions: tuple[Question, ...]) -> Iterator[Row]:
-        """Yield the rows of the answers, behind those that describe the run if it is one of its own."""
+        """Yield the rows of the answers, behind those
+        that describe the run if it is one of its own.
+        """
         if self.place.into is None:
             yield from described(self.run, self.study, self.arms, self.place.database)
         asked: Counter[tuple[str, int]] = Counter()
         for question in questions:
-            # Without noise: as evenly as can be, so that any number of questions is right as often as the table says, on each arm.
+            # Without noise: as evenly as can be, so that any number of
+            # questions is right as often as the table says, on each arm.
             luck = (
                 None
                 if self.is_noisy
@@ -144,7 +153,9 @@ def _published(task: str) -> str:
 
 
 def _check_scored(tasks: Sequence[str], arms: Sequence[ArmProfile]) -> None:
-    """Raise UsageError for a task that a profile has no scores of, where it has some of others: it would be answered right always."""
+    """Raise UsageError for a task that a profile has no scores of,
+    where it has some of others: it would be answered right always.
+    """
     scored = {score.task for arm in arms for score in arm.accuracy}
     if not scored or RETRIEVAL in scored:
         return

@@ -40,7 +40,9 @@ class Trial:
     ttft_ms: float | None = None
     tpot_ms: float | None = None
     turn_ms: float | None = None
-    """What the share of its turns that has to hold the limits took at most; None where fewer ended."""
+    """What the share of its turns that has to hold
+    the limits took at most; None where fewer ended.
+    """
     trouble: Trouble | None = None
     """Why the load does not hold; None: it does."""
     void: str | None = None
@@ -84,7 +86,9 @@ class Tally:
     def __init__(
         self, slo: Slo, *, begun_ns: int, seconds: float, start: metrics.ClockStart = "released"
     ) -> None:
-        """Count turns that are released after the first part of the *seconds*; their clocks *start* as those of a closed loop."""
+        """Count turns that are released after the first part of the
+        *seconds*; their clocks *start* as those of a closed loop.
+        """
         self._slo = slo
         self._clock = metrics.Clock(start)
         self._seconds = (1 - WARM) * seconds

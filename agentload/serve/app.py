@@ -1,4 +1,6 @@
-"""Route requests: the two faces, and what vLLM tells of itself; serve each from its bytes to its last byte, and note the truth."""
+"""Route requests: the two faces, and what vLLM tells of itself;
+serve each from its bytes to its last byte, and note the truth.
+"""
 
 import asyncio
 import time
@@ -88,14 +90,16 @@ class Service:
                 asyncio.get_running_loop().call_soon(self._write_truth)
 
     def _check_queue(self) -> None:
-        # vLLM counts its queue before it begins to answer; what slips past is refused inside the stream.
+        # vLLM counts its queue before it begins to answer;
+        # what slips past is refused inside the stream.
         most = self.facts.arm.server.max_waiting
         if most is not None and self.pacer.gauges().waiting >= most:
             self.tally.rejections += 1
             raise refusal.busy()
 
     def _write_truth(self) -> None:
-        # One a turn of the loop: many answers may end with the same step, and the streams that go on must not wait for them all.
+        # One a turn of the loop: many answers may end with the same
+        # step, and the streams that go on must not wait for them all.
         if self.truth is not None and self.truth.write_one():
             asyncio.get_running_loop().call_soon(self._write_truth)
 

@@ -1,7 +1,9 @@
-"""Serve one arm for a parent: orders come on standard input, the address goes to standard output, the log to standard error.
+"""Serve one arm for a parent: orders come on standard input,
+the address goes to standard output, the log to standard error.
 
-The parent keeps its end of standard input open for as long as it wants the server: when that closes, because the parent says so or because
-it died, the server ends by itself. The log begins as a real server's does, for whoever reads pool size, dtype and backend there.
+The parent keeps its end of standard input open for as long as it wants the server: when
+that closes, because the parent says so or because it died, the server ends by itself. The
+log begins as a real server's does, for whoever reads pool size, dtype and backend there.
 """
 
 import os

@@ -1,4 +1,6 @@
-"""Turn the bytes of a request into an order for the engine, and deliver its answer, whole or as a stream, as far as faults let it."""
+"""Turn the bytes of a request into an order for the engine, and
+deliver its answer, whole or as a stream, as far as faults let it.
+"""
 
 import asyncio
 import time
@@ -52,7 +54,9 @@ def order(
     seed: int,
     company: int = 0,
 ) -> Order:
-    """Read a request and decide what it will be answered; raise RefusedError if it cannot be served."""
+    """Read a request and decide what it will be
+    answered; raise RefusedError if it cannot be served.
+    """
     if content_type != "application/json":
         raise refusal.unsupported_media()
     server = facts.arm.server
@@ -167,7 +171,9 @@ class Delivery:
         return response
 
     async def whole(self) -> web.StreamResponse:
-        """Send the answer in one piece; faults that meet a stream on its way meet this before its first byte."""
+        """Send the answer in one piece; faults that meet a
+        stream on its way meet this before its first byte.
+        """
         flight = self._submit(None)
         try:
             await self._landed(flight)

@@ -22,7 +22,9 @@ class Door:
         self._site: web.SockSite | None = None
 
     async def open(self) -> str:
-        """Take connections from now on; return the base URL. Raises LaunchError when the port is taken."""
+        """Take connections from now on; return the base
+        URL. Raises LaunchError when the port is taken.
+        """
         listener = self._listener()
         self._host, self._port = listener.getsockname()[:2]
         self._site = web.SockSite(self._runner, listener, backlog=_BACKLOG)

@@ -1,4 +1,6 @@
-"""Speak `/v1/chat/completions` and `/v1/completions`: the chunks and bodies of vLLM 0.32, field by field, framed as events."""
+"""Speak `/v1/chat/completions` and `/v1/completions`: the chunks
+and bodies of vLLM 0.32, field by field, framed as events.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -48,7 +50,9 @@ class Exchange:
     prompt_ids: tuple[int, ...] | None = None
     """Only when the client asked for token ids."""
     prompt_logprobs: tuple[Listed, ...] | None = None
-    """Of each token of the prompt but the first, itself first; only when the client asked for them."""
+    """Of each token of the prompt but the first,
+    itself first; only when the client asked for them.
+    """
 
 
 class Face(ABC):
@@ -83,7 +87,9 @@ class Face(ABC):
         """Return the one event that carries these tokens."""
 
     def closing(self, cached_tokens: int) -> tuple[bytes, ...]:
-        """Return the events that follow the last token: the usage, if it was asked for, and the end mark."""
+        """Return the events that follow the last token:
+        the usage, if it was asked for, and the end mark.
+        """
         if not self._wanted.include_usage:
             return (DONE,)
         details = self._thoughts(len(self._script.pieces))
@@ -124,7 +130,8 @@ class Face(ABC):
     def _prompt(self) -> dict[str, Any]:
         return {}
 
-    def _thoughts(self, completion_tokens: int) -> dict[str, int] | None:  # noqa: ARG002  # chats count them
+    # chats count them
+    def _thoughts(self, completion_tokens: int) -> dict[str, int] | None:  # noqa: ARG002
         return None
 
     def _event(self, choice: dict[str, Any], stop: int) -> bytes:

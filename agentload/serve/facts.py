@@ -1,4 +1,6 @@
-"""Say of an arm what its server would say of itself: version, models, cache configuration, start-up log."""
+"""Say of an arm what its server would say of itself:
+version, models, cache configuration, start-up log.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -83,7 +85,9 @@ class Facts:
         }
 
     def server_info(self) -> dict[str, Any]:
-        """Return the answer of `/server_info`: of vLLM's sections those that this server has facts for."""
+        """Return the answer of `/server_info`: of vLLM's
+        sections those that this server has facts for.
+        """
         server = self.arm.server
         return {
             "vllm_config": {
@@ -120,7 +124,9 @@ class Facts:
         return int(found[1]) if found else None
 
     def log_lines(self, url: str) -> Iterator[tuple[str, str, str]]:
-        """Yield what the server logs while it starts, as (process, place in vLLM's source, message)."""
+        """Yield what the server logs while it starts,
+        as (process, place in vLLM's source, message).
+        """
         server, pool = self.arm.server, self.pool
         emulated = f"emulated by agentload: {self.arm.profile}/{self.arm.name}"
         yield (
@@ -131,7 +137,8 @@ class Facts:
         yield "APIServer", "model.py:2152", f"Using max model len {server.max_model_len}"
         if self.arm.kv_dtype.startswith("fp8"):
             text = (
-                f"Using {self.dtype} data type to store kv cache. It reduces the GPU memory footprint and boosts the performance. "
+                f"Using {self.dtype} data type to store kv cache. It reduces the GPU memory "
+                "footprint and boosts the performance. "
                 "Meanwhile, it may cause accuracy drop without a proper scaling factor"
             )
             yield "APIServer", "cache.py:361", text
@@ -139,11 +146,15 @@ class Facts:
             yield (
                 "EngineCore",
                 "cuda.py:482",
-                f"Using {self.backend} attention backend out of potential backends: ['{self.backend}'].",
+                (
+                    f"Using {self.backend} attention backend out of potential backends: "
+                    f"['{self.backend}']."
+                ),
             )
         size = (
             f"GPU KV cache size: {pool.tokens:,} tokens, "
-            f"Maximum concurrency for {server.max_model_len:,} tokens per request: {pool.concurrency:.2f}x"
+            f"Maximum concurrency for {server.max_model_len:,} tokens per request: "
+            f"{pool.concurrency:.2f}x"
         )
         yield "EngineCore", "kv_cache_utils.py:2327", size
         sizes = tuple(

@@ -1,6 +1,8 @@
-"""Show the state of the engine and of its web server at `/metrics` under the names, types and labels of vLLM 0.32 (`vllm.yaml`).
+"""Show the state of the engine and of its web server at `/metrics`
+under the names, types and labels of vLLM 0.32 (`vllm.yaml`).
 
-What an emulated engine would have to guess is left out. Times are the engine's own: they do not know how late our event loop was.
+What an emulated engine would have to guess is left out. Times are
+the engine's own: they do not know how late our event loop was.
 """
 
 import time
@@ -256,13 +258,15 @@ class HttpMetrics:
         )
         self._fine = Histogram(
             "http_request_duration_highr_seconds",
-            "Latency with many buckets but no API specific labels. Made for more accurate percentile calculations. ",
+            "Latency with many buckets but no API specific labels. Made for more accurate "
+            "percentile calculations. ",
             buckets=_FINE_S,
             registry=registry,
         )
         self._coarse = Histogram(
             "http_request_duration_seconds",
-            "Latency with only few buckets by handler. Made to be only used if aggregation by handler is important. ",
+            "Latency with only few buckets by handler. Made to be only used if aggregation "
+            "by handler is important. ",
             ["handler", "method"],
             buckets=_COARSE_S,
             registry=registry,

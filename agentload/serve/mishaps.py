@@ -1,4 +1,6 @@
-"""Decide what goes wrong with each request that comes, and when the server dies: a script of faults against the clock."""
+"""Decide what goes wrong with each request that comes, and
+when the server dies: a script of faults against the clock.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -27,7 +29,10 @@ _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 
 
 class Mishaps:
-    """Hold a server's script of faults. Its clock starts with the first request and runs with the engine's speed."""
+    """Hold a server's script of faults.
+
+    Its clock starts with the first request and runs with the engine's speed.
+    """
 
     def __init__(
         self,
@@ -72,12 +77,16 @@ class Mishaps:
 
 
 def most_tokens(script: tuple[Fault, ...]) -> int | None:
-    """Return how many tokens in the KV cache kill the engine; None: it does not run out of memory."""
+    """Return how many tokens in the KV cache kill
+    the engine; None: it does not run out of memory.
+    """
     return min((fault.tokens for fault in script if isinstance(fault, OutOfMemory)), default=None)
 
 
 def breaking(faults: tuple[OfRequest, ...], *, tokens: int) -> tuple[Breaking, ...]:
-    """Return those faults that meet an answer of so many tokens before its end, in the order in which they do."""
+    """Return those faults that meet an answer of so many
+    tokens before its end, in the order in which they do.
+    """
     found = [
         fault for fault in faults if isinstance(fault, Breaking) and fault.after_tokens < tokens
     ]

@@ -1,4 +1,6 @@
-"""Play the engine's virtual time against the monotonic clock: sleep until a step ends, then send all that it emitted."""
+"""Play the engine's virtual time against the monotonic clock:
+sleep until a step ends, then send all that it emitted.
+"""
 
 import asyncio
 import time
@@ -21,14 +23,18 @@ class Flight:
     submitted_ns: int
     """On the engine's clock."""
     end: asyncio.Future[Finished | Rejected | None]
-    """Set when its last step is over: every token has been offered to the stream by then. None: the engine died with it."""
+    """Set when its last step is over: every token has been offered to the stream by then.
+
+    None: the engine died with it.
+    """
     stream: Stream | None
 
 
 class Pacer:
     """Own the engine and its clock; everything happens on the running event loop.
 
-    Once `most_tokens` are in the KV cache at a time the engine runs out of memory and loses all its calls.
+    Once `most_tokens` are in the KV cache at a time the
+    engine runs out of memory and loses all its calls.
     """
 
     def __init__(
@@ -44,7 +50,9 @@ class Pacer:
         """Of the flights whose first token is there."""
         self._steps = 0
         self._preemptions_at_rest = 0
-        """As of the last moment without a flight: as long as there are no more, all that decode emit in every step."""
+        """As of the last moment without a flight: as long as
+        there are no more, all that decode emit in every step.
+        """
         self._alarm = Alarm(self._ring)
 
     def has(self, request_id: str) -> bool:
@@ -52,7 +60,9 @@ class Pacer:
         return request_id in self._flights
 
     def submit(self, request: Request, *, arrived_ns: int, stream: Stream | None = None) -> Flight:
-        """Give the engine a request as of its arrival, if it has not gone on since; a stream hears of every step, others of the end."""
+        """Give the engine a request as of its arrival, if it has not
+        gone on since; a stream hears of every step, others of the end.
+        """
         self._play(arrived_ns)
         flight = Flight(
             submitted_ns=self._played_ns,
@@ -113,7 +123,8 @@ class Pacer:
         self._sleep()
 
     def _sleep(self) -> None:
-        # What the engine decided without taking time, such as a refusal, waits to be fetched: that is its `next_ns`.
+        # What the engine decided without taking time, such as a
+        # refusal, waits to be fetched: that is its `next_ns`.
         instants = [
             at for at in (self._engine.next_step_ns(), self._engine.next_ns()) if at is not None
         ]
@@ -138,8 +149,9 @@ class Pacer:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        # Asking the engine for the emissions of each of 256 streams takes longer than sending them. Where nobody drafts tokens and
-        # nobody was preempted, every decoding call emits one token a step: one is asked, and the steps are counted for the others.
+        # Asking the engine for the emissions of each of 256 streams takes longer than sending
+        # them. Where nobody drafts tokens and nobody was preempted, every decoding call emits
+        # one token a step: one is asked, and the steps are counted for the others.
         gauges = self._engine.gauges()
         steps, self._steps = gauges.steps - self._steps, gauges.steps
         if not self._flights:

@@ -1,4 +1,6 @@
-"""Start one server process an arm, and stop them: what `emulated:PROFILE`, `demo` and `emulate` without an arm use."""
+"""Start one server process an arm, and stop them: what
+`emulated:PROFILE`, `demo` and `emulate` without an arm use.
+"""
 
 import subprocess
 import sys
@@ -40,7 +42,9 @@ class Server:
 
 
 class Servers:
-    """Hold running servers. Leaving the context, or `stop`, ends them; so does the death of this process."""
+    """Hold running servers. Leaving the context, or
+    `stop`, ends them; so does the death of this process.
+    """
 
     def __init__(
         self, servers: tuple[Server, ...], processes: Sequence[subprocess.Popen[bytes]]
@@ -92,8 +96,9 @@ def start(
 ) -> Servers:
     """Start a server for each arm and return when all take requests.
 
-    `port` is the first of consecutive ones, 0 takes free ones. Of several arms each writes its own truth file, named with the arm before
-    its suffix. `logs` is a folder for the servers' logs. Raises LaunchError, with what the server said, when one does not start.
+    `port` is the first of consecutive ones, 0 takes free ones. Of several arms each writes
+    its own truth file, named with the arm before its suffix. `logs` is a folder for the
+    servers' logs. Raises LaunchError, with what the server said, when one does not start.
     """
     options = Options(
         host=host,
@@ -131,7 +136,8 @@ def _options_of(arm: ArmProfile, options: Options, position: int, total: int) ->
 
 
 def _launch(order: Order, log: BinaryIO) -> subprocess.Popen[bytes]:
-    # A process group of its own: Ctrl-C in the terminal reaches the parent alone, which stops its servers when it is done with them.
+    # A process group of its own: Ctrl-C in the terminal reaches the
+    # parent alone, which stops its servers when it is done with them.
     process = subprocess.Popen(
         [sys.executable, "-m", "agentload.serve.child"],
         stdin=subprocess.PIPE,

@@ -1,6 +1,7 @@
 """Say no as vLLM does: status, headers, error body, and the same body inside a stream.
 
-Texts follow answers recorded from vLLM 0.32.0 and its sources (`entrypoints/serve/exception_handling`, `renderers/params.py`).
+Texts follow answers recorded from vLLM 0.32.0 and its sources
+(`entrypoints/serve/exception_handling`, `renderers/params.py`).
 """
 
 import json
@@ -10,7 +11,10 @@ from typing import Any, Final
 
 from aiohttp import web
 
-_BUSY = "The engine is currently busy and cannot accept new requests. Please try again later or on a different instance."
+_BUSY = (
+    "The engine is currently busy and cannot accept new requests. Please try again later or on "
+    "a different instance."
+)
 _DEAD = "EngineCore encountered an issue. See stack trace (above) for the root cause."
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream; charset=utf-8"
@@ -57,7 +61,9 @@ def unreadable(
     cause: str | None = None,
     param: str | None = None,
 ) -> RefusedError:
-    """Refuse a body whose shape is wrong, in the words of its validator; *param* is the field where that is not its place."""
+    """Refuse a body whose shape is wrong, in the words of its
+    validator; *param* is the field where that is not its place.
+    """
     detail: dict[str, Any] = {"type": kind, "loc": where, "msg": message, "input": _summary(value)}
     if cause is not None:
         detail["ctx"] = {"error": cause}
@@ -94,13 +100,17 @@ def too_long(*, prompt_tokens: int, output_tokens: int, max_model_len: int) -> R
     seen = room + 1
     if output_tokens == 0:
         text = (
-            f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains at least {seen} input tokens, "
-            "which exceeds this limit even without any output tokens. Please reduce the length of the input prompt."
+            f"This model's maximum context length is {max_model_len} tokens. However, your "
+            f"prompt contains at least {seen} input tokens, "
+            "which exceeds this limit even without any output tokens. Please reduce the "
+            "length of the input prompt."
         )
     else:
         text = (
-            f"This model's maximum context length is {max_model_len} tokens. However, you requested {output_tokens} output tokens and your "
-            f"prompt contains at least {seen} input tokens, for a total of at least {max_model_len + 1} tokens. "
+            f"This model's maximum context length is {max_model_len} tokens. However, you "
+            f"requested {output_tokens} output tokens and your "
+            f"prompt contains at least {seen} input tokens, for a total of at least "
+            f"{max_model_len + 1} tokens. "
             "Please reduce the length of the input prompt or the number of requested output tokens."
         )
     return bad_parameter(text, param="input_tokens", value=seen)
@@ -112,7 +122,9 @@ def busy(*, status: int = 503, retry_after_s: float | None = None) -> RefusedErr
 
 
 def internal(message: str = _DEAD) -> RefusedError:
-    """Report that the engine failed while the request was in flight; without a message: that it died."""
+    """Report that the engine failed while the request
+    was in flight; without a message: that it died.
+    """
     return RefusedError(500, message, type="InternalServerError")
 
 

@@ -1,6 +1,8 @@
-"""Write what an answer will say: its tokens in order, what each belongs to, cut and ended as the request's parameters want.
+"""Write what an answer will say: its tokens in order, what each
+belongs to, cut and ended as the request's parameters want.
 
-A tool is called where a request insists on it, or where its question names one: with arguments that are read from the prompt.
+A tool is called where a request insists on it, or where its
+question names one: with arguments that are read from the prompt.
 """
 
 import json
@@ -41,7 +43,10 @@ _THOUGHTS: Final = "thoughts"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Hold consecutive tokens of one kind. `name` is the tool that a call calls; its tokens spell the arguments."""
+    """Hold consecutive tokens of one kind.
+
+    `name` is the tool that a call calls; its tokens spell the arguments.
+    """
 
     kind: Kind
     pieces: tuple[str, ...]
@@ -98,7 +103,9 @@ class Script:
 def call(
     asked: Wanted, texts: Sequence[str], *, arm: ArmProfile, prompt_tokens: int, seed: int
 ) -> Part | None:
-    """Return the call that a right answer makes, a wrong one as often as the arm errs, or None where nothing is to be called."""
+    """Return the call that a right answer makes, a wrong one as
+    often as the arm errs, or None where nothing is to be called.
+    """
     tools = [
         function for tool in asked.tools if isinstance(function := tool.get("function"), Mapping)
     ]
@@ -126,7 +133,9 @@ def _chosen(tools: Sequence[Json], choice: str | None, question: str) -> Json | 
 
 
 def _is_named(name: str, question: str) -> bool:
-    """Tell whether a question speaks of a tool by name: in quotes, or beside the word tool or function. Names are common words."""
+    """Tell whether a question speaks of a tool by name: in quotes,
+    or beside the word tool or function. Names are common words.
+    """
     word = re.escape(name)
     return (
         re.search(
@@ -151,7 +160,9 @@ def _defaults(tool: Json) -> dict[str, object]:
 def script(
     asked: Wanted, *, arm: ArmProfile, prompt_tokens: int, seed: int, company: int = 0
 ) -> Script:
-    """Return what the arm's model says, and in *company* of so many other requests how likely it held that."""
+    """Return what the arm's model says, and in *company*
+    of so many other requests how likely it held that.
+    """
     said = _script(asked, arm=arm, prompt_tokens=prompt_tokens, seed=seed, company=company)
     if asked.top_logprobs is None:
         return said
@@ -174,7 +185,9 @@ def script(
 def prompt_listed(
     asked: Wanted, *, arm: ArmProfile, seed: int, company: int
 ) -> tuple[Listed, ...] | None:
-    """Return how likely each token of a prompt was but the first; None when the client did not ask."""
+    """Return how likely each token of a prompt was
+    but the first; None when the client did not ask.
+    """
     if asked.prompt_logprobs is None:
         return None
     words = [word for text in _texts(asked) for word in text.split()]
@@ -204,7 +217,10 @@ def _greedy(
 def _script(
     asked: Wanted, *, arm: ArmProfile, prompt_tokens: int, seed: int, company: int
 ) -> Script:
-    """Return what the arm's model says. It thinks for exactly as many tokens as the request's budget for thinking allows."""
+    """Return what the arm's model says.
+
+    It thinks for exactly as many tokens as the request's budget for thinking allows.
+    """
     room = arm.server.max_model_len - prompt_tokens
     limit = min(asked.max_tokens or room, room)
     # One token is left for the answer.
@@ -276,7 +292,9 @@ def _with_thoughts(
 def _stopped(
     pieces: tuple[str, ...], stops: tuple[str, ...], least: int
 ) -> tuple[tuple[str, ...], str | None]:
-    """Cut an answer before the first stop text that ends within or after the *least*-th token; its last tokens may be left without text."""
+    """Cut an answer before the first stop text that ends within or after
+    the *least*-th token; its last tokens may be left without text.
+    """
     if not stops:
         return pieces, None
     text = "".join(pieces)

@@ -24,7 +24,8 @@ from agentload.serve.mishaps import Mishaps, most_tokens
 from agentload.serve.pacing import Pacer
 from agentload.serve.stream import Truth
 
-# uvicorn's default, which vLLM keeps: clients must not count on connections that were idle for longer.
+# uvicorn's default, which vLLM keeps: clients must
+# not count on connections that were idle for longer.
 _KEEP_ALIVE_S: Final = 5.0
 
 
@@ -64,7 +65,9 @@ def run(
     seconds: float | None = None,
     lifeline: BinaryIO | None = None,
 ) -> None:
-    """Serve an arm until SIGINT or SIGTERM, until so many seconds are over, or until the lifeline ends: what its holder does by dying."""
+    """Serve an arm until SIGINT or SIGTERM, until so many seconds are
+    over, or until the lifeline ends: what its holder does by dying.
+    """
     asyncio.run(_run(arm, options, ready=ready, seconds=seconds, lifeline=lifeline))
 
 
@@ -97,7 +100,10 @@ async def _run(
 async def serve(
     arm: ArmProfile, options: Options, *, until: asyncio.Event, ready: Callable[[Running], None]
 ) -> None:
-    """Serve an arm until the event is set; `ready` hears once requests are taken. Raises LaunchError when the port is taken."""
+    """Serve an arm until the event is set; `ready` hears once requests are taken.
+
+    Raises LaunchError when the port is taken.
+    """
     script = parse(options.faults, name="faults") if options.faults else ()
     arm = suffered(script, arm if options.noise else off(arm), others=options.others)
     facts = Facts(arm=arm, pool=pool_of(arm), created=int(time.time()))

@@ -1,13 +1,17 @@
-"""Send one streamed answer: whole steps at a time, straight to the transport, never more than the reader takes; and note the truth.
+"""Send one streamed answer: whole steps at a time, straight to the
+transport, never more than the reader takes; and note the truth.
 
-One event an emission of the engine, also where our own event loop was late and several leave in one write: its lateness is not the
-emulated server's. A reader that lags is another matter: vLLM's output collector merges the tokens that such a client has yet to take
-into one chunk, and so does this. Meanwhile the tokens wait here, so that a slow reader costs a comparison a step and no memory.
+One event an emission of the engine, also where our own event loop was late and several leave in one
+write: its lateness is not the emulated server's. A reader that lags is another matter: vLLM's
+output collector merges the tokens that such a client has yet to take into one chunk, and so does
+this. Meanwhile the tokens wait here, so that a slow reader costs a comparison a step and no memory.
 
-What really happened on the wire is what measurements are tested against: one JSON line a request, after a header line with the clock's
-anchors. All stamps are ns of the monotonic clock of this process. `planned_ns` is when the engine had the chunk's last token, `before_ns`
-and `after_ns` were read right before and right after the bytes were handed to the kernel, `tokens` is what the chunk carried. `behind`
-counts chunks of which the kernel did not take all bytes at once: their rest left later than `after_ns`.
+What really happened on the wire is what measurements are tested against: one JSON line
+a request, after a header line with the clock's anchors. All stamps are ns of the
+monotonic clock of this process. `planned_ns` is when the engine had the chunk's last
+token, `before_ns` and `after_ns` were read right before and right after the bytes were
+handed to the kernel, `tokens` is what the chunk carried. `behind` counts chunks of
+which the kernel did not take all bytes at once: their rest left later than `after_ns`.
 """
 
 import asyncio
@@ -43,12 +47,16 @@ class Log:
     behind: int = 0
     fault: str | None = None
     end: str | None = None
-    """`done`; `refused`; `left`: the connection ended before the answer did; `broken`: by a fault, or because the engine died."""
+    """`done`; `refused`; `left`: the connection ended before the
+    answer did; `broken`: by a fault, or because the engine died.
+    """
     ended_ns: int | None = None
 
 
 class Truth:
-    """Write logs to a file, one a turn of the event loop, so that many ends at once do not stall the streams that go on."""
+    """Write logs to a file, one a turn of the event loop, so
+    that many ends at once do not stall the streams that go on.
+    """
 
     def __init__(self, path: Path, *, arm: str, speed: float) -> None:
         self._file: BinaryIO = path.open("wb")
@@ -133,7 +141,9 @@ class Stream:
         self._cached_tokens = cached_tokens
 
     def offer(self, planned_ns: Sequence[int], tokens: Sequence[int]) -> None:
-        """Send the engine's next emissions, so many tokens at each instant, unless the reader lags behind."""
+        """Send the engine's next emissions, so many tokens
+        at each instant, unless the reader lags behind.
+        """
         if not tokens:
             self._push()
             return
@@ -157,7 +167,9 @@ class Stream:
         self._has_ended = True
 
     async def reach(self, tokens: int) -> bool:
-        """Send so many tokens and hold the rest; return when the kernel has taken them, or that they will never be."""
+        """Send so many tokens and hold the rest; return when
+        the kernel has taken them, or that they will never be.
+        """
         self.hold(tokens)
         while not self._has_ended and not self.outlet.is_closing():
             self._push()
@@ -167,7 +179,9 @@ class Stream:
         return False
 
     async def finish(self) -> None:
-        """Send what a lagging reader had no room for; return when the kernel has taken everything, or when the reader has gone."""
+        """Send what a lagging reader had no room for; return when
+        the kernel has taken everything, or when the reader has gone.
+        """
         await self.reach(self.tokens)
 
     async def tell(self, *payloads: bytes) -> None:
@@ -180,7 +194,9 @@ class Stream:
             self._send(((self._ready, self._planned_ns),))
 
     def _send(self, ends: Iterable[tuple[int, int]]) -> None:
-        """Send one event up to each of these token counts, with the instant at which the engine had them, in one write."""
+        """Send one event up to each of these token counts, with
+        the instant at which the engine had them, in one write.
+        """
         face, log, outlet = self.face, self.log, self.outlet
         payload, events = b"", 0
         for end, planned_ns in ends:

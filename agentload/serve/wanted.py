@@ -1,8 +1,10 @@
-"""Say what a request asks for: the parameters of both faces, checked and refused as vLLM does, and its prompt as the engine sees it.
+"""Say what a request asks for: the parameters of both faces, checked
+and refused as vLLM does, and its prompt as the engine sees it.
 
-Prompts are named block by block, so that the engine's prefix cache finds behind HTTP what it finds in virtual time. The engine compares
-runs of (identity, tokens). Text arrives without keys, so its words are cut at the engine's block boundaries and each block's words are
-their own identity: equal prefixes give equal runs, in whole blocks, and no two texts ever collide.
+Prompts are named block by block, so that the engine's prefix cache finds behind HTTP what it
+finds in virtual time. The engine compares runs of (identity, tokens). Text arrives without
+keys, so its words are cut at the engine's block boundaries and each block's words are their
+own identity: equal prefixes give equal runs, in whole blocks, and no two texts ever collide.
 """
 
 import json
@@ -124,7 +126,10 @@ def invalid(text: str, fields: Json, *, param: str) -> RefusedError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Hold what one request asks for. Messages and tools stay as they were sent: those who count and answer read them."""
+    """Hold what one request asks for.
+
+    Messages and tools stay as they were sent: those who count and answer read them.
+    """
 
     face: Face
     model: str | None
@@ -238,7 +243,10 @@ def _shared(fields: Json, max_logprobs: int) -> dict[str, Any]:
 def _checked(wanted: Wanted, *, name: str, max_model_len: int) -> Wanted:
     limit, least = wanted.max_tokens, wanted.min_tokens
     if limit is not None and limit > max_model_len:
-        text = f"{name}={limit} cannot be greater than max_model_len={max_model_len}. Please request fewer output tokens."
+        text = (
+            f"{name}={limit} cannot be greater than max_model_len={max_model_len}. Please "
+            "request fewer output tokens."
+        )
         raise bad_parameter(text, param=name, value=limit)
     if limit is not None and limit < 1:
         raise bad_parameter(
@@ -285,7 +293,10 @@ def _tool_choice(fields: Json, tools: tuple[Json, ...]) -> str | None:
         )
     if choice in ("auto", "required"):
         return str(choice)
-    text = f'Invalid value for `tool_choice`: {choice}! Only named tools, "none", "auto" or "required" are supported.'
+    text = (
+        f'Invalid value for `tool_choice`: {choice}! Only named tools, "none", "auto" or '
+        '"required" are supported.'
+    )
     raise invalid(text, fields, param="tool_choice")
 
 

@@ -1,12 +1,15 @@
-"""The bytes of a journal: rows as records, in framed bytes with checksums, so that reading can resume after damage.
+"""The bytes of a journal: rows as records, in framed bytes
+with checksums, so that reading can resume after damage.
 
-A file is a magic line, then frames of `length u32 | crc32 u32 | kind u8 | payload`, all little-endian; the checksum covers kind and
-payload. A frame of zeros is never valid, so reserved space after the last frame reads as the end. The header names the fields of every kind
-once, so a record is a bare array. Journals outlive versions: a field that the file lacks takes its default, one that the program no longer
-knows is dropped.
+A file is a magic line, then frames of `length u32 | crc32 u32 | kind u8 | payload`, all
+little-endian; the checksum covers kind and payload. A frame of zeros is never valid, so
+reserved space after the last frame reads as the end. The header names the fields of
+every kind once, so a record is a bare array. Journals outlive versions: a field that
+the file lacks takes its default, one that the program no longer knows is dropped.
 
-While a file is being written, a reader may see the end of a record, and records after it, before the record's first page. Writes are in
-order, so what seemed damaged is read a second time; only bytes that stay wrong are damage.
+While a file is being written, a reader may see the end of a record, and records
+after it, before the record's first page. Writes are in order, so what seemed
+damaged is read a second time; only bytes that stay wrong are damage.
 """
 
 import struct
@@ -61,9 +64,11 @@ def frame(kind: int, payload: bytes) -> bytes:
 
 
 def frames(source: BinaryIO, *, offset: int, followed: bool = False) -> Iterator[Frame | Fault]:
-    """Yield every record from *offset* on, and the faults between and after them; *source* must be unbuffered.
+    """Yield every record from *offset* on, and the faults
+    between and after them; *source* must be unbuffered.
 
-    *followed* stops at reserved space without reading it, for readers that come back every few seconds.
+    *followed* stops at reserved space without reading
+    it, for readers that come back every few seconds.
     """
     source.seek(offset)
     block = NEWS if followed else BLOCK
@@ -74,7 +79,8 @@ def frames(source: BinaryIO, *, offset: int, followed: bool = False) -> Iterator
             at = each.end - offset
         if followed and data[at : at + HEAD.size] == bytes(HEAD.size):
             return
-        # A frame may be cut by the block boundary; what another block does not complete is damage, searched to the end.
+        # A frame may be cut by the block boundary; what another
+        # block does not complete is damage, searched to the end.
         if more := source.read(max(block, len(data) - at) if len(data) - at < BLOCK else -1):
             data, offset, at = data[at:] + more, offset + at, 0
             continue
@@ -168,7 +174,8 @@ def layout(head: Frame, *, where: str) -> Layout:
         missing = set(NAMES[kind]) - set(names) - set(DEFAULTS[kind])
         if names and missing:
             raise StoreError(
-                f"{where}: its {row.__name__} records lack {', '.join(sorted(missing))}: written by another version",
+                f"{where}: its {row.__name__} records lack {', '.join(sorted(missing))}: "
+                "written by another version",
                 hint="load it with the version of agentload that wrote it",
             )
     fields_of: Layout = found["fields"]

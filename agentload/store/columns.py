@@ -38,7 +38,9 @@ def by_name(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> dict[str, Se
 
 
 def table(kind: int, columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> pa.Table:
-    """Build a table of *schema* from the columns of one kind; a missing column takes the field's default."""
+    """Build a table of *schema* from the columns of one
+    kind; a missing column takes the field's default.
+    """
     length = len(next(iter(columns.values())))
     defaults = codec.DEFAULTS[kind]
     known = dict(columns) | {
@@ -86,7 +88,9 @@ def chunks(call_ids: Sequence[int], stamps: Sequence[Mapping[str, Any] | None]) 
 
 
 def is_late(gaps: Gaps, is_first: Mask) -> Mask:
-    """Return which gaps to store separately: those that would widen their packed group by more bits than they cost alone."""
+    """Return which gaps to store separately: those that would
+    widen their packed group by more bits than they cost alone.
+    """
     if not len(gaps):
         return is_first
     starts = np.arange(0, len(gaps), GROUP)

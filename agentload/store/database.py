@@ -1,12 +1,14 @@
 """Open the DuckDB file as briefly as possible.
 
-A writing process locks every other process out of the file, and one open reader locks out the writer. So the file is never kept open: a
-writer opens it for one transaction, a reader for its queries, and both wait for their turn. These calls block; run them in a thread when
-there is an event loop.
+A writing process locks every other process out of the file, and one open reader
+locks out the writer. So the file is never kept open: a writer opens it for one
+transaction, a reader for its queries, and both wait for their turn. These calls
+block; run them in a thread when there is an event loop.
 
-Databases outlive the schema. `schema.sql` and `views.sql` describe the newest one, and a file is compared with it: a writer adds what is
-missing in one transaction, a reader sees temporary views instead. Missing values are NULL or the column's default. The version number
-changes only when an older program could not understand the file.
+Databases outlive the schema. `schema.sql` and `views.sql` describe the newest one,
+and a file is compared with it: a writer adds what is missing in one transaction, a
+reader sees temporary views instead. Missing values are NULL or the column's default.
+The version number changes only when an older program could not understand the file.
 """
 
 import os
@@ -29,7 +31,9 @@ import duckdb
 from agentload.errors import StoreError
 
 VERSION: Final = 3
-"""Incremented when a column changes its meaning, so that older programs refuse the file; a new column needs no new version."""
+"""Incremented when a column changes its meaning, so that older
+programs refuse the file; a new column needs no new version.
+"""
 OLDEST: Final = 2
 
 WRITER_PATIENCE_S: Final = 600.0
@@ -57,14 +61,18 @@ class BusyError(StoreError):
 
 
 class AbsentError(StoreError):
-    """Report a database that is not there: no file, or one without a table, which a kill may leave."""
+    """Report a database that is not there: no file,
+    or one without a table, which a kill may leave.
+    """
 
 
 @contextmanager
 def reading(
     path: Path, *, patience_s: float = READER_PATIENCE_S
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database for queries after any writer has finished, and close it; raise `StoreError` if it cannot be read."""
+    """Open a database for queries after any writer has finished,
+    and close it; raise `StoreError` if it cannot be read.
+    """
     if not path.is_file():
         kind = StoreError if path.exists() else AbsentError
         raise kind(
@@ -125,11 +133,14 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 @contextmanager
 def _translated(path: Path) -> Iterator[None]:
-    """Turn what the disk, the memory or a damaged file does to a query into a `StoreError`; a wrong query is a mistake of ours."""
+    """Turn what the disk, the memory or a damaged file does to a
+    query into a `StoreError`; a wrong query is a mistake of ours.
+    """
     try:
         yield
     except duckdb.Error as error:
-        # A wrong checksum has no class of its own, and a disk that fills while a transaction ends is one of the transaction.
+        # A wrong checksum has no class of its own, and a disk that
+        # fills while a transaction ends is one of the transaction.
         if type(error) is duckdb.Error or isinstance(error, _OF_THE_FILE) or _is_full(error):
             raise refusal(path, error) from error
         raise
@@ -150,7 +161,8 @@ def refusal(path: Path, error: duckdb.Error | OSError) -> StoreError:
         )
     return StoreError(
         f"{path}: {reason}",
-        hint=f"check that it is a DuckDB file and not of a newer DuckDB than the installed one; {again}",
+        hint="check that it is a DuckDB file and not of a newer DuckDB than the installed one; "
+        f"{again}",
     )
 
 
@@ -162,7 +174,8 @@ def _opened(path: Path, *, patience_s: float, read_only: bool) -> duckdb.DuckDBP
     started_s, wait_s = time.monotonic(), 0.02
     while True:
         try:
-            # Without the prefix, DuckDB opens data files (by extension) as a view in an in-memory database.
+            # Without the prefix, DuckDB opens data files (by
+            # extension) as a view in an in-memory database.
             return duckdb.connect(
                 f"duckdb:{path}",
                 read_only=read_only,
@@ -179,7 +192,9 @@ def _opened(path: Path, *, patience_s: float, read_only: bool) -> duckdb.DuckDBP
 
 
 def _appear(path: Path) -> None:
-    """Make a database beside its place and link it there, so that nobody, whatever is killed, sees one without its tables."""
+    """Make a database beside its place and link it there, so
+    that nobody, whatever is killed, sees one without its tables.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
         with beside.open("xb") as file:
@@ -188,7 +203,9 @@ def _appear(path: Path) -> None:
             os.fsync(file.fileno())
         with suppress(
             OSError
-        ):  # somebody was faster, and theirs is as good; or this file system has no links: it is made in its place
+            # somebody was faster, and theirs is as good; or this
+            # file system has no links: it is made in its place
+        ):
             os.link(beside, path)
     except (duckdb.Error, OSError) as error:
         raise refusal(path, error) from error
@@ -199,7 +216,9 @@ def _appear(path: Path) -> None:
 
 @cache
 def _blank() -> bytes:
-    """Return the file of a database without rows: to make its tables takes four times as long as to write it."""
+    """Return the file of a database without rows: to make
+    its tables takes four times as long as to write it.
+    """
     with TemporaryDirectory(prefix="agentload-") as folder:
         file = Path(folder) / "blank.duckdb"
         with duckdb.connect(f"duckdb:{file}", config={"threads": 1}) as connection:
@@ -250,7 +269,9 @@ _Written: TypeAlias = list[tuple[Any, ...]] | None
 
 
 def _written(connection: duckdb.DuckDBPyConnection) -> _Written:
-    """Return what a file says of itself: a version, and since there are digests, that of its tables and views; None if nothing."""
+    """Return what a file says of itself: a version, and since there
+    are digests, that of its tables and views; None if nothing.
+    """
     with suppress(duckdb.CatalogException):
         return connection.execute("FROM schema_version").fetchall()
     return None
@@ -271,7 +292,8 @@ def _check_version(written: _Written, path: Path) -> int:
         again = f"agentload runs load {path.with_suffix('.journal')} --db NEW"
         raise StoreError(
             f"{path}: database version {found}, this agentload reads version {OLDEST} and later",
-            hint=f"read it with the agentload that wrote it, or load its journals into a new one: {again}",
+            hint="read it with the agentload that wrote it, or load its journals into a new "
+            f"one: {again}",
         )
     if found > VERSION:
         raise StoreError(
@@ -358,14 +380,17 @@ def _supply(connection: duckdb.DuckDBPyConnection) -> None:
             connection.execute(f"CREATE TEMP VIEW {table} AS SELECT {values} WHERE false")
         elif missing:
             connection.execute(
-                f'CREATE TEMP VIEW {table} AS SELECT *, {values} FROM "{file}".main.{table}'  # noqa: S608  # our own names
+                # our own names
+                f'CREATE TEMP VIEW {table} AS SELECT *, {values} FROM "{file}".main.{table}'  # noqa: S608
             )
     if not _has_views(found):
         connection.execute(_text("views.sql").replace("CREATE ", "CREATE TEMP "))
 
 
 def _bring_up_to_date(connection: duckdb.DuckDBPyConnection, path: Path, version: int) -> None:
-    """Add the missing tables, columns and views to a file, all or none; raise `StoreError` if it cannot be written."""
+    """Add the missing tables, columns and views to a file,
+    all or none; raise `StoreError` if it cannot be written.
+    """
     found = _schema(connection)
     differing = list(_differences(connection, found))
     for table, _, unknown in differing:

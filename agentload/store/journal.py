@@ -2,12 +2,15 @@
 
 A row is safe from
 
-- the death of our process (`kill -9`) after `flush`, which hands it to the kernel; callers try `flush_if_due` twice a second;
-- the death of the machine after `sync`, which waits for the disk. That can take tens of milliseconds, so call it between blocks, never
+- the death of our process (`kill -9`) after `flush`, which hands
+  it to the kernel; callers try `flush_if_due` twice a second;
+- the death of the machine after `sync`, which waits for the disk.
+  That can take tens of milliseconds, so call it between blocks, never
   inside one. `close` syncs.
 
-Disk space is reserved ahead in large steps, so a full disk is noticed while many seconds of rows still fit: `flush` writes them, then
-raises. A journal of a few rows that are there already reserves nothing beyond them.
+Disk space is reserved ahead in large steps, so a full disk is noticed while
+many seconds of rows still fit: `flush` writes them, then raises. A journal of a
+few rows that are there already reserves nothing beyond them.
 """
 
 import errno
@@ -36,7 +39,8 @@ class Writer:
     """Append rows to one journal file, as its only writer on this machine."""
 
     def __init__(self, path: Path, *, ahead: int = RESERVE) -> None:
-        """Create the file, or continue after its last valid record; raise `StoreError` if another process writes it.
+        """Create the file, or continue after its last valid
+        record; raise `StoreError` if another process writes it.
 
         So many bytes are reserved *ahead* of what is written.
         """
@@ -69,7 +73,9 @@ class Writer:
             self.flush()
 
     def flush(self) -> None:
-        """Hand all rows to the kernel; raise `StoreError` on a full disk, losing none, or where the file is no longer what was written."""
+        """Hand all rows to the kernel; raise `StoreError` on a full disk,
+        losing none, or where the file is no longer what was written.
+        """
         self._require_in_place()
         wanted = len(self._buffer) + self._ahead
         refusal = self._reserve()
@@ -77,7 +83,8 @@ class Writer:
         if refusal is not None:
             raise StoreError(
                 f"{self.path}: {refusal.strerror}: the {self._rows:,} rows written so far are kept",
-                hint=f"have {math.ceil(wanted / 2**20):,} MiB of disk space free, then resume the run",
+                hint=f"have {math.ceil(wanted / 2**20):,} MiB of disk space free, then resume "
+                "the run",
             ) from refusal
 
     def sync(self) -> None:
@@ -120,12 +127,16 @@ class Writer:
                 del self._buffer[:written]
         except OSError as error:
             raise StoreError(
-                f"{self.path}: {error.strerror}: {len(self._buffer):,} bytes of rows are still in memory",
-                hint="free some disk space, then resume the run, or make a simulation again; what was flushed before is kept",
+                f"{self.path}: {error.strerror}: {len(self._buffer):,} bytes of rows are "
+                "still in memory",
+                hint="free some disk space, then resume the run, or make a simulation again; "
+                "what was flushed before is kept",
             ) from error
 
     def _require_in_place(self) -> None:
-        """Raise `StoreError` where the file is gone, another one or shorter than was written; one that is gone is written again first."""
+        """Raise `StoreError` where the file is gone, another one or
+        shorter than was written; one that is gone is written again first.
+        """
         try:
             own, there = os.fstat(self._fd), _stat(self.path)
         except OSError as error:
@@ -195,7 +206,8 @@ class Reader(Iterator[Row]):
         damaged: Callable[[Fault], None] | None = None,
         followed: bool = False,
     ) -> None:
-        """Start at *offset*, where an earlier reader stopped; report damage to *damaged*, or raise `StoreError` without it.
+        """Start at *offset*, where an earlier reader stopped; report
+        damage to *damaged*, or raise `StoreError` without it.
 
         *followed* reads a file that is being written up to its last record, and no reserved space.
         """
@@ -256,14 +268,17 @@ def read(
     damaged: Callable[[Fault], None] | None = None,
     followed: bool = False,
 ) -> Reader:
-    """Iterate over a journal's rows; afterwards `torn` counts the incomplete bytes at its end, and `offset` is where to continue."""
+    """Iterate over a journal's rows; afterwards `torn` counts the
+    incomplete bytes at its end, and `offset` is where to continue.
+    """
     return Reader(path, offset=offset, damaged=damaged, followed=followed)
 
 
 def is_held(path: Path) -> bool:
     """Return whether a process is writing this journal.
 
-    This takes the writer's lock for an instant. A file without a header is left alone: its writer may be about to lock it.
+    This takes the writer's lock for an instant. A file without
+    a header is left alone: its writer may be about to lock it.
     """
     try:
         with path.open("rb") as source:
@@ -304,7 +319,9 @@ def _locked(path: Path) -> int:
 
 
 def _end_of_whole(path: Path) -> int:
-    """Return where the next record goes; raise `StoreError` if the file holds another version's records."""
+    """Return where the next record goes; raise `StoreError`
+    if the file holds another version's records.
+    """
     with path.open("rb") as source:
         head = source.read(len(codec.header()))
     if len(head.rstrip(b"\0")) < len(codec.header()) and codec.header().startswith(

@@ -1,7 +1,9 @@
-"""Load journals into a database: each row once, even if a journal is loaded twice or a load was killed.
+"""Load journals into a database: each row once, even
+if a journal is loaded twice or a load was killed.
 
-Each batch is one transaction, which also records how far the journal was read, so a load continues where the last one stopped. A
-journal that was moved or rewritten is read from its start; rows that are already there are recognised by their key.
+Each batch is one transaction, which also records how far the journal was read, so
+a load continues where the last one stopped. A journal that was moved or rewritten
+is read from its start; rows that are already there are recognised by their key.
 """
 
 import gc
@@ -24,8 +26,8 @@ from agentload.store.journal import Reader, Writer, read
 from agentload.store.places import journal_folder
 from agentload.store.tables import CALL, TABLES
 
-# One to two seconds a transaction, close to the 122,880 rows of a DuckDB row group, which is then written once: a quarter less time
-# than with batches of 64 MB.
+# One to two seconds a transaction, close to the 122,880 rows of a DuckDB row group,
+# which is then written once: a quarter less time than with batches of 64 MB.
 BATCH_BYTES: Final = 80 * 1024 * 1024
 MARK_BYTES: Final = 4096
 FLUSHED: Final = 1000
@@ -40,7 +42,8 @@ SELECT batch.*, chunk_count, first_chunk_tokens, streamed_tokens, gap_p99_us
 FROM batch LEFT JOIN (
     SELECT call_id, len(gap_us) AS chunk_count, coalesce(tokens[1], 1) AS first_chunk_tokens,
         coalesce(list_sum(tokens), len(gap_us)) AS streamed_tokens,
-        -- The p99 of fewer than a hundred gaps is the longest, and finding that takes a fourth of the time.
+        -- The p99 of fewer than a hundred gaps is the longest,
+        -- and finding that takes a fourth of the time.
         CASE
             WHEN len(gap_us) <= 100 THEN greatest(list_max(gap_us), list_max(late_us))
             ELSE list_aggregate(list_concat(gap_us, late_us), 'quantile_disc', 0.99)
@@ -62,7 +65,9 @@ class Loaded:
 def load(
     journals: Iterable[Path], database: Path, *, patience_s: float = WRITER_PATIENCE_S
 ) -> Loaded:
-    """Bring a database up to date with these journals; raise `StoreError` if it stays busy or the disk is full (journals are kept)."""
+    """Bring a database up to date with these journals; raise `StoreError`
+    if it stays busy or the disk is full (journals are kept).
+    """
     loaded = Loaded()
     with (
         _ONE_AT_A_TIME,
@@ -93,7 +98,9 @@ def rewrite(rows: Iterable[Row], database: Path, *, run_id: str, name: str) -> N
 
 @contextmanager
 def _without_cycle_search() -> Iterator[None]:
-    """Pause the cycle collector: millions of rows without references pass through here, and this saves a third of the time."""
+    """Pause the cycle collector: millions of rows without references
+    pass through here, and this saves a third of the time.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -175,7 +182,8 @@ def _store(
         "batch", columns.table(kind, columns.by_name(rows, names), _schema(connection, kind))
     )
     if target.keeps == "last":
-        connection.execute(f"DELETE FROM {target.name} AS old USING batch WHERE {same}")  # noqa: S608  # our own names
+        # our own names
+        connection.execute(f"DELETE FROM {target.name} AS old USING batch WHERE {same}")  # noqa: S608
         connection.execute(f"INSERT INTO {target.name} BY NAME FROM batch")
     else:
         fresh = f"SELECT DISTINCT batch.* FROM batch ANTI JOIN {target.name} AS old ON {same}"  # noqa: S608

@@ -1,4 +1,6 @@
-"""Where journals are: next to their database, one folder for each run, one file for each part of it and worker."""
+"""Where journals are: next to their database, one folder
+for each run, one file for each part of it and worker.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,14 +22,18 @@ def journal_folder(database: Path, run_id: str) -> Path:
 
 
 def worker_journals(leg: Path, workers: int) -> tuple[Path, ...]:
-    """Return the workers' journals (`leg001-2.journal`), which are loaded before the `leg001.journal` that ends blocks."""
+    """Return the workers' journals (`leg001-2.journal`), which
+    are loaded before the `leg001.journal` that ends blocks.
+    """
     return tuple(
         leg.with_name(f"{leg.stem}-{number}{leg.suffix}") for number in range(1, workers + 1)
     )
 
 
 def journals(database: Path, run_id: str) -> tuple[Path, ...]:
-    """List a run's journals in order, without those whose writer was killed before its first row."""
+    """List a run's journals in order, without those
+    whose writer was killed before its first row.
+    """
     return tuple(
         path
         for path in sorted(journal_folder(database, run_id).glob("*.journal"))
@@ -38,7 +44,9 @@ def journals(database: Path, run_id: str) -> tuple[Path, ...]:
 def journal_rows(
     database: Path, run_id: str, *, damaged: Callable[[Fault], None] | None = None
 ) -> Iterator[Row]:
-    """Yield the rows of a run's journals; report damage to *damaged*, or raise `StoreError` without it."""
+    """Yield the rows of a run's journals; report damage
+    to *damaged*, or raise `StoreError` without it.
+    """
     for path in journals(database, run_id):
         yield from read(path, damaged=damaged)
 

@@ -106,11 +106,13 @@ class RunSummary:
 
 _LINES: Final = """
 WITH chosen AS MATERIALIZED (SELECT * FROM listed WHERE run_id IN (SELECT unnest($runs::VARCHAR[])))
-SELECT run_id, kind, name, nullif(created_ns, 0), model, coalesce(arms, []), coalesce(status, 'unknown'),
+SELECT run_id, kind, name, nullif(created_ns, 0), model, coalesce(arms, []), coalesce(status,
+    'unknown'),
     coalesce(b.blocks, 0), coalesce(b.void, 0), coalesce(c.calls, 0), coalesce(c.ok, 0)
 FROM chosen
 LEFT JOIN (
-    SELECT run_id, count(*) AS blocks, count(void) AS void FROM blocks SEMI JOIN chosen USING (run_id) GROUP BY run_id
+    SELECT run_id, count(*) AS blocks, count(void) AS void FROM blocks SEMI
+        JOIN chosen USING (run_id) GROUP BY run_id
 ) AS b USING (run_id)
 LEFT JOIN (
     SELECT run_id, count(*) AS calls, count(*) FILTER (status = 'ok') AS ok
@@ -122,19 +124,24 @@ ORDER BY place
 # A stream cut by the drain counts for its share of the time, as if its tokens came evenly.
 _MEASURED: Final = """
 SELECT run_id FROM runs
-WHERE kind = 'measured' AND model IS NOT DISTINCT FROM $model AND run_id <> $run AND run_id IN (SELECT run_id FROM blocks)
+WHERE kind = 'measured' AND model IS NOT DISTINCT FROM $model AND run_id <> $run
+    AND run_id IN (SELECT run_id FROM blocks)
 ORDER BY created_ns DESC, run_id LIMIT $latest
 """
 _STARTS: Final = """
 SELECT max_by(f.facts, f.at_ns) FROM runs AS r JOIN fingerprints AS f USING (run_id)
-WHERE r.kind = 'measured' AND r.model IS NOT DISTINCT FROM $model AND r.run_id <> $run AND f.facts->>'$.check_ms' IS NOT NULL
-GROUP BY r.run_id, r.created_ns, f.arm, f.facts->>'$.process_start_s' ORDER BY r.created_ns DESC LIMIT $latest
+WHERE r.kind = 'measured' AND r.model IS NOT DISTINCT FROM $model AND r.run_id <> $run
+    AND f.facts->>'$.check_ms' IS NOT NULL
+GROUP BY r.run_id, r.created_ns, f.arm, f.facts->>'$.process_start_s'
+    ORDER BY r.created_ns DESC LIMIT $latest
 """
 _BLOCKS: Final = """
 WITH played AS (
-    SELECT *, coalesce(drain_ns, ended_ns) AS until_ns, (coalesce(drain_ns, ended_ns) - started_ns) / 1e9 AS seconds,
+    SELECT *, coalesce(drain_ns, ended_ns) AS until_ns, (coalesce(drain_ns,
+        ended_ns) - started_ns) / 1e9 AS seconds,
         -- One that never ended was over when its pair was played again.
-        coalesce(ended_ns, lead(started_ns) OVER (PARTITION BY leg, arm, pair ORDER BY started_ns) - 1) AS over_ns
+        coalesce(ended_ns, lead(started_ns) OVER (PARTITION BY leg, arm, pair
+            ORDER BY started_ns) - 1) AS over_ns
     FROM blocks WHERE run_id = $run
 ),
 counted AS (
@@ -142,12 +149,15 @@ counted AS (
         count(*) FILTER (status = 'ok' AND done_ns <= until_ns) AS finished,
         sum(output_tokens * CASE WHEN last_ns <= until_ns THEN 1.0 WHEN first_ns >= until_ns THEN 0.0
             ELSE (until_ns - first_ns) / (last_ns - first_ns) END) AS tokens
-    FROM played AS p JOIN calls_row AS c ON (c.run_id, c.leg, c.arm, c.pair) = (p.run_id, p.leg, p.arm, p.pair)
+    FROM played AS p JOIN calls_row AS c ON (c.run_id, c.leg, c.arm, c.pair) = (p.run_id, p.leg,
+        p.arm, p.pair)
         AND c.released_ns BETWEEN p.started_ns AND coalesce(p.over_ns, c.released_ns)
     GROUP BY ALL
 )
-SELECT leg, round, pair, block, arm, (ended_ns - started_ns) / 1e9, (ended_ns - drain_ns) / nullif(ended_ns - started_ns, 0),
-    coalesce(calls, 0), coalesce(ok, 0), tokens / nullif(seconds, 0), finished / nullif(seconds, 0), warmup, void
+SELECT leg, round, pair, block, arm, (ended_ns - started_ns) / 1e9, (ended_ns - drain_ns) /
+    nullif(ended_ns - started_ns, 0),
+    coalesce(calls, 0), coalesce(ok, 0), tokens / nullif(seconds, 0), finished / nullif(seconds,
+        0), warmup, void
 FROM played LEFT JOIN counted USING (leg, arm, round) ORDER BY leg, round, arm
 """
 
@@ -163,7 +173,9 @@ def run_lines(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> tu
 
 
 def named(connection: duckdb.DuckDBPyConnection, name: str) -> RunLine:
-    """Return the run of that name, or the only one with that prefix; raise `StoreError` otherwise."""
+    """Return the run of that name, or the only one
+    with that prefix; raise `StoreError` otherwise.
+    """
     return run_lines(connection, [_match(_names(connection), name, "the database")])[0]
 
 
@@ -188,7 +200,9 @@ def summary(connection: duckdb.DuckDBPyConnection, name: str) -> RunSummary:
 def measured(
     connection: duckdb.DuckDBPyConnection, *, model: str | None, but: str, latest: int
 ) -> list[str]:
-    """Return the latest measured runs of a model, *but* one, that played blocks; the latest first."""
+    """Return the latest measured runs of a model,
+    *but* one, that played blocks; the latest first.
+    """
     rows = connection.execute(_MEASURED, {"model": model, "run": but, "latest": latest}).fetchall()
     return [name for (name,) in rows]
 
@@ -196,7 +210,9 @@ def measured(
 def starts(
     connection: duckdb.DuckDBPyConnection, *, model: str | None, but: str, latest: int
 ) -> list[dict[str, Any]]:
-    """Return what servers told after each of their latest starts in measured runs of a model, *but* one."""
+    """Return what servers told after each of their
+    latest starts in measured runs of a model, *but* one.
+    """
     rows = connection.execute(_STARTS, {"model": model, "run": but, "latest": latest}).fetchall()
     return [json.loads(facts) for (facts,) in rows]
 
@@ -205,11 +221,13 @@ def delete(connection: duckdb.DuckDBPyConnection, run_id: str) -> None:
     """Delete every row of a run, in one transaction."""
     with transaction(connection):
         connection.execute(
-            "DELETE FROM chunks_row WHERE call_id IN (SELECT call_id FROM calls_row WHERE run_id = ?)",
+            "DELETE FROM chunks_row WHERE call_id IN (SELECT call_id FROM calls_row WHERE "
+            "run_id = ?)",
             [run_id],
         )
         for table in ("calls_row", *TABLES):
-            connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])  # noqa: S608  # our own names
+            # our own names
+            connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])  # noqa: S608
         # Forget all bookmarks: a journal of the run is read from its start if it is loaded again.
         connection.execute("DELETE FROM journals")
 
@@ -234,7 +252,8 @@ def _legs(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[LegLine, 
 
 def _arms(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[ArmLine, ...]:
     counted = connection.execute(
-        "SELECT arm, status, count(*) FROM calls_row WHERE run_id = ? GROUP BY arm, status ORDER BY count(*) DESC, status",
+        "SELECT arm, status, count(*) FROM calls_row WHERE run_id = ? GROUP BY arm, status "
+        "ORDER BY count(*) DESC, status",
         [run_id],
     ).fetchall()
     return tuple(
@@ -251,7 +270,9 @@ def _arms(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[ArmLine, 
 
 
 def run_named(database: Path, wanted: str | None) -> str:
-    """Return the run that *wanted* names, in full or by prefix, or with None the latest; raise `StoreError` otherwise."""
+    """Return the run that *wanted* names, in full or by prefix,
+    or with None the latest; raise `StoreError` otherwise.
+    """
     with reading(database) as connection:
         runs = _names(connection)
     return runs[-1] if runs and wanted is None else _match(runs, wanted or "", str(database))
@@ -261,7 +282,8 @@ def _match(runs: Sequence[str], wanted: str, where: str) -> str:
     if not runs:
         raise StoreError(
             f"{where} has no runs",
-            hint="agentload replay TRACE --endpoints ENDPOINTS makes one; agentload runs load reads journals",
+            hint="agentload replay TRACE --endpoints ENDPOINTS makes one; agentload runs load "
+            "reads journals",
         )
     found = (
         [wanted] if wanted in runs else [run for run in runs if wanted and run.startswith(wanted)]

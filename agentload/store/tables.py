@@ -1,4 +1,6 @@
-"""The table of each kind of row, and small tables read as they were stored; calls, chunks and samples are read through the views."""
+"""The table of each kind of row, and small tables read as they
+were stored; calls, chunks and samples are read through the views.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -96,7 +98,9 @@ def rows(connection: duckdb.DuckDBPyConnection, kind: type[_R], **where: object)
 def records(
     connection: duckdb.DuckDBPyConnection, kind: type[_T], query: str, parameters: Mapping[str, Any]
 ) -> tuple[_T, ...]:
-    """Return a query's rows as dataclasses, whose fields are its columns in their order; a list becomes a tuple."""
+    """Return a query's rows as dataclasses, whose fields
+    are its columns in their order; a list becomes a tuple.
+    """
     names = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # a dataclass
     found = connection.execute(query, parameters).fetchall()
     values = ([tuple(each) if isinstance(each, list) else each for each in row] for row in found)

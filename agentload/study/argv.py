@@ -1,7 +1,7 @@
 """A study as words of the command line, both ways.
 
-`built` makes a study of what was typed, whoever split the words; `argv` writes a study as the words that make it again, those of its
-fields that differ from a default.
+`built` makes a study of what was typed, whoever split the words; `argv` writes a
+study as the words that make it again, those of its fields that differ from a default.
 """
 
 import shlex
@@ -19,7 +19,9 @@ from agentload.study.kinds import Study
 from agentload.study.quantity import Unit, named, plain
 
 Typed: TypeAlias = Mapping[str, Any]
-"""What was typed, by `Flag.name`: text, a list of it for what may be repeated, True or False for a switch."""
+"""What was typed, by `Flag.name`: text, a list of it
+for what may be repeated, True or False for a switch.
+"""
 
 SWITCHES: Final = ("--concurrency",)
 """Options that choose between the studies of a verb and have no value."""
@@ -29,7 +31,9 @@ PLAIN: Final = ("--dry-run", "--json", "--gate", "--print-study")
 
 @cache
 def options(verb: str) -> tuple[Flag, ...]:
-    """List the options of a verb that say what its study is, each once; a switch between kinds is one of them where it has no value."""
+    """List the options of a verb that say what its study is, each
+    once; a switch between kinds is one of them where it has no value.
+    """
     found: dict[str, Flag] = {}
     for form in FORMS[verb]:
         for flag in form.flags():
@@ -38,7 +42,10 @@ def options(verb: str) -> tuple[Flag, ...]:
 
 
 def built(verb: str, typed: Typed) -> Study:
-    """Return the study that was typed. Raises UsageError where it cannot be read, is out of range or contradicts itself."""
+    """Return the study that was typed.
+
+    Raises UsageError where it cannot be read, is out of range or contradicts itself.
+    """
     try:
         return _built(
             verb, {name: value for name, value in typed.items() if value not in (None, [], ())}
@@ -63,7 +70,9 @@ def _built(verb: str, given: Typed) -> Study:
 
 
 def argv(made: Study, *, spelled: Collection[str] = ()) -> tuple[str, ...]:
-    """Write a study as a verb and its options: those whose value is not what the verb takes without them, and those to be *spelled* out."""
+    """Write a study as a verb and its options: those whose value is not
+    what the verb takes without them, and those to be *spelled* out.
+    """
     verb, form = form_of(made)
     own = tuple(form.flags())
     positional = (
@@ -103,7 +112,9 @@ def _is_unsaid(value: object) -> bool:
 
 
 def unsaid(made: Study, spelled: Collection[str]) -> tuple[str, ...]:
-    """List the options among *spelled* that a study does without, so that no command line of it can name them."""
+    """List the options among *spelled* that a study does
+    without, so that no command line of it can name them.
+    """
     return tuple(
         flag.option
         for flag in form_of(made)[1].flags()
@@ -119,7 +130,9 @@ def command(
     into: str | None = None,
     spelled: Collection[str] = (),
 ) -> str:
-    """Write a study as a line of the shell; it goes on with the run *resume*, or adds what it finds to the run *into*."""
+    """Write a study as a line of the shell; it goes on with
+    the run *resume*, or adds what it finds to the run *into*.
+    """
     places = (("--db", db), ("--resume", resume), ("--into", into))
     return shlex.join(
         (
@@ -131,7 +144,8 @@ def command(
 
 
 def split(words: Sequence[str]) -> tuple[str, Typed]:
-    """Return the verb of a command line, and what was typed of a study; options that say where results go are passed over.
+    """Return the verb of a command line, and what was typed of
+    a study; options that say where results go are passed over.
 
     Raises UsageError for words that are no study.
     """
@@ -207,7 +221,8 @@ def _check_needed(verb: str, taken: Form, flag: Flag, given: Typed) -> None:
         raise UsageError(f"{flag.option} does nothing without {' or '.join((*others, *there))}")
 
 
-def _read(flag: Flag, value: Any) -> Any:  # noqa: ANN401  # text, a list of it, or a switch; and what it says
+# text, a list of it, or a switch; and what it says
+def _read(flag: Flag, value: Any) -> Any:  # noqa: ANN401
     if flag.is_switch:
         return bool(value)
     if flag.said.repeated:

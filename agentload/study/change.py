@@ -1,4 +1,6 @@
-"""Two studies beside each other: what tells one from the other, and one that goes on with another."""
+"""Two studies beside each other: what tells one
+from the other, and one that goes on with another.
+"""
 
 from collections.abc import Collection, Iterator
 from pathlib import PurePath
@@ -18,7 +20,9 @@ WORDS: Final = {"traces": "trace", "cache": "cache setting", "thinking": "thinki
 
 
 def differences(a: Study, b: Study, *, roles: Collection[Role] = WHAT) -> tuple[str, ...]:
-    """Name what two studies differ by, among the fields of these roles; equal ones measure the same."""
+    """Name what two studies differ by, among the
+    fields of these roles; equal ones measure the same.
+    """
     return tuple(name for name, _, _ in changes(a, b, roles=roles))
 
 
@@ -44,7 +48,10 @@ def _compared(value: Any) -> Any:  # noqa: ANN401  # a field's
 
 
 def extended(made: S, **fields: Any) -> S:  # each of its field's type
-    """Return a study with other values of some fields, wherever in it they stand. Raises TypeError for one that it has not."""
+    """Return a study with other values of some fields, wherever in it they stand.
+
+    Raises TypeError for one that it has not.
+    """
     wanted = dict(fields)
     by_part: dict[tuple[str, ...], dict[str, Any]] = {}
     for path, _ in fields_of(made):
@@ -66,7 +73,9 @@ def extended(made: S, **fields: Any) -> S:  # each of its field's type
 
 
 def resumed(began: S, now: S) -> S:
-    """Return the study by which a run goes on: the one that is typed now, with what the first process found out and nobody has typed."""
+    """Return the study by which a run goes on: the one that is typed
+    now, with what the first process found out and nobody has typed.
+    """
     if not (isinstance(began, Replay) and isinstance(now, Replay)):
         return now
     if now.capacity is not None and now.load.duration_s is None:
@@ -75,7 +84,9 @@ def resumed(began: S, now: S) -> S:
 
 
 def given_pairs(began: Replay, now: S) -> S:
-    """Return a study with more pairs than a run began with, whose trace is cut, and whose arms change places, as they were."""
+    """Return a study with more pairs than a run began with, whose
+    trace is cut, and whose arms change places, as they were.
+    """
     if (
         not isinstance(now, Replay)
         or now.pairs == began.pairs
@@ -86,7 +97,9 @@ def given_pairs(began: Replay, now: S) -> S:
 
 
 def essence(study: Study) -> str:
-    """Return what tells a study from those that measure something else, whatever it plays; of questions, their number too."""
+    """Return what tells a study from those that measure something
+    else, whatever it plays; of questions, their number too.
+    """
     roles = ("what", "amount") if isinstance(study, Ask) else ("what",)
     counted = (
         (path, flag)

@@ -1,4 +1,7 @@
-"""A study as a document: YAML for people, JSON in the database. `{"study": 1, "kind": "replay", …}`, all defaults written out."""
+"""A study as a document: YAML for people, JSON in the database.
+
+`{"study": 1, "kind": "replay", …}`, all defaults written out.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +44,9 @@ def builtins(made: Study) -> dict[str, Any]:
 
 
 def json_text(made: Study) -> str:
-    """Write a study as one line of JSON, equal for equal studies; it does not say what does nothing beside the other fields."""
+    """Write a study as one line of JSON, equal for equal studies;
+    it does not say what does nothing beside the other fields.
+    """
     said = builtins(made)
     for flag in in_vain(made):
         _take(said, flag.path)
@@ -55,7 +60,9 @@ def _take(said: dict[str, Any], path: Sequence[str]) -> None:
 
 
 def in_vain(made: Study) -> Iterator[Flag]:
-    """Yield the fields that do nothing beside the others: none of those that they need is asked for."""
+    """Yield the fields that do nothing beside the
+    others: none of those that they need is asked for.
+    """
     own = tuple(form_of(made)[1].flags())
     asked = {flag.option: flag.value(made) not in IDLE for flag in own}
     for flag in own:
@@ -100,7 +107,10 @@ def study(
     at: str = "",
     named: Mapping[tuple[str, ...], str] | None = None,
 ) -> Study:
-    """Make a study of its fields; text stands for any quantity. Raises UsageError that calls a field by its option, where it is *named*."""
+    """Make a study of its fields; text stands for any quantity.
+
+    Raises UsageError that calls a field by its option, where it is *named*.
+    """
     try:
         return _study(fields, kind, named or {})
     except UsageError as error:
@@ -134,7 +144,9 @@ def fields_of(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
 
 
 def unused(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
-    """Yield the fields, with their paths, that say what nobody reads: the verb that runs the study has no options for them."""
+    """Yield the fields, with their paths, that say what nobody
+    reads: the verb that runs the study has no options for them.
+    """
     _, form = form_of(made)
     return (
         (path, flag)
@@ -144,7 +156,9 @@ def unused(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
 
 
 def _quantities(fields: Mapping[str, Any], kind: type[Part]) -> dict[str, Any]:
-    """Return the fields with the servers told apart, by a profile or by endpoints, and every quantity that is text read in its unit."""
+    """Return the fields with the servers told apart, by a profile or
+    by endpoints, and every quantity that is text read in its unit.
+    """
     made: dict[str, Any] = _copied(fields)
     if isinstance(servers := made.get(SERVERS), dict):
         servers.setdefault("kind", tag(Virtual if "profile" in servers else Live))

@@ -1,7 +1,9 @@
-"""The fields of a study as options: what each is called, read and explained by, declared beside the field and nowhere else.
+"""The fields of a study as options: what each is called, read
+and explained by, declared beside the field and nowhere else.
 
-A field of a part is annotated with `option(…)`; `flags` lists those of a study, the fields of its parts included. From this list come the
-options of the command line with their help, the reading of files, and the words that a study is written with.
+A field of a part is annotated with `option(…)`; `flags` lists those of a study, the
+fields of its parts included. From this list come the options of the command line
+with their help, the reading of files, and the words that a study is written with.
 """
 
 import math
@@ -28,8 +30,10 @@ from agentload.study import quantity
 from agentload.study.quantity import Text, Unit
 
 Role: TypeAlias = Literal["what", "amount", "means"]
-"""What a field does to a run: `what` is measured (another value is another run), how much of it (a run may be given more), or by which
-means and with how much patience (another value changes no figure)."""
+"""What a field does to a run: `what` is measured (another value is another
+run), how much of it (a run may be given more), or by which means and with how
+much patience (another value changes no figure).
+"""
 
 SERVERS: Final = "servers"
 """The part whose fields are listed apart: which it has depends on its kind."""
@@ -105,7 +109,9 @@ class Flag:
         return found
 
     def check(self, value: object, name: str) -> None:
-        """Raise UsageError, which calls the field by *name*, for a number in it that is out of bounds, and for an empty list."""
+        """Raise UsageError, which calls the field by *name*, for a
+        number in it that is out of bounds, and for an empty list.
+        """
         if value == () and self.default != ():
             raise UsageError(f"{name} names at least one")
         if isinstance(value, Part):

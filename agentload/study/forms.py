@@ -1,4 +1,7 @@
-"""What each verb takes: kinds of studies, and their fields as its options. What a verb has no option for, its studies do not say."""
+"""What each verb takes: kinds of studies, and their fields as its options.
+
+What a verb has no option for, its studies do not say.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -56,7 +59,9 @@ _TRACE: Final = {
 }
 
 _ARMS: Final = {
-    "help": "--profile: arms of the profile, such as bf16,fp8; all that have a latency when omitted."
+    "help": (
+        "--profile: arms of the profile, such as bf16,fp8; all that have a latency when omitted."
+    )
 }
 
 FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
@@ -68,7 +73,10 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             without=_LIVE_ONLY,
             other={
                 "slo": {
-                    "help": "--find, --capacity: limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000."
+                    "help": (
+                        "--find, --capacity: limits in ms that a turn must hold: "
+                        "ttft=2000,tpot=50,turn=30000."
+                    )
                 }
             },
         ),
@@ -111,7 +119,10 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             without=frozenset({"noise", "restarts"}),
             other={
                 "endpoints": {
-                    "help": "a=URL,b=URL, an arms file (YAML), or emulated:PROFILE[/ARM+ARM]; the first is the reference."
+                    "help": (
+                        "a=URL,b=URL, an arms file (YAML), or emulated:PROFILE[/ARM+ARM]; the "
+                        "first is the reference."
+                    )
                 },
                 "traces": _LISTED,
             },
@@ -133,10 +144,16 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             ),
             other={
                 "noise": {
-                    "help": "--profile: draw the answers; --no-noise: right as often as the table says, evenly."
+                    "help": (
+                        "--profile: draw the answers; --no-noise: right as often as the table "
+                        "says, evenly."
+                    )
                 },
                 "profile": {
-                    "help": "Instead: the answers that a profile's accuracy table foretells, in virtual time."
+                    "help": (
+                        "Instead: the answers that a profile's accuracy table foretells, in "
+                        "virtual time."
+                    )
                 },
                 "arms": _ARMS,
                 "traces": _LISTED,

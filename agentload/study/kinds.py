@@ -1,4 +1,6 @@
-"""The kinds of studies: a replay, a sweep of lengths, a search for the load that just holds, questions, and a probe."""
+"""The kinds of studies: a replay, a sweep of lengths, a
+search for the load that just holds, questions, and a probe.
+"""
 
 from functools import partial
 from typing import Annotated, Final, Literal, Self, TypeAlias
@@ -22,7 +24,9 @@ SWEPT: Final = Text(
     read=partial(quantity.lengths, least=SMALLEST), write=LENGTHS.write, shown="<str>"
 )
 DEFAULT_TASKS: Final = ("needle", "needle-multikey-2", "tool_log", "json_recall", "exact_copy")
-"""Retrieval as published, and what agents do with long contexts; each has one place that is asked for."""
+"""Retrieval as published, and what agents do with
+long contexts; each has one place that is asked for.
+"""
 
 
 class _Kind(Part, frozen=True, tag_field="kind"):
@@ -34,7 +38,9 @@ class _Kind(Part, frozen=True, tag_field="kind"):
 
 
 def _drawn(load: Load) -> None:
-    """Raise UsageError for recorded words where sessions are repeated with new content: there is only one of them."""
+    """Raise UsageError for recorded words where sessions are
+    repeated with new content: there is only one of them.
+    """
     if load.history == "recorded":
         raise UsageError(
             "--history recorded plays each session once: it is for a replay", hint="--history fixed"
@@ -57,7 +63,8 @@ class Replay(_Kind, frozen=True, tag="replay"):
     tokenizer: Annotated[
         str | None,
         option(
-            "The model's tokenizer.json, or its folder, for exact lengths where no server counts tokens.",
+            "The model's tokenizer.json, or its folder, for exact lengths where no server "
+            "counts tokens.",
             place=True,
         ),
     ] = None
@@ -72,7 +79,8 @@ class Replay(_Kind, frozen=True, tag="replay"):
     windows: Annotated[
         int | None,
         option(
-            "Windows of the whole trace in place of sessions from their beginnings: random instants of a long day and the --duration after "
+            "Windows of the whole trace in place of sessions from their beginnings: random "
+            "instants of a long day and the --duration after "
             "them, what came before primed. N in all: each pair has one for each of --sessions.",
             ge=1,
         ),
@@ -91,7 +99,8 @@ class Replay(_Kind, frozen=True, tag="replay"):
     swap: Annotated[
         bool,
         option(
-            "Two arms on two machines change places after half of the pairs, so that no machine is taken for an arm."
+            "Two arms on two machines change places after half of the pairs, so that no "
+            "machine is taken for an arm."
         ),
     ] = False
     cache: Annotated[
@@ -102,7 +111,8 @@ class Replay(_Kind, frozen=True, tag="replay"):
     capacity: Annotated[
         int | None,
         option(
-            "A long run: one window a pair in which this many sessions are kept going, for --duration or three times what the KV pool "
+            "A long run: one window a pair in which this many sessions are kept going, for "
+            "--duration or three times what the KV pool "
             "takes to fill.",
             ge=1,
         ),
@@ -142,7 +152,8 @@ class Replay(_Kind, frozen=True, tag="replay"):
     workers: Annotated[
         int,
         option(
-            "Processes that hold connections and journals, for loads that one core cannot carry; such as 2.",
+            "Processes that hold connections and journals, for loads that one core cannot "
+            "carry; such as 2.",
             role="means",
             ge=1,
         ),
@@ -150,7 +161,8 @@ class Replay(_Kind, frozen=True, tag="replay"):
     on: Annotated[
         str | None,
         option(
-            "Play from every node of a Ray cluster: ray, or ray:ADDRESS; sessions, caps and rates are divided beforehand.",
+            "Play from every node of a Ray cluster: ray, or ray:ADDRESS; sessions, caps "
+            "and rates are divided beforehand.",
             role="means",
         ),
     ] = None
@@ -175,7 +187,8 @@ class Replay(_Kind, frozen=True, tag="replay"):
     keep_raw: Annotated[
         Raw | None,
         option(
-            "Keep the bytes that calls brought, compressed, beside the journals: of failures, or of all.",
+            "Keep the bytes that calls brought, compressed, beside the journals: of "
+            "failures, or of all.",
             role="means",
         ),
     ] = None
@@ -263,7 +276,8 @@ class Search(_Kind, frozen=True, tag="search"):
     windows: Annotated[
         int | None,
         option(
-            "Different windows of the trace that trials play, in turn; each trial draws its own when omitted.",
+            "Different windows of the trace that trials play, in turn; each trial draws "
+            "its own when omitted.",
             ge=1,
         ),
     ] = None
@@ -272,7 +286,9 @@ class Search(_Kind, frozen=True, tag="search"):
     timeouts: Timeouts = Timeouts()
 
     def checked(self) -> Self:
-        """Return the study. Raises UsageError where its fields contradict each other, or a search has nothing to hold."""
+        """Return the study. Raises UsageError where its fields
+        contradict each other, or a search has nothing to hold.
+        """
         _drawn(self.load.checked())
         if (self.load.sessions, self.load.rate_per_s) != (None, None):
             raise UsageError(
@@ -290,7 +306,9 @@ class Search(_Kind, frozen=True, tag="search"):
 
 
 class Ask(_Kind, frozen=True, tag="ask"):
-    """Ask every arm the same questions and grade the answers: of servers, or of a profile in virtual time."""
+    """Ask every arm the same questions and grade the
+    answers: of servers, or of a profile in virtual time.
+    """
 
     servers: Servers
     tasks: Annotated[tuple[str, ...], option("Tasks, separated by commas.")] = DEFAULT_TASKS
@@ -310,7 +328,8 @@ class Ask(_Kind, frozen=True, tag="ask"):
     depths: Annotated[
         int,
         option(
-            "At how many places of the context what is asked for stands, from its start to its end.",
+            "At how many places of the context what is asked for stands, from its start to "
+            "its end.",
             ge=1,
         ),
     ] = 10
@@ -325,14 +344,16 @@ class Ask(_Kind, frozen=True, tag="ask"):
     per_context: Annotated[
         int,
         option(
-            "Questions behind one context: it is read once for all of them, each about a part of its own.",
+            "Questions behind one context: it is read once for all of them, each about a "
+            "part of its own.",
             ge=1,
         ),
     ] = 1
     until_settled: Annotated[
         bool,
         option(
-            "Ask in steps, 30, 120, 160 items and so on, and stop as soon as the answers decide; --items is the most."
+            "Ask in steps, 30, 120, 160 items and so on, and stop as soon as the answers "
+            "decide; --items is the most."
         ),
     ] = False
     repetitions: Annotated[
@@ -353,7 +374,8 @@ class Ask(_Kind, frozen=True, tag="ask"):
     tokenizer: Annotated[
         str | None,
         option(
-            "tokenizer.json of the model: exact lengths; without it the first endpoint counts two prompts a task.",
+            "tokenizer.json of the model: exact lengths; without it the first endpoint "
+            "counts two prompts a task.",
             place=True,
             role="means",
         ),
@@ -365,7 +387,8 @@ class Ask(_Kind, frozen=True, tag="ask"):
     traces: Annotated[
         tuple[TraceRef, ...],
         option(
-            "Trace files, or names of shipped traces: questions have the lengths of its calls, a screen its prompts.",
+            "Trace files, or names of shipped traces: questions have the lengths of its "
+            "calls, a screen its prompts.",
             name="--trace",
             place=True,
         ),
@@ -373,7 +396,8 @@ class Ask(_Kind, frozen=True, tag="ask"):
     screen: Annotated[
         bool,
         option(
-            "Instead of questions: compare how likely each arm holds what comes next; finds what is broken, and where to ask."
+            "Instead of questions: compare how likely each arm holds what comes next; "
+            "finds what is broken, and where to ask."
         ),
     ] = False
     request: Request = Request()
@@ -381,7 +405,9 @@ class Ask(_Kind, frozen=True, tag="ask"):
 
 
 class Probe(_Kind, frozen=True, tag="probe"):
-    """Try what a comparison rests on: prefix reuse, agreement of short answers; with `matrix` each feature on a server of its own."""
+    """Try what a comparison rests on: prefix reuse, agreement of
+    short answers; with `matrix` each feature on a server of its own.
+    """
 
     servers: Live
     prompt_tokens: Annotated[
@@ -448,7 +474,8 @@ class Decide(_Kind, frozen=True, tag="decide"):
     tokenizer: Annotated[
         str | None,
         option(
-            "The model's tokenizer.json, or its folder, for exact lengths where no server counts tokens.",
+            "The model's tokenizer.json, or its folder, for exact lengths where no server "
+            "counts tokens.",
             place=True,
         ),
     ] = None

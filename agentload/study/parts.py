@@ -85,7 +85,8 @@ class Load(Part, frozen=True):
     burst: Annotated[
         Burst | None,
         option(
-            "Open loop: FACTORxSECONDS/EVERY; 5x10/60 is 5 times --rate in the last 10 of every 60 seconds.",
+            "Open loop: FACTORxSECONDS/EVERY; 5x10/60 is 5 times --rate in the last 10 of "
+            "every 60 seconds.",
             needs=("--rate",),
             text=quantity.BURST,
         ),
@@ -107,7 +108,8 @@ class Load(Part, frozen=True):
     max_context_tokens: Annotated[
         int | None,
         option(
-            "End sessions before the turn that needs more tokens than this, its answer included; such as 120k.",
+            "End sessions before the turn that needs more tokens than this, its answer "
+            "included; such as 120k.",
             ge=1,
         ),
     ] = None
@@ -129,14 +131,16 @@ class Load(Part, frozen=True):
     history: Annotated[
         Literal["fixed", "live", "recorded"],
         option(
-            "What turns hold: fixed (equal bytes on every arm), live (each arm's own answers), or recorded (what an import kept with "
+            "What turns hold: fixed (equal bytes on every arm), live (each arm's own "
+            "answers), or recorded (what an import kept with "
             "--with-text; replies are compared with it)."
         ),
     ] = "fixed"
     retries: Annotated[
         int,
         option(
-            "Further attempts for a refused, reset, busy or unconnected call, after 1, 2, 4 s or Retry-After; each a row.",
+            "Further attempts for a refused, reset, busy or unconnected call, after 1, 2, "
+            "4 s or Retry-After; each a row.",
             ge=0,
         ),
     ] = 0
@@ -206,7 +210,9 @@ class Load(Part, frozen=True):
 
 
 class Request(Part, frozen=True):
-    """What every request says beside its prompt, each field by its own name in the body; None is left to the server."""
+    """What every request says beside its prompt, each field
+    by its own name in the body; None is left to the server.
+    """
 
     temperature: Annotated[
         float | None, option("Sampling temperature of every request; 0 is greedy.", ge=0)
@@ -232,7 +238,8 @@ class Live(Part, frozen=True, tag_field="kind", tag="endpoints"):
     endpoints: Annotated[
         str,
         option(
-            "a=URL,b=URL (a=URL,a=URL: replicas), an arms file (YAML), or emulated:PROFILE[/ARM+ARM].",
+            "a=URL,b=URL (a=URL,a=URL: replicas), an arms file (YAML), or "
+            "emulated:PROFILE[/ARM+ARM].",
             role="means",
             place=True,
         ),
@@ -256,7 +263,8 @@ class Live(Part, frozen=True, tag_field="kind", tag="endpoints"):
     launch: Annotated[
         bool,
         option(
-            "One server at a time: start each arm for its blocks with the arms file's command, end it before the next."
+            "One server at a time: start each arm for its blocks with the arms file's "
+            "command, end it before the next."
         ),
     ] = False
     restarts: Annotated[
@@ -304,7 +312,8 @@ class Virtual(Part, frozen=True, tag_field="kind", tag="profile"):
     machines: Annotated[
         dict[str, float],
         option(
-            "Machines that the arms begin on, and how many times as long a step takes there: m1=1,m2=1.08.",
+            "Machines that the arms begin on, and how many times as long a step takes "
+            "there: m1=1,m2=1.08.",
             text=quantity.FACTORS,
             gt=0,
         ),

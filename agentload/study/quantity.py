@@ -1,4 +1,7 @@
-"""Quantities as people type them: `5m`, `3s`, `20k`, `3%`, `user=30`, `1k..64k`. Each has one reading and one way to be written."""
+"""Quantities as people type them: `5m`, `3s`, `20k`, `3%`, `user=30`, `1k..64k`.
+
+Each has one reading and one way to be written.
+"""
 
 import math
 import re
@@ -88,12 +91,16 @@ def whole(text: str, option: str, *, unit: Unit = "") -> int:
         if value == int(value):
             return int(value)
     raise UsageError(
-        f"{option} takes a whole number such as {12 if unit != 'tokens' else '2048 or 2k'}, got '{text}'"
+        f"{option} takes a whole number such as {12 if unit != 'tokens' else '2048 or 2k'}, "
+        f"got '{text}'"
     )
 
 
 def lengths(text: str, option: str, *, least: int = 1) -> tuple[int, ...]:
-    """Read lengths of contexts: `4k..128k` doubles, `8k,64k` lists, and both may be joined. Raises UsageError."""
+    """Read lengths of contexts: `4k..128k` doubles, `8k,64k` lists, and both may be joined.
+
+    Raises UsageError.
+    """
     found: set[int] = set()
     for part in text.split(","):
         first, dots, last = part.partition("..")
@@ -144,7 +151,10 @@ def burst(text: str, option: str) -> dict[str, float]:
 
 
 def limits(text: str, option: str) -> dict[str, float]:
-    """Read the limits of a service level: `ttft=2s,tpot=50`, in ms without a unit. Raises UsageError."""
+    """Read the limits of a service level: `ttft=2s,tpot=50`, in ms without a unit.
+
+    Raises UsageError.
+    """
     found: dict[str, float] = {}
     for part in text.split(","):
         name, mark, value = (each.strip() for each in part.partition("="))

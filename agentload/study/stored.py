@@ -31,7 +31,9 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
     sessions_of_hours: float | None = None
     """Sessions that are at work over hours as often as those of its windows are."""
     cuts_waits: bool = False
-    """Users of its pairs answer sooner than those of the trials beside it, who wait as the user's own do."""
+    """Users of its pairs answer sooner than those of
+    the trials beside it, who wait as the user's own do.
+    """
     source: dict[str, Any] = {}
     """Where the trace came from, as its header says."""
     fill_minutes: dict[str, float] = {}
@@ -106,7 +108,9 @@ def _known(said: Any, hint: Any) -> Any:  # noqa: ANN401  # JSON, and a type
 
 
 def clock_start_of(study: Study | None) -> ClockStart:
-    """Return where the clocks of a run's turns start; the view `turns` says the same of a row of `runs`."""
+    """Return where the clocks of a run's turns start;
+    the view `turns` says the same of a row of `runs`.
+    """
     match study:
         case Replay(capacity=None, load=load) | Search(load=load):
             return clock_start(load.planned())

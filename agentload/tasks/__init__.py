@@ -1,11 +1,14 @@
-"""Accuracy tasks: questions with one right answer, at any context length; one task a file, found by its name.
+"""Accuracy tasks: questions with one right answer, at
+any context length; one task a file, found by its name.
 
-A task is a module with a docstring (its help), `generate(rng, *, context, depth, tokenizer, …) -> Item` and
-`grade(answer, item) -> Grade`. It may set `HAS_DEPTH = False` if its answer has no single place in the context, and `VARIANTS`: options by
-the names (NAME or NAME-…) to list it under. `parts` has what tasks share: drawing, filling a context to a length, grading.
+A task is a module with a docstring (its help), `generate(rng, *, context, depth, tokenizer,
+…) -> Item` and `grade(answer, item) -> Grade`. It may set `HAS_DEPTH = False` if its answer
+has no single place in the context, and `VARIANTS`: options by the names (NAME or NAME-…) to
+list it under. `parts` has what tasks share: drawing, filling a context to a length, grading.
 
-An item is drawn from its seed alone and sent to every arm byte for byte, so answers can be compared in pairs. It never exceeds its context
-together with its answer cap, and the cap is too short for an echo of the context to contain the answer.
+An item is drawn from its seed alone and sent to every arm byte for byte, so answers
+can be compared in pairs. It never exceeds its context together with its answer cap,
+and the cap is too short for an echo of the context to contain the answer.
 """
 
 from collections.abc import Mapping

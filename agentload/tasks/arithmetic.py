@@ -1,4 +1,6 @@
-"""Solve one story problem among many, of four steps or of forty: an exact number at the end, with unrelated stories as distractors."""
+"""Solve one story problem among many, of four steps or of forty:
+an exact number at the end, with unrelated stories as distractors.
+"""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +21,10 @@ VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
     "arithmetic-40": {"steps": LONG},
 }
 _BEFORE: Final = "These are little stories about what people own. I will ask about one of them.\n"
-_AFTER: Final = "\nHow many {thing} does {name} have in the end? Think step by step, then end with a line #### and the number."
+_AFTER: Final = (
+    "\nHow many {thing} does {name} have in the end? Think step by step, then end with a line "
+    "#### and the number."
+)
 _THINGS: Final = ("cards", "stamps", "coins", "shells", "books", "beads", "pens", "marbles")
 _STRICT: Final = re.compile(r"#### *(-?[\d,]+)")
 _FLEXIBLE: Final = re.compile(r"-?\d[\d,]*")
@@ -60,7 +65,9 @@ def generate(
 
 
 def grade(answer: str, item: Item) -> Grade:
-    """Score the last number, as in GSM8K's flexible rule; right if it follows #### or stands alone."""
+    """Score the last number, as in GSM8K's flexible
+    rule; right if it follows #### or stands alone.
+    """
     numbers = _FLEXIBLE.findall(answer)
     if not numbers or is_echo(answer, item):
         return NOTHING

@@ -36,7 +36,9 @@ class Task:
         number: int,
         tokenizer: Tokenizer = WORD_TOKENS,
     ) -> Item:
-        """Return the item of these arguments; with its answer cap it is never longer than *context*."""
+        """Return the item of these arguments; with its
+        answer cap it is never longer than *context*.
+        """
         room = context
         for attempt in range(_ATTEMPTS):
             rng = seeded(f"{seed}\0t{self.name}\0{context}\0{depth}\0{number}")
@@ -99,7 +101,8 @@ def _variants(name: str) -> tuple[Task, ...]:
         (each for each in variants if each != name and not each.startswith(f"{name}-")), None
     ):
         raise AgentloadError(
-            f"task '{name}': its variant '{strange}' must be called '{name}-…', so that names stay unique"
+            f"task '{name}': its variant '{strange}' must be called '{name}-…', so that "
+            "names stay unique"
         )
     return tuple(
         Task(

@@ -1,4 +1,6 @@
-"""Copy a passage of 200 tokens word for word: a broken cache shows as repetition or as invented words."""
+"""Copy a passage of 200 tokens word for word: a
+broken cache shows as repetition or as invented words.
+"""
 
 from difflib import SequenceMatcher
 from random import Random
@@ -14,7 +16,10 @@ from agentload.tasks.parts.grading import is_echo
 PASSAGE_WORDS: Final = 200
 OUTPUT_TOKENS: Final = 260  # the passage, and room for quotes or a word too many
 _BEFORE: Final = "These are numbered passages. I will ask you to repeat one of them.\n"
-_AFTER: Final = "\nWhat is the text of passage {name}? Repeat it word by word, without quotes and without anything else."
+_AFTER: Final = (
+    "\nWhat is the text of passage {name}? Repeat it word by word, without quotes and without "
+    "anything else."
+)
 
 
 def generate(
@@ -35,7 +40,9 @@ def generate(
 
 
 def grade(answer: str, item: Item) -> Grade:
-    """Score how much of the passage is there, in order; right is the exact passage, with or without quotes."""
+    """Score how much of the passage is there, in order;
+    right is the exact passage, with or without quotes.
+    """
     plain = answer.strip().strip("\"'`")
     said, wanted = plain.split(), item.wanted[0].split()
     if not said or is_echo(plain, item):

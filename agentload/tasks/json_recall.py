@@ -15,7 +15,10 @@ KEYS: Final = 3
 _BEFORE: Final = (
     "These are the settings of a deployment, one a line. I will ask for some of them.\n"
 )
-_AFTER: Final = "\nWhat are the values of these settings? Answer as a JSON object with the keys {keys} and nothing else. All values are strings."
+_AFTER: Final = (
+    "\nWhat are the values of these settings? Answer as a JSON object with the keys {keys} and "
+    "nothing else. All values are strings."
+)
 
 
 def generate(
@@ -42,7 +45,9 @@ def generate(
 
 
 def grade(answer: str, item: Item) -> Grade:
-    """Score the share of the values; right is the object with exactly these keys and values, all strings."""
+    """Score the share of the values; right is the object
+    with exactly these keys and values, all strings.
+    """
     found = json_in(answer)
     if not isinstance(found, dict) or is_echo(answer, item):
         return NOTHING

@@ -1,4 +1,6 @@
-"""Tell equal requests apart, after OpenAI's MRCR: one conversation asks for the same thing several times; return the k-th answer."""
+"""Tell equal requests apart, after OpenAI's MRCR: one conversation
+asks for the same thing several times; return the k-th answer.
+"""
 
 from collections.abc import Mapping
 from difflib import SequenceMatcher
@@ -19,7 +21,10 @@ VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
 }
 _FORMS: Final = ("poem", "riddle", "letter", "speech", "song", "tale", "review", "note")
 _ASK: Final = "Write a {form} about {topic}."
-_LAST: Final = "Prepend {mark} to the {place} (1 indexed) {form} about {topic}. Do not include any other text in your response."
+_LAST: Final = (
+    "Prepend {mark} to the {place} (1 indexed) {form} about {topic}. Do not include any other "
+    "text in your response."
+)
 
 
 def generate(
@@ -68,7 +73,9 @@ def generate(
 
 
 def grade(answer: str, item: Item) -> Grade:
-    """Score as MRCR does: zero without the mark in front, else the similarity of the rest; right is an exact rest."""
+    """Score as MRCR does: zero without the mark in front,
+    else the similarity of the rest; right is an exact rest.
+    """
     mark, wanted = item.wanted
     if not answer.startswith(mark):
         return NOTHING

@@ -1,4 +1,6 @@
-"""Needle in a haystack after RULER: find the one value of a key among noise (single) or needles like it (multikey), or all its values."""
+"""Needle in a haystack after RULER: find the one value of a key among
+noise (single) or needles like it (multikey), or all its values.
+"""
 
 import re
 from collections.abc import Mapping
@@ -23,8 +25,14 @@ _BEFORE: Final = (
     "Some special magic {kind}s are hidden within the following text. Make sure to memorize it. "
     "I will quiz you about the {kind}s afterwards.\n"
 )
-_AFTER: Final = "\nWhat is the special magic {kind} for {key} mentioned in the provided text? Answer with the {kind} alone."
-_ALL: Final = "\nWhat are all the special magic {kind}s for {key} mentioned in the provided text? Answer with the {kind}s alone, separated by commas."
+_AFTER: Final = (
+    "\nWhat is the special magic {kind} for {key} mentioned in the provided text? Answer with "
+    "the {kind} alone."
+)
+_ALL: Final = (
+    "\nWhat are all the special magic {kind}s for {key} mentioned in the provided text? Answer "
+    "with the {kind}s alone, separated by commas."
+)
 _NEEDLE: Final = "One of the special magic {kind}s for {key} is: {value}."
 _NUMBER: Final = re.compile(r"\d[\d,]*\d")
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -38,7 +46,8 @@ def generate(
     tokenizer: Tokenizer = WORD_TOKENS,
     kind: Literal["single", "multikey_2", "multikey_3", "multivalue_4"] = "single",
 ) -> Item:
-    """Hide a needle at a depth; multikey_2 hides it among needles of words and numbers, multikey_3 among needles of UUIDs.
+    """Hide a needle at a depth; multikey_2 hides it among needles
+    of words and numbers, multikey_3 among needles of UUIDs.
 
     multivalue_4 hides three more values of its key anywhere in the noise: all four are asked for.
     """

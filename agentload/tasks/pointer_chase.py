@@ -1,4 +1,6 @@
-"""Follow pointers through a long conversation: turns note where boxes point, and the question takes three steps."""
+"""Follow pointers through a long conversation: turns note
+where boxes point, and the question takes three steps.
+"""
 
 import re
 from itertools import pairwise
@@ -16,7 +18,10 @@ STEPS: Final = 3
 OUTPUT_TOKENS: Final = 48
 _LINES: Final = 8
 _NOTED: Final = "Noted."
-_ASK: Final = "Start at {start} and follow the pointers {steps} times. At which box do you end? Answer with its name alone."
+_ASK: Final = (
+    "Start at {start} and follow the pointers {steps} times. At which box do you end? Answer "
+    "with its name alone."
+)
 _SHAPE: Final = re.compile(r"\bbox-\d{6}\b", re.IGNORECASE)
 
 

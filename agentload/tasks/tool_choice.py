@@ -51,7 +51,10 @@ def generate(
 
 
 def grade(answer: str, item: Item) -> Grade:
-    """Score half for the tool and half for its arguments; right is the exact call. Text without a call scores zero."""
+    """Score half for the tool and half for its arguments; right is the exact call.
+
+    Text without a call scores zero.
+    """
     said, wanted = json_in(answer), json.loads(item.wanted[0])
     if not isinstance(said, dict) or said.get("name") != wanted["name"]:
         return NOTHING

@@ -57,4 +57,7 @@ def _drawn(rng: Random, count: int) -> list[tuple[str, str]]:
 
 
 def _line(rng: Random, call: str, result: str) -> str:
-    return f"[{draw.chosen(rng, _TOOLS)} took {draw.below(rng, 9000)} ms] result id of call {call} is {result}"
+    return (
+        f"[{draw.chosen(rng, _TOOLS)} took {draw.below(rng, 9000)} ms] result id of call {call} "
+        f"is {result}"
+    )

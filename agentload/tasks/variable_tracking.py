@@ -1,4 +1,6 @@
-"""Variable tracking after RULER: name all variables that hold a value, which is assigned from one to the next across the context."""
+"""Variable tracking after RULER: name all variables that hold a
+value, which is assigned from one to the next across the context.
+"""
 
 import re
 from random import Random
@@ -16,7 +18,10 @@ OUTPUT_TOKENS: Final = 60  # RULER's 30, and room for the names beside them
 _BEFORE: Final = (
     "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n"
 )
-_AFTER: Final = "\nQuestion: Find all variables that are assigned the value {value} in the text above. Answer with their names alone."
+_AFTER: Final = (
+    "\nQuestion: Find all variables that are assigned the value {value} in the text above. "
+    "Answer with their names alone."
+)
 _SHOWN: Final = "\nAnswer: {names}\n\n"
 _NAME: Final = re.compile(r"\b[A-Z]{5}\b")
 

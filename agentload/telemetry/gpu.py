@@ -1,4 +1,6 @@
-"""What the GPUs do: from NVIDIA's management library on this machine, or from an exporter's page (DCGM). Absent is absent, never zero."""
+"""What the GPUs do: from NVIDIA's management library on this machine,
+or from an exporter's page (DCGM). Absent is absent, never zero.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +11,8 @@ from typing import Any, Final
 
 from agentload.exposition.text import samples
 
-# What exporters call it: our name and the factor to our unit. DCGM's memory is in MiB, its clocks in MHz.
+# What exporters call it: our name and the factor to
+# our unit. DCGM's memory is in MiB, its clocks in MHz.
 EXPORTED: Final[Mapping[str, tuple[str, float]]] = {
     "DCGM_FI_DEV_FB_USED": ("gpu_memory_bytes", float(1 << 20)),
     "DCGM_FI_DEV_POWER_USAGE": ("gpu_power_w", 1.0),
@@ -21,11 +24,15 @@ EXPORTED: Final[Mapping[str, tuple[str, float]]] = {
 }
 
 OF_AN_INSTANCE: Final = frozenset({"gpu_memory_bytes", "gpu_busy"})
-"""What DCGM knows of each part of a split GPU; all else it knows of the whole, and repeats for each part."""
+"""What DCGM knows of each part of a split GPU; all
+else it knows of the whole, and repeats for each part.
+"""
 EXPORTERS: Final = frozenset(EXPORTED)
 WHOLE: Final = "all"
 BLANK: Final = 0x7FFFFFF0
-"""From here on DCGM means that it does not know (`dcgm_structs.h`); no figure of ours is so large."""
+"""From here on DCGM means that it does not know
+(`dcgm_structs.h`); no figure of ours is so large.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +43,9 @@ class GpuSample:
     name: str
     value: float
     instance: str | None = None
-    """Of a GPU that is split (MIG): which part of it, or that it is said of all of them together."""
+    """Of a GPU that is split (MIG): which part of
+    it, or that it is said of all of them together.
+    """
 
     @property
     def labels(self) -> str:
@@ -55,7 +64,9 @@ class GpuSample:
 
 
 def of_page(text: str) -> Iterator[GpuSample]:
-    """Yield what the page of an exporter, or of a Prometheus that federates it, says of each GPU. Raises ValueError for another page."""
+    """Yield what the page of an exporter, or of a Prometheus that
+    federates it, says of each GPU. Raises ValueError for another page.
+    """
     told: set[tuple[str, str]] = set()
     for sample in samples(text, EXPORTERS):
         if not abs(sample.value) < BLANK:  # nor NaN
@@ -106,7 +117,8 @@ class Gpus:
                     continue
                 yield GpuSample(gpu=str(index), name=name, value=value)
 
-    def _questions(self, handle: Any) -> tuple[tuple[str, Callable[[], float]], ...]:  # noqa: ANN401  # as above
+    # as above
+    def _questions(self, handle: Any) -> tuple[tuple[str, Callable[[], float]], ...]:  # noqa: ANN401
         nvml = self._nvml
         return (
             ("gpu_memory_bytes", lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used),
@@ -121,7 +133,9 @@ class Gpus:
         )
 
     def _reasons(self, handle: Any) -> float:  # noqa: ANN401  # as above
-        """Ask by the newer name: the library will lose the older one, which is all that drivers before 535 know."""
+        """Ask by the newer name: the library will lose the
+        older one, which is all that drivers before 535 know.
+        """
         try:
             return float(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
         except (self._nvml.NVMLError, AttributeError):

@@ -1,6 +1,8 @@
-"""Read what a vLLM server writes into its log: what it decided at start, and what it says of itself while it works.
+"""Read what a vLLM server writes into its log: what it
+decided at start, and what it says of itself while it works.
 
-A log that grows is followed: its periodic lines are samples, for servers whose /metrics cannot be read.
+A log that grows is followed: its periodic lines are
+samples, for servers whose /metrics cannot be read.
 """
 
 import ast
@@ -12,7 +14,8 @@ from typing import Any, Final
 
 _POOL: Final = re.compile(r"KV cache size: ([\d,]+) tokens")
 _CONCURRENCY: Final = re.compile(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.,]+)x")
-# `Using FLASH_ATTN attention backend out of potential backends: [...]`; of a forced one CUDA prints the enum's member, CPU its name.
+# `Using FLASH_ATTN attention backend out of potential backends:
+# [...]`; of a forced one CUDA prints the enum's member, CPU its name.
 _BACKEND: Final = re.compile(
     r"Using (?:AttentionBackendEnum\.)?([A-Z][A-Z0-9_]+) (?:attention )?backend\b"
 )
@@ -27,9 +30,11 @@ _FACTS: Final[tuple[tuple[str, re.Pattern[str], type[Any]], ...]] = (
     ("kv_cache_dtype", _DTYPE, str),
     ("block_tokens", _BLOCK, int),
 )
-# `Initializing a V1 LLM engine (v0.32.0) with config: model='M', …`: settings of /server_info, by our names.
+# `Initializing a V1 LLM engine (v0.32.0) with config:
+# model='M', …`: settings of /server_info, by our names.
 _CONFIG: Final = re.compile(r"LLM engine \(v[^)]*\) with config: (.*)")
-# `non-default args: {'model': 'M', 'max_model_len': 8192, …}`: all that the server was told; a value that is no literal hides the rest.
+# `non-default args: {'model': 'M', 'max_model_len': 8192, …}`: all
+# that the server was told; a value that is no literal hides the rest.
 _ARGUMENTS: Final = re.compile(r"non-default args: (\{.*\})")
 _SETTING: Final = re.compile(r"\b(\w+)=('[^']*'|[\w.]+)")
 _SETTINGS: Final = {
@@ -43,12 +48,14 @@ _SETTINGS: Final = {
     "enable_prefix_caching": "prefix_caching",
 }
 _WORK: Final = re.compile(
-    r"(?:Engine (\d+): )?Avg prompt throughput: ([\d.]+) tokens/s, Avg generation throughput: ([\d.]+) tokens/s, "
+    r"(?:Engine (\d+): )?Avg prompt throughput: ([\d.]+) tokens/s, Avg generation "
+    r"throughput: ([\d.]+) tokens/s, "
     # Between the two may stand what was deferred and what is fetched.
     r"Running: (\d+) reqs, Waiting: (\d+) reqs,(?:.*? Preemptions: (\d+),)?.*?"
     r"KV cache usage: ([\d.]+)%(?:, Prefix cache hit rate: ([\d.]+)%)?"
 )
-# `Compiling a graph for compile range (1, 2048) takes 14.78 s`, or `Directly load the compiled graph(s) for … from the cache`.
+# `Compiling a graph for compile range (1, 2048) takes 14.78 s`,
+# or `Directly load the compiled graph(s) for … from the cache`.
 _COMPILED: Final = {"Directly load the compiled graph": "hit", "Compiling a graph for": "missed"}
 _PROCESS: Final = re.compile(r"^\((\w+)")
 _WARNINGS: Final = (
@@ -60,7 +67,9 @@ _WARNINGS: Final = (
 )
 _PREFIX: Final = re.compile(r"^(?:\([^)]*\) )?(?:[A-Z]+ [\d-]+ [\d:]+ )?(?:\[[^\]]*\] )?")
 MOST_BYTES: Final = 1 << 20
-"""Of one look: periodic lines come every ten seconds, and a log that grows faster holds little of them."""
+"""Of one look: periodic lines come every ten seconds,
+and a log that grows faster holds little of them.
+"""
 ADDED: Final = ("running", "waiting", "prompt_tokens_per_s", "output_tokens_per_s")
 """Over the engines of a server, each of which writes lines of its own."""
 
@@ -81,7 +90,9 @@ class StartUp:
     arguments: Mapping[str, object] = field(default_factory=dict, repr=False)
     """What its command line said, by the names of vLLM; keys are among them."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """What the engine was started with, by the names of `identity.settings`; beside them `kv_cache_dtype` and `prefix_caching`."""
+    """What the engine was started with, by the names of
+    `identity.settings`; beside them `kv_cache_dtype` and `prefix_caching`.
+    """
     compile_cache: str | None = None
     """Whether what torch compiles was in its cache: hit, or missed."""
     warnings: tuple[str, ...] = field(default=())
@@ -101,7 +112,9 @@ class Work:
     engine: str | None = None
     """Which of several, where the line names it."""
     preemptions: int | None = None
-    """Since the line before; a line without them has seen none, or is of a version that does not tell."""
+    """Since the line before; a line without them has
+    seen none, or is of a version that does not tell.
+    """
     prefix_hit_rate: float | None = None
 
 
@@ -114,7 +127,8 @@ def start_up(lines: Iterable[str]) -> StartUp:
     settings: dict[str, str] = {}
     arguments: Mapping[str, object] = {}
     for line in lines:
-        # Each engine of a server writes a line of its own pool; the server itself says its version first.
+        # Each engine of a server writes a line of its own
+        # pool; the server itself says its version first.
         if (match := _VERSION.search(line)) and match[1]:
             pools.clear()
             concurrent.clear()
@@ -201,7 +215,9 @@ class LogTail:
             self._offset = 0
 
     def values(self) -> Iterator[tuple[str, float]]:
-        """Yield the figures of the lines since the last look, each once and by the names of samples; none where the file cannot be read."""
+        """Yield the figures of the lines since the last look, each once
+        and by the names of samples; none where the file cannot be read.
+        """
         lines = tuple(work(self._new_lines()))
         for each in lines:
             # The line counts since the one before, samples since the start.

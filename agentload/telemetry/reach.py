@@ -1,7 +1,8 @@
 """How a server is spoken to outside of timed calls: its headers, TLS files, proxy, Unix socket.
 
-Keys stay with the server that they are for: what it redirects elsewhere is not asked, and its answers are read up to a bound.
-Metrics that a user names are read once: a file with a /metrics text, or the URL of one.
+Keys stay with the server that they are for: what it redirects elsewhere is not
+asked, and its answers are read up to a bound. Metrics that a user names are
+read once: a file with a /metrics text, or the URL of one.
 """
 
 import asyncio
@@ -72,7 +73,10 @@ def is_same_server(url: str, location: str) -> bool:
 
 
 async def text_of(response: aiohttp.ClientResponse) -> str:
-    """Return what a page says. Raises OversizeError for more than any says, ValueError for what is no text."""
+    """Return what a page says.
+
+    Raises OversizeError for more than any says, ValueError for what is no text.
+    """
     return (await _bytes_of(response)).decode()
 
 
@@ -99,7 +103,8 @@ class Page:
 
 
 def page(url: str, by: Reach, *, within_s: float, given: object = None) -> Page:
-    """Wait for a page, or for the answer to a document that is sent; all of it takes no longer than *within_s*, however slowly it comes.
+    """Wait for a page, or for the answer to a document that is sent;
+    all of it takes no longer than *within_s*, however slowly it comes.
 
     No event loop may be running in this thread. Raises aiohttp.ClientError, OSError or ValueError.
     """
@@ -119,7 +124,9 @@ def page(url: str, by: Reach, *, within_s: float, given: object = None) -> Page:
 
 
 def environment(url: str) -> Reach:
-    """Return how a URL is reached that a user names: by the proxy of the environment, where it has one for this host."""
+    """Return how a URL is reached that a user names: by the
+    proxy of the environment, where it has one for this host.
+    """
     parts = urlsplit(url)
     return Reach(proxy=None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme))
 
@@ -133,7 +140,9 @@ def document_of(text: str) -> object:
 
 
 def plain(url: str) -> str:
-    """Return a URL as HTTP libraries take it: that of a Unix socket names a host that nobody looks up."""
+    """Return a URL as HTTP libraries take it: that of
+    a Unix socket names a host that nobody looks up.
+    """
     parts = urlsplit(url)
     return (
         urlunsplit(("http", "localhost", parts.path, parts.query, ""))
@@ -164,7 +173,9 @@ def scrape(source: str) -> Scrape:
 
 
 def kept(source: str, into: Path) -> Path:
-    """Return a file with metrics: the one that is named, or what a URL answers, written to *into*."""
+    """Return a file with metrics: the one that is
+    named, or what a URL answers, written to *into*.
+    """
     text = _text(source)
     _parsed(source, text)
     if not is_url(source):

@@ -1,6 +1,8 @@
-"""Sample servers while they work: pages are read in a thread as they arrive, and what they say is kept, not they.
+"""Sample servers while they work: pages are read in a
+thread as they arrive, and what they say is kept, not they.
 
-Pages that are refused are fetched less and less often and never given up: what refuses them may be a gateway's bad minute.
+Pages that are refused are fetched less and less often and never
+given up: what refuses them may be a gateway's bad minute.
 """
 
 import asyncio
@@ -146,7 +148,9 @@ class Watch:
                     self._headers[arm] = await asyncio.to_thread(source.renewed)
 
     def follow(self, arm: str, log: str | None) -> None:
-        """Read an arm's log from here on: that of its server, which may have been started just now."""
+        """Read an arm's log from here on: that of its
+        server, which may have been started just now.
+        """
         if log is not None:
             self._tails[arm] = LogTail(log)
 
@@ -238,7 +242,9 @@ class Watch:
         return None
 
     def _tell(self, arm: str, url: str, status: int) -> None:
-        """Say that a page that was there is refused, and that it is there again; that it never was is known before the run."""
+        """Say that a page that was there is refused, and that it
+        is there again; that it never was is known before the run.
+        """
         now_s = time.monotonic()
         if status in REFUSALS:
             self._refusals.refused(url, now_s)

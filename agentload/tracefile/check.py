@@ -1,6 +1,8 @@
-"""Check that a trace can be played: references resolve, nothing waits for itself, lengths and keys make sense.
+"""Check that a trace can be played: references resolve,
+nothing waits for itself, lengths and keys make sense.
 
-Every session is read once. Keys and names are kept as eight bytes each; only after a clash is the trace read again to find it.
+Every session is read once. Keys and names are kept as eight bytes
+each; only after a clash is the trace read again to find it.
 """
 
 import re
@@ -19,7 +21,9 @@ from agentload.tracefile.references import Problem, References
 
 MOST_PROBLEMS: Final = 100
 CONTEXT_TOLERANCE: Final = 0.02
-"""How far a context may be from the recorded one; the tolerance of a calibrated tokenizer ratio too."""
+"""How far a context may be from the recorded one;
+the tolerance of a calibrated tokenizer ratio too.
+"""
 
 OURS: Final = frozenset(
     {"model", "messages", "tools", "max_tokens", "stream", "stream_options", "return_token_ids"}
@@ -39,7 +43,9 @@ class Report:
     off_context: int
     """Turns whose context is more than 2 % off the recorded one."""
     off_order: int
-    """Turns whose tools are not right after the leading system text, where every server puts them."""
+    """Turns whose tools are not right after the
+    leading system text, where every server puts them.
+    """
     problem_count: int
     problems: tuple[Problem, ...]
     """At most the first hundred."""
@@ -127,9 +133,11 @@ class _Reading:
 
 
 def _stages(before: Sequence[int], segments: Sequence[Segment]) -> Iterator[int]:
-    """Yield the stage reached after each segment: 1 system text, 2 tools, 3 conversation; negative once out of order.
+    """Yield the stage reached after each segment: 1 system
+    text, 2 tools, 3 conversation; negative once out of order.
 
-    Servers put all tools after the leading system text, so a trace in another order shares other prefixes there.
+    Servers put all tools after the leading system text, so
+    a trace in another order shares other prefixes there.
     """
     stage = before[-1] if before else 1
     for segment in segments:
@@ -169,7 +177,10 @@ def _segment(segment: Segment) -> Iterator[str]:
     if segment.plant is not None and segment.role in {"tools", "image"}:
         yield f"segment {segment.key!r}: nothing can be planted in {segment.role}"
     if segment.plant is not None and len(segment.plant.split()) > segment.tokens:
-        yield f"segment {segment.key!r}: the plant has more words than the segment tokens ({segment.tokens})"
+        yield (
+            f"segment {segment.key!r}: the plant has more words than the segment tokens "
+            f"({segment.tokens})"
+        )
 
 
 def _prefixes(header: Header) -> Iterator[Problem]:
@@ -208,7 +219,10 @@ def _clashes(trace: Trace, reading: _Reading) -> Iterator[Problem]:
                     hash(segment.key) >> _ROLE_BITS in keys
                     and roles.setdefault(segment.key, segment.role) != segment.role
                 ):
-                    what = f"key {segment.key!r} is {segment.role} here and {roles[segment.key]} before"
+                    what = (
+                        f"key {segment.key!r} is {segment.role} here and {roles[segment.key]} "
+                        "before"
+                    )
                     yield Problem(session=session.session, turn=index, what=what)
 
 

@@ -1,7 +1,7 @@
 """Decode lines of a trace file into the model and encode them; unreadable lines raise `LineError`.
 
-Unknown fields are kept as JSON text, so a file of a newer minor version survives reading and writing. Equal values give equal bytes;
-absent values are left out.
+Unknown fields are kept as JSON text, so a file of a newer minor version survives
+reading and writing. Equal values give equal bytes; absent values are left out.
 """
 
 from collections.abc import Mapping
@@ -97,7 +97,8 @@ def _convert(found: Mapping[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
-        # msgspec says "Expected `int`, got `str` - at `$.turns[0].output`": the place first reads better.
+        # msgspec says "Expected `int`, got `str` - at
+        # `$.turns[0].output`": the place first reads better.
         what, _, place = str(error).partition(" - at ")
         where = place.strip("`").removeprefix("$").removeprefix(".")
         raise LineError(f"{where}: {what}" if where else what, hint=_FORMAT) from error
@@ -131,7 +132,8 @@ def _segment(read: wire.Segment, raw: list[Any]) -> Segment:
         )
     if tokens < 0 or (size is not None and min(size) < 1):
         raise LineError(
-            f"segment {read.key!r}: tokens must be >= 0 and an image's sides >= 1, got {read.tokens}",
+            f"segment {read.key!r}: tokens must be >= 0 and an image's sides >= 1, got "
+            f"{read.tokens}",
             hint=_FORMAT,
         )
     options = read.options

@@ -1,4 +1,5 @@
-"""Measure how far one trace's lengths and waits are from another's: ratios of quantiles, beside those of the other's own halves.
+"""Measure how far one trace's lengths and waits are from another's:
+ratios of quantiles, beside those of the other's own halves.
 
 Calls count alike whatever their event, since recorded traces have none.
 """
@@ -35,7 +36,9 @@ class Distance:
     real: float
     ratio: float
     halves: tuple[float, float]
-    """The ratio of the same quantile between halves of the real trace, drawn by session: nine in ten are within."""
+    """The ratio of the same quantile between halves of the
+    real trace, drawn by session: nine in ten are within.
+    """
     verdict: Verdict
 
 
@@ -66,7 +69,9 @@ _Values: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]
 
 
 def _values(trace: Trace) -> dict[str, _Values]:
-    """Return each field's values with the number of the session that they, or what spawned them, belong to."""
+    """Return each field's values with the number of the
+    session that they, or what spawned them, belong to.
+    """
     found: dict[str, tuple[array[float], array[int]]] = defaultdict(
         lambda: (array("d"), array("q"))
     )

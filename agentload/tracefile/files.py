@@ -1,4 +1,6 @@
-"""Read and write trace files: the header at once, sessions as they are iterated; plain, compressed, or standard input and output."""
+"""Read and write trace files: the header at once, sessions as they
+are iterated; plain, compressed, or standard input and output.
+"""
 
 import hashlib
 import sys
@@ -19,7 +21,8 @@ from agentload.tracefile import codec
 from agentload.tracefile.codec import LineError
 
 STDIN: Final = "-"
-_LEVEL: Final = 9  # twice as slow as the default and a fifth smaller; writing is bound by making sessions anyway
+# twice as slow as the default and a fifth smaller; writing is bound by making sessions anyway
+_LEVEL: Final = 9
 
 
 class Source:
@@ -90,7 +93,8 @@ def _sessions(
 
 
 def read(path: Path | str, *, lenient: bool = False) -> Trace:
-    """Read a trace file, plain or zstd, or standard input for `-`; raise `TraceError` with `path:line` for errors.
+    """Read a trace file, plain or zstd, or standard input
+    for `-`; raise `TraceError` with `path:line` for errors.
 
     `lenient` skips a last line that was cut short.
     """

@@ -1,4 +1,5 @@
-"""Estimate the load of a trace at a nominal speed: overlapping calls, the tokens they hold, and the hits of a prefix cache of some size.
+"""Estimate the load of a trace at a nominal speed: overlapping calls,
+the tokens they hold, and the hits of a prefix cache of some size.
 
 There is no server and no queue: every call takes the time of its tokens.
 """
@@ -18,13 +19,18 @@ from agentload.tracefile.reuse import Chain, PoolCache
 
 PREFILL_TOKENS_PER_S: Final = 10_000.0
 DECODE_TOKENS_PER_S: Final = 40.0
-"""Coding agents see about 39 tokens/s from their providers (callanjfox/kv-cache-tester). Prefill: judgement."""
+"""Coding agents see about 39 tokens/s from their providers (callanjfox/kv-cache-tester).
+
+Prefill: judgement.
+"""
 MOST_PLAYED: Final = 50_000
 """Calls that are played; later ones are left out."""
 
 
 def calls_of(trace: Trace) -> Iterator[Call]:
-    """Yield the calls of a trace in the order they start; those that wait for something missing are left out."""
+    """Yield the calls of a trace in the order they start;
+    those that wait for something missing are left out.
+    """
     return iter(Paced(trace, _nominal))
 
 

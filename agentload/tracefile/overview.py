@@ -1,8 +1,9 @@
 """Summarise a trace: lengths and waits, growth, arrivals and reuse.
 
-Fields name every length, count and wait of a session, so that showing, checking and benchmarking a trace agree. A turn's event is part of
-its field names (`output@compact`); fields of a whole session carry the event of its first turn. Lengths count what a turn adds for the
-first time, not what it repeats after its history was rewritten.
+Fields name every length, count and wait of a session, so that showing, checking and
+benchmarking a trace agree. A turn's event is part of its field names (`output@compact`);
+fields of a whole session carry the event of its first turn. Lengths count what a turn
+adds for the first time, not what it repeats after its history was rewritten.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ BINS: Final = 60
 
 
 def fields(header: Header, session: Session) -> Iterator[Observation]:
-    """Yield the fields of a session with their values: tokens, seconds, counts, and `thinking` as a share of the output."""
+    """Yield the fields of a session with their values: tokens,
+    seconds, counts, and `thinking` as a share of the output.
+    """
     prefix = header.prefixes[session.prefix] if session.prefix is not None else ()
     lengths = [segment.tokens for segment in prefix]
     seen: set[Key] = set()
@@ -82,7 +85,9 @@ def _answer(turn: Turn, label: str, *, goes_on: bool) -> Iterator[Observation]:
 
 
 def _goes_on(session: Session, index: int) -> bool:
-    """Return whether a turn's answer calls a tool: the next turn waits for one, or adds a result without rewriting the history."""
+    """Return whether a turn's answer calls a tool: the next turn
+    waits for one, or adds a result without rewriting the history.
+    """
     if index + 1 == len(session.turns):
         return False
     after = session.turns[index + 1]

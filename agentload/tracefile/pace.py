@@ -1,4 +1,6 @@
-"""When each call of a trace is sent where no server decides it: from starts, waits and what calls wait for, at some pace."""
+"""When each call of a trace is sent where no server decides
+it: from starts, waits and what calls wait for, at some pace.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -11,7 +13,9 @@ from agentload.model.walk import families
 from agentload.tracefile.references import REACH
 
 Pace: TypeAlias = Callable[[Turn, float], tuple[float, float]]
-"""Says when a turn is sent that could be at this instant, its wait over, and when it is complete."""
+"""Says when a turn is sent that could be at this
+instant, its wait over, and when it is complete.
+"""
 
 
 class Call(NamedTuple):
@@ -29,7 +33,10 @@ class Call(NamedTuple):
 
 
 class Paced:
-    """The calls of a trace in the order they are sent; equal times keep the trace's order. To be iterated once."""
+    """The calls of a trace in the order they are sent; equal times keep the trace's order.
+
+    To be iterated once.
+    """
 
     def __init__(self, trace: Trace, pace: Pace) -> None:
         self._trace = trace
@@ -39,13 +46,17 @@ class Paced:
         self._held: dict[str, tuple[int, Session]] = {}
         """Sessions not yet spawned, with their places."""
         self._parked: dict[str, list[tuple[int, Session, int, float]]] = {}
-        """Turns waiting for a turn of the named session, and when they could be sent but for that."""
+        """Turns waiting for a turn of the named session,
+        and when they could be sent but for that.
+        """
         self._ends: OrderedDict[str, dict[int, float]] = OrderedDict()
         """When the turns of the sessions within reach are complete; -1 is the last one."""
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Return the sessions that were not played to their end, because calls wait for each other or for what never came."""
+        """Return the sessions that were not played to their end,
+        because calls wait for each other or for what never came.
+        """
         return tuple(
             dict.fromkeys(
                 [
@@ -72,7 +83,9 @@ class Paced:
             yield heappop(self._due)[-1]
 
     def _follow(self, place: int, session: Session, start_s: float) -> None:
-        """Time the calls of a session, and all that waited for them, as far as what they wait for is known."""
+        """Time the calls of a session, and all that waited
+        for them, as far as what they wait for is known.
+        """
         ready = [(place, session, 0, start_s)]
         while ready:
             place, session, number, at_s = ready.pop()

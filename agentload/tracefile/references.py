@@ -1,7 +1,8 @@
 """Check the references between sessions: those they spawn, turns they wait for, answers they take.
 
-Sessions come one by one. A reference may reach 10,000 sessions back or forward. A cycle needs a forward reference, so whole sessions are
-kept only from the first open reference until all are resolved, and examined then.
+Sessions come one by one. A reference may reach 10,000 sessions back or forward.
+A cycle needs a forward reference, so whole sessions are kept only from the
+first open reference until all are resolved, and examined then.
 """
 
 from collections import OrderedDict
@@ -88,11 +89,17 @@ class References:
                 )
             return
         if parent is not None:
-            what = f"starts by the clock but is spawned by session {parent.session}, turn {parent.turn}"
+            what = (
+                f"starts by the clock but is spawned by session {parent.session}, turn "
+                f"{parent.turn}"
+            )
             yield Problem(session=session.session, what=what)
         yield from self._orphaned()
         if session.start_s < self._last_start_s:
-            what = f"starts at {session.start_s:g} s, earlier than the session before it ({self._last_start_s:g} s)"
+            what = (
+                f"starts at {session.start_s:g} s, earlier than the session before it "
+                f"({self._last_start_s:g} s)"
+            )
             yield Problem(session=session.session, what=what)
         self._last_start_s = max(self._last_start_s, session.start_s)
 
@@ -148,7 +155,10 @@ class References:
                     else source.turn
                 )
                 if done.get(source.session, -1) < wanted:
-                    what = f"takes the answer of turn {source.turn} of session {source.session} without waiting for it: name it in 'after'"
+                    what = (
+                        f"takes the answer of turn {source.turn} of session {source.session} "
+                        "without waiting for it: name it in 'after'"
+                    )
                     yield Problem(session=session.session, turn=index, what=what)
 
     def _disentangled(self, session: Session, parent: _Place | None) -> Iterator[Problem]:

@@ -1,4 +1,6 @@
-"""Compute how much of a call's context a prefix cache holds: an unlimited one, and one of a given size."""
+"""Compute how much of a call's context a prefix cache
+holds: an unlimited one, and one of a given size.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -85,7 +87,9 @@ class IdealCache:
 
 @dataclass(slots=True)
 class _Kept:
-    """A place in the cache. Who uses it uses all before it, so only the last place of a call is marked as used."""
+    """A place in the cache. Who uses it uses all before
+    it, so only the last place of a call is marked as used.
+    """
 
     place: Place
     before: int | None
@@ -98,7 +102,8 @@ class _Kept:
 class PoolCache:
     """A prefix cache of a given size with LRU eviction, ends of contexts before their starts.
 
-    What is kept is a tree of places, of which only leaves are evicted: a call costs as much as it adds, however long its context is.
+    What is kept is a tree of places, of which only leaves are evicted:
+    a call costs as much as it adds, however long its context is.
     """
 
     def __init__(self, tokens: int) -> None:

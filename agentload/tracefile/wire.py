@@ -1,4 +1,5 @@
-"""The lines of a trace file as msgspec types, which are also the source of the JSON Schema (docs/trace.schema.json).
+"""The lines of a trace file as msgspec types, which are
+also the source of the JSON Schema (docs/trace.schema.json).
 
 An absent field is None or empty; unknown fields are allowed in objects and kept by `decode`.
 """
@@ -19,7 +20,9 @@ Ref: TypeAlias = Annotated[
 Key: TypeAlias = Annotated[
     str | tuple[int, int],
     Meta(
-        description="Identity of the content: equal keys give equal bytes. [first, count] is a run of imported blocks."
+        description="Identity of the content: equal keys give equal bytes. "
+        "[first, count] is a run of "
+        "imported blocks."
     ),
 ]
 
@@ -44,10 +47,13 @@ class Options(Struct, rename={"source": "from"}, omit_defaults=True):
 
 
 class Segment(Struct, array_like=True):
-    """A piece of context: [role, tokens, key, options?]; for an image, tokens is [width, height]."""
+    """A piece of context: [role, tokens, key,
+    options?]; for an image, tokens is [width, height].
+    """
 
     role: Literal["system", "user", "assistant", "tool", "tools", "image"]
-    # Bounds are checked by `decode`: msgspec 0.22 corrupts memory on a union of a bounded integer with a tuple of fixed length.
+    # Bounds are checked by `decode`: msgspec 0.22 corrupts memory
+    # on a union of a bounded integer with a tuple of fixed length.
     tokens: int | tuple[int, int]
     key: Key
     options: Options | None = None
@@ -110,7 +116,8 @@ class Turn(Struct, omit_defaults=True):
             int,
             Meta(
                 ge=0,
-                description="How many leading segments of the previous context stay; all if absent.",
+                description="How many leading segments of the previous "
+                "context stay; all if absent.",
             ),
         ]
         | None
@@ -128,7 +135,8 @@ class Turn(Struct, omit_defaults=True):
     asks: Annotated[
         dict[str, Any],
         Meta(
-            description="Further fields of the request, such as tool_choice, response_format, reasoning_effort."
+            description="Further fields of the request, such as tool_choice, response_format, "
+            "reasoning_effort."
         ),
     ] = {}
     recorded: Recorded | None = None

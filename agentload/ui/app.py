@@ -86,7 +86,8 @@ class _Routes:
     def __init__(self, site: Site) -> None:
         self._site = site
 
-    async def root(self, request: web.Request) -> web.StreamResponse:  # noqa: ARG002  # aiohttp's signature
+    # aiohttp's signature
+    async def root(self, request: web.Request) -> web.StreamResponse:  # noqa: ARG002
         sources = tuple(self._site.sources.values())
         if len(sources) == 1:
             raise web.HTTPFound(f"{_base(sources[0])}/")
@@ -189,7 +190,8 @@ class _Routes:
         try:
             answer = source.ask(query, lambda connection: PAGES[query.page](connection, query))
         except (NotFoundError, StoreError):
-            # Until its first block pair is finished, a run is only in its journal, and there may be no database.
+            # Until its first block pair is finished, a run is
+            # only in its journal, and there may be no database.
             if not (seen or (query.page == "overview" and not source.path.is_file())):
                 raise
             answer = Answer(value=None)
@@ -311,7 +313,10 @@ def _door(hosts: frozenset[str]) -> Middleware:
     @web.middleware
     async def door(request: web.Request, handler: Handler) -> web.StreamResponse:
         if guard.host_of(request.headers.get("Host")) not in hosts:
-            text = "This server only answers to names of its own machine.\nagentload ui --allow-host NAME adds one.\n"
+            text = (
+                "This server only answers to names of its own machine.\nagentload ui "
+                "--allow-host NAME adds one.\n"
+            )
             return web.Response(status=421, text=text)
         if guard.is_embedded(
             request.headers.get("Sec-Fetch-Site"), request.headers.get("Sec-Fetch-Dest")

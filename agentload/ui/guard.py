@@ -1,7 +1,8 @@
 """Who may read the pages, and what a browser may do with them.
 
-Pages show server addresses and prompt names, so they are for this machine only. A browser on it also runs other sites, whose host names
-may be made to point here (DNS rebinding): only requests for our own names are answered.
+Pages show server addresses and prompt names, so they are for this machine only.
+A browser on it also runs other sites, whose host names may be made to point
+here (DNS rebinding): only requests for our own names are answered.
 """
 
 import ipaddress
@@ -11,7 +12,8 @@ from typing import Final
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 METHODS: Final = frozenset({"GET", "HEAD"})
 POLICY: Final = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src "
+    "'self' data:; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS: Final[Mapping[str, str]] = {
@@ -26,7 +28,8 @@ HEADERS: Final[Mapping[str, str]] = {
 
 
 def is_embedded(site: str | None, kind: str | None) -> bool:
-    """Return whether another site's page embeds ours, by the browser's Sec-Fetch-Site and Sec-Fetch-Dest.
+    """Return whether another site's page embeds ours,
+    by the browser's Sec-Fetch-Site and Sec-Fetch-Dest.
 
     It could not read the answer, but it could make us work; following a link is fine.
     """
@@ -44,7 +47,9 @@ def is_loopback(host: str) -> bool:
 
 
 def host_of(header: str | None) -> str | None:
-    """Return the host of a Host header without its port (which may be a forwarded one); None if it is malformed."""
+    """Return the host of a Host header without its port
+    (which may be a forwarded one); None if it is malformed.
+    """
     if not header or any(sign in header for sign in "/@\\ \t,"):
         return None
     if header.startswith("["):

@@ -1,4 +1,6 @@
-"""Find active runs and follow their journals: the database only has them up to the last finished block pair."""
+"""Find active runs and follow their journals: the
+database only has them up to the last finished block pair.
+"""
 
 import os
 import re
@@ -20,7 +22,8 @@ SWEEP_S: Final = 10.0
 PATIENCE_S: Final = 0.5
 CHUNK: Final = 2000
 LATEST: Final = 50
-# Journals of parts that measure, of workers and of added answers; others are written in an instant and their lock is left alone.
+# Journals of parts that measure, of workers and of added answers;
+# others are written in an instant and their lock is left alone.
 _LEG: Final = re.compile(r"(?:leg|answers)(\d+)(?:-(\d+))?\.journal")
 
 
@@ -143,7 +146,9 @@ def _is_running(folder: Path) -> bool:
 
 
 def _journals(folder: Path) -> list[Path]:
-    """List a run's journals part by part; each part's own, which sets the clock, before its workers'."""
+    """List a run's journals part by part; each part's
+    own, which sets the clock, before its workers'.
+    """
     try:
         with os.scandir(folder) as entries:
             found = [match for each in entries if (match := _LEG.fullmatch(each.name))]

@@ -76,7 +76,9 @@ class Progress:
     """Share done before the run was resumed."""
 
     def left_s(self, now_ns: int) -> float | None:
-        """Estimate the remaining seconds from those that passed; None while there is too little to go by."""
+        """Estimate the remaining seconds from those that
+        passed; None while there is too little to go by.
+        """
         if (
             self.share is None
             or self.started_ns is None

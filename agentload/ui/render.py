@@ -105,7 +105,10 @@ def _change_text(change: Change) -> str:
     """Format a change from the reference, with the interval of the run itself."""
     middle, low, high = (100 * share for share in change.relative())
     interval = f"[{say.signed(low, 1)}, {say.signed(high, 1)}]"
-    return f"{worded(change.series)} {say.signed(middle, 1)}% {interval}, {say.plural(change.pairs, 'pair')}"
+    return (
+        f"{worded(change.series)} {say.signed(middle, 1)}% {interval}, "
+        f"{say.plural(change.pairs, 'pair')}"
+    )
 
 
 def _spark(values: Sequence[float]) -> Markup:

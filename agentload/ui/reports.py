@@ -1,4 +1,6 @@
-"""Make a run's report, or a comparison of two, on request; the latest few are cached until the database changes."""
+"""Make a run's report, or a comparison of two, on request;
+the latest few are cached until the database changes.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -32,11 +34,14 @@ class Reports:
     setting: Setting
     profile: str | None = None
     _kept: Kept[Key, Document] = field(default_factory=partial(Kept, KEPT))
-    # One at a time: the report of a long run takes seconds and a GB. Waiting requests take no thread from the pages.
+    # One at a time: the report of a long run takes seconds and
+    # a GB. Waiting requests take no thread from the pages.
     _thread: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "reports"))
 
     async def page(self, source: Source, query: Query) -> str:
-        """Return a report's page; raise `AgentloadError` if a run is missing or two cannot be compared."""
+        """Return a report's page; raise `AgentloadError`
+        if a run is missing or two cannot be compared.
+        """
         return await self._soon(
             lambda: html(self._document(source, query)).replace(
                 "<body>", f"<body>\n{_home(source, query)}", 1

@@ -40,7 +40,9 @@ class Running:
 
 
 def check(options: Options) -> None:
-    """Raise `UsageError` if other machines could reach the pages without permission, `StoreError` if there is nothing to show."""
+    """Raise `UsageError` if other machines could reach the pages
+    without permission, `StoreError` if there is nothing to show.
+    """
     wrong = next((name for name in options.names if host_of(name) != name.lower()), None)
     if wrong is not None:
         raise UsageError(
@@ -49,7 +51,8 @@ def check(options: Options) -> None:
     if not is_loopback(options.host) and not options.names:
         raise UsageError(
             f"--host {options.host}: other machines could reach the pages, which have no password",
-            hint="keep 127.0.0.1 and use a tunnel (ssh -L 8750:127.0.0.1:8750 HOST), or give this machine's host name: --allow-host NAME",
+            hint="keep 127.0.0.1 and use a tunnel (ssh -L 8750:127.0.0.1:8750 HOST), or give "
+            "this machine's host name: --allow-host NAME",
         )
     # A database may come later, with its first run; its folder does not.
     gone = next((path for path in options.databases if not path.absolute().parent.is_dir()), None)
@@ -63,7 +66,9 @@ def check(options: Options) -> None:
 def run(
     options: Options, *, ready: Callable[[Running], None], seconds: float | None = None
 ) -> None:
-    """Serve until SIGINT or SIGTERM, or for this many seconds; raises LaunchError if the port is taken."""
+    """Serve until SIGINT or SIGTERM, or for this many
+    seconds; raises LaunchError if the port is taken.
+    """
     asyncio.run(_run(options, ready=ready, seconds=seconds))
 
 
@@ -96,7 +101,8 @@ async def serve(
     try:
         url = await Door(runner, host=options.host, port=options.port).open()
         async with asyncio.TaskGroup() as tasks:
-            # With thousands of runs the first scan of their folders takes a second: do it before the first request.
+            # With thousands of runs the first scan of their folders
+            # takes a second: do it before the first request.
             for each in found.values():
                 tasks.create_task(asyncio.to_thread(each.live.running))
             ready(

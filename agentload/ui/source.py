@@ -1,4 +1,6 @@
-"""The query of a request, and one database: opened as briefly as possible, answered from memory while the file is unchanged."""
+"""The query of a request, and one database: opened as briefly
+as possible, answered from memory while the file is unchanged.
+"""
 
 import os
 import threading
@@ -109,7 +111,9 @@ class Source:
         return tuple(_stamp(path) for path in (self.path, Path(f"{self.path}.wal")))
 
     def ask(self, key: Hashable, question: Callable[[duckdb.DuckDBPyConnection], T]) -> Answer[T]:
-        """Run a query, or return the cached answer for its key; raise `StoreError` if the database cannot be read and never was."""
+        """Run a query, or return the cached answer for its key; raise
+        `StoreError` if the database cannot be read and never was.
+        """
         stamp, kept = self.stamp(), self._kept.get(key)
         if kept is not None and kept.stamp == stamp:
             return Answer(value=kept.value)

@@ -1,7 +1,7 @@
 """Compare two runs of the same plan: last night's servers against tonight's.
 
-An arm of the later run is compared with the same arm of the earlier one, turn by turn on the same bytes. What lies between the runs in
-time is in the difference, and the document says so.
+An arm of the later run is compared with the same arm of the earlier one, turn by turn on the
+same bytes. What lies between the runs in time is in the difference, and the document says so.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +24,10 @@ from agentload.study.stored import study_of
 from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import Verdict, evidence_of
 
-IN_TIME: Final = "The runs were made one after the other: whatever else changed between them is in the difference"
+IN_TIME: Final = (
+    "The runs were made one after the other: whatever else changed between them is in the "
+    "difference"
+)
 # What has to be equal, in the words of a reader.
 _EQUAL: Final = {
     "trace_hash": "trace",
@@ -36,8 +39,11 @@ _EQUAL: Final = {
     "sessions": "set of sessions",
 }
 _FREE: Final = frozenset({"launch", "swap", "noise", "trace", "slo", "kind of study"})
-"""What two studies may differ by: it changes where and how long servers run, or is compared above."""
-# A call that failed may have no count, or one of its own; and a server's count is the same one however its chunks came.
+"""What two studies may differ by: it changes where
+and how long servers run, or is compared above.
+"""
+# A call that failed may have no count, or one of its own; and
+# a server's count is the same one however its chunks came.
 _RULES: Final = """
 SELECT DISTINCT if(token_rule = 'one_a_chunk', 'one a chunk', 'by the server') FROM attempts
 WHERE run_id = ? AND status = 'ok' AND token_rule IS NOT NULL ORDER BY ALL
@@ -90,7 +96,10 @@ def comparison(
 def _settings(connection: duckdb.DuckDBPyConnection, run: str) -> dict[str, Any]:
     (row,) = tables.rows(connection, RunRow, run_id=run)
     rules = connection.execute(_RULES, [run]).fetchall()
-    sessions = "SELECT count(DISTINCT session), bit_xor(hash(session)) FROM (SELECT DISTINCT session FROM attempts WHERE run_id = ?)"
+    sessions = (
+        "SELECT count(DISTINCT session), bit_xor(hash(session)) FROM (SELECT DISTINCT session "
+        "FROM attempts WHERE run_id = ?)"
+    )
     return {
         **{name: getattr(row, name) for name in ("trace_hash", "model", "kind", "design", "seed")},
         "study": study_of(row),
@@ -141,7 +150,9 @@ def _short(value: object) -> str:
 
 
 def joined(before: Evidence, after: Evidence, arm: str) -> Evidence:
-    """Put one arm of two runs side by side, each called by its run; raise `EvidenceError` when too few pairs are left in both."""
+    """Put one arm of two runs side by side, each called by its
+    run; raise `EvidenceError` when too few pairs are left in both.
+    """
     _check_pairs(before, after, arm)
     sides = (before, after)
     played = [
@@ -213,7 +224,8 @@ def _check_pairs(before: Evidence, after: Evidence, arm: str) -> None:
             f"{len(own)} in {side.run}" for own, side in zip(pairs, (before, after), strict=True)
         )
         raise EvidenceError(
-            f"runs {before.run} and {after.run} cannot be compared: of {len(played)} block pairs {len(common)} are whole in both ({told})",
+            f"runs {before.run} and {after.run} cannot be compared: of {len(played)} block "
+            f"pairs {len(common)} are whole in both ({told})",
             hint="agentload runs show --run RUN lists invalid blocks",
         )
 
@@ -228,7 +240,9 @@ def _versions(before: Evidence, after: Evidence) -> str | None:
 
 
 def _later(calls: Calls, blocks: int, seconds: float) -> Calls:
-    """Move calls behind those of another run: later blocks, later instants, another start of the servers."""
+    """Move calls behind those of another run: later
+    blocks, later instants, another start of the servers.
+    """
     other_start: Ints = calls.restart + 1_000_000
     return replace(
         calls, block=calls.block + blocks, start_s=calls.start_s + seconds, restart=other_start

@@ -1,4 +1,5 @@
-"""Read a policy file: thresholds, service levels, the load at the user's peak and the price of a GPU.
+"""Read a policy file: thresholds, service levels,
+the load at the user's peak and the price of a GPU.
 
 ```yaml
 min_change: 0.03
@@ -56,7 +57,9 @@ class Setting:
     name: str = "default"
     """The file, for the record."""
     spelled: frozenset[str] = frozenset()
-    """Options that commands of reports say though they have the usual value: a defaults file here has another."""
+    """Options that commands of reports say though they
+    have the usual value: a defaults file here has another.
+    """
 
 
 def read_policy(path: Path) -> Setting:
@@ -90,7 +93,9 @@ def parse(content: object, *, at: str) -> Setting:
 
 
 def check_finite(content: object, *, at: str, hint: str) -> None:
-    """Raise `AgentloadError` that names the first number that is infinite or none at all: YAML has both, and every bound lets them pass."""
+    """Raise `AgentloadError` that names the first number that is infinite
+    or none at all: YAML has both, and every bound lets them pass.
+    """
     for place, number in _numbers(content, ()):
         if not math.isfinite(number):
             raise AgentloadError(

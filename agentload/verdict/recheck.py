@@ -31,7 +31,10 @@ class Recheck:
 
 
 def recheck(database: Path, run: str, *, setting: Setting) -> Recheck:
-    """Read what a run's decision leaves to ask. Raises UsageError where it asks for something else than calibration."""
+    """Read what a run's decision leaves to ask.
+
+    Raises UsageError where it asks for something else than calibration.
+    """
     decision = verdict(database, run, setting=setting).decision
     found = {each.arm: each.verdict for each in decision.server if each.arm != decision.reference}
     arm = next((name for name, verdict in found.items() if verdict == "calibrate"), None)

@@ -1,6 +1,8 @@
-"""A call's context as the engine's runs: what shares KV blocks with what, without writing a word of it.
+"""A call's context as the engine's runs: what shares
+KV blocks with what, without writing a word of it.
 
-For the few calls whose text somebody reads, the prompt is written after all, and answered as the emulated model answers behind HTTP.
+For the few calls whose text somebody reads, the prompt is written
+after all, and answered as the emulated model answers behind HTTP.
 """
 
 from collections.abc import Iterable, Mapping

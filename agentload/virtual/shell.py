@@ -1,8 +1,10 @@
-"""Play a plan on emulated engines in virtual time: no sockets, no sleeping, the same rows for the same seed.
+"""Play a plan on emulated engines in virtual time: no
+sockets, no sleeping, the same rows for the same seed.
 
-One loop orders everything that can happen: an engine's next event, the dispatcher's wake, a call's time limit. At one instant
-engines come first (a token that leaves at a limit has left in time), then limits, then the wake. Nobody advances an engine past the
-instant of the next command. Gauges are read at an interval of virtual time, as telemetry reads a server's /metrics.
+One loop orders everything that can happen: an engine's next event, the dispatcher's wake, a
+call's time limit. At one instant engines come first (a token that leaves at a limit has left in
+time), then limits, then the wake. Nobody advances an engine past the instant of the next
+command. Gauges are read at an interval of virtual time, as telemetry reads a server's /metrics.
 """
 
 import heapq
@@ -58,7 +60,8 @@ SETTLE_NS = 1_000_000_000  # virtual time between rounds, as a live barrier take
 def packed(done: Finished) -> Stamps:
     """Return the stamps of a finished call; equal to `model.stamps.stamps` of the same instants."""
     first_ns = done.instant_ns(0)
-    # As whole ns upwards and then as whole µs from half a µs before the first one: one division does both.
+    # As whole ns upwards and then as whole µs from half
+    # a µs before the first one: one division does both.
     offsets_us = done.ends_ps + (PS_PER_NS * (done.origin_ns - first_ns + US // 2) + PS_PER_NS - 1)
     offsets_us //= PS_PER_NS * US
     gaps_us = (offsets_us[1:] - offsets_us[:-1]).astype(np.int32)
@@ -126,7 +129,9 @@ class _Flight:
 
 
 class Shell:
-    """Join a dispatcher with one engine an arm; an arm that changes machines is started anew there."""
+    """Join a dispatcher with one engine an arm; an
+    arm that changes machines is started anew there.
+    """
 
     def __init__(
         self,

@@ -1,1 +1,3 @@
-"""Scheduled comparisons: jobs, executions, history, alarms, notices and files for real schedulers."""
+"""Scheduled comparisons: jobs, executions, history,
+alarms, notices and files for real schedulers.
+"""

@@ -1,6 +1,7 @@
 """Fold a job's history into its alarms: each raised once, and closed when what it told of is over.
 
-All of it follows from the history, so a killed process leaves nothing half-done: the next one folds again and stores what differs.
+All of it follows from the history, so a killed process leaves
+nothing half-done: the next one folds again and stores what differs.
 """
 
 import math
@@ -200,7 +201,8 @@ class _Fold:
             before = state.before[-BASELINE:]
             centre = sum(before) / len(before)
             sign = 1 if self.alarms[state.alarm].kind == "regression" else -1
-            # Half of what matters: neither does a value near the edge close and raise it again and again.
+            # Half of what matters: neither does a value near
+            # the edge close and raise it again and again.
             if sign * (change.log_ratio - centre) >= math.log1p(state.smallest / 2):
                 self._goes_on(state, change)
                 return
@@ -269,7 +271,9 @@ def heard(found: Iterable[Alarm], at_ns: int) -> tuple[Alarm, ...]:
 
 
 def exit_code(latest: Execution, found: Sequence[Alarm]) -> int:
-    """Return 0 when nothing got worse, 3 for a regression, a changed identity or void figures, 1 when it could not run."""
+    """Return 0 when nothing got worse, 3 for a regression, a
+    changed identity or void figures, 1 when it could not run.
+    """
     match latest.outcome:
         case "failed" | "dead" | "running" | "missed":
             return 1

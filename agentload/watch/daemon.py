@@ -1,4 +1,6 @@
-"""Run the schedule in the foreground, for containers: each firing is a process of its own, as cron would start it."""
+"""Run the schedule in the foreground, for containers: each
+firing is a process of its own, as cron would start it.
+"""
 
 import asyncio
 import os
@@ -27,7 +29,9 @@ async def serve(
     now: Callable[[], int] = time.time_ns,
     look_s: float = LOOK_S,
 ) -> None:
-    """Execute jobs as they fall due, until SIGTERM or SIGINT; executions that run are told so, and waited for."""
+    """Execute jobs as they fall due, until SIGTERM or
+    SIGINT; executions that run are told so, and waited for.
+    """
     stop = asyncio.Event()
     running: set[Process] = set()
 
@@ -40,7 +44,9 @@ async def serve(
                 )  # its own terminate() would reap one that just ended, and its exit code with it
 
     async def fires(job: Job, last_ns: int) -> bool:
-        """Wait for the next firing by the wall clock, wherever that is set meanwhile; False when asked to stop before."""
+        """Wait for the next firing by the wall clock, wherever
+        that is set meanwhile; False when asked to stop before.
+        """
         while not stop.is_set():
             if now() < last_ns - CORRECTED_NS:
                 last_ns = now()
@@ -80,7 +86,8 @@ async def _execute(
             stderr=sys.stderr,
             process_group=0,
         )
-    except OSError as error:  # an upgrade replaces the program just now, say: the next execution counts this firing as missed
+    # an upgrade replaces the program just now, say: the next execution counts this firing as missed
+    except OSError as error:
         say(f"{name}: {command[0]}: {error.strerror}")
         return
     running.add(process)

@@ -1,4 +1,6 @@
-"""Execute a job once, as a scheduler asks: lock, replay, hold against the reference, fold alarms, write all of it down."""
+"""Execute a job once, as a scheduler asks: lock, replay, hold
+against the reference, fold alarms, write all of it down.
+"""
 
 import shutil
 import time
@@ -141,7 +143,8 @@ def _skipped(job: Job, database: Path, started_ns: int) -> Executed:
         outcome="skipped",
         detail=Detail(reason="the execution before was still running"),
     )
-    # The journal alone: the execution that runs loads it when it ends, and this one is not to wait for a database.
+    # The journal alone: the execution that runs loads it when
+    # it ends, and this one is not to wait for a database.
     ledger.note(database, job.name, [execution_row(execution)])
     return Executed(
         execution=execution, history=(execution,), alarms=(), raised=(), closed=(), code=0
@@ -212,7 +215,9 @@ def closed(
     past: tuple[Execution, ...],
     notice: Callable[[str], None],
 ) -> Executed:
-    """Write down what became of a job, with the alarms that follow from it, and forget old calls."""
+    """Write down what became of a job, with the
+    alarms that follow from it, and forget old calls.
+    """
     ledger.note(database, job.name, [execution_row(ended)])
     warn(ledger.bring_in(database, job.name), notice)
     stored = _told_before(job, database, past)
@@ -240,7 +245,9 @@ def closed(
 
 
 def _told_before(job: Job, database: Path, past: tuple[Execution, ...]) -> tuple[Alarm, ...]:
-    """Read the alarms that were told of; while the database cannot be asked, they are what followed from the history."""
+    """Read the alarms that were told of; while the database
+    cannot be asked, they are what followed from the history.
+    """
     try:
         return ledger.stored_alarms(database, job.name)
     except StoreError:
@@ -251,7 +258,9 @@ def _told_before(job: Job, database: Path, past: tuple[Execution, ...]) -> tuple
 
 
 def _forget(job: Job, database: Path, past: tuple[Execution, ...]) -> None:
-    """Delete the calls of runs that are older than the job keeps; a run that is gone already is no news."""
+    """Delete the calls of runs that are older than the
+    job keeps; a run that is gone already is no news.
+    """
     old = expendable(past, job.keep_runs, reference(past, job.reference))
     if not old:
         return
@@ -276,7 +285,9 @@ def warn(text: str | None, notice: Callable[[str], None]) -> None:
 def accept(
     job: Job, database: Path, *, run: str | None, note: str | None, notice: Callable[[str], None]
 ) -> Executed:
-    """Make a run the reference, by default the latest usable one; what was raised against the one before it is over."""
+    """Make a run the reference, by default the latest usable
+    one; what was raised against the one before it is over.
+    """
     if job.reference is not None:
         raise AgentloadError(
             f"job '{job.name}': its reference is fixed in the jobs file: {job.reference}",
@@ -305,7 +316,8 @@ def accept(
                 )
         if job.control and not has_control(database, chosen):
             notice(
-                f"run {chosen} has no A/A control: the next execution plays one, and may take twice the budget"
+                f"run {chosen} has no A/A control: the next execution plays one, and may "
+                "take twice the budget"
             )
         return closed(
             job, database, _by_hand(job, "accepted", Detail(reason=note), run=chosen), past, notice

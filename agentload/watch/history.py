@@ -1,4 +1,6 @@
-"""What became of each firing of a job, in order: the one record from which alarms, trends and notices follow."""
+"""What became of each firing of a job, in order: the
+one record from which alarms, trends and notices follow.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,7 +29,9 @@ BY_HAND: Final[frozenset[Outcome]] = frozenset({"accepted", "muted"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """How one figure of one arm lies against the reference run: a mean log ratio over the same turns."""
+    """How one figure of one arm lies against the
+    reference run: a mean log ratio over the same turns.
+    """
 
     arm: str
     metric: Metric
@@ -36,7 +40,9 @@ class Change:
     """Standard error within the run, in the same unit."""
     pairs: int
     floor: float | None = None
-    """What an A/A control leaves possible between equals, as a relative change; None without one."""
+    """What an A/A control leaves possible between
+    equals, as a relative change; None without one.
+    """
 
     @property
     def series(self) -> str:
@@ -44,7 +50,9 @@ class Change:
         return f"{self.arm}: {self.metric}"
 
     def relative(self, base: float = 0.0) -> tuple[float, float, float]:
-        """Return it as a share, with the ends of the 95 % interval that the run itself gives; *base* is the reference's own log ratio."""
+        """Return it as a share, with the ends of the 95 % interval that
+        the run itself gives; *base* is the reference's own log ratio.
+        """
         value, low, high = (
             math.expm1(base + self.log_ratio + side * TWO_SIDED * self.error) for side in (0, -1, 1)
         )
@@ -97,7 +105,8 @@ class Execution:
 
 
 def reference(history: Sequence[Execution], wanted: str | None) -> str | None:
-    """Return the run to hold the next one against: *wanted*, else the one in force, or None when the next becomes it.
+    """Return the run to hold the next one against: *wanted*,
+    else the one in force, or None when the next becomes it.
 
     *wanted* may be how the name of one of the job's runs begins.
     """
@@ -120,7 +129,9 @@ def reference(history: Sequence[Execution], wanted: str | None) -> str | None:
 
 
 def floors(history: Sequence[Execution], reference: str) -> dict[str, float]:
-    """Return the latest noise floor of each series among the runs compared with a reference: one that was accepted may have none itself."""
+    """Return the latest noise floor of each series among the runs
+    compared with a reference: one that was accepted may have none itself.
+    """
     held = [
         each for each in history if each.outcome == "done" and each.detail.reference == reference
     ]

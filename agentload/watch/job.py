@@ -1,4 +1,6 @@
-"""A job: what is replayed on a schedule, against whom, within which budget, and what counts as worse."""
+"""A job: what is replayed on a schedule, against
+whom, within which budget, and what counts as worse.
+"""
 
 import re
 from collections.abc import Mapping
@@ -44,7 +46,9 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Bound one execution."""
 
     calls: int | None = None
-    """On all arms together: the trace is cut behind the last whole session that fits, the same one each time."""
+    """On all arms together: the trace is cut behind the
+    last whole session that fits, the same one each time.
+    """
     minutes: float = 60.0
     """The execution is stopped then, and has failed."""
     usd: float | None = None
@@ -78,7 +82,9 @@ class Job:
     noise: float = NOISE
     """Run-to-run scatter to expect until it was measured."""
     reference: str | None = None
-    """Run to hold later ones against, and to forget what was before it; the job's first usable run when None."""
+    """Run to hold later ones against, and to forget what
+    was before it; the job's first usable run when None.
+    """
     control: bool = True
     """Play every arm twice where no run shows yet what equals differ by: that much is no change."""
     keep_runs: int | None = None
@@ -109,12 +115,16 @@ class Job:
 
     @property
     def timeout_s(self) -> int:
-        """Return after how long a scheduler may give up: its delay is in it, and comparing and storing."""
+        """Return after how long a scheduler may give up:
+        its delay is in it, and comparing and storing.
+        """
         return round(self.longest_s + self.schedule.stagger_s + SLACK_S)
 
 
 def job(name: str, content: object, *, at: Path) -> Job:
-    """Turn one entry of a jobs file into a job; raise `AgentloadError` that names the key that is wrong."""
+    """Turn one entry of a jobs file into a job; raise
+    `AgentloadError` that names the key that is wrong.
+    """
     where = f"{at}: job '{name}'"
     if not NAME.fullmatch(name):
         raise AgentloadError(
@@ -181,7 +191,10 @@ def _parted(content: object) -> tuple[object, dict[str, Any]]:
 
 
 def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
-    """Return the study of a job, with its files as they lie beside the jobs file. Raises UsageError."""
+    """Return the study of a job, with its files as they lie beside the jobs file.
+
+    Raises UsageError.
+    """
     servers, load = played["servers"], played.get("load")
     if not isinstance(servers, dict):
         raise UsageError(f"{where}: servers: Expected `object`, got `{type(servers).__name__}`")
@@ -224,12 +237,15 @@ def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
             f"{where}: force is true: a job measures a server that has changed, and says so",
             hint="leave it out",
         )
-    # A server that is not what the arms file expects is measured all the same: that it changed is what the job is there to tell.
+    # A server that is not what the arms file expects is measured all
+    # the same: that it changed is what the job is there to tell.
     return extended(made, on_dead="stop", force=True)
 
 
 def _waits(said: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]:
-    """Return the waits of a job as older versions wrote them, a kind at a time, as a load has them."""
+    """Return the waits of a job as older versions
+    wrote them, a kind at a time, as a load has them.
+    """
     found: dict[str, dict[str, Any]] = {"wait_scale": {}, "wait_cap_s": {}}
     for kind, each in said.items():
         if kind not in KINDS:

@@ -73,7 +73,9 @@ def read_jobs(path: Path) -> Jobs:
 
 
 def add(path: Path, name: str, entry: Mapping[str, Any]) -> Job:
-    """Add a job to a file, which is made if it does not exist; raise `AgentloadError` if the name is taken or a file is not there."""
+    """Add a job to a file, which is made if it does not exist; raise
+    `AgentloadError` if the name is taken or a file is not there.
+    """
     content: dict[str, Any] = _content(path) if path.is_file() else {"database": DATABASE}
     entries = {**(content.get("jobs") or {})}
     if name in entries:
@@ -144,7 +146,9 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old one or the new one: cron or a collector may read it at this moment."""
+    """Write a file so that a reader sees the old one or the
+    new one: cron or a collector may read it at this moment.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_text(text, encoding="utf-8")
@@ -155,7 +159,9 @@ _LINE: Final = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)")
 
 
 def environment_file(jobs_file: Path) -> Path:
-    """Return where the variables of a jobs file's endpoints and webhooks may lie: `watch.env` beside `watch.yaml`."""
+    """Return where the variables of a jobs file's endpoints
+    and webhooks may lie: `watch.env` beside `watch.yaml`.
+    """
     return jobs_file.with_suffix(".env")
 
 
@@ -166,7 +172,10 @@ def complete_environment(jobs_file: Path) -> None:
 
 
 def read_environment(path: Path) -> dict[str, str]:
-    """Read NAME=value lines; none when there is no such file. Raises `AgentloadError` for a file that others may read."""
+    """Read NAME=value lines; none when there is no such file.
+
+    Raises `AgentloadError` for a file that others may read.
+    """
     if not path.is_file():
         return {}
     if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):

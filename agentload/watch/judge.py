@@ -22,13 +22,17 @@ from agentload.watch.job import METRICS, Job
 def since(
     database: Path, run: str, reference: str, *, arms: Sequence[str], job: Job
 ) -> tuple[tuple[Change, ...], str | None]:
-    """Return every arm's changes since the reference run, and why they are not usable; raise `EvidenceError` if that cannot be done."""
+    """Return every arm's changes since the reference run, and why
+    they are not usable; raise `EvidenceError` if that cannot be done.
+    """
     changes: list[Change] = []
     failed: list[str] = []
-    # What a start adds is seen from night to night: the history of the job has it, and counts it once.
+    # What a start adds is seen from night to night: the
+    # history of the job has it, and counts it once.
     setting = replace(job.setting, policy=replace(job.setting.policy, start_spread=0.0))
     both = comparison(database, reference, run, setting=setting)
-    # Alarms follow how long the same windows take, and need an interval: that hours of load would show another size is no matter.
+    # Alarms follow how long the same windows take, and need an
+    # interval: that hours of load would show another size is no matter.
     both = replace(both, before=replace(both.before, pair_load=None))
     for arm in arms:
         decision = both.verdict(both.arm(arm)).decision
@@ -43,7 +47,9 @@ def since(
 
 
 def fault(database: Path, run: str, *, job: Job) -> str | None:
-    """Return why nothing can be compared with a run; raise `EvidenceError` when it has too little in it."""
+    """Return why nothing can be compared with a run;
+    raise `EvidenceError` when it has too little in it.
+    """
     return "; ".join(_failed(verdict(database, run, setting=job.setting).decision)) or None
 
 
@@ -56,7 +62,9 @@ def _failed(decision: advisor.verdict.Decision) -> list[str]:
 
 
 def facts(database: Path, run: str) -> dict[str, dict[str, Any]]:
-    """Read what each arm's server said it is when the run ended, with the versions of ours that measured it."""
+    """Read what each arm's server said it is when the run
+    ended, with the versions of ours that measured it.
+    """
     with reading(database) as connection:
         said = {
             row.arm: json.loads(row.facts)

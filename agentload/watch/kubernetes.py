@@ -1,4 +1,6 @@
-"""Jobs as Kubernetes manifests: a CronJob each, the jobs file as a ConfigMap, a claim for the database."""
+"""Jobs as Kubernetes manifests: a CronJob each, the
+jobs file as a ConfigMap, a claim for the database.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +23,9 @@ _UNFIT: Final = re.compile(r"[^-._a-zA-Z0-9]+")
 
 
 def kubernetes(jobs: Jobs, *, image: str) -> str:
-    """Return the manifests as YAML documents; keys come from the secret `agentload`, where there is one."""
+    """Return the manifests as YAML documents; keys come
+    from the secret `agentload`, where there is one.
+    """
     # Our template, a YAML document a manifest: a JSON string is a YAML string.
     made = Environment(loader=PackageLoader("agentload.watch"), undefined=StrictUndefined)  # noqa: S701
     template = made.get_template("kubernetes.yaml.j2").render(
@@ -48,7 +52,9 @@ _Dumper.add_representer(
 
 
 def brought(jobs: Jobs) -> dict[Path, str]:
-    """Return the traces that somebody has to put on the claim, and where: they are too large for a ConfigMap."""
+    """Return the traces that somebody has to put on the
+    claim, and where: they are too large for a ConfigMap.
+    """
     paths = [Path(trace) for job in jobs.jobs for trace in job.traces if Path(trace).is_file()]
     return {path: f"{HOME}/{name}" for path, name in _named(paths).items()}
 
@@ -76,7 +82,9 @@ def _config(jobs: Jobs) -> dict[str, Any]:
 
 
 def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry with the fields of its servers beside the others, and its traces as a list: both may be written either way."""
+    """Return an entry with the fields of its servers beside the
+    others, and its traces as a list: both may be written either way.
+    """
     traces = entry["traces"]
     rest = {name: value for name, value in entry.items() if name != "servers"}
     return {
@@ -87,7 +95,10 @@ def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _small(entry: dict[str, Any], at: Path) -> Iterator[Path]:
-    """Yield the arms file and the policy that lie here: the ConfigMap carries them. Neither holds a secret."""
+    """Yield the arms file and the policy that lie here: the ConfigMap carries them.
+
+    Neither holds a secret.
+    """
     for text in _files(entry).values():
         path = beside(at, text)
         if path.is_file():
@@ -123,7 +134,9 @@ def _named(paths: Iterable[Path]) -> dict[Path, str]:
 def _at_home(
     entry: dict[str, Any], jobs: Jobs, job: Job, carried: Mapping[Path, str]
 ) -> dict[str, Any]:
-    """Name files as a pod sees them, and have notices and logs written beside the database: where the jobs file is, nobody may write."""
+    """Name files as a pod sees them, and have notices and logs written
+    beside the database: where the jobs file is, nobody may write.
+    """
     known = brought(jobs)
     files = {key: carried.get(beside(jobs.path, text), text) for key, text in _files(entry).items()}
     changed: dict[str, Any] = {

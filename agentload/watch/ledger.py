@@ -1,6 +1,8 @@
-"""Keep a job's executions and alarms: one execution at a time, journal first, as everything, then the database; and read them back.
+"""Keep a job's executions and alarms: one execution at a time,
+journal first, as everything, then the database; and read them back.
 
-A journal is of one version of the rows; another version writes beside it, so that an upgrade does not end a job's history.
+A journal is of one version of the rows; another version writes
+beside it, so that an upgrade does not end a job's history.
 """
 
 import fcntl
@@ -29,7 +31,9 @@ from agentload.watch.job import Job
 
 PATIENCE_S: Final = 10.0  # another process of this job writes for milliseconds
 DATABASE_S: Final = 25.0
-"""How long an execution waits for whoever holds the database: four times in all, within the two minutes that schedulers grant it."""
+"""How long an execution waits for whoever holds the database: four
+times in all, within the two minutes that schedulers grant it.
+"""
 
 
 def journal(database: Path, job: str) -> Path:
@@ -108,7 +112,9 @@ def job_row(job: Job, *, at_ns: int) -> JobRow:
 def alarm_rows(
     job: str, found: Sequence[Alarm], stored: Sequence[Alarm], *, at_ns: int
 ) -> tuple[AlarmRow, ...]:
-    """Return the rows that differ from what is stored; an open alarm that no longer follows from the history is closed."""
+    """Return the rows that differ from what is stored; an open
+    alarm that no longer follows from the history is closed.
+    """
     known = {_key(each) for each in found}
     gone = [each for each in stored if each.is_open and _key(each) not in known]
     fresh = [each for each in found if each not in stored]

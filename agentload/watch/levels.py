@@ -1,15 +1,19 @@
-"""Tell whether the latest runs lie at another level than those before, and where a series changed its level.
+"""Tell whether the latest runs lie at another level
+than those before, and where a series changed its level.
 
-Values are log ratios to the reference run, turn by turn on the same bytes. Their interval within a run is narrow, yet two runs of the same
-server differ by more: another start, other neighbours, another temperature. So the scatter from run to run decides. With few runs it is
-not known; a prior with the weight of a few runs stands in and fades as history grows. Runs resemble the one before (AR(1)), which makes
-neighbours worth less than their count, and the last run before a change worth more than the others. A bounded number of looks (the last
-one, two or three runs) shares the error rate.
+Values are log ratios to the reference run, turn by turn on the same bytes. Their
+interval within a run is narrow, yet two runs of the same server differ by more: another
+start, other neighbours, another temperature. So the scatter from run to run decides.
+With few runs it is not known; a prior with the weight of a few runs stands in and fades
+as history grows. Runs resemble the one before (AR(1)), which makes neighbours worth
+less than their count, and the last run before a change worth more than the others. A
+bounded number of looks (the last one, two or three runs) shares the error rate.
 
-Over a whole series, changes are found by E-divisive of Matteson and James (2014). The energy distance between two neighbouring stretches is
-largest where one level ends and another begins. Whether the largest is more than chance is told by permutation; the parts on either side
-are then searched in turn. Values of AR(1) are not exchangeable: what each run adds of its own is permuted, and the likeness is put back.
-Below ten runs nothing is said.
+Over a whole series, changes are found by E-divisive of Matteson and James (2014). The
+energy distance between two neighbouring stretches is largest where one level ends and
+another begins. Whether the largest is more than chance is told by permutation; the parts on
+either side are then searched in turn. Values of AR(1) are not exchangeable: what each run
+adds of its own is permuted, and the likeness is put back. Below ten runs nothing is said.
 """
 
 import math
@@ -25,13 +29,15 @@ from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
 
-NOISE: Final = 0.015  # run-to-run scatter of a served model before any was measured; cloud benchmarks see 1 to 2 %
+# run-to-run scatter of a served model before any was measured; cloud benchmarks see 1 to 2 %
+NOISE: Final = 0.015
 PRIOR_RUNS: Final = 16  # weight of that guess: it counts as much as sixteen runs
 ENOUGH: Final = 5  # runs that may refute it
 REFUTED: Final = 0.01
 LIKENESS: Final = 0.3  # correlation of neighbouring runs
-# One-sided, of the last one, two and three runs. What counts is to be sure within three, so the last look has most of the error rate. Set
-# so that simulated histories (tests/watch/calibration.py) keep both promises with room to spare.
+# One-sided, of the last one, two and three runs. What counts is to be sure within
+# three, so the last look has most of the error rate. Set so that simulated
+# histories (tests/watch/calibration.py) keep both promises with room to spare.
 LEVELS: Final = (0.0015, 0.002, 0.005)
 BASELINE: Final = 30  # older runs say little about today's scatter
 
@@ -45,7 +51,9 @@ BATCH: Final = 200_000  # numbers in work at once: they fit a processor's cache
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """State how far the last runs lie from those before, as a relative change with its 95 % interval."""
+    """State how far the last runs lie from those
+    before, as a relative change with its 95 % interval.
+    """
 
     value: float
     low: float
@@ -60,7 +68,9 @@ class Shift:
 def shift(
     before: Sequence[float], latest: Sequence[float], *, error: float = 0.0, noise: float = NOISE
 ) -> Shift:
-    """Estimate the step to *latest* by generalised least squares; *error* is the standard error of one value within its run."""
+    """Estimate the step to *latest* by generalised least squares;
+    *error* is the standard error of one value within its run.
+    """
     before = before[-BASELINE:]
     n, k = len(before), len(latest)
     assert n, "a baseline has at least the reference run"
@@ -92,19 +102,25 @@ def shift(
 def looks(
     before: Sequence[float], latest: Sequence[float], *, error: float = 0.0, noise: float = NOISE
 ) -> tuple[Shift, ...]:
-    """Return the shift of the last one, two and three runs, as far as there are so many; runs that are not looked at join the baseline."""
+    """Return the shift of the last one, two and three runs, as far as
+    there are so many; runs that are not looked at join the baseline.
+    """
     runs = [*before, *latest]
     most = min(len(LEVELS), len(runs) - 1)
     return tuple(shift(runs[:-k], runs[-k:], error=error, noise=noise) for k in range(1, most + 1))
 
 
 def is_shifted(found: Shift, *, smallest: float, series: int = 1) -> bool:
-    """Say whether a shift is real and at least as large as what matters; as many *series* share the error rate."""
+    """Say whether a shift is real and at least as large as
+    what matters; as many *series* share the error rate.
+    """
     return found.p < LEVELS[found.runs - 1] / series and abs(found.value) >= smallest
 
 
 def _own(values: Sequence[float]) -> Floats:
-    """Return what each run adds to what it has from the one before, in units that keep a run's variance."""
+    """Return what each run adds to what it has from the
+    one before, in units that keep a run's variance.
+    """
     runs = np.asarray(values, dtype=np.float64)
     return np.concatenate(
         (runs[:1], (runs[1:] - LIKENESS * runs[:-1]) / math.sqrt(1 - LIKENESS**2))
@@ -139,7 +155,9 @@ def change_points(values: Sequence[float], *, seed: int = 0) -> tuple[ChangePoin
 
 
 def strongest(values: Floats) -> tuple[int, float]:
-    """Return where two neighbouring stretches differ most, the first beginning with the series, and their scaled energy distance."""
+    """Return where two neighbouring stretches differ most, the first
+    beginning with the series, and their scaled energy distance.
+    """
     grid = _energy(values[np.newaxis])[0]
     place = int(np.argmax(grid))
     return place // grid.shape[1] + SHORTEST, float(grid.flat[place])
@@ -148,7 +166,9 @@ def strongest(values: Floats) -> tuple[int, float]:
 def turned(
     values: Sequence[float], *, smallest: float, level: float = SIGNIFICANT, seed: int = 0
 ) -> int | None:
-    """Return where the latest level of a series began; None when it is none, or less than *smallest* away from what was before."""
+    """Return where the latest level of a series began; None when
+    it is none, or less than *smallest* away from what was before.
+    """
     if len(values) < FEWEST:
         return None
     levels = np.asarray(values, dtype=np.float64)
@@ -164,7 +184,9 @@ def turned(
 def chance(
     values: Floats, strength: float, rng: np.random.Generator, *, level: float = SIGNIFICANT
 ) -> float:
-    """Return how often runs of one level have a place of at least this strength, as exactly as *level* needs."""
+    """Return how often runs of one level have a place of
+    at least this strength, as exactly as *level* needs.
+    """
     permutations = math.ceil(DRAWS / level) - 1
     own = values - values.mean()
     own[1:] -= LIKENESS * own[:-1]  # the right side is read before it is written
@@ -194,7 +216,9 @@ def _split(values: Floats, offset: int, rng: np.random.Generator) -> Iterator[tu
 
 
 def _energy(values: Floats) -> Floats:
-    """Return, for each row, the scaled energy distance of each [0, first) to [first, last); -inf where one is too short."""
+    """Return, for each row, the scaled energy distance of each
+    [0, first) to [first, last); -inf where one is too short.
+    """
     n = values.shape[1]
     sums = np.abs(values[:, :, np.newaxis] - values[:, np.newaxis, :])
     np.cumsum(sums, axis=1, out=sums)
@@ -215,13 +239,16 @@ def _energy(values: Floats) -> Floats:
 
 @lru_cache(maxsize=8)
 def _weights(n: int) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return what the sums over [0, first) x [0, last), [0, first) squared and [0, last) squared count, and -inf where nothing counts."""
+    """Return what the sums over [0, first) x [0, last), [0, first)
+    squared and [0, last) squared count, and -inf where nothing counts.
+    """
     before = np.arange(SHORTEST, n - SHORTEST + 1, dtype=np.float64)[:, np.newaxis]
     after = np.arange(2 * SHORTEST, n + 1) - before
     is_long = after >= SHORTEST
     after = np.where(is_long, after, SHORTEST)
     scale = before * after / (before + after)
     across, within = 2 * scale / (before * after), scale / (after * (after - 1))
-    # What lies across is joint - left; what lies within the second stretch is both + left - 2 joint.
+    # What lies across is joint - left; what lies within
+    # the second stretch is both + left - 2 joint.
     of_left = -across - scale / (before * (before - 1)) - within
     return across + 2 * within, of_left, -within, np.where(is_long, 0.0, -np.inf)

@@ -1,4 +1,6 @@
-"""Tell what an execution came to: in words, in files written anew each time, and by a webhook where an alarm is raised or closed."""
+"""Tell what an execution came to: in words, in files written anew
+each time, and by a webhook where an alarm is raised or closed.
+"""
 
 import math
 import os
@@ -54,7 +56,10 @@ def alarm_told(alarm: Alarm) -> str:
 def level_told(series: Series, level: Level) -> str:
     """Return a change of level in one sentence, with what changed just before."""
     near = f"; changed just before: {'; '.join(level.suspects)}" if level.suspects else ""
-    return f"{worded(series.name)} {level.change:+.1%} since {when(level.at_ns)}, run {level.run_id} (p = {level.p:.2g}){near}"
+    return (
+        f"{worded(series.name)} {level.change:+.1%} since {when(level.at_ns)}, run "
+        f"{level.run_id} (p = {level.p:.2g}){near}"
+    )
 
 
 def usd_told(usd: float) -> str:
@@ -136,7 +141,10 @@ def _lines(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> I
             f"{math.expm1(found[name].log_ratio):+.1%} | " if name in found else "– | "
             for name in series
         )
-        yield f"| {when(each.started_ns)} | {_plain(outcome_told(each))} | {cells}{each.run_id or '–'} |"
+        yield (
+            f"| {when(each.started_ns)} | {_plain(outcome_told(each))} | "
+            f"{cells}{each.run_id or '–'} |"
+        )
     yield from _levels(job, history, alarms)
     over = [each for each in alarms if not each.is_open][-LATELY:]
     if over:
@@ -144,7 +152,10 @@ def _lines(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> I
         yield "Closed alarms:"
         yield ""
         for alarm in reversed(over):
-            yield f"- {_plain(alarm_told(alarm))} ({when(alarm.raised_ns)} to {when(alarm.closed_ns or alarm.raised_ns)})"
+            yield (
+                f"- {_plain(alarm_told(alarm))} ({when(alarm.raised_ns)} to "
+                f"{when(alarm.closed_ns or alarm.raised_ns)})"
+            )
 
 
 def _levels(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> Iterator[str]:
@@ -186,7 +197,9 @@ def _plain(text: str) -> str:
 
 
 def junit(job: str, execution: Execution, alarms: Sequence[Alarm]) -> str:
-    """Return one test for the execution and one for each watched series; an open alarm is a failure, what could not run an error."""
+    """Return one test for the execution and one for each watched
+    series; an open alarm is a failure, what could not run an error.
+    """
     seconds = (
         0.0 if execution.ended_ns is None else (execution.ended_ns - execution.started_ns) / 1e9
     )
@@ -253,7 +266,9 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 
 def prometheus(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> str:
-    """Return gauges of the latest execution; labels are the job, and the series or the kind of alarm."""
+    """Return gauges of the latest execution; labels
+    are the job, and the series or the kind of alarm.
+    """
     registry = CollectorRegistry()
     last = Gauge(
         "agentload_watch_last_execution_timestamp_seconds",
@@ -298,7 +313,9 @@ TIMEOUT_S: Final = 10.0
 
 
 def send(job: Job, executed: Executed) -> tuple[str, ...]:
-    """Write the job's files and call its webhook; return what did not work, for no notice may cost the execution's exit code."""
+    """Write the job's files and call its webhook; return what did
+    not work, for no notice may cost the execution's exit code.
+    """
     return tuple(_failures(job, executed))
 
 

@@ -38,7 +38,9 @@ class Limit:
 
 
 def usd_per_hour(job: Job, endpoints: Sequence[Endpoint]) -> float | None:
-    """Return what the servers cost while they are measured: the policy's price of a GPU, else the arms file's; None where one has none."""
+    """Return what the servers cost while they are measured: the policy's
+    price of a GPU, else the arms file's; None where one has none.
+    """
     total = 0.0
     for endpoint in endpoints:
         price = (
@@ -53,7 +55,9 @@ def usd_per_hour(job: Job, endpoints: Sequence[Endpoint]) -> float | None:
 
 
 def limit(job: Job, price: float | None, *, is_controlled: bool) -> Limit:
-    """Return the tighter one of minutes and dollars; raise `AgentloadError` when dollars are bounded and no price is known."""
+    """Return the tighter one of minutes and dollars; raise
+    `AgentloadError` when dollars are bounded and no price is known.
+    """
     budget, times = job.budget, job.times(is_controlled=is_controlled)
     twice = "" if times == 1 else ", twice for a run with its control"
     by_time = Limit(
@@ -64,7 +68,8 @@ def limit(job: Job, price: float | None, *, is_controlled: bool) -> Limit:
     if price is None:
         raise AgentloadError(
             f"job '{job.name}': budget.usd is {budget.usd:g}, but not every endpoint has a price",
-            hint="price_per_hour in the arms file, or price: {usd_per_gpu_hour: 2.5, source: …} in the policy",
+            hint="price_per_hour in the arms file, or price: {usd_per_gpu_hour: 2.5, source: …} "
+            "in the policy",
         )
     told = f"cost limit of {budget.usd:g} USD{twice}, at {price:g} USD an hour"
     by_cost = Limit(seconds=HOUR_S * budget.usd * times / price, told=told)
@@ -72,16 +77,19 @@ def limit(job: Job, price: float | None, *, is_controlled: bool) -> Limit:
 
 
 def within(study: Replay, calls: int | None, arms: int) -> Replay:
-    """Return a study whose executions send so many calls in all: each pair plays its share on windows of the whole trace.
+    """Return a study whose executions send so many calls in all:
+    each pair plays its share on windows of the whole trace.
 
-    The windows are always the same ones, or runs could not be compared. Raises AgentloadError where a pair has no call.
+    The windows are always the same ones, or runs could not be
+    compared. Raises AgentloadError where a pair has no call.
     """
     if calls is None:
         return study
     share = calls // (arms * study.pairs)
     if not share:
         raise AgentloadError(
-            f"budget.calls of {calls} is less than one for each of {arms} arms in {study.pairs} pairs",
+            f"budget.calls of {calls} is less than one for each of {arms} arms in "
+            f"{study.pairs} pairs",
             hint="raise budget.calls",
         )
     limited = extended(
@@ -111,7 +119,10 @@ class Outcome:
 def play(
     job: Job, *, run: str, database: Path, is_controlled: bool, notice: Callable[[str], None]
 ) -> Outcome:
-    """Replay the job's trace, where wanted with an A/A control of every arm. Raises EndpointError for a dead endpoint."""
+    """Replay the job's trace, where wanted with an A/A control of every arm.
+
+    Raises EndpointError for a dead endpoint.
+    """
     # Emulated servers are started again for each run, and scatter in another way, as real ones do.
     noise_seed = int.from_bytes(hashlib.sha256(run.encode()).digest()[:4], "big")
     study = extended(job.study, aa=ALL if is_controlled else job.study.aa, noise_seed=noise_seed)
@@ -176,7 +187,10 @@ def _watched(
 def outcome(
     played: Played | None, *, arms: tuple[str, ...], stopped: str | None, usd: float | None
 ) -> Outcome:
-    """Say how a replay went; None was cancelled before its first call. One that was stopped by us has not found a server dead."""
+    """Say how a replay went; None was cancelled before its first call.
+
+    One that was stopped by us has not found a server dead.
+    """
     dead = played.died[:1] if played is not None and played.was_stopped and stopped is None else ()
     return Outcome(
         arms=arms,

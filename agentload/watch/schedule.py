@@ -1,4 +1,6 @@
-"""When a job is due: cron's five fields in a time zone, with Debian cron's own rules where the clocks change."""
+"""When a job is due: cron's five fields in a time zone,
+with Debian cron's own rules where the clocks change.
+"""
 
 import hashlib
 from collections.abc import Iterator
@@ -17,7 +19,9 @@ SECOND: Final = 1_000_000_000
 COUNTED: Final = 1000
 HOUR_NS: Final = 3600 * SECOND
 CORRECTED_NS: Final = 3 * HOUR_NS
-"""A clock that goes back by more was wrong before, as for Debian's cron: what it said then is not to come."""
+"""A clock that goes back by more was wrong before, as
+for Debian's cron: what it said then is not to come.
+"""
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,11 +30,15 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cron: str
     time_zone: str = "UTC"
     stagger_s: float = 0.0
-    """Jobs start up to this much later, each by its own fixed share, so that those of one instant do not meet."""
+    """Jobs start up to this much later, each by its own
+    fixed share, so that those of one instant do not meet.
+    """
 
 
 def check(schedule: Schedule, *, where: str) -> None:
-    """Raise `AgentloadError` when an expression or a zone cannot be read, or the schedule never fires."""
+    """Raise `AgentloadError` when an expression or a
+    zone cannot be read, or the schedule never fires.
+    """
     try:
         zone = ZoneInfo(schedule.time_zone)
     except (KeyError, ValueError, OSError) as error:
@@ -82,13 +90,17 @@ def _latest(schedule: Schedule, until_ns: int) -> tuple[int, ...]:
 
 
 def stagger_s(schedule: Schedule, *, job: str, host: str) -> float:
-    """Return this job's own share of the stagger on this host: always the same, so that runs stay equally far apart."""
+    """Return this job's own share of the stagger on this host:
+    always the same, so that runs stay equally far apart.
+    """
     digest = hashlib.sha256(f"{host}/{job}".encode()).digest()
     return schedule.stagger_s * int.from_bytes(digest[:8], "big") / 2**64
 
 
 def unanswered(schedule: Schedule, *, last_ns: int | None, now_ns: int) -> tuple[int, ...]:
-    """List the firings since a job was last executed; a new job answers for the last hour's latest alone."""
+    """List the firings since a job was last executed;
+    a new job answers for the last hour's latest alone.
+    """
     if last_ns is None:
         return between(schedule, now_ns - HOUR_NS, now_ns)[-1:]
     return between(schedule, last_ns, now_ns)

@@ -1,8 +1,9 @@
 """Jobs for this machine's schedulers: lines of a crontab, or a service and a timer of systemd each.
 
-Every file names absolute paths, for a scheduler starts anywhere with hardly any environment. Debian's cron reads times in the machine's
-zone alone: a job of another zone is called as often as it may be due there, and `--scheduled` lets it do nothing at any other time.
-A timer of systemd knows time zones, and catches up after the machine was off.
+Every file names absolute paths, for a scheduler starts anywhere with hardly any
+environment. Debian's cron reads times in the machine's zone alone: a job of another zone
+is called as often as it may be due there, and `--scheduled` lets it do nothing at any
+other time. A timer of systemd knows time zones, and catches up after the machine was off.
 """
 
 import shlex
@@ -75,7 +76,8 @@ def crontab(jobs: Sequence[Job], place: Place) -> str:
         )  # cron reads a bare % as a new line
         log = shlex.quote(str(place.log(job))).replace("%", "\\%")
         lines.append(
-            f"# {job.name}: {job.schedule.cron} ({job.schedule.time_zone}); one at a time by {place.lock(job)}"
+            f"# {job.name}: {job.schedule.cron} ({job.schedule.time_zone}); one at a time "
+            f"by {place.lock(job)}"
         )
         lines.append(
             f"{when(job, place.local_zone)} PATH={shlex.quote(place.path)} {command} >>{log} 2>&1"
@@ -147,7 +149,9 @@ def systemd(jobs: Sequence[Job], place: Place) -> dict[str, str]:
 
 
 def calendar(schedule: Schedule) -> tuple[str, ...]:
-    """Return systemd's calendar events for a cron schedule: days and weekdays that are both restricted add up, as in cron."""
+    """Return systemd's calendar events for a cron schedule: days
+    and weekdays that are both restricted add up, as in cron.
+    """
     parsed = CronSim(schedule.cron, datetime(2026, 1, 1, tzinfo=UTC))
     minutes, hours, days, months = map(
         _numbers,
@@ -195,7 +199,9 @@ SYSTEM = "/usr/local/bin:/usr/bin:/bin"
 
 
 def place(jobs: Jobs) -> Place:
-    """Describe this machine; raise `AgentloadError` when the agentload command is not to be found."""
+    """Describe this machine; raise `AgentloadError`
+    when the agentload command is not to be found.
+    """
     beside = Path(sys.executable).with_name("agentload")
     program = str(beside) if beside.is_file() else shutil.which("agentload")
     if program is None:

@@ -1,4 +1,6 @@
-"""A job's history as series to look at: each figure over its runs, where it changed, and what servers said differently just then."""
+"""A job's history as series to look at: each figure over its runs,
+where it changed, and what servers said differently just then.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +20,9 @@ VAGUE: Final = 1  # runs: so well is it known where a level begins
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One run's figure, as a relative change against the first reference run: 0.05 is 5 % slower."""
+    """One run's figure, as a relative change against
+    the first reference run: 0.05 is 5 % slower.
+    """
 
     execution: int
     """Place in the job's executions."""
@@ -27,7 +31,10 @@ class Point:
     """When the execution started."""
     value: float
     low: float | None
-    """95 % interval of the run itself; runs differ by more. None for a reference run, which is not compared with itself."""
+    """95 % interval of the run itself; runs differ by more.
+
+    None for a reference run, which is not compared with itself.
+    """
     high: float | None
     reference: str
     """Run that it was compared with; its own for a reference run."""

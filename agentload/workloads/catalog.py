@@ -48,7 +48,8 @@ def ours(*, without: str) -> Mapping[str, Workload]:
     return {name: _made(name, PLUGINS.load_own(name)) for name in PLUGINS.own() if name != without}
 
 
-def _made(name: str, found: Any) -> Workload:  # noqa: ANN401  # a module, or what an entry point names
+# a module, or what an entry point names
+def _made(name: str, found: Any) -> Workload:  # noqa: ANN401
     return Workload(
         name=PLUGINS.shown(name),
         help=help_of(found) + _fitted(found),
@@ -71,7 +72,8 @@ def trace(
 ) -> Trace:
     """Return the trace of a workload; each iteration generates the same sessions again.
 
-    Options may be text, as a user types them; `ctx_scale` multiplies every length, for models with small windows.
+    Options may be text, as a user types them; `ctx_scale`
+    multiplies every length, for models with small windows.
     """
     made = workload(name)
     given = checked(made.name, made.options, options or {}, kind="workload")
@@ -97,7 +99,9 @@ def trace(
 
 
 def is_measured(made: Workload, options: Mapping[str, object]) -> bool:
-    """Return whether a trace with these options should meet the targets: only the number and times of sessions may differ."""
+    """Return whether a trace with these options should meet the
+    targets: only the number and times of sessions may differ.
+    """
     shaping = {name: value for name, value in options.items() if name not in _ARRIVALS}
     return shaping in made.variants
 
@@ -106,7 +110,9 @@ def is_measured(made: Workload, options: Mapping[str, object]) -> bool:
 def _sessions(
     made: Workload, seed: int, given: Mapping[str, object], factor: float
 ) -> Iterator[Session]:
-    """Multiply all lengths, so that a workload fits a smaller (or fills a larger) window with the same shape; waits stay."""
+    """Multiply all lengths, so that a workload fits a smaller
+    (or fills a larger) window with the same shape; waits stay.
+    """
     sessions = made.generate(seeded(f"{seed}\0w{made.name}"), **given)
     if factor == 1:
         return sessions

@@ -1,9 +1,10 @@
 """Long direct messages with an OpenClaw agent: tools, a growing history, memory flush, compaction.
 
-Every session starts with the large system prompt and tool schemas of its agent profile, shared by all sessions of that profile. A
-user's message is answered in a few tool steps and a reply. When the history nears the window, the agent first writes its memory
-file, then has the history summarised and continues with the summary and the most recent messages. A suffix inside the system message
-changes now and then, which makes everything after it new to the prefix cache.
+Every session starts with the large system prompt and tool schemas of its agent profile, shared
+by all sessions of that profile. A user's message is answered in a few tool steps and a reply.
+When the history nears the window, the agent first writes its memory file, then has the history
+summarised and continues with the summary and the most recent messages. A suffix inside the
+system message changes now and then, which makes everything after it new to the prefix cache.
 """
 
 from collections.abc import Iterator
@@ -28,15 +29,20 @@ from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk, recent
 from agentload.workloads.parts.targets import Target
 from agentload.workloads.parts.times import OPENCLAW_TOOL, PI_USER, starts
 
-# First prompts of OpenClaw: 10.2-10.7k tokens in measured sessions (chus-chus/blogpost_agentic_workloads), 17.6k in OpenClaw's
-# docs/concepts/context.md, 18.4k in openclaw#81056, 28k in LobsterAI#1978; 45 % of it system prompt, 55 % tool schemas (context.md).
+# First prompts of OpenClaw: 10.2-10.7k tokens in measured sessions
+# (chus-chus/blogpost_agentic_workloads), 17.6k in OpenClaw's docs/concepts/context.md, 18.4k in
+# openclaw#81056, 28k in LobsterAI#1978; 45 % of it system prompt, 55 % tool schemas (context.md).
 _PREFIX: Final = lognormal(16_000, 0.35, 9_000, 30_000)
 _SYSTEM_SHARE: Final = 0.45
-_SUFFIX: Final = 300  # judgement: the text after OpenClaw's cache boundary (messaging, group, reactions, date, runtime)
-_PROFILES: Final = 16  # judgement: enough for the quantiles of the prefix to show, as is how few of them most sessions belong to
+# judgement: the text after OpenClaw's cache boundary (messaging, group, reactions, date, runtime)
+_SUFFIX: Final = 300
+# judgement: enough for the quantiles of the prefix to
+# show, as is how few of them most sessions belong to
+_PROFILES: Final = 16
 _PROFILE: Final = Choice(tuple((1 + number * 7 % _PROFILES) ** -0.8 for number in range(_PROFILES)))
 
-# Messages of two pi sessions: q50 19, q90 51-92, q99 364-455 (badlogic/pi-mono test fixtures), and OpenClaw's envelope around each.
+# Messages of two pi sessions: q50 19, q90 51-92, q99 364-455
+# (badlogic/pi-mono test fixtures), and OpenClaw's envelope around each.
 _USER: Final = lognormal(20, 1.1, 3, 2_000)
 _ENVELOPE: Final = 60
 _REPLY: Final = lognormal(
@@ -52,7 +58,8 @@ _WITHOUT_TOOLS: Final = 0.4
 _RESULT: Final = lognormal(
     150, 1.6, 1, 4_000
 )  # pi q50 29-50, agentcgroup q50 156-165, q90 990-2,366; OpenClaw caps 16k characters
-# The best single fits to 988 calls of OpenClaw sessions, by their author (chus-chus/blogpost_agentic_workloads): heavier than pi's.
+# The best single fits to 988 calls of OpenClaw sessions, by their
+# author (chus-chus/blogpost_agentic_workloads): heavier than pi's.
 _PRESETS: Final[dict[str, tuple[Distribution, Distribution]]] = {
     "pi": (_STEP, _RESULT),
     "openclaw": (inverse_gaussian(615, 145, 10, 8_000), inverse_gaussian(815, 200, 10, 8_000)),
@@ -61,7 +68,8 @@ _MESSAGES: Final = lognormal(
     40, 0.9, 1, 400
 )  # pi sessions: 55 and 88 user messages; OpenClaw resets no session by itself
 
-# OpenClaw docs/reference/session-management-compaction.md: 20k tokens reserved, the last 20k kept, memory flush 4k before.
+# OpenClaw docs/reference/session-management-compaction.md: 20k
+# tokens reserved, the last 20k kept, memory flush 4k before.
 _RESERVE: Final = 20_000
 _KEEP_RECENT: Final = 20_000
 _FLUSH_BEFORE: Final = 4_000
@@ -108,8 +116,11 @@ def generate(
     suffix_changes: Share = 0.02,
     preset: Literal["pi", "openclaw"] = "pi",
 ) -> Iterator[Session]:
-    """Yield `sessions` sessions; before a share of user messages the system message's suffix changes (`suffix_changes`)."""
-    # contextWindow 128000 is the example of OpenClaw's docs/providers/vllm.md; how often the suffix changes is judgement.
+    """Yield `sessions` sessions; before a share of user messages
+    the system message's suffix changes (`suffix_changes`).
+    """
+    # contextWindow 128000 is the example of OpenClaw's
+    # docs/providers/vllm.md; how often the suffix changes is judgement.
     for number, start_s in enumerate(
         islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)
     ):

@@ -1,9 +1,10 @@
 """Coding agents: a tool loop with long results, parallel tools, sub-agents and compaction.
 
-All sessions share the system prompt and tool schemas, those of one repository also its notes; half of them continue an earlier one,
-whose history the first call brings. A user's request leads to a few or many calls, each adding a tool result or several. Some sessions
-spawn sub-agents and wait for their reports. A history that nears the window is summarised; `agentload replay --max-context` cuts what a
-server's window does not hold.
+All sessions share the system prompt and tool schemas, those of one repository also its
+notes; half of them continue an earlier one, whose history the first call brings. A
+user's request leads to a few or many calls, each adding a tool result or several. Some
+sessions spawn sub-agents and wait for their reports. A history that nears the window is
+summarised; `agentload replay --max-context` cuts what a server's window does not hold.
 """
 
 from collections.abc import Iterator
@@ -29,8 +30,9 @@ from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk, recent
 from agentload.workloads.parts.targets import Range, Target
 from agentload.workloads.parts.times import CODE_TOOL, CODE_USER, starts
 
-# Claude Code sessions (callanjfox/kv-cache-tester): 710 of them at q10/50/90/99, evened with 120 of another draw. The prefix is 14.9k
-# tokens (11.9k-15.9k), 12.3k of it tool schemas. Half of the sessions were fresh when their recording began, the others went on.
+# Claude Code sessions (callanjfox/kv-cache-tester): 710 of them at q10/50/90/99, evened
+# with 120 of another draw. The prefix is 14.9k tokens (11.9k-15.9k), 12.3k of it tool
+# schemas. Half of the sessions were fresh when their recording began, the others went on.
 _FIRST: Final = quantiles(
     (0, 15_000),
     (0.10, 15_600),
@@ -84,21 +86,24 @@ _RESULT: Final = quantiles(
     (1, 60_000),
 )
 
-# Sub-agents in 19 of 739 sessions to 10 % (kv-cache-tester); first prompts of 9.6k (chus-chus/blogpost_agentic_workloads).
+# Sub-agents in 19 of 739 sessions to 10 % (kv-cache-tester);
+# first prompts of 9.6k (chus-chus/blogpost_agentic_workloads).
 _CHILDREN: Final = uniform(0.5, 5.5)  # 1 to 5 at once, OpenClaw's cap
 _CHILD_CALLS: Final = uniform(10.5, 16.5)  # kv-cache-tester: q50 11, q90 17
 _CHILD_TASK: Final = lognormal(300, 0.8, 20, 4_000)  # judgement
 _REPORT: Final = lognormal(350, 0.5, 50, 2_000)  # judgement
 
-# Contexts fall at 130k-165k of a window of 200k, to 20k-110k; a tenth of the fresh sessions grow beyond, towards a million (same trace).
+# Contexts fall at 130k-165k of a window of 200k, to 20k-110k; a tenth
+# of the fresh sessions grow beyond, towards a million (same trace).
 _LIMITS: Final = (155_000, 900_000)
 _LONG_SHARE: Final = 0.09
 _SUMMARY: Final = uniform(2_000, 4_000)  # judgement, as is the message that asks for it
 _KEPT: Final = uniform(20_000, 95_000)
 _ASK: Final = 120
 _FULL: Final = 0.9  # of a window that `window` bounds: judgement
-# Coding agents of one generation reuse 96.8 % of a context, of a newer one 85.8 % (SemiAnalysis); AIPerf resets with 5 %, which gives
-# the drops by 30 % and more in 0.5 % of kv-cache-tester's calls.
+# Coding agents of one generation reuse 96.8 % of a context, of a newer one 85.8
+# % (SemiAnalysis); AIPerf resets with 5 %, which gives the drops by 30 % and
+# more in 0.5 % of kv-cache-tester's calls.
 
 _REPOSITORIES: Final = 100  # AIPerf's configuration of its agentic dataset: 100 groups, Zipf 0.6
 _REPOSITORY: Final = Choice(tuple(rank**-0.6 for rank in range(1, _REPOSITORIES + 1)))
@@ -143,7 +148,10 @@ PREFIXES: Final = {
     "code_aiperf": _prefix("code_aiperf", 6_000, 26_000),
 }
 REAL: Final = "kv-cache-tester (callanjfox): Claude Code through a proxy, with its sub-agents"
-UNSAID: Final = "which tools ran at once and how long each result was, whose sessions they were, what users broke off"
+UNSAID: Final = (
+    "which tools ran at once and how long each result was, whose sessions they were, what "
+    "users broke off"
+)
 TARGETS: Final = {
     "context": Target(104_000, 240_000, 610_000),
     "first": Target(36_000, 232_000, 640_000),
@@ -171,9 +179,10 @@ def generate(
 ) -> Iterator[Session]:
     """Yield `sessions` sessions and, after each, its sub-agents.
 
-    Most models have a window of 200,000 tokens, some of a million; `window` bounds both. `subagents` is the share of sessions that spawn
-    some, `breaks` the share of calls before which something in the history changes, `resets` the share of requests that start with an
-    empty history, `aborts` the share of calls that a client breaks off and sends again.
+    Most models have a window of 200,000 tokens, some of a million; `window` bounds both.
+    `subagents` is the share of sessions that spawn some, `breaks` the share of calls before
+    which something in the history changes, `resets` the share of requests that start with
+    an empty history, `aborts` the share of calls that a client breaks off and sends again.
     """
     drawn = _PRESETS[preset]
     evenly = even(rng, 3)
@@ -231,7 +240,9 @@ class _Agent:
         self._odds = odds
 
     def work(self, first: int, calls: int, *, delegates: int | None) -> None:
-        """Make this many calls; that of index `delegates` spawns sub-agents if its request continues after it."""
+        """Make this many calls; that of index `delegates`
+        spawns sub-agents if its request continues after it.
+        """
         rng, talk = self._rng, self.talk
         self._begin(min(first, self._limit))
         sent: tuple[Session, ...] = ()
@@ -263,7 +274,8 @@ class _Agent:
         """Read the repository's notes, then what there is of the session so far."""
         total = max(2, first - self.talk.tokens)
         notes = min(_NOTES, total // 2)
-        # A shorter segment of a key is a prefix of a longer one: sessions of a repository share the notes both have read.
+        # A shorter segment of a key is a prefix of a longer one:
+        # sessions of a repository share the notes both have read.
         self.talk.add("user", notes, f"code.repository{_REPOSITORY.pick(self._rng)}")
         self.talk.add("user", total - notes)
 
@@ -307,7 +319,9 @@ class _Agent:
         return child.talk.session(None)
 
     def _break(self) -> None:
-        """Change one segment of the history (a pruned result, a changed reminder); all after it is new to a prefix cache."""
+        """Change one segment of the history (a pruned result, a
+        changed reminder); all after it is new to a prefix cache.
+        """
         prefix = len(PREFIXES[self._prefix])
         place = prefix + int(self._rng.random() * (len(self.talk.context) - prefix))
         changed, *rest = self.talk.rest(place)

@@ -1,8 +1,9 @@
 """Work on a schedule: heartbeats, isolated jobs that start at one instant, batches, summaries.
 
-The mode `agents` mixes heartbeats, which carry the whole history of an agent's main session and mostly end with a few tokens, with
-isolated jobs on a time grid (every five minutes, every hour), which share only their prefix. `batch` is a batch API: single calls in
-heavy bursts. `summaries` are bursts of long documents. Every call has a deadline.
+The mode `agents` mixes heartbeats, which carry the whole history of an agent's main
+session and mostly end with a few tokens, with isolated jobs on a time grid (every five
+minutes, every hour), which share only their prefix. `batch` is a batch API: single calls
+in heavy bursts. `summaries` are bursts of long documents. Every call has a deadline.
 """
 
 from collections.abc import Iterator
@@ -48,7 +49,8 @@ _STEP: Final = lognormal(130, 0.93)
 _RESULT: Final = lognormal(150, 1.6, 1, 4_000)
 _PERIODS: Final = ((300.0, 0.4), (3_600.0, 0.6))  # s, and the share of the jobs' runs
 
-# Azure 2023 code trace (Azure/AzurePublicDataset): contexts 1,469/5,188/7,436 and answers 13/55/251 at q50/90/99, gaps of CV 13.2.
+# Azure 2023 code trace (Azure/AzurePublicDataset): contexts
+# 1,469/5,188/7,436 and answers 13/55/251 at q50/90/99, gaps of CV 13.2.
 _BATCH_PROMPT: Final = quantiles(
     (0, 20), (0.10, 257), (0.50, 1_469), (0.90, 5_188), (0.99, 7_436), (1, 8_000)
 )
@@ -56,7 +58,8 @@ _BATCH_ANSWER: Final = quantiles((0, 1), (0.10, 5), (0.50, 13), (0.90, 55), (0.9
 _JSON: Final = (("response_format", '{"type":"json_object"}'),)
 _BATCH_DEADLINE_S: Final = 3_600.0  # judgement
 
-# Documents as long as Mooncake's prompts (kvcache-ai/Mooncake: 6,909/27,367/85,400 at q50/90/99), summaries as arXiv's.
+# Documents as long as Mooncake's prompts (kvcache-ai/Mooncake:
+# 6,909/27,367/85,400 at q50/90/99), summaries as arXiv's.
 _DOCUMENT: Final = quantiles(
     (0, 300), (0.10, 1_500), (0.50, 6_909), (0.90, 27_367), (0.99, 85_400), (1, 120_000)
 )
@@ -125,11 +128,14 @@ def generate(
     cv: Spread = 13.0,
     structured: Share = 0.0,
 ) -> Iterator[Session]:
-    """Yield `sessions` runs; hourly jobs are spread over `stagger_s`, 0 starts them at once; `cv` shapes the arrivals of `batch`.
+    """Yield `sessions` runs; hourly jobs are spread over `stagger_s`,
+    0 starts them at once; `cv` shapes the arrivals of `batch`.
 
-    A share of the jobs has a `structured` reply, in JSON; servers that are forced to a length may not close it.
+    A share of the jobs has a `structured` reply, in JSON;
+    servers that are forced to a length may not close it.
     """
-    # OpenClaw staggers jobs at the top of the hour by up to five minutes (docs/automation/cron-jobs.md).
+    # OpenClaw staggers jobs at the top of the hour by
+    # up to five minutes (docs/automation/cron-jobs.md).
     match mode:
         case "agents":
             return islice(_agents(rng, rate_per_s, stagger_s, structured), sessions)
@@ -143,7 +149,8 @@ def _agents(
     rng: Random, rate_per_s: float, stagger_s: float, structured: float
 ) -> Iterator[Session]:
     owners = max(1, round(rate_per_s * _HEARTBEAT_SHARE * _HEARTBEAT_S))
-    # The same few agents run repeatedly: evenly spaced quantiles, so that few draws do not decide the lengths of a whole trace.
+    # The same few agents run repeatedly: evenly spaced quantiles,
+    # so that few draws do not decide the lengths of a whole trace.
     contexts = shuffled(rng, [round(_CONTEXT((owner + 0.5) / owners)) for owner in range(owners)])
     grids = [
         _grid(

@@ -52,7 +52,8 @@ def generate(
     total = sum(weights.values())
     if not total:
         raise UsageError("mix: weights sum to zero", hint="weights=chat:2,rag:1")
-    # Each component draws from a generator of its own, so that its sessions do not depend on how the others interleave.
+    # Each component draws from a generator of its own, so that
+    # its sessions do not depend on how the others interleave.
     streams = [
         other.generate(
             Random(int(rng.random() * 2**53)),

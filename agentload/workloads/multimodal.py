@@ -1,9 +1,11 @@
 """Text and images of a few clients: short answers about an image, and agents that look at several.
 
-Each client has its own instructions, which all its calls share, and its own sizes; few clients make most calls. With `handoff=text` the
-images are those of an agent's conversation instead: a perception call to the model `vision` describes them, and its answer is passed as
-text to the waiting call of the agent (a live edge). With `handoff=inline` the agent's model gets the images itself; three messages later
-each is replaced by a marker, which makes everything after it new to the prefix cache.
+Each client has its own instructions, which all its calls share, and its own sizes;
+few clients make most calls. With `handoff=text` the images are those of an agent's
+conversation instead: a perception call to the model `vision` describes them, and
+its answer is passed as text to the waiting call of the agent (a live edge). With
+`handoff=inline` the agent's model gets the images itself; three messages later each
+is replaced by a marker, which makes everything after it new to the prefix cache.
 """
 
 from collections.abc import Iterator
@@ -41,7 +43,8 @@ _STEPS: Final = geometric(
 )  # of an agent, after its first call: judgement; what a tool says is as long as in chat
 _RESULT: Final = lognormal(150, 1.6, 1, 4_000)
 
-# What OpenClaw's conversations hand over: ServeGen's images, as above and whole, answers cut at 500 characters.
+# What OpenClaw's conversations hand over: ServeGen's
+# images, as above and whole, answers cut at 500 characters.
 _IMAGE: Final = quantiles(
     (0, 4),
     (0.10, 6),
@@ -64,7 +67,8 @@ _ENVELOPE: Final = 60
 _REPLY: Final = lognormal(350, 0.45)  # as in chat
 _MESSAGES: Final = geometric(3, low=1)  # judgement
 _PERCEPTION_DEADLINE_S: Final = 60.0  # OpenClaw docs/nodes/media-understanding.md
-_MARKER: Final = 12  # `[image data removed - already processed by model]`, after three turns (docs/nodes/images.md)
+# `[image data removed - already processed by model]`, after three turns (docs/nodes/images.md)
+_MARKER: Final = 12
 _INLINE_TURNS: Final = 3
 
 
@@ -105,7 +109,9 @@ def generate(
     image_share: Share = 0.6,
     handoff: Literal["none", "text", "inline"] = "none",
 ) -> Iterator[Session]:
-    """Yield `sessions` sessions; with a `handoff`, conversations whose first message and a share of the others have images."""
+    """Yield `sessions` sessions; with a `handoff`, conversations
+    whose first message and a share of the others have images.
+    """
     # Clients of the same ServeGen trace: CV q50 1.0, q75 4.0.
     converse = _handed if handoff == "text" else _inline
     for number, start_s in enumerate(
@@ -177,7 +183,8 @@ def _handed(rng: Random, name: str, start_s: float, seen: list[bool]) -> Iterato
             after=after,
             spawn=(_perceives(name, message + 1),) if next_sees else (),
         )
-    # The first perception starts by the clock like the conversation itself, the others are spawned by it.
+    # The first perception starts by the clock like the
+    # conversation itself, the others are spawned by it.
     yield perceptions[0]
     yield talk.session(start_s)
     yield from perceptions[1:]

@@ -1,8 +1,10 @@
 """Long prefill, short answer: questions over about 20,000 tokens of retrieved text.
 
-A question comes with 74 of a few thousand passages, in any order and popular ones far more often, after a system prompt that is shared
-except for its last part. A share of the sessions asks about one long document instead. A follow-up question replaces the passages, so
-that only the system prompt is reused. `rag_passages` is the same with the few passages of an assistant that was measured.
+A question comes with 74 of a few thousand passages, in any order and popular ones
+far more often, after a system prompt that is shared except for its last part. A
+share of the sessions asks about one long document instead. A follow-up question
+replaces the passages, so that only the system prompt is reused. `rag_passages` is
+the same with the few passages of an assistant that was measured.
 """
 
 from collections.abc import Iterator
@@ -17,7 +19,8 @@ from agentload.workloads.parts.targets import Range, Target
 
 PREFIXES: Final = prefixes("rag")
 
-# Lengths of inference-perf's workload catalog, whose RAG prompts have 2k to 60k tokens; the median is judgement, as is that of all prompts.
+# Lengths of inference-perf's workload catalog, whose RAG prompts have
+# 2k to 60k tokens; the median is judgement, as is that of all prompts.
 _DOCUMENT: Final = lognormal(20_000, 0.5, 2_000, 60_000)
 
 REAL: Final = "RAGPulse (flashserve), of answers and waits; its prompts have a sixth of these"
@@ -40,7 +43,10 @@ def generate(
     passages: Passages = 74,
     documents: Share = 0.2,
 ) -> Iterator[Session]:
-    """Yield `sessions` sessions; each question comes with this many `passages`, and a share asks about long `documents`."""
-    # CV 1.1 is a week's typical hour, the busiest hour 3.45 times the mean (RAGPulse); the share of documents is judgement.
+    """Yield `sessions` sessions; each question comes with this
+    many `passages`, and a share asks about long `documents`.
+    """
+    # CV 1.1 is a week's typical hour, the busiest hour 3.45 times
+    # the mean (RAGPulse); the share of documents is judgement.
     made = Retrieval(workload="rag", passages=passages, documents=documents, document=_DOCUMENT)
     return made.sessions(rng, sessions, rate_per_s=rate_per_s, cv=cv, peak=peak)

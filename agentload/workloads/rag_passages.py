@@ -1,9 +1,9 @@
 """Questions over a few passages: prompts of 3,000 tokens, a third of them reused.
 
-A question comes with six of a few thousand passages, as a university's assistant gets them, in any order and popular ones far more often.
-With `documents`, a
-share of the sessions asks about one document instead. A follow-up question replaces the passages, so that only the system prompt is
-reused.
+A question comes with six of a few thousand passages, as a university's assistant
+gets them, in any order and popular ones far more often. With `documents`, a
+share of the sessions asks about one document instead. A follow-up question
+replaces the passages, so that only the system prompt is reused.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,8 @@ from agentload.workloads.parts.targets import Range, Target
 
 PREFIXES: Final = prefixes("rag_passages")
 
-# Documents: inference-perf's workload catalog has RAG prompts of 2k-60k tokens, Mooncake conversation q90 27k and q99 85k.
+# Documents: inference-perf's workload catalog has RAG prompts
+# of 2k-60k tokens, Mooncake conversation q90 27k and q99 85k.
 _DOCUMENT: Final = mixture(
     (0.7, uniform(1_600, 2_400)), (0.3, lognormal(30_000, 0.7, 2_400, 120_000))
 )
@@ -46,7 +47,9 @@ def generate(
     passages: Passages = 6,
     documents: Share = 0.0,
 ) -> Iterator[Session]:
-    """Yield `sessions` sessions; each question comes with this many `passages`, and a share asks about `documents`."""
+    """Yield `sessions` sessions; each question comes with
+    this many `passages`, and a share asks about `documents`.
+    """
     # CV 1.1 is a week's typical hour, the busiest hour 3.45 times the mean (RAGPulse).
     made = Retrieval(
         workload="rag_passages", passages=passages, documents=documents, document=_DOCUMENT

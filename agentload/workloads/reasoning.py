@@ -22,8 +22,9 @@ from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.targets import Target
 from agentload.workloads.parts.times import PI_USER, starts
 
-# ServeGen deepseek-r1 (alibaba/ServeGen, complete): a day of its 73 clients drawn, evened with its first hour, and the share of
-# thinking in an answer. Its requests have no sessions: a question is a whole prompt.
+# ServeGen deepseek-r1 (alibaba/ServeGen, complete): a day of its 73 clients
+# drawn, evened with its first hour, and the share of thinking in an answer. Its
+# requests have no sessions: a question is a whole prompt.
 _R1_QUESTION: Final = quantiles(
     (0, 4),
     (0.10, 17),
@@ -91,7 +92,9 @@ def generate(
     preset: Literal["r1", "heavy"] = "r1",
     effort: Literal["unsaid", "said"] = "unsaid",
 ) -> Iterator[Session]:
-    """Yield `sessions` sessions; the preset `heavy` answers with 8,000 tokens on average, and `effort=said` asks for one a turn."""
+    """Yield `sessions` sessions; the preset `heavy` answers with
+    8,000 tokens on average, and `effort=said` asks for one a turn.
+    """
     # Clients of the same ServeGen trace: CV q50 1.0, q75 1.9.
     lengths = _PRESETS[preset]
     evenly = even(rng, 1)
@@ -100,7 +103,8 @@ def generate(
     ):
         talk = Talk(f"reasoning-{number}", workload="reasoning")
         question = max(2, round(lengths.question(next(evenly)[0])))
-        # A shorter segment of a key is a prefix of a longer one: questions to a tenant begin with as much of its prompt as they have.
+        # A shorter segment of a key is a prefix of a longer one: questions
+        # to a tenant begin with as much of its prompt as they have.
         system = max(1, round(question * _OWN_PROMPT))
         talk.add("system", system, f"reasoning.tenant{_TENANT.pick(rng)}")
         for turn in range(_TURNS.pick(rng) + 1):
@@ -115,5 +119,7 @@ def generate(
 
 
 def _effort(thinking: int) -> str:
-    """Name the effort that this many tokens of thinking are: thirds of the answers, by judgement."""
+    """Name the effort that this many tokens of
+    thinking are: thirds of the answers, by judgement.
+    """
     return "low" if thinking < 400 else "medium" if thinking < 1_200 else "high"

@@ -12,8 +12,9 @@ from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.targets import Target
 from agentload.workloads.parts.times import starts
 
-# Azure 2023 conversation trace (Azure/AzurePublicDataset): lengths at q10/25/50/75/90/95/99. Its requests have no sessions, and those of
-# further turns are among them, so first ones are drawn a little shorter.
+# Azure 2023 conversation trace (Azure/AzurePublicDataset): lengths at
+# q10/25/50/75/90/95/99. Its requests have no sessions, and those of further
+# turns are among them, so first ones are drawn a little shorter.
 _SYSTEM: Final = 100  # judgement
 _FIRST: Final = quantiles(
     (0, _SYSTEM + 20),
@@ -38,7 +39,8 @@ _ANSWER: Final = quantiles(
     (1, 1_000),
 )
 _FURTHER: Final = lognormal(20, 1.1, 3, 2_000)  # user messages of pi sessions (badlogic/pi-mono)
-# Mooncake conversation trace, linked by blocks: turns q90 3, q99 8, fewer here; gaps q10/50/90 42/123/483 s (kvcache-ai/Mooncake).
+# Mooncake conversation trace, linked by blocks: turns q90 3, q99
+# 8, fewer here; gaps q10/50/90 42/123/483 s (kvcache-ai/Mooncake).
 _TURNS: Final = geometric(0.5, low=1)
 _GAP: Final = quantiles((0, 3), (0.10, 42), (0.50, 123), (0.90, 483), (1, 3_600))
 

@@ -1,9 +1,11 @@
-"""Turn a folder that phases left behind into reports, profiles, rows of published figures, a prior of starts, and one page about it.
+"""Turn a folder that phases left behind into reports, profiles,
+rows of published figures, a prior of starts, and one page about it.
 
     python -m benchmarks.gpu.digest build/gpu/kept [--house .]
 
-Into the house go `reports/gpu/`, `profiles/NAME-measured.yaml` and rows of `benchmarks/published.yaml`; a folder of a rehearsal leaves
-the last two alone. Weights were random, so nothing of it speaks of answers.
+Into the house go `reports/gpu/`, `profiles/NAME-measured.yaml` and rows of
+`benchmarks/published.yaml`; a folder of a rehearsal leaves the last two alone.
+Weights were random, so nothing of it speaks of answers.
 """
 
 from __future__ import annotations
@@ -40,13 +42,16 @@ from benchmarks.gpu.run import AGENTLOAD
 RANDOM: Final = "The weights are random: no accuracy follows from any of this."
 LENGTHS: Final = (1024, 8192, 32768, 100_000)
 LEVELS: Final = """
-SELECT arm, pair, avg(ln(turn_ms)) FROM turns WHERE run_id = ? AND status = 'ok' AND turn_ms > 0 GROUP BY arm, pair ORDER BY arm, pair
+SELECT arm, pair, avg(ln(turn_ms)) FROM turns WHERE run_id = ? AND status = 'ok' AND turn_ms > 0
+    GROUP BY arm, pair ORDER BY arm, pair
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starts:
-    """What a start of a server adds to its log latency: its standard deviation, and what it may be at most (97.5 %)."""
+    """What a start of a server adds to its log latency: its
+    standard deviation, and what it may be at most (97.5 %).
+    """
 
     spread: float
     most: float
@@ -54,7 +59,9 @@ class Starts:
 
     @property
     def prior(self) -> float:
-        """Return what to go by: what few starts show is too little to be trusted, or 0, so then the most that they allow."""
+        """Return what to go by: what few starts show is too little
+        to be trusted, or 0, so then the most that they allow.
+        """
         return self.spread if self.starts > ENOUGH_STARTS and self.spread > 0 else self.most
 
 
@@ -123,7 +130,8 @@ def digest(folder: Path, house: Path, *, prediction: Path = PREDICTION) -> str:
     starts = spread_of(levels)
     if starts is not None:
         (out / "starts.yaml").write_text(
-            f"# {RANDOM} {starts.starts} starts added {starts.spread:.4f}, at most {starts.most:.4f}: for agentload report --policy.\n"
+            f"# {RANDOM} {starts.starts} starts added {starts.spread:.4f}, at most "
+            f"{starts.most:.4f}: for agentload report --policy.\n"
             f"start_spread: {starts.prior:.4f}\n"
         )
     parts += [*_compared(predicted, found), *_of_starts(starts), *_kept(found)]
@@ -152,7 +160,9 @@ def start_levels(connection: duckdb.DuckDBPyConnection, run: str) -> list[list[t
 
 
 def spread_of(levels: Sequence[Sequence[tuple[int, float]]]) -> Starts | None:
-    """Return what starts add beyond the scatter of pairs within one; None where that cannot be told."""
+    """Return what starts add beyond the scatter of
+    pairs within one; None where that cannot be told.
+    """
     between, within, count = [], [], 0
     each_start = []
     for arm in levels:
@@ -215,13 +225,18 @@ def publish(path: Path, rows: Sequence[Mapping[str, Any]], date: str) -> None:
             f"{{profile: {row['profile']}, arm: {row['arm']}, value: {row['value']}}}"
             for row in group
         )
-        text += f"  - {{what: {what}, unit: {unit}, source: {source}, place: one request at a time, origin: fitted, tolerance: 0.1,\n"
+        text += (
+            f"  - {{what: {what}, unit: {unit}, source: {source}, place: one request at a time, "
+            "origin: fitted, tolerance: 0.1,\n"
+        )
         text += f"     figures: [{own}]}}\n"
     path.write_text(text, encoding="utf-8")
 
 
 def _report(database: Path, run: str, out: Path) -> dict[str, Any] | None:
-    """Write the report of a run; return its decision file, None where there is nothing to decide."""
+    """Write the report of a run; return its decision
+    file, None where there is nothing to decide.
+    """
     command = [
         AGENTLOAD,
         "report",
@@ -312,7 +327,10 @@ def _compared(
         }
         for row in each["changes"]:
             own = measured.get((row["arm"], row["metric"]))
-            name = f"{each['model']}, {each['trace']}, {row['arm']}, {row['metric'].removesuffix('_ms')}"
+            name = (
+                f"{each['model']}, {each['trace']}, {row['arm']}, "
+                f"{row['metric'].removesuffix('_ms')}"
+            )
             verdict = (
                 "not measured" if own is None else "held" if holds(row, own) else "did not hold"
             )
@@ -321,7 +339,10 @@ def _compared(
             )
     count = Counter(line.rpartition(" | ")[2].removesuffix(" |") for line in lines)
     held, failed, missing = (count[name] for name in ("held", "did not hold", "not measured"))
-    said = f"Of {len(lines)} predicted changes {held} held, {failed} did not, {missing} were not measured."
+    said = (
+        f"Of {len(lines)} predicted changes {held} held, {failed} did not, {missing} were not "
+        "measured."
+    )
     return [
         "## Predicted and measured",
         said,
@@ -336,13 +357,19 @@ def _shown(change: Mapping[str, float]) -> str:
 def _of_starts(starts: Starts | None) -> list[str]:
     told = "Too few starts to tell." if starts is None else ""
     if starts is not None:
-        told = f"{starts.starts} starts add {starts.spread:.1%} to a server's latency, at most {starts.most:.1%}: [starts.yaml](starts.yaml)."
+        told = (
+            f"{starts.starts} starts add {starts.spread:.1%} to a server's latency, at most "
+            f"{starts.most:.1%}: [starts.yaml](starts.yaml)."
+        )
     return ["## What a start adds", told]
 
 
 def _tried(done: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [
-        f"| {line['at']} | {line['model']} | {line['phase']} | {line['step']} | {line['ended']} | {line['seconds']:.0f} s |"
+        (
+            f"| {line['at']} | {line['model']} | {line['phase']} | {line['step']} | "
+            f"{line['ended']} | {line['seconds']:.0f} s |"
+        )
         for line in done
     ]
     return ["## What was tried", _table("| | model | phase | step | ended | took |", lines)]

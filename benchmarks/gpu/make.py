@@ -1,4 +1,6 @@
-"""Make what a model takes at a site: configuration and tokenizer, arms file, profile, and the trace of its steps; no weights."""
+"""Make what a model takes at a site: configuration and tokenizer,
+arms file, profile, and the trace of its steps; no weights.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def make(data: Mapping[str, Any], site: Site, *, agentload: str) -> None:
 
 
 def profiled(data: Mapping[str, Any], model: str) -> Profile:
-    """Return the profile of a model with the KV memory and the arms that the kit measures it with."""
+    """Return the profile of a model with the KV
+    memory and the arms that the kit measures it with.
+    """
     wanted = data["models"][model]
     known = read(wanted["profile"])
     memory = wanted["kv_gib"] << 30

@@ -1,4 +1,6 @@
-"""The kit's data as values: the commands of a phase, the servers that stand meanwhile, and the shapes of its models."""
+"""The kit's data as values: the commands of a phase, the
+servers that stand meanwhile, and the shapes of its models.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ ENV: Final = {
     "DO_NOT_TRACK": "1",
     "VLLM_SERVER_DEV_MODE": "1",
 }
-# What random weights say most often, over and over, would be taken for a broken cache: they draw instead, without a seed of each request.
+# What random weights say most often, over and over, would be taken for
+# a broken cache: they draw instead, without a seed of each request.
 DRAWN: Final = {"temperature": 1.0, "seed": None}
 COMMON: Final = {
     "max_position_embeddings": LENGTH,
@@ -102,7 +105,9 @@ def phase(
     begun: Sequence[str] = (),
     minutes: float | None = None,
 ) -> Phase:
-    """Return a phase with its commands; *tries* were made of each step before, and the runs that are *begun* are resumed."""
+    """Return a phase with its commands; *tries* were made of
+    each step before, and the runs that are *begun* are resumed.
+    """
     found = data["phases"][name]
     steps = []
     for step, line in found["steps"].items():

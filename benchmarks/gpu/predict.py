@@ -2,8 +2,9 @@
 
     python -m benchmarks.gpu.predict [-o benchmarks/gpu/prediction.yaml]
 
-Each decision is asked as the kit asks servers: the same arms, KV memory, load and budget. What is predicted is the change of an arm against
-the first one, with the interval that such a decision has. Nothing here was measured.
+Each decision is asked as the kit asks servers: the same arms, KV memory, load
+and budget. What is predicted is the change of an arm against the first one,
+with the interval that such a decision has. Nothing here was measured.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ HEAD: Final = """\
 
 
 def changes(decided: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield what a decision file says of each arm's latencies over all classes, in percent of the reference."""
+    """Yield what a decision file says of each arm's
+    latencies over all classes, in percent of the reference.
+    """
     for each in decided["decision"]["changes"]:
         is_whole = each["workload"] is None and each["metric"] in METRICS
         if is_whole and each["relative"] is not None and each["relative"]["low"] is not None:
@@ -46,7 +49,9 @@ def changes(decided: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def holds(predicted: Mapping[str, float], measured: Mapping[str, float]) -> bool:
-    """Tell whether two changes agree: their log ratios differ by no more than both intervals allow."""
+    """Tell whether two changes agree: their log ratios
+    differ by no more than both intervals allow.
+    """
     logs = [
         [math.log1p(each[name] / 100) for name in ("low", "value", "high")]
         for each in (predicted, measured)

@@ -1,10 +1,12 @@
-"""Measure one phase within its time, keep what it measured, and go on where the phase before stopped.
+"""Measure one phase within its time, keep what it
+measured, and go on where the phase before stopped.
 
     python -m benchmarks.gpu.run profile --model llama-8b --gpu H100 --folder build/gpu/kept
     python -m benchmarks.gpu.run chat --model llama-8b --place emulated --minutes 2
 
-A step that came to its end is not run again; one that was stopped is resumed, or tried under another name. At the phase's limit, less the
-place's grace, the step hears Ctrl-C, stores what it has, and all servers end. SIGTERM does the same.
+A step that came to its end is not run again; one that was stopped is resumed, or
+tried under another name. At the phase's limit, less the place's grace, the step
+hears Ctrl-C, stores what it has, and all servers end. SIGTERM does the same.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ STOPPING: Final = (
     (signal.SIGTERM, 0.1),
     (signal.SIGKILL, 0.05),
 )
-"""How a command that ran out of time is stopped, and which share of the grace each sign gets; servers end in what is left."""
+"""How a command that ran out of time is stopped, and which
+share of the grace each sign gets; servers end in what is left.
+"""
 TAIL: Final = 200_000
 """Bytes that are kept of a log."""
 MEGABYTE: Final = 1 << 20
@@ -229,7 +233,9 @@ def _step(
 
 
 def patient(command: tuple[str, ...], out: int, *, seconds: float, grace_s: float) -> int | None:
-    """Run a command; return its code, or None where it had to be stopped: by Ctrl-C, a second one, and at last for good."""
+    """Run a command; return its code, or None where it had to
+    be stopped: by Ctrl-C, a second one, and at last for good.
+    """
     env = {**os.environ, "PYTHONPATH": f"{HOUSE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     process = subprocess.Popen(
         command,
@@ -283,7 +289,9 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def trim(folder: Path, most_mb: float) -> float:
-    """Cut logs, and leave out journals and reports' pages where the folder is too large: databases hold all of it. Return its size."""
+    """Cut logs, and leave out journals and reports' pages where the
+    folder is too large: databases hold all of it. Return its size.
+    """
     for log in folder.rglob("logs/**/*.log"):
         if log.stat().st_size > TAIL:
             log.write_bytes(log.read_bytes()[-TAIL:])

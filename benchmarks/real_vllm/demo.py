@@ -1,8 +1,11 @@
-"""Decide on a real vLLM, without a GPU: does FP8 pay for a RAG agent? One `agentload decide`, within 45 minutes.
+"""Decide on a real vLLM, without a GPU: does FP8 pay for a RAG agent?
 
-A model with random weights is served as BF16, FP8 and, where there are windows, FP8 that skips them. `decide --launch` starts an
-arm for its blocks and ends it before the next, as on a machine with one GPU, so that every pair has starts of its own. What is measured is
-real; what the model says is not.
+One `agentload decide`, within 45 minutes.
+
+A model with random weights is served as BF16, FP8 and, where there are windows,
+FP8 that skips them. `decide --launch` starts an arm for its blocks and ends it
+before the next, as on a machine with one GPU, so that every pair has starts of
+its own. What is measured is real; what the model says is not.
 
     AGENTLOAD_VLLM=/path/to/bin/vllm python benchmarks/real_vllm/demo.py
 
@@ -48,8 +51,9 @@ ENV = {
     "DO_NOT_TRACK": "1",
     "VLLM_SERVER_DEV_MODE": "1",
 }
-# What a random model says most often, over and over, would be taken for a broken cache: it draws instead. Without a seed, of which the
-# CPU build of 0.32.0 dies when a prompt is prefilled in several steps.
+# What a random model says most often, over and over, would be taken for a
+# broken cache: it draws instead. Without a seed, of which the CPU build of
+# 0.32.0 dies when a prompt is prefilled in several steps.
 DRAWN = {"temperature": 1.0, "seed": None}
 
 
@@ -62,8 +66,8 @@ class Size:
     trace: tuple[str, ...]
 
 
-# Prompts of 7,000 tokens and answers of 25, one at a time: a turn is mostly the reading of its prompt, three seconds on two cores, and that
-# is what FP8 slows.
+# Prompts of 7,000 tokens and answers of 25, one at a time: a turn is mostly the
+# reading of its prompt, three seconds on two cores, and that is what FP8 slows.
 RAG = ("rag", "sessions=60", "documents=0")
 FULL = Size(hidden=512, layers=12, trace=(*RAG, "passages=260", "--ctx-scale", "0.1"))
 QUICK = Size(hidden=256, layers=4, trace=(*RAG, "passages=26", "--ctx-scale", "0.1"))
@@ -101,7 +105,8 @@ def main() -> None:
     vllm = os.environ.get("AGENTLOAD_VLLM")
     if not vllm or not os.access(vllm, os.X_OK):
         sys.exit(
-            "error: AGENTLOAD_VLLM names no vllm executable\nhint: AGENTLOAD_VLLM=/path/to/bin/vllm make demo-vllm (its CPU build will do)"
+            "error: AGENTLOAD_VLLM names no vllm executable\nhint: "
+            "AGENTLOAD_VLLM=/path/to/bin/vllm make demo-vllm (its CPU build will do)"
         )
     if not os.access(Path(vllm).with_name("python"), os.X_OK):
         sys.exit(f"error: no python beside {vllm}\nhint: name the vllm of a virtual environment")
@@ -174,7 +179,8 @@ def _arms_file(name: str, work: Path, size: Size, vllm: str) -> str:
         )
         if made.returncode:
             sys.exit(
-                f"error: no model was made\n{made.stderr}\nhint: it takes the packages of the python beside vllm"
+                f"error: no model was made\n{made.stderr}\nhint: it takes the packages of "
+                "the python beside vllm"
             )
     common = [
         "--served-model-name",
@@ -224,7 +230,8 @@ def _agentload(arguments: list[str]) -> None:
     code = subprocess.run([AGENTLOAD, *arguments], check=False).returncode
     if code:
         sys.exit(
-            f"error: agentload {arguments[0]} ended with code {code}\nhint: run the line above by hand"
+            f"error: agentload {arguments[0]} ended with code {code}\nhint: run the line "
+            "above by hand"
         )
 
 

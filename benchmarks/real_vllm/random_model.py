@@ -1,7 +1,8 @@
 """Write a small model with random weights: real to a server in everything but what it says.
 
-Run with the Python of the vLLM installation, which has torch and transformers: `python random_model.py OUT llama|gemma3|gpt_oss WORDS`.
-WORDS is a file of words that shall cost one token each, as they do in vocabularies of everyday size. --hidden and --layers make it larger.
+Run with the Python of the vLLM installation, which has torch and transformers: `python
+random_model.py OUT llama|gemma3|gpt_oss WORDS`. WORDS is a file of words that shall cost one
+token each, as they do in vocabularies of everyday size. --hidden and --layers make it larger.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ SPECIAL = ("<|pad|>", "<|bos|>", "<|im_end|>", "<|im_start|>")
 VOCABULARY = 4096
 LENGTH = 32_768
 TEMPLATE = (
-    "{% if tools %}{{ '<|im_start|>system\n' }}{% for t in tools %}{{ t | tojson + '\n' }}{% endfor %}{{ '<|im_end|>\n' }}{% endif %}"
+    "{% if tools %}{{ '<|im_start|>system\n' }}{% for t in tools %}{{ t | tojson + '\n' "
+    "}}{% endfor %}{{ '<|im_end|>\n' }}{% endif %}"
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}"
     "{% if m['content'] is string %}{{ m['content'] }}"
-    "{% elif m['content'] %}{% for p in m['content'] %}{{ p['text'] if p['type'] == 'text' else '' }}{% endfor %}{% endif %}"
+    "{% elif m['content'] %}{% for p in m['content'] %}{{ p['text'] if p['type'] == 'text' "
+    "else '' }}{% endfor %}{% endif %}"
     "{% for c in m.get('tool_calls') or [] %}{{ c['function'] | tojson }}{% endfor %}"
     "{{ '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
@@ -112,7 +115,9 @@ def write(out: Path, shape: str, words: list[str], *, hidden: int, layers: int |
 def write_tokenizer(
     out: Path, words: list[str], *, length: int, vocabulary: int = VOCABULARY
 ) -> None:
-    """Write a tokenizer; tokens beyond those that words and prose take are filled up to *vocabulary*, so that each has a text."""
+    """Write a tokenizer; tokens beyond those that words and prose
+    take are filled up to *vocabulary*, so that each has a text.
+    """
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -1,12 +1,15 @@
-"""Grade the advisor in worlds whose truth is known: `python -m tests.advisor.calibration [--full] [--seed N] [--world NAME] [--into FILE]`.
+"""Grade the advisor in worlds whose truth is known: `python -m
+tests.advisor.calibration [--full] [--seed N] [--world NAME] [--into FILE]`.
 
-A cell is a world, a truth, a size (six pairs, or as many as are planned for that noise) and how often servers start (once, three times, for
-every pair). What a truth makes of a verdict: a gain up to the margin makes "use" wrong, one of two margins or more everything that stays;
-between them both are right. A harm above the margin makes "avoid" right. "Test further" is never wrong and never decisive. A promise fails
-where the lower Clopper-Pearson limit of what it forbids lies beyond it, Holm over its cells: noise of the table breaks none.
+A cell is a world, a truth, a size (six pairs, or as many as are planned for that noise) and
+how often servers start (once, three times, for every pair). What a truth makes of a verdict:
+a gain up to the margin makes "use" wrong, one of two margins or more everything that stays;
+between them both are right. A harm above the margin makes "avoid" right. "Test further" is
+never wrong and never decisive. A promise fails where the lower Clopper-Pearson limit of what
+it forbids lies beyond it, Holm over its cells: noise of the table breaks none.
 
-What is finished is kept in FILE, a line a cell, as long as neither the advisor nor the worlds change: a card that was interrupted continues
-with the cells that are missing.
+What is finished is kept in FILE, a line a cell, as long as neither the advisor nor the
+worlds change: a card that was interrupted continues with the cells that are missing.
 """
 
 from __future__ import annotations
@@ -46,7 +49,9 @@ ADVISOR = Path(paired.__file__).parents[1]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """Hold one cell's part of a promise: how often something happened that may happen at most so often."""
+    """Hold one cell's part of a promise: how often
+    something happened that may happen at most so often.
+    """
 
     name: str
     cell: str
@@ -81,7 +86,9 @@ def broken(promises: Sequence[Promise]) -> list[Promise]:
 
 
 def promises(results: Mapping[Cell, Graded]) -> Iterator[Promise]:
-    """Yield what each cell promises; twice the prior, and the mode of a single start, are counted apart."""
+    """Yield what each cell promises; twice the prior,
+    and the mode of a single start, are counted apart.
+    """
     for cell, result in results.items():
         for truth, count in result.counts.items():
 
@@ -136,7 +143,9 @@ def _of_world(
 
 
 def rendered(results: Mapping[Cell, Graded]) -> Iterator[str]:
-    """Yield the tables: a line a world and how often servers start, with both sizes and the worst of all truths; then the rest."""
+    """Yield the tables: a line a world and how often servers start,
+    with both sizes and the worst of all truths; then the rest.
+    """
     columns = (
         "world",
         "starts",
@@ -171,14 +180,22 @@ def rendered(results: Mapping[Cell, Graded]) -> Iterator[str]:
     yield from ("", "| | draws | | |", "|---|---|---|---|") if rest else ()
     for cell, count in rest.items():
         if cell.crossing:
-            told = f"covers {count.covered / count.draws:.1%} | bounded {count.decisive / count.draws:.1%}"
+            told = (
+                f"covers {count.covered / count.draws:.1%} | bounded "
+                f"{count.decisive / count.draws:.1%}"
+            )
             yield f"| break-even, {cell.crossing} | {count.draws} | {told} |"
         else:
-            yield f"| six looks at 0.99 margins, {cell.starts} | {count.draws} | wrong {count.wrong / count.draws:.1%} | |"
+            yield (
+                f"| six looks at 0.99 margins, {cell.starts} | {count.draws} | wrong "
+                f"{count.wrong / count.draws:.1%} | |"
+            )
 
 
 def _made_of(draws: int, seed: int) -> str:
-    """Return what a kept result depends on besides its cell: draws, seed, and every line of the advisor and of the worlds."""
+    """Return what a kept result depends on besides its cell:
+    draws, seed, and every line of the advisor and of the worlds.
+    """
     sources = blake2b(digest_size=8)
     for path in (*sorted(ADVISOR.rglob("*.py")), *sorted(Path(__file__).parent.glob("*.py"))):
         sources.update(path.read_bytes())
@@ -186,7 +203,9 @@ def _made_of(draws: int, seed: int) -> str:
 
 
 def kept(into: Path | None, made_of: str) -> dict[Cell, Graded]:
-    """Return the results that a file holds of a card made of the same; a line that was cut off is left out."""
+    """Return the results that a file holds of a card made
+    of the same; a line that was cut off is left out.
+    """
     out: dict[Cell, Graded] = {}
     for line in (
         into.read_text(encoding="utf-8").split("\n") if into is not None and into.exists() else ()
@@ -206,7 +225,9 @@ def card(
     into: Path | None,
     on: str | None = None,
 ) -> dict[Cell, Graded]:
-    """Return the results of all cells, those that were kept first, and keep each as soon as it is there."""
+    """Return the results of all cells, those that were
+    kept first, and keep each as soon as it is there.
+    """
     made_of = _made_of(draws, seed)
     results = kept(into, made_of)
     missing = [cell for cell in cells if cell not in results]
@@ -272,11 +293,13 @@ def main(
         (time.monotonic() - began) / 60,
     )
     write(
-        f"{count} cells of {draws} draws, seed {options.seed}, {took:.0f} min; broken promises: {len(failed)}\n"
+        f"{count} cells of {draws} draws, seed {options.seed}, {took:.0f} min; broken "
+        f"promises: {len(failed)}\n"
     )
     for each in failed:
         write(
-            f"{each.name}: {each.cell}: {each.hits} of {each.draws}, surely above {each.least:.1%} where {each.most:.1%} is promised\n"
+            f"{each.name}: {each.cell}: {each.hits} of {each.draws}, surely above "
+            f"{each.least:.1%} where {each.most:.1%} is promised\n"
         )
     return 3 if failed else 0
 

@@ -79,7 +79,9 @@ def bare(**changes: object) -> Evidence:
 def observed(
     reference: Calls, arm: Calls, *, workload: str = "chat", name: str = "fp8", idle: bool = True
 ) -> tuple[Observation, ...]:
-    """Return both observations of one workload; *idle* says that the pool was never in danger of filling."""
+    """Return both observations of one workload; *idle*
+    says that the pool was never in danger of filling.
+    """
     telemetry = (
         Telemetry(
             peak_kv_usage=0.1, preemptions=0.0, minutes=30.0, hit_rate=0.6, ideal_hit_rate=0.6
@@ -105,7 +107,9 @@ def compared(
     restarts: int | None = None,
     **changes: object,
 ) -> Evidence:
-    """Return evidence of one workload, with accuracy in six buckets; servers start for every pair, or *restarts* times."""
+    """Return evidence of one workload, with accuracy in six
+    buckets; servers start for every pair, or *restarts* times.
+    """
     rng = np.random.default_rng(seed)
     starts = pairs if restarts is None else restarts
     calls = simulated_calls(
@@ -155,7 +159,9 @@ def sweeps(
 def search(
     arm: str, limit: float, *, workload: str | None = None, minutes: float = 15.0
 ) -> tuple[CapacityPoint, ...]:
-    """Return the trials of a search on an arm that carries so many agents: below it most turns hold, above it fewer and fewer."""
+    """Return the trials of a search on an arm that carries so many
+    agents: below it most turns hold, above it fewer and fewer.
+    """
     shares = {
         0.5: 0.99,
         0.8: 0.99,

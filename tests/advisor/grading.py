@@ -1,7 +1,9 @@
-"""Grade one cell of the report card: draw a world, a crossing or a run that is looked at again and again, and count what is said of it.
+"""Grade one cell of the report card: draw a world, a crossing or a
+run that is looked at again and again, and count what is said of it.
 
-Effects add in logs, so that one draw of a world serves all its truths; where an effect depends on load, each truth is drawn. Draws share
-their order of arms by the dozen, and with it the estimator's grid.
+Effects add in logs, so that one draw of a world serves all its truths; where an
+effect depends on load, each truth is drawn. Draws share their order of arms by
+the dozen, and with it the estimator's grid.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ SHARED = 25  # draws that share one order of arms
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """Name one task: a world with how often servers start and how many pairs, a kind of crossing, or looks at starts of a kind."""
+    """Name one task: a world with how often servers start and how
+    many pairs, a kind of crossing, or looks at starts of a kind.
+    """
 
     world: str = ""
     starts: str = ""
@@ -107,7 +111,9 @@ def is_opposite(said: LegState, truth: float) -> bool:
 
 
 def planned(world: World, rng: np.random.Generator, *, each_pair: bool) -> tuple[int, float]:
-    """Return the pairs that the tool plans for the true noise, and what the world itself adds to the arm."""
+    """Return the pairs that the tool plans for the true
+    noise, and what the world itself adds to the arm.
+    """
     found = []
     for _ in range(12):
         # An effect that grows with load scatters by itself.
@@ -140,7 +146,8 @@ def offset(world: World, rng: np.random.Generator) -> float:
 def _decided(
     calls: tuple[Calls, Calls], *, truths: Sequence[float], added: float
 ) -> Iterator[tuple[float, LegState, bool, bool]]:
-    """Yield (truth, what is said, whether behind a canary, whether the interval covers, where one is given) of one deployment.
+    """Yield (truth, what is said, whether behind a canary, whether
+    the interval covers, where one is given) of one deployment.
 
     What was *added* to its arm is taken off, so that the effect is each truth's.
     """
@@ -211,7 +218,9 @@ def graded(cell: Cell, draws: int, seed: int) -> Graded:
 
 
 def looked(cell: Cell, draws: int, seed: int) -> Count:
-    """Count runs with a gain of 0.99 margins that any of six looks calls "use": pairs that scatter by 3.2 %, a part of it from starts."""
+    """Count runs with a gain of 0.99 margins that any of six looks
+    calls "use": pairs that scatter by 3.2 %, a part of it from starts.
+    """
     each_pair, scale, rng = cell.starts == STARTS[-1], start_scale(bare(), POLICY), cell.rng(seed)
     count = Count(draws=draws)
     for _ in range(draws):
@@ -230,7 +239,9 @@ def looked(cell: Cell, draws: int, seed: int) -> Count:
 
 
 def crossed(cell: Cell, draws: int, seed: int) -> Count:
-    """Count break-even sets that hold the length at which two token latency lines cross, and those that are bounded."""
+    """Count break-even sets that hold the length at which two
+    token latency lines cross, and those that are bounded.
+    """
     kind, rng, count = cell.crossing, cell.rng(seed), Count(draws=draws)
     for _ in range(draws):
         slope, ratio, truth = (

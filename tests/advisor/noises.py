@@ -1,6 +1,8 @@
-"""Worlds to try decisions in: what disturbs a deployment beyond the effect, one function a world, drawn anew for every deployment.
+"""Worlds to try decisions in: what disturbs a deployment beyond
+the effect, one function a world, drawn anew for every deployment.
 
-A world adds log latencies to a grid of pairs x arms (reference, arm) x sessions x turns. `WORLDS` says of each what is promised in it.
+A world adds log latencies to a grid of pairs x arms (reference, arm)
+x sessions x turns. `WORLDS` says of each what is promised in it.
 """
 
 from __future__ import annotations
@@ -108,7 +110,9 @@ def _wandering(rng: np.random.Generator, phi: float, fresh: Bools) -> Floats:
 
 
 def wandering_machines(scene: Scene) -> Floats:
-    """Two machines, an arm on each: apart by what starts differ by, and each wanders whatever is started on it."""
+    """Two machines, an arm on each: apart by what starts
+    differ by, and each wanders whatever is started on it.
+    """
     apart = abs(scene.rng.normal(0.0, 0.015)) * scene.rng.standard_normal((1, 2, 1, 1))
     added: Floats = apart + wander_across_starts(scene)
     return added
@@ -240,7 +244,9 @@ WORLDS: Mapping[str, World] = {
 
 
 def orders(rng: np.random.Generator, pairs: int) -> Ints:
-    """Return which pairs the arm runs first in, as a plan has it: random, and every second pair mirrors the one before it."""
+    """Return which pairs the arm runs first in, as a plan has
+    it: random, and every second pair mirrors the one before it.
+    """
     first = rng.integers(0, 2, (pairs + 1) // 2)
     return np.stack([first, 1 - first], axis=1).ravel()[:pairs]
 
@@ -255,10 +261,11 @@ def drawn(
     arm_first: Ints | None = None,
     in_turn: bool = False,
 ) -> tuple[Calls, Calls]:
-    """Return a deployment's calls on the reference and on the arm, *effect* being its true mean log ratio without what the world adds.
+    """Return a deployment's calls on the reference and on the arm,
+    *effect* being its true mean log ratio without what the world adds.
 
-    *arm_first* is 1 for a pair whose arm runs first, else 0: drawn where it is not given. Pairs are divided over the starts, or play *in
-    turn* on them.
+    *arm_first* is 1 for a pair whose arm runs first, else 0: drawn where it is
+    not given. Pairs are divided over the starts, or play *in turn* on them.
     """
     first = orders(rng, pairs) if arm_first is None else arm_first
     place = 2 * np.arange(pairs)[:, None] + np.stack([first, 1 - first], axis=1)

@@ -1,9 +1,12 @@
-"""Derive the level of a look at servers that run: `python -m tests.advisor.one_start [--starts 1 2 4 8] [--draws 2000]`.
+"""Derive the level of a look at servers that run: `python -m
+tests.advisor.one_start [--starts 1 2 4 8] [--draws 2000]`.
 
-What a start adds is drawn once, so looks at more pairs of it repeat one error more than they add to it; replicas that pairs take turns
-on are as many starts. Everything is drawn from the prior that the estimator integrates over: then one look errs as often as its level
-says, and only the looks in between are simulated. Printed are, by starts, by what pairs scatter by and by level, the shares of sequences
-of which some look excludes the truth on one side. A look at no more pairs than starts is one at a start a pair, with that level: left out.
+What a start adds is drawn once, so looks at more pairs of it repeat one error more than they
+add to it; replicas that pairs take turns on are as many starts. Everything is drawn from the
+prior that the estimator integrates over: then one look errs as often as its level says, and
+only the looks in between are simulated. Printed are, by starts, by what pairs scatter by and
+by level, the shares of sequences of which some look excludes the truth on one side. A look
+at no more pairs than starts is one at a start a pair, with that level: left out.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ def looks_at(starts: int) -> tuple[int, ...]:
 def drawn(
     rng: np.random.Generator, scatter: float, *, starts: int = 1, scale: float = SCALE
 ) -> np.ndarray:
-    """Draw the log ratios of as many pairs as are looked at: no effect, some starts in turn, and a wander in one of two runs."""
+    """Draw the log ratios of as many pairs as are looked at: no
+    effect, some starts in turn, and a wander in one of two runs.
+    """
     pairs = looks_at(starts)[-1]
     added = abs(rng.normal(0.0, scale)) * rng.standard_normal(starts)
     values = added[np.arange(pairs) % starts] + scatter * rng.standard_normal(pairs)

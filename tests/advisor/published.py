@@ -1,4 +1,6 @@
-"""Points read off the figures of "The State of FP8 KV-Cache and Attention Quantization in vLLM" (vLLM blog, 2026-04-22)."""
+"""Points read off the figures of "The State of FP8 KV-Cache
+and Attention Quantization in vLLM" (vLLM blog, 2026-04-22).
+"""
 
 from __future__ import annotations
 

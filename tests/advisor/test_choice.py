@@ -70,7 +70,10 @@ def _judged(case: Case) -> tuple[ArmVerdict, ...]:
             0.02,
             QUIET,
             None,
-            "One flag, unless a spare replica costs you less: a bf16 pool for rag would gain at least 0.",
+            (
+                "One flag, unless a spare replica costs you less: a bf16 pool for rag would "
+                "gain at least 0."
+            ),
         ),
         (0.02, QUIET, 4, "One flag: a bf16 pool for rag would gain at least 0."),
         (0.025, QUIET, 400, "Split: a bf16 pool for rag would gain at least 0."),

@@ -301,9 +301,9 @@ def test_too_large_an_untested_share_bounds_the_verdict() -> None:
         32_768.0,
     )
     assert (
-        "This holds for contexts up to 32k: 64% of your calls are longer, up to 122k, and need further testing."
-        in verdict.reason
-    )
+        "This holds for contexts up to 32k: 64% of your calls are longer, up to 122k, and "
+        "need further testing."
+    ) in verdict.reason
     assert any(isinstance(each.step, Questions) for each in verdict.needs)
 
 
@@ -341,7 +341,8 @@ def test_a_failed_gate_makes_its_evidence_unusable_and_says_why() -> None:
     decision = decide(compared(effect=-0.2, health=late))
     assert _verdict(decision).verdict == "test further"
     assert _verdict(decision).pays.reason.startswith(
-        "turn latency cannot be judged, because a validity check failed (client: the load generator sent requests 40.0 ms late"
+        "turn latency cannot be judged, because a validity check failed (client: the load "
+        "generator sent requests 40.0 ms late"
     )
     assert any("sent requests 40.0 ms late" in caveat for caveat in decision.caveats)
     assert [(need.what, need.step) for need in _verdict(decision).needs] == [
@@ -390,9 +391,9 @@ def test_the_four_lists_are_read_off_the_classes() -> None:
 def test_an_arm_that_is_not_what_it_says_is_not_judged(arm: Arm) -> None:
     verdict = _verdict(decide(compared(effect=-0.2, arms=(BF16, arm))))
     assert verdict.verdict == "test further"
-    assert (
-        verdict.pays.reason
-        == "turn latency cannot be judged, because a validity check failed (identity: KV dtype bfloat16 where fp8 was asked for)"
+    assert verdict.pays.reason == (
+        "turn latency cannot be judged, because a validity check failed (identity: KV "
+        "dtype bfloat16 where fp8 was asked for)"
     )
 
 

@@ -79,7 +79,8 @@ def test_the_published_prompts_up_to_16k_are_faster_than_the_gpu() -> None:
     (gate,) = compute_floor.check(bare(sweeps=(sweep,)), Policy())
     assert (gate.status, gate.spoils) == ("fail", ("prefill sweep",))
     assert gate.message == (
-        "TTFT of 15 ms for 4,096 computed tokens: the GPU's peak allows no less than 64 ms (5 of 5 calls); the prompts were cached, "
+        "TTFT of 15 ms for 4,096 computed tokens: the GPU's peak allows no less than 64 ms "
+        "(5 of 5 calls); the prompts were cached, "
         "or the stamps are wrong"
     )
 
@@ -219,9 +220,9 @@ def test_arms_that_both_drop_many_turns_are_compared_on_another_load_than_was_se
         bare(observations=observed(replace(reference, ok=many), arm)), Policy()
     )
     assert (gate.status, gate.limit, "turn" in gate.spoils) == ("fail", 0.05, True)
-    assert (
-        gate.message
-        == "10.0% of the turns dropped, 10.0% on bf16: what is left are the turns that are quick enough"
+    assert gate.message == (
+        "10.0% of the turns dropped, 10.0% on bf16: what is left are the turns that are "
+        "quick enough"
     )
 
 
@@ -260,21 +261,28 @@ def _answered(*right: int, garbage: int | None = None) -> tuple[AccuracyBucket, 
             (57, 3),
             "fail",
             (),
-            "bf16 answers 30% right, next to none of needle at 16k: what is asked there counts for nothing",
+            (
+                "bf16 answers 30% right, next to none of needle at 16k: what is asked there "
+                "counts for nothing"
+            ),
         ),
         ((76, 16), "pass", (), "bf16 answers 46% right"),  # as published for MRCR at 8k and 128k
         (
             (91, 5),
             "fail",
             (),
-            "bf16 answers 48% right, next to none of needle at 16k: what is asked there counts for nothing",
+            (
+                "bf16 answers 48% right, next to none of needle at 16k: what is asked there "
+                "counts for nothing"
+            ),
         ),
         (
             (0, 3),
             "fail",
             ("accuracy",),
             (
-                "bf16 answers 2% right; 180 of 200 are garbage or were cut short: these questions cannot show a loss; give a thinking "
+                "bf16 answers 2% right; 180 of 200 are garbage or were cut short: these "
+                "questions cannot show a loss; give a thinking "
                 "model room (--thinking), or ask easier tasks"
             ),
         ),
@@ -370,12 +378,18 @@ def test_clocks_that_were_set_for_one_gpu_are_not_the_arm(
         (
             Telemetry(throttled_share=0.02, power_capped_share=0.4),
             "pass",
-            "GPUs were throttled (thermal or power brake) for 2.0% of the time, at the power limit for 40%",
+            (
+                "GPUs were throttled (thermal or power brake) for 2.0% of the time, at the "
+                "power limit for 40%"
+            ),
         ),
         (
             Telemetry(throttled_share=0.3),
             "fail",
-            "a GPU was throttled (thermal or power brake) for 30.0% of the time: its cooling was measured, not the arm",
+            (
+                "a GPU was throttled (thermal or power brake) for 30.0% of the time: its "
+                "cooling was measured, not the arm"
+            ),
         ),
         (
             Telemetry(),
@@ -394,7 +408,8 @@ def test_a_gpu_that_was_slowed_for_long_is_not_the_arm(
 
 
 def test_two_arms_that_nothing_tells_apart_are_a_control_and_never_a_verdict() -> None:
-    # 8 % slower and surely so: the machine's, or the start's, and no choice between two ways to serve.
+    # 8 % slower and surely so: the machine's, or the
+    # start's, and no choice between two ways to serve.
     evidence = compared(effect=0.08)
     assert decide(evidence).server[0].verdict == "avoid"
     twins = replace(

@@ -111,7 +111,8 @@ def test_equal_speed_is_doubted_by_what_is_about_speed_and_asks_for_more(
     finding: Finding, word: str
 ) -> None:
     pays, safe = (
-        Leg(name=name, state=state, reason="turns are alike")  # type: ignore[arg-type]  # of the table
+        # of the table
+        Leg(name=name, state=state, reason="turns are alike")  # type: ignore[arg-type]
         for name, state in (("pays", "equal"), ("safe", "yes"))
     )
     assert _word(pays, safe, (finding,), uncalibrated=False)[0] == word

@@ -1,4 +1,6 @@
-"""The level of a look at servers that run errs over all looks as it promises; `tests.advisor.one_start` derives it with more draws."""
+"""The level of a look at servers that run errs over all looks as
+it promises; `tests.advisor.one_start` derives it with more draws.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Where the contexts of pairs do not fit a KV pool, pairs tell which arm is faster, and how much at least."""
+"""Where the contexts of pairs do not fit a KV pool,
+pairs tell which arm is faster, and how much at least.
+"""
 
 from __future__ import annotations
 
@@ -65,9 +67,9 @@ def test_a_change_on_an_overfull_pool_is_a_bound_in_every_figure_and_sentence(
     (verdict,) = full.server
     assert verdict.pays.state == ("yes" if effect < 0 else "no")
     assert (
-        f"% {word} (the contexts of the pairs do not fit the KV pool of bf16: how much is capacity's to say)"
-        in verdict.reason
-    )
+        f"% {word} (the contexts of the pairs do not fit the KV pool of bf16: how much is "
+        "capacity's to say)"
+    ) in verdict.reason
     assert verdict.verdict == fits.server[0].verdict
 
 

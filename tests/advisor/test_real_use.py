@@ -74,7 +74,8 @@ def test_one_command_plans_speed_capacity_and_answers_within_a_budget(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     agentload(
-        "decide chat --endpoints emulated:llama-3.1-8b-h100 --slo ttft=2s,tpot=50ms --agents 400 --budget 45m --dry-run"
+        "decide chat --endpoints emulated:llama-3.1-8b-h100 --slo ttft=2s,tpot=50ms "
+        "--agents 400 --budget 45m --dry-run"
     )
     lines = capsys.readouterr().out.splitlines()
     criteria = ("speed", "step times", "capacity", "accuracy")

@@ -34,9 +34,12 @@ def _blanked(rng: np.random.Generator, evidence: Evidence) -> Evidence:
         }
         return {name: default for name, default in defaults.items() if rng.random() < 0.4}
 
-    arms = tuple(replace(arm, **maybe(arm, ("name",))) for arm in evidence.arms)  # type: ignore[arg-type]  # defaults of the same fields
-    gpu = replace(evidence.deployment.gpu, **maybe(evidence.deployment.gpu, ("name",)))  # type: ignore[arg-type]  # as above
-    model = replace(evidence.model, **maybe(evidence.model, ("name",)))  # type: ignore[arg-type]  # as above
+    # defaults of the same fields
+    arms = tuple(replace(arm, **maybe(arm, ("name",))) for arm in evidence.arms)  # type: ignore[arg-type]
+    # as above
+    gpu = replace(evidence.deployment.gpu, **maybe(evidence.deployment.gpu, ("name",)))  # type: ignore[arg-type]
+    # as above
+    model = replace(evidence.model, **maybe(evidence.model, ("name",)))  # type: ignore[arg-type]
     return replace(
         evidence, arms=arms, model=model, deployment=replace(evidence.deployment, gpu=gpu)
     )

@@ -1,4 +1,6 @@
-"""Decisions that real use has shown to be wrong or misleading, each with the right answer; test_real_use.py says which answers which."""
+"""Decisions that real use has shown to be wrong or misleading, each
+with the right answer; test_real_use.py says which answers which.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,9 @@ def lengths(evidence: Evidence) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 
 def of_two_kinds(short: float, long: float, *, pairs: int = 24) -> Evidence:
-    """Change the shorter two thirds of the turns by one factor, the longer third by another, longer turns taking longer too."""
+    """Change the shorter two thirds of the turns by one factor,
+    the longer third by another, longer turns taking longer too.
+    """
     evidence = compared(effect=0.0, pairs=pairs, noise=QUIET)
     tokens = lengths(evidence)
     is_long = tokens > np.quantile(tokens, 2 / 3)

@@ -1,4 +1,6 @@
-"""Draw deployments whose truth is known: drift, autocorrelation, heavy tails and restart effects over effects from none to large."""
+"""Draw deployments whose truth is known: drift, autocorrelation,
+heavy tails and restart effects over effects from none to large.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from advisor.evidence import AccuracyBucket, Calls, Floats, Sweep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """Hold the scales of everything that disturbs a latency; all in log units but phi and stall_share."""
+    """Hold the scales of everything that disturbs a
+    latency; all in log units but phi and stall_share.
+    """
 
     call: float = 0.08  # scatter of one call
     phi: float = 0.6  # autocorrelation from call to call, over the whole run
@@ -109,7 +113,9 @@ def simulated_sweep(
     pair_noise: float = 0.005,
     lengths: Floats = LENGTHS,
 ) -> Sweep:
-    """Return a sweep whose token latency is intercept + slope * users * context, with multiplicative noise by call and by pair."""
+    """Return a sweep whose token latency is intercept + slope *
+    users * context, with multiplicative noise by call and by pair.
+    """
     shape = (pairs, lengths.size, repeats)
     pair, length, _ = np.indices(shape)
     context = lengths[length]
@@ -141,7 +147,9 @@ def answers(
     change: float,
     discordance: float,
 ) -> AccuracyBucket:
-    """Return paired questions whose true difference is *change*, *discordance* the share of items that differ."""
+    """Return paired questions whose true difference is
+    *change*, *discordance* the share of items that differ.
+    """
     lost, won = (discordance - change) / 2, (discordance + change) / 2
     both = right - lost
     counts = rng.multinomial(items, [both, lost, won, 1 - both - lost - won])

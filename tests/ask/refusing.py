@@ -1,4 +1,6 @@
-"""A server as `transformers serve` is: it lists no models, refuses every field that it does not know, and says what was recorded."""
+"""A server as `transformers serve` is: it lists no models, refuses
+every field that it does not know, and says what was recorded.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ async def refusing(peer: Peer) -> None:
         await peer.send(b"HTTP/1.1 %b\r\ncontent-length: 0\r\n\r\n" % status)
     elif unknown := json.loads(peer.request.body).keys() - KNOWN:
         body = json.dumps({"detail": f"Unexpected fields in the request: {unknown}"}).encode()
-        head = b"HTTP/1.1 422 Unprocessable Entity\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        head = (
+            b"HTTP/1.1 422 Unprocessable Entity\r\ncontent-type: "
+            b"application/json\r\ncontent-length: %d\r\n\r\n"
+        )
         await peer.send(head % len(body) + body)
     else:
         await peer.send(STREAM + b"%x\r\n%b\r\n" % (len(STREAMED), STREAMED) + END)

@@ -1,4 +1,6 @@
-"""What an untimed question leaves behind when it fails: the kind of error and 200 characters, without keys."""
+"""What an untimed question leaves behind when it fails:
+the kind of error and 200 characters, without keys.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ async def echo(peer: Peer) -> None:
     )
     body = json.dumps({"error": {"message": message, "type": "BadRequest"}}).encode()
     await peer.send(
-        b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
-        % (len(body), body)
+        b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: "
+        b"%d\r\n\r\n%b" % (len(body), body)
     )
 
 

@@ -1,4 +1,6 @@
-"""How an arm's answers compare with the reference's: a cache may shift some, a broken one shifts all or writes garbage."""
+"""How an arm's answers compare with the reference's: a cache
+may shift some, a broken one shifts all or writes garbage.
+"""
 
 from __future__ import annotations
 

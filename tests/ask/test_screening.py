@@ -1,4 +1,6 @@
-"""A screen under way: what it asks of whom, where it ends, and what it keeps, with sources that are made up."""
+"""A screen under way: what it asks of whom, where it
+ends, and what it keeps, with sources that are made up.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ class Counting:
 
 def source(**said: float) -> Counting:
     return Counting(
-        Modelled(arm=replace(PLAIN, name=f"arm{said}", logprobs=Logprobs(**said)), seed=0)  # type: ignore[arg-type]  # as given
+        # as given
+        Modelled(arm=replace(PLAIN, name=f"arm{said}", logprobs=Logprobs(**said)), seed=0)  # type: ignore[arg-type]
     )
 
 
@@ -84,7 +87,8 @@ async def test_every_prompt_and_length_is_a_row_and_the_reference_is_asked_four_
     assert [(row[1]["prompt"], row[1]["length"]) for row in rows] == [
         (n, length) for n in range(8) for length in LENGTHS
     ]
-    assert all(len(row[2]["own"]) == 3 and min(row[2]["own"]) > 0 for row in rows)  # type: ignore[arg-type,call-overload]  # JSON
+    # JSON
+    assert all(len(row[2]["own"]) == 3 and min(row[2]["own"]) > 0 for row in rows)  # type: ignore[arg-type,call-overload]
     alone = 3 + 8 * (
         1 + 2 * PLACES
     )  # three lists of growing length, then the whole prompt and its places

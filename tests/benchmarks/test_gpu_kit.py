@@ -1,4 +1,6 @@
-"""The kit for a GPU, without one: its plan by its values, its runner on small commands, and its digest of what virtual time measured."""
+"""The kit for a GPU, without one: its plan by its values, its runner
+on small commands, and its digest of what virtual time measured.
+"""
 
 from __future__ import annotations
 
@@ -191,7 +193,10 @@ def test_what_starts_add_is_found_beside_the_scatter_of_pairs_and_bounded_in_mos
 def test_a_command_beyond_its_time_hears_ctrl_c_and_what_it_leaves_behind_is_ended(
     tmp_path: Path,
 ) -> None:
-    late = "import subprocess, sys; subprocess.Popen(['sleep', '600'], start_new_session=True); sys.stdin.read(); import time; time.sleep(600)"
+    late = (
+        "import subprocess, sys; subprocess.Popen(['sleep', '600'], start_new_session=True); "
+        "sys.stdin.read(); import time; time.sleep(600)"
+    )
     script = f"""
 import ctypes, sys
 sys.path.insert(0, {str(HOUSE)!r})
@@ -267,10 +272,12 @@ def test_what_came_back_becomes_reports_a_profile_rows_and_a_page_that_compares_
     make(KIT, at, agentload=AGENTLOAD)
     common = f"--profile {plan.profile_path(at)} --db {plan.database(at)}"
     verb(
-        f"simulate {at.work / 'llama-8b-steps.jsonl'} --pairs {KIT['places']['gpu']['values']['plays']} --run-id profile {common}"
+        f"simulate {at.work / 'llama-8b-steps.jsonl'} --pairs "
+        f"{KIT['places']['gpu']['values']['plays']} --run-id profile {common}"
     )
     verb(
-        f"simulate chat --sessions 2 --max-context 16k --windows 8 --duration 30 --pairs 4 --wait-cap user=5 --run-id chat {common}"
+        "simulate chat --sessions 2 --max-context 16k --windows 8 --duration 30 --pairs 4 "
+        f"--wait-cap user=5 --run-id chat {common}"
     )
     tried(at, "gpu")
     page = digest(at.folder, root)
@@ -321,7 +328,10 @@ def test_lines_of_a_sweep_become_rows_that_the_list_of_figures_takes_once(tmp_pa
 
 
 def phase(name: str, at: Site, *, minutes: float, code: int = 0) -> dict[str, str]:
-    """Run a phase as it is typed; return how each of its steps ended last. It must not take longer than it may."""
+    """Run a phase as it is typed; return how each of its steps ended last.
+
+    It must not take longer than it may.
+    """
     command = [
         sys.executable,
         "-m",

@@ -66,7 +66,8 @@ def test_a_verdict_that_does_not_exist_is_a_usage_error(
     code, _, error = agentload(monkeypatch, capsys, "advise", str(database), "--fail-on", "maybe")
     assert code == 2
     assert error == (
-        "error: --fail-on: 'maybe' is no verdict\nhint: one of: use, avoid, calibrate, test-further, no-difference, gates, slo, bounded\n"
+        "error: --fail-on: 'maybe' is no verdict\nhint: one of: use, avoid, calibrate, "
+        "test-further, no-difference, gates, slo, bounded\n"
     )
 
 
@@ -165,7 +166,10 @@ def test_a_report_says_how_its_load_compares_with_production_if_it_may_ask(
     )
     assert (code, error) == (
         1,
-        f"error: {tmp_path / 'none'}: No such file or directory\nhint: curl SERVER/metrics > FILE\n",
+        (
+            f"error: {tmp_path / 'none'}: No such file or directory\nhint: curl SERVER/metrics "
+            "> FILE\n"
+        ),
     )
     code, _, error = agentload(
         monkeypatch, capsys, "report", str(database), "--against", str(metrics)

@@ -1,4 +1,6 @@
-"""What the demo does on a machine that is too busy; that its tour decides is in tests/report/test_kept.py."""
+"""What the demo does on a machine that is too busy;
+that its tour decides is in tests/report/test_kept.py.
+"""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""A first signal lets what is in flight come to its end, a second one, of whatever kind, ends it; nothing that was measured is lost."""
+"""A first signal lets what is in flight come to its end, a second
+one, of whatever kind, ends it; nothing that was measured is lost.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,9 @@ class Agentload(Protocol):
 def agentload(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Agentload:
-    """Run the command in this process and in the test's folder: another process takes a second to begin."""
+    """Run the command in this process and in the test's
+    folder: another process takes a second to begin.
+    """
 
     def called(*arguments: str | Path) -> Done:
         monkeypatch.chdir(tmp_path)
@@ -87,10 +89,12 @@ def test_every_arm_is_asked_the_same_and_measured_rates_are_the_true_ones(
     for arm in arms_of(PROFILE):
         found = arms[arm.name]
         assert (found["answered"], found["failed"]) == (60, 0)
-        # The true rate must lie within the exact interval that one honest measurement in 10,000 misses.
+        # The true rate must lie within the exact interval
+        # that one honest measurement in 10,000 misses.
         interval = binomtest(found["right"], 60).proportion_ci(confidence_level=0.9999)
         assert interval.low <= success_rate(arm, 24_500) <= interval.high
-    # The same server twice, with the same seed, is the same here: real ones differ, and this is where it shows.
+    # The same server twice, with the same seed, is the same
+    # here: real ones differ, and this is where it shows.
     control = arms["bf16@aa"]
     assert (control["right"], control["lost"], control["won"], control["agreement"]) == (
         arms["bf16"]["right"],
@@ -101,17 +105,20 @@ def test_every_arm_is_asked_the_same_and_measured_rates_are_the_true_ones(
     database = tmp_path / "x.duckdb"
     paired = rows(
         database,
-        "SELECT count(DISTINCT arm), count(*) FROM answers GROUP BY task, context_tokens, item, depth, repetition",
+        "SELECT count(DISTINCT arm), count(*) FROM answers GROUP BY task, context_tokens, "
+        "item, depth, repetition",
     )
     assert paired == [(3, 3)] * 60
     lengths = rows(
         database,
-        "SELECT DISTINCT context_tokens - (signals ->> 'prompt_tokens')::INT BETWEEN 60 AND 400 FROM answers",
+        "SELECT DISTINCT context_tokens - (signals ->> 'prompt_tokens')::INT BETWEEN 60 "
+        "AND 400 FROM answers",
     )
     assert lengths == [(True,)]
     garbage = rows(
         database,
-        "SELECT arm, count(*) > 2 FROM answers WHERE signals ->> 'garbage' IS NOT NULL GROUP BY arm",
+        "SELECT arm, count(*) > 2 FROM answers WHERE signals ->> 'garbage' IS NOT NULL "
+        "GROUP BY arm",
     )
     assert garbage == [("fp8", True)]
     decided = agentload("advise", "x.duckdb")
@@ -211,7 +218,8 @@ def test_answers_may_join_a_run_of_the_same_arms(
 def test_an_endpoint_that_fails_leaves_rows_without_a_grade(
     servers: Servers, agentload: Agentload, tmp_path: Path
 ) -> None:
-    # Its window is shorter than this prompt: the server refuses it, which says nothing of its answers.
+    # Its window is shorter than this prompt: the server
+    # refuses it, which says nothing of its answers.
     text = " ".join(["word"] * 140_000)
     items = [
         {
@@ -232,7 +240,8 @@ def test_an_endpoint_that_fails_leaves_rows_without_a_grade(
     assert done.returncode == 0, done.stderr
     found = rows(
         tmp_path / "x.duckdb",
-        "SELECT item, \"right\", score, (signals ->> 'http_status')::INT FROM answers WHERE arm = 'bf16' ORDER BY item",
+        "SELECT item, \"right\", score, (signals ->> 'http_status')::INT FROM answers "
+        "WHERE arm = 'bf16' ORDER BY item",
     )
     assert found == [("long", None, None, 400), ("short", True, 1.0, None)]
 
@@ -248,7 +257,10 @@ def test_a_dry_run_tells_items_tokens_and_minutes_and_sends_nothing(
         "items     1,380, each once on bf16, fp8",
         "questions 2,760",
         "tokens    118,702,080 in",
-        "duration  about 106 min (with 10,000 prompt tokens a second, 20 ms a token, answers of 64)",
+        (
+            "duration  about 106 min (with 10,000 prompt tokens a second, 20 ms a token, "
+            "answers of 64)"
+        ),
         "nothing was sent (--dry-run)",
     ]
     assert list(tmp_path.iterdir()) == []
@@ -293,7 +305,8 @@ def test_servers_that_cannot_run_side_by_side_are_asked_one_after_the_other(
     database = tmp_path / "x.duckdb"
     found = rows(
         database,
-        "SELECT arm, count(\"right\"), count(signals ->> 'agreement') FROM answers GROUP BY arm ORDER BY arm",
+        "SELECT arm, count(\"right\"), count(signals ->> 'agreement') FROM answers GROUP "
+        "BY arm ORDER BY arm",
     )
     assert found == [
         ("bf16", 3, 0),
@@ -305,7 +318,8 @@ def test_servers_that_cannot_run_side_by_side_are_asked_one_after_the_other(
         "start-002",
         "start-003",
     ]  # both are met, the reference stays and is asked, then the other
-    # Of a run that is gone on with, only what is missing is asked, and nothing is started for what is there.
+    # Of a run that is gone on with, only what is missing
+    # is asked, and nothing is started for what is there.
     more = agentload(
         "eval", *asked[:-4], "--depths", "3", "--items", "6", "--db", "x.duckdb", "--into", run
     )

@@ -1,4 +1,6 @@
-"""What is played hears Ctrl-C, SIGTERM and a closed terminal; whoever plays it keeps the handlers that were there."""
+"""What is played hears Ctrl-C, SIGTERM and a closed terminal;
+whoever plays it keeps the handlers that were there.
+"""
 
 from __future__ import annotations
 

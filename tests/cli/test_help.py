@@ -53,9 +53,13 @@ def test_no_line_of_a_help_text_is_wider_than_a_terminal() -> None:
 
 def test_a_long_command_goes_on_as_a_shell_reads_it() -> None:
     said = help_text(
-        'Do it.\n\n    agentload verb --first "a -b | c" --second a-long-value,and-another-one | rest -f - --and more\n'
+        'Do it.\n\n    agentload verb --first "a -b | c" --second '
+        "a-long-value,and-another-one | rest -f - --and more\n"
     )
-    folded = '\b\n    agentload verb --first "a -b | c" \\\n      --second a-long-value,and-another-one | rest -f - --and more'
+    folded = (
+        '\b\n    agentload verb --first "a -b | c" \\\n      --second '
+        "a-long-value,and-another-one | rest -f - --and more"
+    )
     assert said == f"Do it.\n\n{folded}"
 
 

@@ -1,4 +1,6 @@
-"""Where a run's files cannot be written, or what it needs is taken from it while it is on: an error and no traceback, and it goes on."""
+"""Where a run's files cannot be written, or what it needs is taken
+from it while it is on: an error and no traceback, and it goes on.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def goes_on(database: Path, command: list[str]) -> None:
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     with duckdb.connect(str(database), read_only=True) as connection:
         ((calls, names, pairs),) = connection.execute(
-            "SELECT (SELECT count(*) FROM calls_row), (SELECT count(DISTINCT request_id) FROM calls_row),"
+            "SELECT (SELECT count(*) FROM calls_row), (SELECT count(DISTINCT request_id) "
+            "FROM calls_row),"
             " (SELECT count(DISTINCT pair) FROM blocks WHERE void IS NULL)"
         ).fetchall()
     assert (calls == names, pairs) == (True, 12)
@@ -134,7 +137,9 @@ def test_two_jobs_share_a_database_at_once(tmp_path: Path) -> None:
 
 
 def test_every_prefix_of_what_was_written_is_a_run_that_loads(tmp_path: Path) -> None:
-    """A machine that loses power keeps some first part of a file, or that with zeros behind: reserved space that nobody had written."""
+    """A machine that loses power keeps some first part of a file, or
+    that with zeros behind: reserved space that nobody had written.
+    """
     database, said = tmp_path / "x.duckdb", tmp_path / "said"
     with _servers(tmp_path) as endpoints:
         running = begun(database, _command("replay", endpoints, database), said)

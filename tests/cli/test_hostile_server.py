@@ -1,4 +1,6 @@
-"""A whole replay of an arm that answers wrongly in every way, beside one that answers well: it is played, stored and reported."""
+"""A whole replay of an arm that answers wrongly in every way,
+beside one that answers well: it is played, stored and reported.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         port = free.getsockname()[1]
     path = tmp_path / "e.yaml"
     path.write_text(
-        f"arms:\n  a:\n    url: http://127.0.0.1:{port}/v1\n    launch: {sys.executable} -m http.server {port} --bind 127.0.0.1\n"
+        f"arms:\n  a:\n    url: http://127.0.0.1:{port}/v1\n    launch: {sys.executable} -m "
+        f"http.server {port} --bind 127.0.0.1\n"
     )
     return path
 

@@ -37,9 +37,13 @@ TREE = {
     "main.py": "",
     "_shared.py": "",
     "people.py": PEOPLE,
-    "explode.py": 'raise RuntimeError("imported")\n\n\ndef explode() -> None:\n    """Explode on import."""\n',
+    "explode.py": (
+        'raise RuntimeError("imported")\n\n\ndef explode() -> None:\n    """Explode on import."""\n'
+    ),
     "file/__init__.py": '"""Handle files."""\n',
-    "file/named.py": 'def import_(path: str) -> None:\n    """Import a file."""\n    print("imported", path)\n',
+    "file/named.py": (
+        'def import_(path: str) -> None:\n    """Import a file."""\n    print("imported", path)\n'
+    ),
 }
 
 
@@ -132,7 +136,10 @@ def test_every_verb_says_what_it_does_in_one_line(verb: Verb) -> None:
 
 def test_help_imports_no_verb_and_no_heavy_library() -> None:
     """`agentload --help` must be instant, so nothing but typer may be loaded for it."""
-    program = "import sys; from agentload.cli.main import main; sys.argv[1:] = ['--help']; main(); print(*sys.modules, file=sys.stderr)"
+    program = (
+        "import sys; from agentload.cli.main import main; sys.argv[1:] = ['--help']; main(); "
+        "print(*sys.modules, file=sys.stderr)"
+    )
     loaded = set(
         subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -109,11 +109,17 @@ def test_the_version_is_printed(
         (("xyzzy",), "error: no verb 'xyzzy'\nhint: agentload --help\n"),
         (
             ("doctor", "--jsn"),
-            "error: No such option: --jsn (Possible options: --json)\nhint: agentload doctor --help\n",
+            (
+                "error: No such option: --jsn (Possible options: --json)\nhint: agentload "
+                "doctor --help\n"
+            ),
         ),
         (
             ("replay",),
-            "error: Missing argument 'traces'.\nhint: agentload replay demo-rag --endpoints emulated:llama-3.1-8b-h100 --db demo.duckdb\n",
+            (
+                "error: Missing argument 'traces'.\nhint: agentload replay demo-rag "
+                "--endpoints emulated:llama-3.1-8b-h100 --db demo.duckdb\n"
+            ),
         ),
         (
             ("doctor", "now"),
@@ -169,7 +175,10 @@ def test_a_mistyped_command_line_exits_with_2(
         (
             UnicodeEncodeError("utf-8", "x\udcff.duckdb", 1, 2, "surrogates not allowed"),
             2,
-            "error: not UTF-8: 'x\\udcff.duckdb'\nhint: name files, and whatever else is stored, in UTF-8\n",
+            (
+                "error: not UTF-8: 'x\\udcff.duckdb'\nhint: name files, and whatever else is "
+                "stored, in UTF-8\n"
+            ),
         ),
         (typer.TyperException("odd"), 1, "error: odd\n"),
     ],

@@ -161,7 +161,8 @@ def test_killed_between_steps_and_in_their_middle_it_goes_on_and_plays_nothing_t
     with duckdb.connect(str(out / "toy/agentload.duckdb"), read_only=True) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(1,)]
         pairs = connection.execute(
-            "SELECT pair FROM blocks WHERE void IS NULL GROUP BY pair, salt HAVING count(DISTINCT arm) = 2"
+            "SELECT pair FROM blocks WHERE void IS NULL GROUP BY pair, salt HAVING "
+            "count(DISTINCT arm) = 2"
         ).fetchall()
         assert sorted(pair for (pair,) in pairs) == [0, 1, 1_000_000]
         assert connection.execute(
@@ -219,7 +220,8 @@ server: {{command: {server}, port: {port}}}
         (row["config"], row["workload"], row["kind"], row["answers_asked"])
         for row in said["record"]
     ] == [(arm, workload, "emulated", 2) for workload in ("short", None) for arm in ("bf16", "fp8")]
-    # The server that was started last before the replay gave up is the only one that was tried on its own.
+    # The server that was started last before the replay
+    # gave up is the only one that was tried on its own.
     assert [line for line in done.stderr.splitlines() if "does its server start" in line] == [
         "toy/broken: does its server start?"
     ]

@@ -1,4 +1,6 @@
-"""An option that means nothing without another is refused, where it was silently left out of account."""
+"""An option that means nothing without another is
+refused, where it was silently left out of account.
+"""
 
 import sys
 

@@ -1,4 +1,6 @@
-"""Every verb that reads a file is given one that is none of its own: an error and a hint, an exit code, and no traceback."""
+"""Every verb that reads a file is given one that is none of
+its own: an error and a hint, an exit code, and no traceback.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,9 @@ def old(commit: str, tmp_path: Path) -> Path:
 def agentload(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Called:
-    """Run the command in this process; return its exit code, what it printed and what it complained of."""
+    """Run the command in this process; return its exit
+    code, what it printed and what it complained of.
+    """
 
     def called(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.chdir(tmp_path)

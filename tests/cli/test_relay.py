@@ -18,16 +18,25 @@ from tests.layout.test_plan import session, trace
 
 
 def arms_file(folder: Path, *arms: str, first: str | None = None) -> str:
-    """Emulated arms that share a port, as servers share a GPU: two at once cannot be. The *first* start of each meets these faults."""
+    """Emulated arms that share a port, as servers share a GPU: two at once cannot be.
+
+    The *first* start of each meets these faults.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     (folder / "faults.yaml").write_text(f"faults: [{first}]" if first else "faults: []")
     entries = {}
     for arm in arms:
-        serve = f"exec {Path(sys.executable).with_name('agentload')} emulate llama-3.1-8b-h100/{arm} --port {port}"
+        serve = (
+            f"exec {Path(sys.executable).with_name('agentload')} emulate "
+            f"llama-3.1-8b-h100/{arm} --port {port}"
+        )
         mark = folder / f"{arm}.started"
-        script = f"if test -e {mark}; then {serve}; else touch {mark}; {serve} --faults {folder / 'faults.yaml'}; fi"
+        script = (
+            f"if test -e {mark}; then {serve}; else touch {mark}; {serve} --faults "
+            f"{folder / 'faults.yaml'}; fi"
+        )
         entries[arm] = {
             "url": f"http://127.0.0.1:{port}/v1",
             "expect": {"kv_cache_dtype": arm},
@@ -88,7 +97,8 @@ def test_a_control_is_a_start_of_its_own_of_the_server_that_it_copies(tmp_path: 
     )
     with duckdb.connect(str(database), read_only=True) as connection:
         rows = connection.execute(
-            "SELECT arm, count(DISTINCT facts ->> 'process_start_s') FROM fingerprints GROUP BY arm ORDER BY arm"
+            "SELECT arm, count(DISTINCT facts ->> 'process_start_s') FROM fingerprints "
+            "GROUP BY arm ORDER BY arm"
         ).fetchall()
         assert connection.execute("SELECT count(*), count(void) FROM blocks").fetchall() == [(2, 0)]
     # The control is not met on its own, and the start of whichever plays first is kept.

@@ -30,7 +30,8 @@ Typed: TypeAlias = Callable[..., tuple[int, str, str]]
 
 
 def said(role: str, tokens: int, key: str) -> Segment:
-    return Segment(role=role, tokens=tokens, key=key)  # type: ignore[arg-type]  # tests name roles freely
+    # tests name roles freely
+    return Segment(role=role, tokens=tokens, key=key)  # type: ignore[arg-type]
 
 
 def talk(name: str, *, start_s: float, wait_s: float) -> Session:
@@ -84,7 +85,10 @@ def agentload(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[
 def typed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Typed:
-    """Run the command in this process: what plays nothing needs no other. Returns its exit code, what it said and what it complained of."""
+    """Run the command in this process: what plays nothing needs no other.
+
+    Returns its exit code, what it said and what it complained of.
+    """
 
     def called(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.chdir(tmp_path)
@@ -117,8 +121,10 @@ def test_a_replay_stores_one_row_an_attempt_with_the_request_id_that_the_server_
     ]
     with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as database:
         wanted = (
-            "run_id, arm, block, workload, session, turn, attempt, request_id, replica, due_ns, released_ns, sent_ns, first_ns, "
-            "first_answer_ns, last_ns, done_ns, stamp_source, prompt_tokens, context_tokens, cached_tokens, output_tokens, status, "
+            "run_id, arm, block, workload, session, turn, attempt, request_id, replica, "
+            "due_ns, released_ns, sent_ns, first_ns, "
+            "first_answer_ns, last_ns, done_ns, stamp_source, prompt_tokens, "
+            "context_tokens, cached_tokens, output_tokens, status, "
             "http_status, finish_reason, chunk_ns, chunk_tokens"
         )
         rows = database.execute(f"SELECT {wanted} FROM calls").fetchall()
@@ -374,7 +380,10 @@ def test_an_endpoint_that_dies_is_awaited_skipped_or_ends_the_run(
     assert "fp8 stopped answering" in stderr
     assert running.returncode == {"wait": 0, "skip": 0, "stop": 130}[policy], stderr
     with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as database:
-        whole = "SELECT arm, count(*) FROM blocks WHERE void IS NULL AND ended_ns IS NOT NULL GROUP BY arm ORDER BY arm"
+        whole = (
+            "SELECT arm, count(*) FROM blocks WHERE void IS NULL AND ended_ns IS NOT NULL "
+            "GROUP BY arm ORDER BY arm"
+        )
         counts = dict(database.execute(whole).fetchall())
         died = database.execute("SELECT count(*) FROM blocks WHERE void LIKE '%died%'").fetchone()
     assert died is not None
@@ -401,9 +410,12 @@ def assert_whole(folder: Path, run: str) -> None:
     """Check that every pair is there once, whole, on both arms."""
     with duckdb.connect(str(folder / "x.duckdb"), read_only=True) as database:
         query = """
-            SELECT b.pair, b.salt, count(DISTINCT b.arm), (SELECT count(*) FROM calls_row c JOIN blocks x
-                ON x.run_id = c.run_id AND x.pair = c.pair AND x.arm = c.arm AND x.leg = c.leg AND x.salt = b.salt
-                WHERE c.run_id = b.run_id AND c.pair = b.pair AND c.status = 'ok' AND x.void IS NULL)
+            SELECT b.pair, b.salt, count(DISTINCT b.arm), (SELECT count(*) FROM calls_row c
+                JOIN blocks x
+                ON x.run_id = c.run_id AND x.pair = c.pair AND x.arm = c.arm AND x.leg = c.leg
+                    AND x.salt = b.salt
+                WHERE c.run_id = b.run_id AND c.pair = b.pair AND c.status = 'ok'
+                    AND x.void IS NULL)
             FROM blocks b WHERE b.run_id = ? AND b.void IS NULL GROUP BY b.run_id, b.pair, b.salt"""
         whole = [row for row in database.execute(query, [run]).fetchall() if row[2] == 2]
         assert sorted(row[0] for row in whole) == [0, 1, 2]
@@ -416,8 +428,12 @@ def assert_whole(folder: Path, run: str) -> None:
 def test_a_full_disk_is_an_error_with_a_hint_and_keeps_what_was_measured(
     servers: Servers, trace: Path, tmp_path: Path
 ) -> None:
-    # A file size limit stands in for a full disk: the journal may not grow beyond its first reserve.
-    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({4 << 20}, {4 << 20})); import agentload.__main__"
+    # A file size limit stands in for a full disk: the
+    # journal may not grow beyond its first reserve.
+    limited = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({4 << 20}, {4 << 20})); "
+        "import agentload.__main__"
+    )
     command = [
         sys.executable,
         "-c",

@@ -18,7 +18,10 @@ SIMULATED = "simulate tiny.jsonl --profile llama-3.1-8b-h100 --arms bf16,fp8 --p
 SEARCHED = (
     "simulate tiny.jsonl --profile llama-3.1-8b-h100 --arms bf16 --find max-rate --slo ttft=500"
 )
-EMULATED = "replay tiny.jsonl --endpoints emulated:llama-3.1-8b-h100/bf16 --pairs 2 --sessions 2 --wait-cap user=0"
+EMULATED = (
+    "replay tiny.jsonl --endpoints emulated:llama-3.1-8b-h100/bf16 --pairs 2 --sessions 2 "
+    "--wait-cap user=0"
+)
 
 
 @pytest.fixture
@@ -106,7 +109,10 @@ def test_a_trace_that_holds_something_else_than_the_study_says_is_refused(
 def test_no_password_of_a_url_is_printed_or_kept(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = "replay tiny.jsonl --endpoints a=http://me:hunter2@127.0.0.1:1/v1?token=hunter2 --api-key-env KEY"
+    line = (
+        "replay tiny.jsonl --endpoints a=http://me:hunter2@127.0.0.1:1/v1?token=hunter2 "
+        "--api-key-env KEY"
+    )
     study = printed(line, here / "study.yaml", capsys)
     assert "hunter2" not in study.read_text()
     assert "api_key_env: KEY" in study.read_text()
@@ -126,7 +132,10 @@ def test_a_file_that_is_no_study_is_refused_with_its_name(here: Path) -> None:
         (
             EMULATED,
             "--into RUN",
-            "--into keeps sweeps, searches, questions and probes beside a run, and this is a replay",
+            (
+                "--into keeps sweeps, searches, questions and probes beside a run, and this is "
+                "a replay"
+            ),
         ),
         (SIMULATED, "--into RUN", "--into does nothing without --find"),
         (

@@ -1,4 +1,6 @@
-"""Whoever ends a verb from outside, as systemd and a closed terminal do, leaves no server of ours behind."""
+"""Whoever ends a verb from outside, as systemd and a
+closed terminal do, leaves no server of ours behind.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from tests.cli.test_main import AGENTLOAD
 
 pytestmark = [pytest.mark.loopback, pytest.mark.slow]
 
-SERVER = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(30)"
+SERVER = (
+    "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); "
+    "time.sleep(30)"
+)
 
 
 def has_ended(pid: str) -> bool:

@@ -1,4 +1,6 @@
-"""Arms that change machines half way, against servers behind sockets, one "machine" being 8 % slower."""
+"""Arms that change machines half way, against servers
+behind sockets, one "machine" being 8 % slower.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ def command(trace: Path, endpoints: str | Path, *options: str) -> list[str]:
 
 
 def change(folder: Path) -> tuple[float, float, float]:
-    """Return how much longer a token takes on fp8, with its interval, and hold the run's machines against what was asked."""
+    """Return how much longer a token takes on fp8, with its
+    interval, and hold the run's machines against what was asked.
+    """
     with duckdb.connect(str(folder / "x.duckdb"), read_only=True) as connection:
         ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
     with reading(folder / "x.duckdb") as connection:

@@ -20,7 +20,8 @@ def test_a_context_sweep_is_a_run_whose_evidence_has_the_lines_of_each_arm(
 ) -> None:
     database = tmp_path / "s.duckdb"
     agentload(
-        "sweep --endpoints emulated:llama-3.1-8b-h100/bf16+fp8 --contexts 512,1k,2k --pairs 2 --output 8 --no-noise",
+        "sweep --endpoints emulated:llama-3.1-8b-h100/bf16+fp8 --contexts 512,1k,2k "
+        "--pairs 2 --output 8 --no-noise",
         db=database,
     )
     assert "6       6" in capsys.readouterr().out

@@ -87,9 +87,9 @@ def test_a_worker_that_is_killed_ends_the_run_at_once_and_resume_plays_the_rest(
     run = re.search(r"--resume (\S+)", stderr)
     assert run is not None, stderr
     assert (
-        "error: worker 2 was killed by signal 9: the block pair being played is lost, what was finished is kept\n"
-        in stderr
-    )
+        "error: worker 2 was killed by signal 9: the block pair being played is lost, what "
+        "was finished is kept\n"
+    ) in stderr
     assert "Traceback" not in stderr
     resumed = agentload(*command, "--resume", run[1], cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr

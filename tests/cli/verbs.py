@@ -8,7 +8,10 @@ from agentload.cli import main
 
 
 def agentload(line: str, *words: object, **options: object) -> None:
-    """Run what is typed: a line, more words, and options whose values are no words of a line. Raises what the verb raises."""
+    """Run what is typed: a line, more words, and options whose values are no words of a line.
+
+    Raises what the verb raises.
+    """
     named = (
         word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)
     )

@@ -1,14 +1,18 @@
-"""Grade whole decisions where the truth is known: `python -m tests.decision.calibration [--number 1000] [--seed N] [--into FILE]`.
+"""Grade whole decisions where the truth is known: `python -m
+tests.decision.calibration [--number 1000] [--seed N] [--into FILE]`.
 
-Each deployment is drawn from `population.yaml`: a world of the advisor's, how its pairs scatter, how often servers start, and a truth,
-which says whether a decision is wrong. The first table has, by world, the deployments, the wrong decisions, and those without a canary.
-The second has, by what pairs scatter by, how many are decided of those where nothing lies near a margin, their minutes, and the share that
-these are of the minutes of two fixed plans: one is made for the ninetieth percentile of the population's scatter, one knows that of its
-deployment; both search by doubling. Below it stand the minutes of speed and capacity, where that is asked for, without starts and with
-them. A promise fails where the lower Clopper-Pearson limit of what it forbids lies beyond it, Holm over its
-cells.
+Each deployment is drawn from `population.yaml`: a world of the advisor's, how its pairs
+scatter, how often servers start, and a truth, which says whether a decision is wrong. The
+first table has, by world, the deployments, the wrong decisions, and those without a
+canary. The second has, by what pairs scatter by, how many are decided of those where
+nothing lies near a margin, their minutes, and the share that these are of the minutes of
+two fixed plans: one is made for the ninetieth percentile of the population's scatter, one
+knows that of its deployment; both search by doubling. Below it stand the minutes of speed
+and capacity, where that is asked for, without starts and with them. A promise fails where
+the lower Clopper-Pearson limit of what it forbids lies beyond it, Holm over its cells.
 
-What is finished is kept in FILE, as long as nothing that decides changes: a run that was interrupted continues.
+What is finished is kept in FILE, as long as nothing that
+decides changes: a run that was interrupted continues.
 """
 
 from __future__ import annotations
@@ -78,7 +82,9 @@ class Row:
 
     @property
     def is_promised(self) -> bool:
-        """Tell whether it has to be decided: quiet pairs with a start each, and a truth that is near no margin."""
+        """Tell whether it has to be decided: quiet pairs with
+        a start each, and a truth that is near no margin.
+        """
         world = WORLDS[self.world]
         is_ordinary = (
             world.many_starts == "right" and not world.apart and self.world != "starts in two modes"
@@ -97,7 +103,9 @@ class Row:
 
     @property
     def without_starts(self) -> float:
-        """Return the minutes of speed and capacity, step times included, while something is measured."""
+        """Return the minutes of speed and capacity, step
+        times included, while something is measured.
+        """
         return (
             sum(self.minutes.get(each, 0.0) for each in ("speed", "step times", "capacity"))
             - self.start * self.pairs
@@ -202,10 +210,16 @@ def rendered(rows: Sequence[Row]) -> Iterator[str]:
             sum(row.is_wrong and not row.canary for row in own),
         )
         still_open = sum(row.word == "test further" for row in own)
-        yield f"| {name} | {len(own)} | {wrong / len(own):.1%} | {bare / len(own):.1%} | {still_open / len(own):.0%} |"
+        yield (
+            f"| {name} | {len(own)} | {wrong / len(own):.1%} | {bare / len(own):.1%} | "
+            f"{still_open / len(own):.0%} |"
+        )
     yield from (
         "",
-        "| noise | deployments | clear and quiet | of them decided | minutes | fixed plan | knows its noise |",
+        (
+            "| noise | deployments | clear and quiet | of them decided | minutes | fixed plan "
+            "| knows its noise |"
+        ),
         "|---|---|---|---|---|---|---|",
     )
     for name, own in (*grouped(rows, stratum).items(), ("all", list(rows))):
@@ -220,11 +234,17 @@ def rendered(rows: Sequence[Row]) -> Iterator[str]:
             statistics.median(sum(row.minutes.values()) / row.fixed(by(row)) for row in own)
             for by in (lambda _: NINETIETH, lambda row: row.scatter)
         ]
-        yield f"| {name} | {len(own)} | {len(clear)} | {share} | {spent:.0f} | {plans[0]:.2f} | {plans[1]:.2f} |"
+        yield (
+            f"| {name} | {len(own)} | {len(clear)} | {share} | {spent:.0f} | {plans[0]:.2f} | "
+            f"{plans[1]:.2f} |"
+        )
     if searching := [row for row in rows if row.of.agents is not None]:
         measured = statistics.median(row.without_starts for row in searching)
         starts = statistics.median(row.without_starts + row.start * row.pairs for row in searching)
-        yield f"\nSpeed and capacity of {len(searching)}: {measured:.0f} minutes in the median, {starts:.0f} with starts."
+        yield (
+            f"\nSpeed and capacity of {len(searching)}: {measured:.0f} minutes in the median, "
+            f"{starts:.0f} with starts."
+        )
 
 
 def _made_of(seed: int) -> str:
@@ -241,7 +261,9 @@ def _made_of(seed: int) -> str:
 
 
 def kept(into: Path | None, made_of: str) -> dict[int, Row]:
-    """Return the deployments that a file holds of the same product; a line that was cut off is left out."""
+    """Return the deployments that a file holds of the
+    same product; a line that was cut off is left out.
+    """
     out: dict[int, Row] = {}
     for line in (
         into.read_text(encoding="utf-8").split("\n") if into is not None and into.exists() else ()
@@ -282,7 +304,8 @@ def main(
     write(f"{len(found):,} deployments, seed {options.seed}; broken promises: {len(failed)}\n")
     for each in failed:
         write(
-            f"{each.name}: {each.cell}: {each.hits} of {each.draws}, surely above {each.least:.1%} where {each.most:.1%} is promised\n"
+            f"{each.name}: {each.cell}: {each.hits} of {each.draws}, surely above "
+            f"{each.least:.1%} where {each.most:.1%} is promised\n"
         )
     return 3 if failed else 0
 

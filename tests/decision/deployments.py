@@ -1,7 +1,9 @@
-"""Deployments whose truth is known, and decisions on them: what is asked is drawn, and all that asks and decides is the product's own.
+"""Deployments whose truth is known, and decisions on them: what is
+asked is drawn, and all that asks and decides is the product's own.
 
-Block pairs come from the worlds that the advisor is graded in, none of which has the form that a twin is fitted as. A trial of a load is a
-draw of sessions with a limit of its own; twins know that limit but for what they miss. Answers behind one context differ together.
+Block pairs come from the worlds that the advisor is graded in, none of which has the form
+that a twin is fitted as. A trial of a load is a draw of sessions with a limit of its own;
+twins know that limit but for what they miss. Answers behind one context differ together.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ OWN_SD: Final = math.sqrt(2) * math.hypot(BLOCK, CALL / math.sqrt(SESSIONS * TUR
 ALIVE: Final = 9_400_000.0
 """Tokens of the sessions at a peak: more than any pool holds."""
 TURNS_A_MINUTE: Final = 2.2
-"""Of one agent, in the counted part of a trial; a server that is overrun answers a third of them."""
+"""Of one agent, in the counted part of a trial; a
+server that is overrun answers a third of them.
+"""
 OVERRUN: Final = 1.15
 CEILING: Final = 0.985
 """Turns that hold far below the limit: some prompts hit no cache."""
@@ -62,7 +66,9 @@ Drawable = TypeVar("Drawable")
 
 
 def in_turn(first: np.ndarray, *, pairs: int, replicas: int) -> np.ndarray:
-    """Return which pairs the arm runs first in, as a plan has it whose pairs take turns on replicas."""
+    """Return which pairs the arm runs first in, as a
+    plan has it whose pairs take turns on replicas.
+    """
     turn, place = np.arange(pairs) // replicas, np.arange(pairs) % replicas
     return np.asarray(first[2 * (turn // 2) + (turn + place) % 2])
 
@@ -83,7 +89,9 @@ def older(scene: Scene) -> np.ndarray:
 
 
 def rarely_slow(scene: Scene) -> np.ndarray:
-    """Slow one block of the arm in twenty-five by two fifths: 1.35 % in the mean, which is its own."""
+    """Slow one block of the arm in twenty-five by
+    two fifths: 1.35 % in the mean, which is its own.
+    """
     return _of_arm(math.log(1.4) * (scene.rng.random(scene.pairs) < 0.04))
 
 
@@ -94,13 +102,17 @@ OWN: Final[Mapping[str, World]] = {
         disturbance=rarely_slow, one_start="open", many_starts="open", shifts=True
     ),
 }
-"""In which nothing is promised: what is added is drawn once for all pairs, or too seldom to be seen."""
+"""In which nothing is promised: what is added is
+drawn once for all pairs, or too seldom to be seen.
+"""
 WORLDS: Final[Mapping[str, World]] = {**GRADED, **OWN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """What is true of an arm: its gain in margins, its agents for one of the reference's, its change of right answers in points."""
+    """What is true of an arm: its gain in margins, its agents for
+    one of the reference's, its change of right answers in points.
+    """
 
     gain: float
     agents: float | None
@@ -117,9 +129,11 @@ class Truth:
         return max(*(-gain for gain in self.gains), -self.points / 3)
 
     def is_wrong(self, word: str) -> bool:
-        """Tell whether a verdict contradicts it: a switch that gains too little or harms, a stay that misses twice what counts.
+        """Tell whether a verdict contradicts it: a switch that gains
+        too little or harms, a stay that misses twice what counts.
 
-        Where there are agents there is a level and a peak, so GPUs decide, and speed where they tie.
+        Where there are agents there is a level and a
+        peak, so GPUs decide, and speed where they tie.
         """
         if self.agents is not None:
             return self._by_gpus(word)
@@ -151,7 +165,9 @@ class Truth:
 
     @property
     def is_clear(self) -> bool:
-        """Tell whether something is gained or lost by what can be shown, and nothing lies near its margin or weighs against it."""
+        """Tell whether something is gained or lost by what can be
+        shown, and nothing lies near its margin or weighs against it.
+        """
         far = [abs(self.gain) >= 2] if self.gain else []
         far += (
             [abs(math.log(self.agents)) >= math.log(1.5)] if self.agents not in (None, 1.0) else []
@@ -213,7 +229,9 @@ class Drawn:
 
     @property
     def in_turn(self) -> int | None:
-        """Count the starts that pairs take turns on: one, or "2 pairs of replicas"; None: a start a pair."""
+        """Count the starts that pairs take turns on: one,
+        or "2 pairs of replicas"; None: a start a pair.
+        """
         match self.starts:
             case "a start a pair":
                 return None
@@ -247,7 +265,9 @@ class Drawn:
 
     @cached_property
     def answers(self) -> tuple[np.ndarray, np.ndarray]:
-        """Draw right answers on both arms, of as many items as may be asked, so many behind each context."""
+        """Draw right answers on both arms, of as many
+        items as may be asked, so many behind each context.
+        """
         most = ITEMS[-1]
         lost, won = (
             (self.flips - self.truth.points / 100) / 2,
@@ -499,7 +519,9 @@ class _DrawnCapacity(Capacity):
 
 
 class DecidingDrawn(Deciding):
-    """A decision on a deployment that is drawn: its sequence, its trials and its advisor are the product's."""
+    """A decision on a deployment that is drawn: its
+    sequence, its trials and its advisor are the product's.
+    """
 
     def __init__(self, deployment: Drawn, *, budget_minutes: float = BUDGET_MINUTES) -> None:
         """Decide between the arms of a deployment."""

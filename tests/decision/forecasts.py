@@ -1,8 +1,10 @@
-"""Compare the chances that a dry run prints with what becomes of simulated decisions: `python -m tests.decision.forecasts [--draws 1000]`.
+"""Compare the chances that a dry run prints with what becomes of
+simulated decisions: `python -m tests.decision.forecasts [--draws 1000]`.
 
-Block pairs are drawn call by call in worlds that the advisor is graded in, and answers one by one. Each look is judged by the advisor's
-estimators, claims, levels and validity checks, and a sequence ends where the product ends it. Noise of another kind than the forecast
-expects is drawn as well, of the same size.
+Block pairs are drawn call by call in worlds that the advisor is graded in, and
+answers one by one. Each look is judged by the advisor's estimators, claims,
+levels and validity checks, and a sequence ends where the product ends it. Noise
+of another kind than the forecast expects is drawn as well, of the same size.
 """
 
 from __future__ import annotations
@@ -92,7 +94,9 @@ def played(noise: str, rng: np.random.Generator, *, starts_each_pair: bool) -> t
 
 
 def first_shown(calls: tuple[Calls, Calls]) -> tuple[int | None, ...]:
-    """Return after how many pairs a decision shows a gain, for gains of some margins; None where it ends without."""
+    """Return after how many pairs a decision shows a gain,
+    for gains of some margins; None where it ends without.
+    """
     table = pair_table(*calls, "turn_ms")
     assert table is not None
     spoiled = [look for look in LOOKS if _is_spoiled(calls, look)]
@@ -111,7 +115,9 @@ def _is_spoiled(calls: tuple[Calls, Calls], pairs: int) -> bool:
 
 
 def _first(table: PairTable, spoiled: Sequence[int], *, by: float) -> int | None:
-    """Return after how many pairs a gain is shown, *by* being what it adds to the log ratio of each."""
+    """Return after how many pairs a gain is shown,
+    *by* being what it adds to the log ratio of each.
+    """
     once = int(table.start.max()) == 0
     level = 1 - 2 * planned_level(POLICY.alpha, starts=1 if once else None)
     step: Step = Restarts(restarts=8) if once else MorePairs(pairs=LOOKS[-1])
@@ -134,7 +140,9 @@ def _first(table: PairTable, spoiled: Sequence[int], *, by: float) -> int | None
 def of_pairs(
     draws: int, seed: int = 1, noises: Collection[str] = NOISES
 ) -> Iterator[tuple[str, bool, int, int, float, float]]:
-    """Yield noise, how servers start, pairs, margins of gain, the chance that is printed, and the share of the draws that show it."""
+    """Yield noise, how servers start, pairs, margins of gain, the
+    chance that is printed, and the share of the draws that show it.
+    """
     for name, each in product(noises, (False, True)):
         rng = np.random.default_rng(seed)
         found = (first_shown(played(name, rng, starts_each_pair=each)) for _ in range(draws))
@@ -175,7 +183,9 @@ RESEMBLING: Final[Mapping[str, Callable[[np.random.Generator, Floats, int], Floa
 def answered(
     noise: str, rng: np.random.Generator, *, points: float, flips: float
 ) -> tuple[float, int]:
-    """Return after how many questions a decision says "as accurate" (1) or "worse" (-1) of an arm; 0 where it ends without."""
+    """Return after how many questions a decision says "as accurate"
+    (1) or "worse" (-1) of an arm; 0 where it ends without.
+    """
     context = np.arange(ITEMS[-1]) // TOGETHER
     shares = np.array([(flips - points / 100) / 2, (flips + points / 100) / 2, 1 - flips])
     ended = np.cumsum(RESEMBLING[noise](rng, shares, context[-1] + 1), axis=1)[context]
@@ -191,7 +201,9 @@ def answered(
 
 
 def _judged(difference: Floats, context: Ints, *, level: float) -> tuple[int, Leg]:
-    """Return what so many answers say, half of them at each of two lengths, and the criterion that is open otherwise."""
+    """Return what so many answers say, half of them at each
+    of two lengths, and the criterion that is open otherwise.
+    """
     margin = POLICY.accuracy_margin
     whole = counts(difference, context)
     lengths = [
@@ -209,7 +221,9 @@ def _judged(difference: Floats, context: Ints, *, level: float) -> tuple[int, Le
 def of_answers(
     draws: int, seed: int = 1, resembling: Collection[str] = RESEMBLING
 ) -> Iterator[tuple[str, int, str, float, float]]:
-    """Yield noise, questions, what is true of the arm, the chance that is printed, and the share of the draws that say so."""
+    """Yield noise, questions, what is true of the arm, the chance
+    that is printed, and the share of the draws that say so.
+    """
     for name in resembling:
         for truth, points, word in ((EQUAL, 0.0, 1), (WORSE, -10.0, -1)):
             rng = np.random.default_rng(seed)
@@ -243,7 +257,8 @@ def main(
         write(f"| {' | '.join((name, *cells))} | {chance:.0%} | {share:.0%} |\n")
 
     write(
-        "| noise | servers start | pairs | faster by | printed | shown |\n|---|---|---|---|---|---|\n"
+        "| noise | servers start | pairs | faster by | printed | shown "
+        "|\n|---|---|---|---|---|---|\n"
     )
     for name, each, pairs, margins, chance, share in of_pairs(options.draws, options.seed):
         often = "for each pair" if each else "once"
@@ -256,12 +271,14 @@ def main(
             share=share,
         )
     write(
-        "\n| answers of one context | questions | truth | printed | shown |\n|---|---|---|---|---|\n"
+        "\n| answers of one context | questions | truth | printed | shown "
+        "|\n|---|---|---|---|---|\n"
     )
     for name, items, truth, chance, share in of_answers(options.draws, options.seed):
         row(name, f"{items:,}", truth, chance=chance, share=share)
     write(
-        f"\n{options.draws:,} draws; furthest off: {furthest[True]:.1%} as expected, {furthest[False]:.1%} elsewhere\n"
+        f"\n{options.draws:,} draws; furthest off: {furthest[True]:.1%} as expected, "
+        f"{furthest[False]:.1%} elsewhere\n"
     )
     return 3 if any(furthest[same] > most for same, most in PROMISED.items()) else 0
 

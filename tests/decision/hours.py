@@ -1,4 +1,6 @@
-"""Hours of a closed loop in virtual time, without noise: what windows of a trace, and decisions that rest on them, should say."""
+"""Hours of a closed loop in virtual time, without noise: what
+windows of a trace, and decisions that rest on them, should say.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +32,9 @@ class Timed:
 
 
 def mixed(trace: Trace, rounds: int) -> Iterator[Session]:
-    """Yield the sessions of a trace over and over, each round in another order and with new content."""
+    """Yield the sessions of a trace over and over,
+    each round in another order and with new content.
+    """
     rng, groups = Random(0), list(families(trace.sessions))
     for copy in range(rounds):
         for family in sorted(groups, key=lambda _: rng.random()):
@@ -45,7 +49,9 @@ def steady_calls(
     seconds: float,
     user_wait_s: float | None = USER_WAIT_S,
 ) -> dict[str, list[CallRow]]:
-    """Play a closed loop of the whole trace, and return each arm's calls while the load is steady; with None users wait as in the trace."""
+    """Play a closed loop of the whole trace, and return each arm's calls
+    while the load is steady; with None users wait as in the trace.
+    """
     load = Load(
         sessions=sessions,
         wait_cap_s={} if user_wait_s is None else {"user": user_wait_s},

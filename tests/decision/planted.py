@@ -1,18 +1,25 @@
-"""Grade whole decisions on planted truths: `python -m tests.decision.planted [--number 300] [--kind NAME] [--into FILE] [--jobs N]`.
+"""Grade whole decisions on planted truths: `python -m tests.decision.planted
+[--number 300] [--kind NAME] [--into FILE] [--jobs N]`.
 
-Each deployment is a profile that is written with a truth in it, a trace, and a whole `agentload.decide` in virtual time. Kinds take turns;
-trace, size of the effect, noise, seed and budget are drawn. What is true of turn latency and of the agents that a GPU carries is computed
-from hours of a closed loop of the whole trace: the same engines without noise, the first third of the time dropped, the turns of both arms
-paired and each weighing the same (`hours`). What is true of answers follows from the accuracy table and the lengths of the trace's calls.
+Each deployment is a profile that is written with a truth in it, a trace, and a whole
+`agentload.decide` in virtual time. Kinds take turns; trace, size of the effect, noise, seed and
+budget are drawn. What is true of turn latency and of the agents that a GPU carries is computed
+from hours of a closed loop of the whole trace: the same engines without noise, the first third
+of the time dropped, the turns of both arms paired and each weighing the same (`hours`). What is
+true of answers follows from the accuracy table and the lengths of the trace's calls.
 
-A decision is **wrong** where it contradicts that truth, **open** where it says "test further", **bounded** where it is right up to a length
-that it names. It **overreaches** where it speaks of lengths that were neither timed nor asked: a bounded one beyond the longest of them, an
-unbounded one where more of the trace lies beyond than DESIGN allows (5 % of calls, 10 % of tokens). Wrong decisions that are right by what
-the one start of each server added are counted apart, as `by its start`.
+A decision is **wrong** where it contradicts that truth, **open** where it says "test
+further", **bounded** where it is right up to a length that it names. It
+**overreaches** where it speaks of lengths that were neither timed nor asked: a
+bounded one beyond the longest of them, an unbounded one where more of the trace lies
+beyond than DESIGN allows (5 % of calls, 10 % of tokens). Wrong decisions that are
+right by what the one start of each server added are counted apart, as `by its start`.
 
-The table has, by kind: deployments, wrong, by its start, overreaching, bounded, open, the share of the clear ones that is decided over the
-full range, minutes of the budget and CPU seconds in the median. A promise fails where wrong is above 2 %, a verdict overreaches, or fewer
-than 80 % of the clear ones are decided. What is finished is kept in FILE, as long as nothing that decides changes; truths longer.
+The table has, by kind: deployments, wrong, by its start, overreaching, bounded,
+open, the share of the clear ones that is decided over the full range, minutes of
+the budget and CPU seconds in the median. A promise fails where wrong is above 2 %,
+a verdict overreaches, or fewer than 80 % of the clear ones are decided. What is
+finished is kept in FILE, as long as nothing that decides changes; truths longer.
 """
 
 from __future__ import annotations
@@ -98,16 +105,22 @@ CANDIDATE: Final = "candidate"
 ARMS: Final = (REFERENCE, CANDIDATE)
 MARGIN: Final = 0.03
 FAR: Final = 4.0
-"""Margins from which on a change of turn latency must be found: with one start of each server a switch needs a gain of 8 %."""
+"""Margins from which on a change of turn latency must be found:
+with one start of each server a switch needs a gain of 8 %.
+"""
 NEAR_AGENTS: Final = 0.10
-"""Share by which the agents that a GPU carries may be misjudged: they are whole, and hours of another load would carry others."""
+"""Share by which the agents that a GPU carries may be misjudged:
+they are whole, and hours of another load would carry others.
+"""
 FAR_AGENTS: Final = 1.5
 CALLS_BEYOND: Final = 0.05
 TOKENS_BEYOND: Final = 0.10
 REACH_SLACK: Final = 1.02
 """A length that is said is rounded."""
 WHOLE: Final = 0.7
-"""Share of the lengths that an arm serves from which on a bounded verdict has them all: answers are asked at few lengths."""
+"""Share of the lengths that an arm serves from which on a
+bounded verdict has them all: answers are asked at few lengths.
+"""
 TIMES: Final = 20
 """How often a trace is played for a truth, at so many seconds a call."""
 CALL_S: Final = 4.0
@@ -154,7 +167,9 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
-    """A deployment: what the candidate's arm differs by from the reference's, under which load, and how it is decided on."""
+    """A deployment: what the candidate's arm differs by from
+    the reference's, under which load, and how it is decided on.
+    """
 
     number: int
     kind: str
@@ -204,7 +219,9 @@ class Planted:
         return yaml.safe_dump(made)
 
     def place(self, folder: Path) -> tuple[Virtual, tuple[TraceRef, ...]]:
-        """Write the profile, and the trace if it is none of the shipped ones; return both as studies name them."""
+        """Write the profile, and the trace if it is none of
+        the shipped ones; return both as studies name them.
+        """
         profile = folder / "planted.yaml"
         profile.write_text(self.profile(), encoding="utf-8")
         return Virtual(profile=str(profile)), (TraceRef(path=str(written(self.trace, folder))),)
@@ -246,7 +263,9 @@ MADE: Final[Mapping[str, tuple[str, int, Mapping[str, object], float]]] = {
     "made-chat": ("chat", 11, {"sessions": 10}, 0.8),
     "made-jobs": ("cron", 5, {"sessions": 24}, 1.0),
 }
-"""Small traces beside the shipped ones: workload, seed, options, and by how much lengths are multiplied."""
+"""Small traces beside the shipped ones: workload,
+seed, options, and by how much lengths are multiplied.
+"""
 
 
 def written(name: str, folder: Path) -> Path | str:
@@ -273,7 +292,9 @@ def lengths(name: str) -> tuple[tuple[int, int], ...]:
 
 
 def is_beyond(name: str, tokens: float) -> bool:
-    """Tell whether more of a trace lies beyond a length than a verdict over all of it may leave out."""
+    """Tell whether more of a trace lies beyond a
+    length than a verdict over all of it may leave out.
+    """
     found = lengths(name)
     calls = sum(context > tokens for context, _ in found) / len(found)
     share = sum(context for context, _ in found if context > tokens) / sum(
@@ -351,7 +372,9 @@ def grows(rng: Random) -> Changes:
 
 
 def first_turns(rng: Random) -> Changes:
-    """Only what a session begins with takes longer, or less: reading new tokens, or short contexts."""
+    """Only what a session begins with takes longer,
+    or less: reading new tokens, or short contexts.
+    """
     kinds = (
         {"prefill_ms_per_token": 3.0},
         {"prefill_ms_per_token": 0.4},
@@ -584,7 +607,10 @@ def _change(turns: Sequence[Timed]) -> float:
 def truth_key(planted: Planted) -> str:
     """Return what a truth depends on: neither noise nor seed nor budget."""
     quiet = replace(planted, number=0, noise={}, seed=0, budget_s=0.0, logprobs={})
-    told = f"{asdict(quiet)} {quiet.profile()} {(TIMES, CALL_S, SHORTEST_S, LONGEST_S, LOAD_S)} {_sources(PLAYING)}"
+    told = (
+        f"{asdict(quiet)} {quiet.profile()} {(TIMES, CALL_S, SHORTEST_S, LONGEST_S, LOAD_S)} "
+        f"{_sources(PLAYING)}"
+    )
     return blake2b(told.encode(), digest_size=8).hexdigest()
 
 
@@ -668,7 +694,9 @@ def said(ended: Outcome, database: Path, *, cpu_s: float) -> Said:
 
 
 def reach(document: Mapping[str, Any]) -> float | None:
-    """Return up to which context a document says that its verdict on the candidate holds; None where it says nothing of the kind."""
+    """Return up to which context a document says that its verdict
+    on the candidate holds; None where it says nothing of the kind.
+    """
     decision = document.get("decision", {})
     parts = [
         *(each for each in decision.get("server", ()) if each.get("arm") == CANDIDATE),
@@ -683,7 +711,8 @@ def _longest(database: Path) -> tuple[int, int]:
     apart = f"'{CONTEXT_SWEEP}', '{STEP_TIMES}'"
     with duckdb.connect(str(database), read_only=True) as connection:
         (turns,) = connection.execute(
-            f"SELECT max(context_tokens) FROM calls WHERE status = 'ok' AND NOT prime AND workload NOT IN ({apart})"
+            "SELECT max(context_tokens) FROM calls WHERE status = 'ok' AND NOT prime AND "
+            f"workload NOT IN ({apart})"
         ).fetchall()
         (questions,) = connection.execute("SELECT max(context_tokens) FROM answers").fetchall()
     return turns[0] or 0, questions[0] or 0
@@ -702,7 +731,9 @@ class Row:
 
     @property
     def start(self) -> float:
-        """Return by how much longer the candidate's steps were than the reference's by what its one start drew, as a log ratio."""
+        """Return by how much longer the candidate's steps were than
+        the reference's by what its one start drew, as a log ratio.
+        """
         factors = {
             arm.name: NoiseSource(
                 Noise(restart_sigma=arm.noise.restart_sigma), seed=self.planted.seed, name=arm.name
@@ -738,7 +769,9 @@ class Row:
 
     @property
     def is_decided(self) -> bool:
-        """Tell whether it is decided rightly over the full range; where longer calls are lost, up to about there is all there is."""
+        """Tell whether it is decided rightly over the full range;
+        where longer calls are lost, up to about there is all there is.
+        """
         lost, reach = self.known.lost_from, self.said.reach
         is_whole = lost is not None and reach is not None and reach >= WHOLE * lost
         return self.graded == "right" or (self.graded == "bounded" and is_whole)
@@ -761,7 +794,9 @@ class Row:
 
     @property
     def is_clear(self) -> bool:
-        """Tell whether it has to be decided over the full range: what is true lies far from every margin."""
+        """Tell whether it has to be decided over the full
+        range: what is true lies far from every margin.
+        """
         planted, known = self.planted, self.known
         if planted.kind in ("an SLO nobody meets", "twins") or known.lost_from is not None:
             return True
@@ -773,7 +808,9 @@ class Row:
         return abs(math.log1p(known.change)) >= FAR * math.log1p(MARGIN)
 
     def allowed(self, start: float) -> frozenset[str]:
-        """Return the words that are no mistake, where the one start of each server added so much."""
+        """Return the words that are no mistake, where
+        the one start of each server added so much.
+        """
         planted, known = self.planted, self.known
         if planted.kind == "an SLO nobody meets":
             return frozenset(
@@ -809,7 +846,9 @@ class Row:
         )
 
     def _by_gpus(self, known: Known, agents: int) -> frozenset[str]:
-        """Return what is right by GPUs at the peak; where these may be equal, what latency says is right too."""
+        """Return what is right by GPUs at the peak; where
+        these may be equal, what latency says is right too.
+        """
         low, high = ((known.carries or {}).get(arm, 0) for arm in ARMS)
         if not low or not high:
             return frozenset({"use"} if high else {"avoid"} if low else {"no difference"})
@@ -874,7 +913,10 @@ class Column:
         )
         cpu = statistics.median(row.said.cpu_s for row in self.rows)
         spent = f"{minutes:.0f} ({budget:.0%}) | {cpu:.1f}"
-        return f"| {name} | {len(self.rows)} | {words} | {self.overreaching} | {rest} | {share} | {spent} |"
+        return (
+            f"| {name} | {len(self.rows)} | {words} | {self.overreaching} | {rest} | {share} | "
+            f"{spent} |"
+        )
 
 
 WRONG_MOST: Final = 0.02
@@ -883,7 +925,10 @@ DECIDED_LEAST: Final = 0.80
 
 def rendered(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the table, what is wrong one by one, and the closing line."""
-    yield "| kind | deployments | wrong | by its start | overreaching | bounded | open | clear ones decided | minutes | CPU s |"
+    yield (
+        "| kind | deployments | wrong | by its start | overreaching | bounded | open | clear "
+        "ones decided | minutes | CPU s |"
+    )
     yield "|---|---|---|---|---|---|---|---|---|---|"
     for kind in KINDS:
         own = [row for row in rows if row.planted.kind == kind]
@@ -915,8 +960,10 @@ def _told(row: Row) -> str:
     lost = "" if known.lost_from is None else f", lost from {known.lost_from:,}"
     grade = f"{row.graded}{', overreaches' if row.overreaches else ''}"
     return (
-        f"{row.planted.number} {row.planted.kind} ({row.planted.trace}): {grade}: “{said.word}{reached}”, {said.headline}; "
-        f"true: {known.change:+.1%}, {known.points:+.1f} pp{carries}{lost}; timed to {said.timed:,}, asked to {said.asked:,}"
+        f"{row.planted.number} {row.planted.kind} ({row.planted.trace}): {grade}: "
+        f"“{said.word}{reached}”, {said.headline}; "
+        f"true: {known.change:+.1%}, {known.points:+.1f} pp{carries}{lost}; timed to "
+        f"{said.timed:,}, asked to {said.asked:,}"
     )
 
 

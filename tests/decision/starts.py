@@ -1,8 +1,10 @@
-"""Grade decisions by the starts that pairs take turns on: `python -m tests.decision.starts [--number 100] [--starts 1 2 4 8]`.
+"""Grade decisions by the starts that pairs take turns on: `python
+-m tests.decision.starts [--number 100] [--starts 1 2 4 8]`.
 
-Pairs scatter by the worlds' own noise and 2 or 3.6 % in all; servers start as the worlds draw them. Speed alone is the question: the arm is
-as accurate, and nothing is searched. Printed are, by starts and truth, the deployments, what was decided rightly and wrongly, and the pairs
-that it took, in the median.
+Pairs scatter by the worlds' own noise and 2 or 3.6 % in all; servers start as
+the worlds draw them. Speed alone is the question: the arm is as accurate, and
+nothing is searched. Printed are, by starts and truth, the deployments, what was
+decided rightly and wrongly, and the pairs that it took, in the median.
 """
 
 from __future__ import annotations
@@ -83,12 +85,18 @@ def rendered(rows: Sequence[Row]) -> Iterator[str]:
     for starts, gain in sorted({(each.starts, each.gain) for each in rows}):
         own = [each for each in rows if (each.starts, each.gain) == (starts, gain)]
         right, wrong = share(own, lambda row: row.is_decided), share(own, lambda row: row.is_wrong)
-        yield f"| {starts} | {gain:g} | {len(own)} | {right:.0%} | {wrong:.1%} | {statistics.median(each.pairs for each in own):g} |"
+        yield (
+            f"| {starts} | {gain:g} | {len(own)} | {right:.0%} | {wrong:.1%} | "
+            f"{statistics.median(each.pairs for each in own):g} |"
+        )
     yield "\n| pairs of servers | world | decided | wrong |"
     yield "|---|---|---|---|"
     for starts, world in sorted({(each.starts, each.world) for each in rows}):
         own = [each for each in rows if (each.starts, each.world) == (starts, world)]
-        yield f"| {starts} | {world} | {share(own, lambda row: row.is_decided):.0%} | {share(own, lambda row: row.is_wrong):.1%} |"
+        yield (
+            f"| {starts} | {world} | {share(own, lambda row: row.is_decided):.0%} | "
+            f"{share(own, lambda row: row.is_wrong):.1%} |"
+        )
 
 
 def main(

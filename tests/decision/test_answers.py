@@ -1,4 +1,6 @@
-"""Questions in sequence: they end as soon as the answers decide, and at once where the reference cannot answer."""
+"""Questions in sequence: they end as soon as the answers
+decide, and at once where the reference cannot answer.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,8 @@ def test_servers_are_looked_at_in_one_run_and_never_asked_twice(tmp_path: Path) 
     ended = in_sequence(study, Place(database=tmp_path / "x.duckdb"), Audience())
     with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as connection:
         rows = connection.execute(
-            "SELECT count(*), count(DISTINCT request_id), count(DISTINCT item) FROM answers WHERE arm = 'bf16'"
+            "SELECT count(*), count(DISTINCT request_id), count(DISTINCT item) FROM "
+            "answers WHERE arm = 'bf16'"
         )
         asked, distinct, contexts = rows.fetchall()[0]
         runs = connection.execute("SELECT count(*) FROM runs").fetchall()

@@ -1,4 +1,6 @@
-"""An arm whose window is shorter than the others' is compared by itself, and cuts nobody else's sessions."""
+"""An arm whose window is shorter than the others' is
+compared by itself, and cuts nobody else's sessions.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,9 @@ def test_the_ledger_keeps_what_came_of_it_and_a_lighter_load_keeps_it_as_well(
 
 
 def three(folder: Path, *, window: int) -> Virtual:
-    """Return BF16, an arm that takes a fifth less time, and one that does so as well and takes contexts up to a window."""
+    """Return BF16, an arm that takes a fifth less time, and
+    one that does so as well and takes contexts up to a window.
+    """
     profile = yaml.safe_load(bed.planted(10, 27, kind="faster").profile())
     profile["arms"]["narrow"] = {
         **profile["arms"]["candidate"],
@@ -151,7 +155,10 @@ def test_an_arm_that_refuses_many_calls_is_avoided_after_a_pair_and_the_others_a
     study = Decide(traces=CHAT, servers=three(tmp_path, window=49_152))
     outcome, deciding, lines = decided(study, tmp_path, stops_at="accuracy")
     (apart,) = outcome.apart
-    said = "narrow takes contexts up to 49,152 tokens, so it was compared with bf16 alone, up to there (run r-narrow): "
+    said = (
+        "narrow takes contexts up to 49,152 tokens, so it was compared with bf16 alone, up to "
+        "there (run r-narrow): "
+    )
     said += "stay on BF16: avoid narrow"
     assert (apart.arm, apart.window, apart.run, apart.is_decided, apart.said()) == (
         "narrow",
@@ -162,9 +169,9 @@ def test_an_arm_that_refuses_many_calls_is_avoided_after_a_pair_and_the_others_a
     )
     assert 0 < apart.minutes < 6
     assert (
-        "narrow takes contexts up to 49,152 tokens, others longer ones: it is compared with bf16 alone first, within 22 min"
-        in lines
-    )
+        "narrow takes contexts up to 49,152 tokens, others longer ones: it is compared "
+        "with bf16 alone first, within 22 min"
+    ) in lines
     assert outcome.document is not None
     assert outcome.run_id == "r"
     assert [each.arm for each in outcome.document.decision.server] == ["candidate"]

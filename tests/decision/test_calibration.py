@@ -1,4 +1,6 @@
-"""Whole decisions are graded on deployments whose truth is known: what counts as wrong, and what is kept of a run that was interrupted."""
+"""Whole decisions are graded on deployments whose truth is known:
+what counts as wrong, and what is kept of a run that was interrupted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A few questions before speed is refined: what is broken, or the same, ends in the first minutes."""
+"""A few questions before speed is refined: what
+is broken, or the same, ends in the first minutes.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,20 @@ from agentload.tracefile.files import write
 ARMS = ("bf16", "fp8")
 CHAT = (TraceRef(path="chat"),)
 SHIPPED = Path("profiles/llama-3.1-8b-h100.yaml")
-SHORT = "- {task: niah, percent: 100.0, context_tokens: 1000, source: assumed, note: a fact in a short prompt is found}"
+SHORT = (
+    "- {task: niah, percent: 100.0, context_tokens: 1000, source: assumed, note: a fact in a "
+    "short prompt is found}"
+)
 ROWS = f"""      {SHORT}
       - {{task: niah, percent: 89.2, context_tokens: 128000, source: blog}}
 """
 
 
 def score(percent: float, context_tokens: int, more: str = "") -> str:
-    return f"      - {{task: niah, percent: {percent}, context_tokens: {context_tokens}, source: assumed{more}}}\n"
+    return (
+        f"      - {{task: niah, percent: {percent}, context_tokens: {context_tokens}, source: "
+        f"assumed{more}}}\n"
+    )
 
 
 NEVER = score(0.0, 1000)
@@ -172,7 +180,10 @@ def test_a_forecast_says_how_likely_a_broken_arm_is_found() -> None:
     [
         (
             NEVER,
-            "fp8 is broken at every length asked: 0 of 36 right at 64k to 114k where bf16 has 34 of 36.",
+            (
+                "fp8 is broken at every length asked: 0 of 36 right at 64k to 114k where bf16 "
+                "has 34 of 36."
+            ),
         ),
         (ABOVE_105K, "fp8 is broken above 99k: 0 of 20 right at 114k where bf16 has 18 of 20."),
     ],

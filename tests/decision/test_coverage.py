@@ -1,4 +1,6 @@
-"""A decision says which part of the user's trace it rests on, and reaches no further: in virtual time, on planted profiles."""
+"""A decision says which part of the user's trace it rests on,
+and reaches no further: in virtual time, on planted profiles.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ BROKEN = "\n      - ".join(
 
 
 def planted(folder: Path, *, answers: str = SOUND) -> Virtual:
-    """Return arms of which FP8 takes a third less time for a step, and answers like this at long contexts."""
+    """Return arms of which FP8 takes a third less time
+    for a step, and answers like this at long contexts.
+    """
     text = find("profiles", "llama-3.1-8b-h100").read_text(encoding="utf-8")
     text = text.replace("decode_ms: 6.58", "decode_ms: 4.2").replace(
         "- {task: niah, percent: 89.2, context_tokens: 128000, source: blog}", f"- {answers}"
@@ -97,7 +101,8 @@ def test_what_was_played_of_a_long_trace_bounds_the_headline_and_is_said_alike_i
     assert (told["coverage"], told["decision"]["choice"]["holds_to"]) == (line, found.timed_to)
     assert told["decision"]["coverage"][0]["quantiles"][0]["quantity"] == "context_tokens"
     assert "Coverage of the whole trace" in document.markdown()
-    # The trace is long: its turns were played again and again because blocks repeat their beginnings.
+    # The trace is long: its turns were played again
+    # and again because blocks repeat their beginnings.
     assert "a longer trace helps" not in document.text()
 
 

@@ -57,7 +57,9 @@ def test_what_is_promised_fits_into_the_budget(budget: float) -> None:
 
 @given(budget=st.floats(30, 1000), larger=st.floats(1.7, 20))
 def test_a_budget_that_is_much_larger_promises_no_less(budget: float, larger: float) -> None:
-    """A third goes to pairs, and a seventh to step times: what one more pair takes from the answers is less than 0.7 of a budget adds."""
+    """A third goes to pairs, and a seventh to step times: what one
+    more pair takes from the answers is less than 0.7 of a budget adds.
+    """
     for small, large in zip(foretold(budget), foretold(budget * larger), strict=True):
         assert large.amount >= small.amount
         assert all(

@@ -39,7 +39,9 @@ def decided(study: Decide, folder: Path) -> Outcome:
 
 
 def is_asked(wanted: Outcome, found: Outcome) -> bool:
-    """Tell whether the question that a budget was suggested for was asked, or was not needed any more."""
+    """Tell whether the question that a budget was
+    suggested for was asked, or was not needed any more.
+    """
     assert wanted.wants is not None
     stage = wanted.wants[0]
     most = max(

@@ -1,4 +1,6 @@
-"""Decisions whose truth is planted: what the user named as acceptable and as its cost is what decides."""
+"""Decisions whose truth is planted: what the user
+named as acceptable and as its cost is what decides.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ ACCURACY = """    accuracy:
 
 
 def planted(folder: Path, *, slower: float) -> str:
-    """Write a profile whose FP8 arm answers as BF16 does, holds twice as much and is so much slower."""
+    """Write a profile whose FP8 arm answers as BF16
+    does, holds twice as much and is so much slower.
+    """
     shipped = find("profiles", "llama-3.1-8b-h100").read_text(encoding="utf-8")
     arms = ["arms:\n"]
     for arm, factor in (("bf16", 1.0), ("fp8", slower)):

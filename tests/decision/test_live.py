@@ -1,4 +1,6 @@
-"""A decision on real sockets: stopped, killed, or with a server that dies, it loses nothing and goes on within its budget."""
+"""A decision on real sockets: stopped, killed, or with a server
+that dies, it loses nothing and goes on within its budget.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ class Listener:
 
 @dataclass
 class Hanging:
-    """Hears the calls of a pair, and has a server hang once one of its calls is over and another is under way."""
+    """Hears the calls of a pair, and has a server hang
+    once one of its calls is over and another is under way.
+    """
 
     pid: int
     ended_arms: set[str] = field(default_factory=set)
@@ -189,7 +193,8 @@ def test_a_server_that_dies_ends_a_decision_with_the_command_that_resumes_it(
         len(
             stored(
                 database,
-                "SELECT pair FROM blocks WHERE void IS NULL GROUP BY pair HAVING count(DISTINCT arm) = 2",
+                "SELECT pair FROM blocks WHERE void IS NULL GROUP BY pair HAVING "
+                "count(DISTINCT arm) = 2",
             )
         )
         == 4

@@ -1,4 +1,6 @@
-"""Whose load a figure is about: pairs that overfill a pool bound a change, and long runs of twins say it for loads that no pair had."""
+"""Whose load a figure is about: pairs that overfill a pool bound a
+change, and long runs of twins say it for loads that no pair had.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whole decisions on planted truths: each kind has its right answer, and what grades them is right itself."""
+"""Whole decisions on planted truths: each kind has its
+right answer, and what grades them is right itself.
+"""
 
 from __future__ import annotations
 

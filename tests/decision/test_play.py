@@ -1,4 +1,6 @@
-"""A decision from start to end, in virtual time: what is asked is kept in one run, and it ends as it should."""
+"""A decision from start to end, in virtual time: what
+is asked is kept in one run, and it ends as it should.
+"""
 
 from __future__ import annotations
 
@@ -222,9 +224,9 @@ def test_a_first_pair_that_tells_nothing_is_followed_by_others(
     ).play()
     assert (outcome.ending, outcome.document) == ("stopped", None)
     assert (
-        "  1 of the 4 block pairs that a first look takes; others are invalid: 2 of 2 blocks left out: answers in one piece"
-        in said
-    )
+        "  1 of the 4 block pairs that a first look takes; others are invalid: 2 of 2 "
+        "blocks left out: answers in one piece"
+    ) in said
 
 
 CHECKS = Asked(stage=Stage(criterion="checks", amount=1), planned_minutes=0.1, minutes=0.1, said="")
@@ -259,7 +261,8 @@ def checked(
 ) -> Deciding:
     """Return a decision whose checks are over, and whose pairs are these."""
     deciding = Deciding(study=study, place=Place(database=database, run="r"), audience=Audience())
-    deciding.means.ledger = replace(deciding.means.ledger.write("asked", CHECKS), **before)  # type: ignore[arg-type]  # fields by name
+    # fields by name
+    deciding.means.ledger = replace(deciding.means.ledger.write("asked", CHECKS), **before)  # type: ignore[arg-type]
     deciding._questions = {**deciding._questions, "speed": Question(asked)}
     return deciding
 

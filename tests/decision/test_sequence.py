@@ -45,7 +45,9 @@ def verdict(
     capacity: LegState | None = None,
     step: Step | None = None,
 ) -> ArmVerdict:
-    """Return a verdict whose speed is settled by more pairs where it is unclear, unless another *step* is named."""
+    """Return a verdict whose speed is settled by more pairs
+    where it is unclear, unless another *step* is named.
+    """
     settles = (Need(what="", step=step or MorePairs(pairs=8)),) if pays == "unclear" else ()
     return ArmVerdict(
         arm=arm,
@@ -219,7 +221,8 @@ def test_what_settles_an_arm_is_the_look_that_its_needs_reach() -> None:
 
 
 def test_more_pairs_are_not_played_where_they_settle_nothing() -> None:
-    # What is open takes other starts, or a client that keeps up: the same pairs again would end the same way.
+    # What is open takes other starts, or a client that
+    # keeps up: the same pairs again would end the same way.
     assert following_of(known(verdict(step=Restarts(restarts=8)), pairs=12)) == ("speed", 16), (
         "a few more may show that nothing changed"
     )
@@ -307,7 +310,8 @@ def test_pairs_are_played_while_a_bound_may_still_pass_the_margin(
         ((0.12, -0.15, 0.50), False),
         ((0.30, 0.01, 0.67), True),
         ((-0.27, -0.44, -0.04), True),
-        # At most so many: no gain any more where that is within the margin, and open where it is beyond.
+        # At most so many: no gain any more where that is
+        # within the margin, and open where it is beyond.
         ((0.05, None, 0.08), False),
         ((0.05, None, 0.50), True),
         ((-0.05, -0.08, None), False),

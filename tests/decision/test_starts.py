@@ -1,4 +1,6 @@
-"""More servers of each arm settle more, and none of it wrongly; `python -m tests.decision.starts` has the table."""
+"""More servers of each arm settle more, and none of it
+wrongly; `python -m tests.decision.starts` has the table.
+"""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ def trial(load: int, within: int, trouble: Trouble | None = None, void: str | No
         ((trial(9, 99), trial(9, 94, "slo"), trial(11, 96), trial(11, 80, "slo")), None),
         # What a few draws of sessions differ by is no fault of a twin's.
         ((trial(9, 97), trial(9, 90, "slo"), trial(11, 97), trial(11, 97)), None),
-        # A draw of long sessions: each is worth more than an ordinary one, so eight of them are beyond the limit.
+        # A draw of long sessions: each is worth more than an
+        # ordinary one, so eight of them are beyond the limit.
         ((trial(7, 99), replace(trial(8, 40, "slo"), worth=1.3)), None),
         (
             (trial(9, 97), trial(9, 84, "slo"), trial(11, 60, "slo")),

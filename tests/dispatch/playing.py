@@ -1,4 +1,7 @@
-"""An instant, honest shell for dispatcher tests: every call takes the time that a function says. No clock, no sockets."""
+"""An instant, honest shell for dispatcher tests: every call takes the time that a function says.
+
+No clock, no sockets.
+"""
 
 from __future__ import annotations
 
@@ -175,4 +178,5 @@ def one_block(
 
 def said(role: str, tokens: int, key: str) -> Segment:
     """Make a segment."""
-    return Segment(role=role, tokens=tokens, key=key)  # type: ignore[arg-type]  # tests name roles freely
+    # tests name roles freely
+    return Segment(role=role, tokens=tokens, key=key)  # type: ignore[arg-type]

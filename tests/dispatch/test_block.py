@@ -156,7 +156,8 @@ def test_recorded_speed_scales_the_starts() -> None:
 
 
 def test_the_load_drains_from_the_first_end_that_nothing_replaces() -> None:
-    # Two long sessions that start at once are the whole load: nothing drains until one of them ends.
+    # Two long sessions that start at once are the whole
+    # load: nothing drains until one of them ends.
     sessions = (talk("a", 4), talk("b", 8, start_s=0.5))
     log = play(one_block(sessions), took(1.0))
     tails = {(s.call.session, s.call.turn) for s in log.sent if s.tail}
@@ -207,7 +208,9 @@ def test_a_block_that_was_stopped_before_all_of_it_was_played_is_not_whole(
 
 
 def parent_and_child() -> tuple[Session, ...]:
-    """The parent's last turn waits for its child: while only that is in flight, the parent is nowhere."""
+    """The parent's last turn waits for its child: while
+    only that is in flight, the parent is nowhere.
+    """
     parent, child = talk("parent", 2, spawn=("child",)), talk("child", 1, start_s=None)
     joined = replace(parent.turns[1], after=(TurnRef(session="child", turn=-1),))
     return replace(parent, turns=(parent.turns[0], joined)), child

@@ -19,7 +19,8 @@ ROLE = chunk("nothing")
         ([], None, (), None),
         ([ROLE], 0, (), None),
         ([ROLE, chunk(), chunk("empty"), chunk()], None, (1, 1, 1), "one_a_chunk"),
-        # An empty text beside the finish reason may be the end token: nobody knows without the usage.
+        # An empty text beside the finish reason may be
+        # the end token: nobody knows without the usage.
         ([ROLE, chunk(), chunk("finish")], None, (1,), "one_a_chunk"),
         ([ROLE, chunk(), chunk("finish")], 2, (1, 1), "usage"),
         ([ROLE, chunk(), chunk("finish")], 1, (1,), "usage"),
@@ -27,7 +28,8 @@ ROLE = chunk("nothing")
         ([chunk(), chunk(), chunk()], 12, (4, 4, 4), "spread"),
         ([chunk(), chunk(), chunk()], 7, (2, 2, 3), "spread"),
         ([chunk(), chunk(), chunk()], 2, (0, 1, 1), "spread"),
-        # Chunks of much text carried more tokens than those of little; each with text carried one at least.
+        # Chunks of much text carried more tokens than those
+        # of little; each with text carried one at least.
         ([chunk(length=30), chunk(length=28), chunk(length=8)], 16, (7, 7, 2), "spread"),
         ([ROLE, chunk(length=99), chunk(length=1), chunk("finish")], 10, (8, 1, 1), "spread"),
         ([chunk(length=1), chunk(length=1), chunk(length=98)], 100, (1, 1, 98), "spread"),
@@ -40,7 +42,8 @@ ROLE = chunk("nothing")
             (3, 2, 1),
             "token_ids",
         ),
-        # A parser held text back until the end: all tokens are listed elsewhere, or none was shown without.
+        # A parser held text back until the end: all tokens
+        # are listed elsewhere, or none was shown without.
         ([chunk(ids=3), chunk("nothing", ids=0), chunk("finish", ids=0)], 5, (3,), "token_ids"),
         # A server that stops to list ids: texts say more than they do.
         (

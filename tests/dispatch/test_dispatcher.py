@@ -134,7 +134,8 @@ def test_dispatcher_properties(
                     for k, t in enumerate(p.turns)
                     if session.session in t.spawn
                 ]
-            # nothing is sent before all it depends on is complete plus its wait, and due is exactly that
+            # nothing is sent before all it depends on is
+            # complete plus its wait, and due is exactly that
             assert d.sent_ns >= max(needs, default=0) + round(spec.wait_s * S)
             if needs and (turn or session.start_s is None):
                 assert d.send.due_ns == max(needs) + round(spec.wait_s * S)

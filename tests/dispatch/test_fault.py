@@ -24,8 +24,10 @@ PROMPT = "my diary of the third of May, which nobody may read"
             (WIRE / "vllm_overlong.json").read_bytes(),
             Fault(
                 kind="BadRequestError",
-                message="This model's maximum context length is 8192 tokens. However, your prompt contains at least 8193 input tokens, "
-                "which exceeds this limit even without any output tokens. Please reduce the length of the …",
+                message="This model's maximum context length is 8192 tokens. However, your prompt "
+                "contains at least 8193 input tokens, "
+                "which exceeds this limit even without any output tokens. Please reduce "
+                "the length of the …",
                 code=400,
             ),
         ),
@@ -33,7 +35,8 @@ PROMPT = "my diary of the third of May, which nobody may read"
             (WIRE / "transformers_unknown_field.json").read_bytes(),
             Fault(
                 kind="detail",
-                message="Unexpected fields in the request: {'return_token_ids', 'ignore_eos', 'min_tokens'}",
+                message="Unexpected fields in the request: {'return_token_ids', 'ignore_eos', "
+                "'min_tokens'}",
             ),
         ),
         (

@@ -27,7 +27,10 @@ def events(pieces: list[bytes]) -> list[bytes | bytearray]:
 
 
 def test_an_event_is_its_data_lines_joined_whatever_else_it_says() -> None:
-    stream = b": hello\n\nevent: note\ndata: one\ndata:two\nid: 1\n\ndata\n\nretry: 5\n\ndata:  spaced\n\n"
+    stream = (
+        b": hello\n\nevent: note\ndata: one\ndata:two\nid: 1\n\ndata\n\nretry: 5\n\ndata:  "
+        b"spaced\n\n"
+    )
     assert events([stream]) == [b"one\ntwo", b"", b" spaced"]
 
 

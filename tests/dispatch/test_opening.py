@@ -69,7 +69,8 @@ def test_a_plan_that_is_stopped_while_a_server_starts_sends_nothing_and_ends_whe
 def test_an_alarm_that_a_block_left_behind_does_not_end_the_round_that_is_being_opened(
     load: Load, inject: dict[int, Event]
 ) -> None:
-    # The second session is still to come when the first arm's block closes; its instant falls into the second server's start.
+    # The second session is still to come when the first arm's block
+    # closes; its instant falls into the second server's start.
     sessions = (talk("s", 2, wait_s=0.0), talk("later", 1, start_s=10.0))
     plan = started(1, (0, 1), sessions, load=load)
     log = play(plan, took(0.5), inject=inject)

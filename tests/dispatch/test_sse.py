@@ -98,7 +98,8 @@ TRUTH = {
         has_end_mark=True,
         fault=Fault(
             kind="Service Unavailable",
-            message="The engine is currently busy and cannot accept new requests. Please try again later or on a different instance.",
+            message="The engine is currently busy and cannot accept new requests. Please try again "
+            "later or on a different instance.",
             code=503,
         ),
     ),
@@ -163,7 +164,8 @@ def test_any_chunking_of_the_same_bytes_gives_an_equal_answer(name: str, marks: 
 @given(name=st.sampled_from(STREAMS), marks=st.lists(st.integers(0, 4000), max_size=30))
 def test_an_event_has_the_stamp_of_the_read_that_completed_it(name: str, marks: list[int]) -> None:
     stream = (WIRE / name).read_bytes()
-    # Each read is stamped with the number of bytes up to its end; read byte by byte, each event is stamped with its own end.
+    # Each read is stamped with the number of bytes up to its end;
+    # read byte by byte, each event is stamped with its own end.
     ends = parsed([(at + 1, stream[at : at + 1]) for at in range(len(stream))]).stamps_ns
     reads = cut(stream, marks)
     assert parsed(reads).stamps_ns == tuple(
@@ -200,7 +202,9 @@ def test_tokens_so_far_follow_the_stream() -> None:
 def test_an_event_that_is_not_json_is_named() -> None:
     found = parsed([(1, b"data: <html>\n\n"), (2, b"data: [DONE]\n\n")])
     assert found == Parsed(
-        unreadable="an event is not of the expected form: JSON is malformed: invalid character (byte 0)",
+        unreadable="an event is not of the expected form: JSON is "
+        "malformed: invalid character (byte "
+        "0)",
         has_end_mark=True,
     )
 
@@ -337,8 +341,10 @@ def test_an_event_that_is_named_error_keeps_its_text_whatever_it_is() -> None:
         ([*(chunk(str(total), total=total) for total in (9, 1, 7, 2, 5)), DONE], "usage counts 9 tokens, and later 1"),
         ([chunk("a", total=4), chunk("b", total=9), event(b'{"choices":[],"usage":{"completion_tokens":5}}'), DONE],
          "usage counts 9 tokens, and later 5"),
-        ([chunk("a"), chunk("b", finish="length"), chunk("", finish="stop"), DONE], "the finish reason is length, and later stop"),
-        ([chunk("a"), chunk("b", index=9), chunk("c", finish="stop"), DONE], "a choice 9 came where one choice was asked for"),
+        ([chunk("a"), chunk("b", finish="length"), chunk("", finish="stop"), DONE], ("the finish reason is length, "
+            "and later stop")),
+        ([chunk("a"), chunk("b", index=9), chunk("c", finish="stop"), DONE], ("a choice 9 came where one "
+            "choice was asked for")),
     ],
 )  # fmt: skip
 def test_an_answer_that_contradicts_itself_is_unreadable(events: list[bytes], why: str) -> None:
@@ -416,7 +422,8 @@ def test_an_answer_that_was_not_streamed_has_no_stamps() -> None:
         (
             b"<html>",
             Parsed(
-                unreadable="the answer is not of the expected form: JSON is malformed: invalid character (byte 0)"
+                unreadable="the answer is not of the expected form: JSON is malformed: invalid "
+                "character (byte 0)"
             ),
         ),
         (b"{}", Parsed(unreadable="the answer has no choices")),

@@ -1,4 +1,6 @@
-"""A window on one arm: contexts are primed, then the clock starts, and its load stays on until the last call that counts has ended."""
+"""A window on one arm: contexts are primed, then the clock starts,
+and its load stays on until the last call that counts has ended.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ def seen(log: Log) -> list[tuple[str, int, float]]:
 
 
 def closed(sessions: int, **budget: float) -> Load:
-    return Load(arrivals=ClosedLoop(sessions=sessions), budget=Budget(**budget))  # type: ignore[arg-type]  # numbers
+    # numbers
+    return Load(arrivals=ClosedLoop(sessions=sessions), budget=Budget(**budget))  # type: ignore[arg-type]
 
 
 def test_contexts_are_primed_one_after_the_other_in_their_order_and_nothing_else_is_sent() -> None:
@@ -225,7 +228,9 @@ def test_a_slot_that_only_primes_makes_room_for_the_next() -> None:
 
 
 def test_an_answer_that_was_only_primed_is_not_quoted_by_live_history() -> None:
-    """The next turn tells what the trace says was answered: a primed call answers a token that nobody wanted."""
+    """The next turn tells what the trace says was answered:
+    a primed call answers a token that nobody wanted.
+    """
     answer = Segment(role="assistant", tokens=40, key="said before")
     rest = Turn(add=(), output=9, event=UNDER_WAY)
     then = Turn(add=(answer, said("user", 5, "then")), output=3, keep=1)

@@ -1,7 +1,9 @@
-"""The published load test: 150 requests from 8 clients, lengths within 15 % of 20,000 tokens in and 2,000 out.
+"""The published load test: 150 requests from 8 clients,
+lengths within 15 % of 20,000 tokens in and 2,000 out.
 
-Its request list was recovered: generated with numpy's seed 0 as `vllm bench serve --dataset-name random --random-range-ratio 0.15` does,
-it alone gives the published products of throughput and duration.
+Its request list was recovered: generated with numpy's seed 0 as `vllm bench
+serve --dataset-name random --random-range-ratio 0.15` does, it alone gives the
+published products of throughput and duration.
 """
 
 from __future__ import annotations

@@ -55,7 +55,8 @@ def shown(happened: list[Happening]) -> list[tuple[object, ...]]:
 def test_a_lone_call_takes_the_time_that_the_equation_says() -> None:
     engine = Engine(small())
     engine.submit(request("a", 50, 3), 1000)
-    # Host 0.5 ms; prefill 2 + max(8 + 1 * (1 - 1/50) * 8/7, 0.1 * 50) + 1e-6 * 50 * 50 / 2; decode 10 + 0.001 * context.
+    # Host 0.5 ms; prefill 2 + max(8 + 1 * (1 - 1/50) * 8/7, 0.1
+    # * 50) + 1e-6 * 50 * 50 / 2; decode 10 + 0.001 * context.
     first = 1000 + 500_000 + 11_121_250
     second = first + 10_050_000
     third = second + 10_051_000
@@ -81,7 +82,8 @@ def test_decoding_calls_wait_for_a_chunk_that_shares_their_step() -> None:
     engine.submit(request("b", 90, 1), 25 * MS)
     (a,) = [event for event in run(engine) if isinstance(event, Finished) and event.id == "a"]
     gaps = np.diff(a.token_ns) / MS
-    # The step with the chunk holds 91 tokens: 2 + max(8 + (1 - 1/91) * 8/7, 9.1), and the attention of both.
+    # The step with the chunk holds 91 tokens: 2 + max(8 +
+    # (1 - 1/91) * 8/7, 9.1), and the attention of both.
     assert gaps.tolist() == pytest.approx(
         [10.010, 10.011, 11.130298 + 0.012 + 1e-6 * 90 * 90 / 2, 10.013], abs=1e-4
     )
@@ -335,7 +337,8 @@ def test_steps_jumped_at_once_equal_single_steps_bit_for_bit(
             assert str(index) in ended
         if str(index) in ended:
             (counts,) = [event[3] for event in whole if event[0] == str(index)]
-            assert sum(counts) == output  # type: ignore[call-overload]  # events are rows of objects
+            # events are rows of objects
+            assert sum(counts) == output  # type: ignore[call-overload]
 
 
 @settings(max_examples=100, deadline=None)

@@ -17,7 +17,9 @@ NOISE = Noise(sigma=0.01, phi=0.6, tail_share=0.01, tail_ms=20)
 
 
 def measured(arm: ArmProfile, *, clients: int, calls: int, pause_s: float) -> Observed:
-    """Play agents whose contexts grow, so that prompts are partly cached, and note what a client would."""
+    """Play agents whose contexts grow, so that prompts
+    are partly cached, and note what a client would.
+    """
     engine = Engine(arm, seed=5)
     rng = Random(1)
     content: dict[int, tuple[tuple[str, int], ...]] = {}

@@ -1,4 +1,6 @@
-"""A single request on every shipped arm that has a latency takes the time that its profile's formulas say."""
+"""A single request on every shipped arm that has a
+latency takes the time that its profile's formulas say.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ LENGTHS = (1_000, 4_000, 16_000, 32_000, 64_000, 125_000, 128_000)
 
 
 def ttft_ms(arm: ArmProfile, tokens: int) -> float:
-    """Host time and GEMMs in proportion to the prompt, attention to its square, and what every chunk's step has besides."""
+    """Host time and GEMMs in proportion to the prompt, attention
+    to its square, and what every chunk's step has besides.
+    """
     step = arm.step
     assert step
     steps = ceil(tokens / arm.server.max_num_batched_tokens)

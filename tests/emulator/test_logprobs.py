@@ -1,4 +1,6 @@
-"""The distributions of the emulated model: equal where nothing differs, off by as much as the profile says."""
+"""The distributions of the emulated model: equal where
+nothing differs, off by as much as the profile says.
+"""
 
 import math
 from dataclasses import replace
@@ -19,7 +21,8 @@ EXACT = arm(name="bf16")
 
 
 def off(**said: float) -> ArmProfile:
-    return replace(EXACT, name="fp8", logprobs=Logprobs(**said))  # type: ignore[arg-type]  # whole numbers are given where they are wanted
+    # whole numbers are given where they are wanted
+    return replace(EXACT, name="fp8", logprobs=Logprobs(**said))  # type: ignore[arg-type]
 
 
 def rows(

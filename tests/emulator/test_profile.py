@@ -116,7 +116,10 @@ def test_arms_share_sections_and_override_single_fields() -> None:
         (
             "decode_ms: 6.58",
             "decode_ms: fast",
-            "arms.fp8.step.decode_ms: expected a number of at least 1e-12 and at most 1e+18, got 'fast'",
+            (
+                "arms.fp8.step.decode_ms: expected a number of at least 1e-12 and at most "
+                "1e+18, got 'fast'"
+            ),
         ),
         (
             "decode_ms: 6.58",
@@ -131,7 +134,10 @@ def test_arms_share_sections_and_override_single_fields() -> None:
         (
             "percent: 89.2",
             "percent: 189",
-            "arms.fp8.accuracy[0].percent: expected a number of at least 0 and at most 100, got 189",
+            (
+                "arms.fp8.accuracy[0].percent: expected a number of at least 0 and at most "
+                "100, got 189"
+            ),
         ),
         (
             "percent: 89.2",

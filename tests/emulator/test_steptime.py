@@ -40,7 +40,8 @@ def test_pauses_come_as_often_as_stated_and_have_a_heavy_tail() -> None:
     met = [pause for pause in pauses if pause]
     assert len(met) / len(pauses) == pytest.approx(0.1, abs=0.01)
     assert min(met) >= 10
-    # Pareto with shape 2: half of the pauses last longer than the scale times the root of two, one in a hundred longer than ten times.
+    # Pareto with shape 2: half of the pauses last longer than the scale
+    # times the root of two, one in a hundred longer than ten times.
     assert np.median(met) == pytest.approx(10 * math.sqrt(2), rel=0.05)
     assert np.quantile(met, 0.99) == pytest.approx(100, rel=0.25)
 

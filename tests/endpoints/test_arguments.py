@@ -1,4 +1,6 @@
-"""What a server was started with, from the line that vLLM 0.32.0 writes at its start and from commands as people write them."""
+"""What a server was started with, from the line that vLLM 0.32.0
+writes at its start and from commands as people write them.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,12 @@ from agentload.endpoints.identity import Identity
 from agentload.telemetry.log_lines import start_up
 
 LINE = (
-    "(APIServer pid=26548) INFO 11-22 03:08:43 [api_utils.py:286] non-default args: {'model_tag': 'models/m', 'host': '127.0.0.1', "
-    "'port': 18102, 'model': 'models/m', 'max_model_len': 8192, 'enforce_eager': True, 'enable_prefix_caching': False, "
-    "'served_model_name': ['m'], 'hf_overrides': {'model_type': 'plain'}, 'api_key': ['sesame'], 'kv_cache_dtype': 'fp8', "
+    "(APIServer pid=26548) INFO 11-22 03:08:43 [api_utils.py:286] non-default args: "
+    "{'model_tag': 'models/m', 'host': '127.0.0.1', "
+    "'port': 18102, 'model': 'models/m', 'max_model_len': 8192, 'enforce_eager': True, "
+    "'enable_prefix_caching': False, "
+    "'served_model_name': ['m'], 'hf_overrides': {'model_type': 'plain'}, 'api_key': "
+    "['sesame'], 'kv_cache_dtype': 'fp8', "
     "'kv_cache_dtype_skip_layers': ['sliding_window']}"
 )
 SAID = {

@@ -46,7 +46,8 @@ def test_each_command_is_pinned_and_stands_below_what_it_is_for() -> None:
     assert f"pip install vllm=={TRIED}" in text.splitlines()[0]
     found = commands(text)
     assert found["fp8"] == (
-        f"vllm serve org/M --port 8001 --revision abc {PINNED} --kv-cache-dtype fp8 --enable-prompt-tokens-details"
+        f"vllm serve org/M --port 8001 --revision abc {PINNED} --kv-cache-dtype fp8 "
+        "--enable-prompt-tokens-details"
     )
     assert [PINNED in command for command in found.values()] == [True] * 4
     assert planned("org/M", pins=PINS)[0].expect["max_model_len"] == 8192
@@ -57,7 +58,10 @@ def test_what_an_arms_file_says_reaches_the_program_and_no_shell(tmp_path: Path)
     program = (
         sys.executable,
         "-c",
-        "import json, os, sys; print(json.dumps([sys.argv[1:], {name: os.environ.get(name) for name in sys.argv[1:]}]))",
+        (
+            "import json, os, sys; print(json.dumps([sys.argv[1:], {name: os.environ.get(name) "
+            "for name in sys.argv[1:]}]))"
+        ),
     )
     arm = Endpoint(
         name="a",

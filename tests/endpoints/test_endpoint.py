@@ -125,7 +125,8 @@ def test_all_variables_that_are_not_set_are_named_at_once(monkeypatch: pytest.Mo
 
 
 def arm(name: str, url: str = "", **said: object) -> Endpoint:
-    return replace(Endpoint(name=name, url=url), **said)  # type: ignore[arg-type]  # fields as the arms file has them
+    # fields as the arms file has them
+    return replace(Endpoint(name=name, url=url), **said)  # type: ignore[arg-type]
 
 
 def read(folder: Path, text: str) -> tuple[Endpoint, ...]:
@@ -247,7 +248,10 @@ def test_an_exchanged_arm_keeps_its_configuration_and_takes_the_place() -> None:
 
 
 def test_a_key_that_goes_with_the_server_is_said_for_each_address(tmp_path: Path) -> None:
-    both = "{{machines: {{m1: {{url: http://h1/v1, key_env: {key}}}, m2: {{url: http://h2/v1, key_env: {key}}}}}}}"
+    both = (
+        "{{machines: {{m1: {{url: http://h1/v1, key_env: {key}}}, m2: {{url: http://h2/v1, "
+        "key_env: {key}}}}}}}"
+    )
     arms = read(
         tmp_path, f"arms: {{bf16: {both.format(key='ONE')}, fp8: {both.format(key='TWO')}}}"
     )

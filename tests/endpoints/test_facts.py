@@ -105,7 +105,10 @@ def test_a_wrong_label_on_a_url_stops_the_run_and_names_arm_and_fact() -> None:
         mismatches=("fp8: kv_cache_dtype: expected fp8, the server says auto",),
         unknown=("fp8: backend: expected FLASHINFER, the server does not say",),
         unseen=(
-            "fp8: no metrics at http://x/metrics: KV usage, preemptions and requests of others are not seen",
+            (
+                "fp8: no metrics at http://x/metrics: KV usage, preemptions and requests of "
+                "others are not seen"
+            ),
         ),
     )
     with pytest.raises(EndpointError, match="expected fp8, the server says auto") as caught:
@@ -200,7 +203,10 @@ def test_what_differs_beside_what_is_compared_is_a_caveat_unless_the_arms_file_m
     assert agreement(arms, said).caveats() == (
         "arms differ in version (a 0.32.0, b 0.33.0): a difference between them may be that",
         "arms differ in max_model_len (a 8192, b 4096): a difference between them may be that",
-        "arms differ in max_num_batched_tokens (a 2048, b 8192): a difference between them may be that",
+        (
+            "arms differ in max_num_batched_tokens (a 2048, b 8192): a difference between them "
+            "may be that"
+        ),
     )
     meant = [
         replace(
@@ -225,15 +231,24 @@ def test_what_cannot_be_seen_is_a_caveat_that_names_the_arm_and_what_stands_in()
     ]
     behind = Identity(models=("m",), counters={"requests_done": 0.0}, gateway="LiteLLM")
     assert agreement(arms[:1], {"a": behind}).caveats() == (
-        "a: LiteLLM is between us and the server: its time is in every latency, and what it does to calls invalidates blocks",
+        (
+            "a: LiteLLM is between us and the server: its time is in every latency, and what "
+            "it does to calls invalidates blocks"
+        ),
     )
     uncounted = Identity(models=("m",), counters={"running": 0.0})
     assert agreement(arms[:1], {"a": uncounted}).caveats() == (
         "a: no count of finished requests at http://***@x/metrics: requests of others are not seen",
     )
     assert agreement(arms, dict.fromkeys(("a", "b"), Identity(models=("m",)))).caveats() == (
-        "a: no metrics at http://***@x/metrics: KV usage, preemptions and requests of others are not seen",
-        "b: no metrics at http://y/metrics: its log stands in for load and KV usage, requests of others are not seen",
+        (
+            "a: no metrics at http://***@x/metrics: KV usage, preemptions and requests of "
+            "others are not seen"
+        ),
+        (
+            "b: no metrics at http://y/metrics: its log stands in for load and KV usage, "
+            "requests of others are not seen"
+        ),
     )
 
 

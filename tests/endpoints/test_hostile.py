@@ -1,4 +1,6 @@
-"""What is asked of servers outside of timed calls: nothing secret leaves them, and no answer of theirs is more than an answer."""
+"""What is asked of servers outside of timed calls: nothing secret
+leaves them, and no answer of theirs is more than an answer.
+"""
 
 from __future__ import annotations
 

@@ -29,8 +29,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "LOOK_S", 0.02)
 
 
-# A server with an engine that would outlive it: in a session of its own, or in the server's group with an environment that tells nothing,
-# as vLLM's engines have. The server heeds SIGTERM unless told not to.
+# A server with an engine that would outlive it: in a session of its own, or in
+# the server's group with an environment that tells nothing, as vLLM's engines
+# have. The server heeds SIGTERM unless told not to.
 SERVER = """
 import http.server, signal, subprocess, sys
 port, stubborn = int(sys.argv[1]), sys.argv[2] == "stubborn"
@@ -119,7 +120,10 @@ def test_a_server_that_is_kept_is_started_again_when_it_has_died_and_only_then(
         ("", ""),
         ("starting\n\nready\n", ""),
         (
-            "ERROR: a request failed\nready\ntorch.OutOfMemoryError: 2 GiB\nRuntimeError: engine died\nshutting down\n",
+            (
+                "ERROR: a request failed\nready\ntorch.OutOfMemoryError: 2 GiB\nRuntimeError: "
+                "engine died\nshutting down\n"
+            ),
             "torch.OutOfMemoryError: 2 GiB",
         ),
         ("RuntimeError: first\nRuntimeError: last\nshutting down", "RuntimeError: last"),

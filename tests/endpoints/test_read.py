@@ -56,7 +56,8 @@ def test_a_name_that_is_given_again_is_a_replica_of_its_arm_in_a_line_and_in_a_f
         Endpoint(name="b", url="http://z/v1", model="M"),
     )
     (tmp_path / "arms.yaml").write_text(
-        "model: M\narms:\n  a: {url: ['http://x/v1', {url: 'http://y/v1', log: y.log}]}\n  b: {url: ['http://z/v1']}"
+        "model: M\narms:\n  a: {url: ['http://x/v1', {url: 'http://y/v1', log: y.log}]}\n  "
+        "b: {url: ['http://z/v1']}"
     )
     logged = replace(second, log="y.log")
     assert read(str(tmp_path / "arms.yaml")) == (replace(first, replicas=(first, logged)), line[1])
@@ -100,7 +101,8 @@ def test_some_arms_of_a_file_can_be_named_and_one_that_it_has_not_is_an_error(
 ) -> None:
     path = tmp_path / "arms.yaml"
     path.write_text(ARMS)
-    assert read(f"{path}/fp8") == read(str(path))[1:]  # type: ignore[index]  # a file names endpoints
+    # a file names endpoints
+    assert read(f"{path}/fp8") == read(str(path))[1:]  # type: ignore[index]
     assert read(f"{path}/fp8+bf16") == read(str(path))
     with pytest.raises(EndpointError, match="has no arm 'int8'") as error:
         read(f"{path}/fp8+int8")
@@ -395,4 +397,5 @@ def test_one_server_typed_twice_is_no_comparison(tmp_path: Path) -> None:
     assert error.value.hint.startswith("--aa bf16 plays a server twice")
     apart = "arms: {a: {url: http://h:1/v1, model: one}, b: {url: http://h:1/v1, model: two}}"
     (tmp_path / "arms.yaml").write_text(apart)
-    assert len(read(str(tmp_path / "arms.yaml"))) == 2  # type: ignore[arg-type]  # a file names arms
+    # a file names arms
+    assert len(read(str(tmp_path / "arms.yaml"))) == 2  # type: ignore[arg-type]

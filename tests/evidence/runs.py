@@ -100,7 +100,9 @@ def block(name: str, pair: int, at_s: float, **changed: object) -> BlockRow:
 def call(
     name: str, pair: int, at_s: float, session: str = "s1", turn: int = 0, **changed: object
 ) -> CallRow:
-    """A call that waited 30 ms, began to answer after 80 more and gave 5 tokens, 20 ms each, ending 1 ms after the last."""
+    """A call that waited 30 ms, began to answer after 80 more
+    and gave 5 tokens, 20 ms each, ending 1 ms after the last.
+    """
     due = round(at_s * S)
     first = due + 30 * MS + 80 * MS
     row = CallRow(
@@ -161,7 +163,8 @@ def stored(
     )
     with Writer(folder / "a.journal") as journal:
         for row in (*before, *rows):
-            journal.append(row)  # type: ignore[arg-type]  # lists of several row types are lists of object to mypy
+            # lists of several row types are lists of object to mypy
+            journal.append(row)  # type: ignore[arg-type]
     load([folder / "a.journal"], folder / "x.duckdb")
     with reading(folder / "x.duckdb") as connection:
         yield connection

@@ -227,7 +227,8 @@ def played(folder: Path, on: dict[str, ArmProfile], *, seconds: float = 120.0) -
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
-    # At 128 KiB a token 8 GiB hold less than is written in a minute, and at half of that 60 GiB more than in two.
+    # At 128 KiB a token 8 GiB hold less than is written in
+    # a minute, and at half of that 60 GiB more than in two.
     return played(tmp_path_factory.mktemp("long"), arms(bf16=8.0, fp8=60.0))
 
 

@@ -485,7 +485,8 @@ def test_hit_rates_are_measured_beside_the_ideal_and_hits_before_any_salted_call
 ) -> None:
     rows = [
         block("bf16", 0, 0),
-        # The first call of a salt may hit the 24 tokens of the chat template, and 32 with which its first schema begins, no more.
+        # The first call of a salt may hit the 24 tokens of the chat
+        # template, and 32 with which its first schema begins, no more.
         call("bf16", 0, 1, "s1", prompt_tokens=1024, cached_tokens=64),
         call("bf16", 0, 2, "s2", prompt_tokens=1024, cached_tokens=512),
         *OTHER,
@@ -539,7 +540,10 @@ def test_of_calls_sent_together_the_server_may_take_any_first_so_one_without_a_h
 def test_prompts_that_are_not_as_long_as_asked_are_told(tmp_path: Path) -> None:
     rows = [block("bf16", 0, 0), call("bf16", 0, 1, prompt_tokens=1031), *OTHER]
     assert evidence(tmp_path, rows).notes == (
-        "rag on bf16: the server counts prompts 3.1% longer than asked (median of 1 calls): give the served model's own tokenizer",
+        (
+            "rag on bf16: the server counts prompts 3.1% longer than asked (median of 1 "
+            "calls): give the served model's own tokenizer"
+        ),
     )
 
 

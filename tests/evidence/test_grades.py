@@ -12,8 +12,9 @@ from agentload.evidence.grades import Cell, Curve, area, curves, summarise
 from agentload.model.rows import AnswerRow
 from tests.evidence.runs import ARMS, pair_of_blocks, stored
 
-# Table 2 and its neighbours of "The State of FP8 KV-Cache and Attention Quantization in vLLM" (vLLM blog, 2026-04-22): scores from 8k
-# tokens on, each length twice the one before, and the published area. Weights / KV cache.
+# Table 2 and its neighbours of "The State of FP8 KV-Cache and Attention
+# Quantization in vLLM" (vLLM blog, 2026-04-22): scores from 8k tokens on, each
+# length twice the one before, and the published area. Weights / KV cache.
 PUBLISHED = {
     "llama-3.3-70b h100 bf16/bf16": ((79.7, 60.0, 54.4, 37.7, 15.9), 38.9),
     "llama-3.3-70b h100 bf16/fp8": ((76.0, 58.1, 55.0, 37.4, 14.6), 38.2),
@@ -87,8 +88,10 @@ def test_a_curve_tells_its_area_and_its_worst_length_beside_the_reference() -> N
     assert tuple(
         curves([*cells, cell("c", 1000, 0.5), cell("c", 2000, None)], ["a", "b", "c"])
     ) == (
-        Curve(task="t", arm="a", area=pytest.approx(0.575), worst_context=3000, worst=0.4),  # type: ignore[arg-type]  # compares as a float
-        Curve(task="t", arm="b", area=pytest.approx(0.45), worst_context=2000, worst=0.5),  # type: ignore[arg-type]  # as above
+        # compares as a float
+        Curve(task="t", arm="a", area=pytest.approx(0.575), worst_context=3000, worst=0.4),  # type: ignore[arg-type]
+        # as above
+        Curve(task="t", arm="b", area=pytest.approx(0.45), worst_context=2000, worst=0.5),  # type: ignore[arg-type]
     )
 
 

@@ -1,4 +1,6 @@
-"""What the arms file says of hardware, and what the machine said of its power, reach the advisor without a profile."""
+"""What the arms file says of hardware, and what the machine
+said of its power, reach the advisor without a profile.
+"""
 
 from __future__ import annotations
 
@@ -173,9 +175,9 @@ def test_the_power_of_a_split_gpu_is_nobodys_alone(tmp_path: Path) -> None:
     evidence = found(tmp_path, [*pair_of_blocks(), whole])
     assert dict(evidence.server)["bf16"].watts is None
     assert (
-        "bf16: its GPU is split (MIG), and the draw of one part is not reported: energy is not known"
-        in evidence.notes
-    )
+        "bf16: its GPU is split (MIG), and the draw of one part is not reported: energy is "
+        "not known"
+    ) in evidence.notes
 
 
 def reasons(name: str, at_s: float, bits: int, gpu: str = "0") -> SampleRow:

@@ -64,7 +64,8 @@ def rows(
 def test_retries_that_a_gateway_does_not_tell_of_are_seen_in_calls_held_back_by_one_time() -> None:
     (said,) = notes((), rows(held_ms=1500))
     assert said.startswith(
-        "b: the first token of 12 of 60 calls came about 1.5 s later than on another arm, each time by as much"
+        "b: the first token of 12 of 60 calls came about 1.5 s later than on another arm, "
+        "each time by as much"
     )
 
 

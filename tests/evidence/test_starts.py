@@ -1,4 +1,6 @@
-"""What starts of servers add, as a profile or the database's own runs say; how often a run was looked at."""
+"""What starts of servers add, as a profile or the
+database's own runs say; how often a run was looked at.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def _past(
     turns: int = 1,
     own: bool = True,
 ) -> list[object]:
-    """Return a run whose fp8 server was started so often, each start adding its own to what a call takes.
+    """Return a run whose fp8 server was started so often,
+    each start adding its own to what a call takes.
 
     Turns scatter by 2 %, pairs by 0.2 %. Servers are the run's *own*, or served others too.
     """
@@ -61,7 +64,8 @@ def _past(
                             call(name_of_arm, pair, at + after + 1 + 4 * turn, turn=turn), took
                         )
                     )
-    return [replace(row, run_id=name) for row in rows]  # type: ignore[type-var]  # every row has a run
+    # every row has a run
+    return [replace(row, run_id=name) for row in rows]  # type: ignore[type-var]
 
 
 def _lasting(row: Row, seconds: float) -> Row:

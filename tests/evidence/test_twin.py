@@ -1,4 +1,6 @@
-"""A twin has the pool and the limits of its arm's server, and none is made of a server whose steps cannot be seen."""
+"""A twin has the pool and the limits of its arm's server,
+and none is made of a server whose steps cannot be seen.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Mooncake files: what came from one goes back as it came, and any trace keeps lengths, times and sharing."""
+"""Mooncake files: what came from one goes back as it
+came, and any trace keeps lengths, times and sharing.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -137,7 +139,8 @@ def test_times_that_were_not_recorded_come_out_of_starts_waits_and_edges() -> No
         ),
     ]
     trace = Trace(header=Header(name="t"), sessions=sessions)
-    # The child is sent at 1 + 10 x 0.02 + 0.5 and again 2 + 1 s later; the parent goes on 2 s behind that.
+    # The child is sent at 1 + 10 x 0.02 + 0.5 and again
+    # 2 + 1 s later; the parent goes on 2 s behind that.
     assert [line["timestamp"] for line in exported(trace, s_per_token=0.02)] == [
         1_000,
         1_500,

@@ -82,7 +82,9 @@ def test_quantiles_are_alike_and_means_are_alike_within_a_quarter() -> None:
 
 
 def test_a_runs_first_tokens_batch_and_pool_are_compared_too() -> None:
-    """Engines' requests add up, the pool is as full as its fullest part, and a moment is like a run that mostly lies around it."""
+    """Engines' requests add up, the pool is as full as its fullest
+    part, and a moment is like a run that mostly lies around it.
+    """
     run = Figures(
         ttft_s=Spread(mean=0.45, quantiles={0.5: 0.7}),
         running=Level(low=3.0, middle=8.0, high=12.0),

@@ -123,7 +123,9 @@ def test_what_no_server_writes_is_refused_by_name(text: str, said: str) -> None:
     ids=["labels", "escapes", "words", "spaces"],
 )
 def test_reading_takes_as_long_as_a_page_is_however_it_is_filled(line: str) -> None:
-    """A parser whose time grows with the square of a line's length would not end within a minute."""
+    """A parser whose time grows with the square of
+    a line's length would not end within a minute.
+    """
     assert len(line) <= MOST_OF_A_LINE
     number = PAGE // len(line)
     assert len(list(samples(line * number, WANTED))) == (number if line.startswith(GAUGE) else 0)

@@ -28,7 +28,9 @@ pytestmark = pytest.mark.skipif(not RUN.exists(), reason="a source distribution 
 def checkout(
     folder: Path, *, lint: str = "true", slow: str = "echo '2 passed in 9.0s'"
 ) -> dict[str, str]:
-    """Make a checkout whose targets do as they are told, and return the environment to check it in."""
+    """Make a checkout whose targets do as they are
+    told, and return the environment to check it in.
+    """
     (folder / ".ci").mkdir()
     shutil.copy(RUN, folder / ".ci" / "run")
     (folder / "Makefile").write_text(MAKEFILE.format(lint=lint, slow=slow), encoding="utf-8")

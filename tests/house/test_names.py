@@ -1,4 +1,6 @@
-"""A public class has one home, and no public function is a bare participle, but for those on the list."""
+"""A public class has one home, and no public function
+is a bare participle, but for those on the list.
+"""
 
 from tools.house import HOUSE, Part
 from tools.lists import REMAKE, lists, missing, read

@@ -36,7 +36,9 @@ def imported(
 
 
 def assert_ordered(sessions: list[Session]) -> None:
-    """Check what every reader relies on: sorted starts, spawned sessions behind those that start them, references that exist."""
+    """Check what every reader relies on: sorted starts, spawned
+    sessions behind those that start them, references that exist.
+    """
     starts = [session.start_s for session in sessions if session.start_s is not None]
     assert starts == sorted(starts)
     names: dict[str, int] = {}
@@ -92,7 +94,9 @@ def tokens(context: tuple[Segment, ...], block: int) -> Iterator[tuple[object, i
 
 
 def ideal(calls: list[list[tuple[object, int]]], block: int) -> float:
-    """Return the share of tokens in full blocks that an earlier call had behind the same tokens, counted one by one."""
+    """Return the share of tokens in full blocks that an earlier
+    call had behind the same tokens, counted one by one.
+    """
     seen: set[tuple[tuple[object, int], ...]] = set()
     hits = 0
     for call in calls:

@@ -1,4 +1,6 @@
-"""A small file, or a few, of every format, with words that must not leave it: for tests that hold for all formats."""
+"""A small file, or a few, of every format, with words that
+must not leave it: for tests that hold for all formats.
+"""
 
 import sqlite3
 from contextlib import closing
@@ -175,7 +177,8 @@ def _codex() -> str:
 def _openclaw(path: Path) -> bytes:
     with closing(sqlite3.connect(path)) as database:
         database.execute(
-            "CREATE TABLE transcript_events(session_id TEXT, seq INTEGER, event_json TEXT, created_at INTEGER)"
+            "CREATE TABLE transcript_events(session_id TEXT, seq INTEGER, event_json TEXT, "
+            "created_at INTEGER)"
         )
         name = secret(1)
         for seq, record in enumerate(_pi()):
@@ -276,7 +279,10 @@ def _litellm() -> str:
 
 
 def _vllm() -> str:
-    log = "INFO 11-05 12:39:35 [logger.py:40] Received request {}: prompt: {!r}, params: SamplingParams(max_tokens=7), x\n"
+    log = (
+        "INFO 11-05 12:39:35 [logger.py:40] Received request {}: prompt: {!r}, params: "
+        "SamplingParams(max_tokens=7), x\n"
+    )
     return (
         log.format("r1", secret(60))
         + log.format("r2", secret(60))
@@ -285,7 +291,10 @@ def _vllm() -> str:
 
 
 def _access() -> str:
-    line = '10.0.0.9 - {} [10/Oct/2026:13:55:36 +0200] "POST /v1/chat/completions?key={} HTTP/1.1" 200 880 "-" "{}" request_length=2000\n'
+    line = (
+        '10.0.0.9 - {} [10/Oct/2026:13:55:36 +0200] "POST /v1/chat/completions?key={} '
+        'HTTP/1.1" 200 880 "-" "{}" request_length=2000\n'
+    )
     return line.format(secret(1), secret(1), secret(2)) * 2
 
 

@@ -1,4 +1,6 @@
-"""Contexts made from local block ids share exactly what the ids share, and have exactly the lengths of the source."""
+"""Contexts made from local block ids share exactly what
+the ids share, and have exactly the lengths of the source.
+"""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,9 @@ BLOCK = 4
 
 @st.composite
 def prompts(draw: st.DrawFn) -> list[tuple[list[int], int]]:
-    """Draw prompts each of which goes on from some place of an earlier one, with ids that name all up to their block."""
+    """Draw prompts each of which goes on from some place of
+    an earlier one, with ids that name all up to their block.
+    """
     known: dict[tuple[int, ...], int] = {}
     found: list[tuple[tuple[int, ...], int]] = [((), 0)]
     for _ in range(draw(st.integers(1, 7))):

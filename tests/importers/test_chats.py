@@ -90,7 +90,8 @@ def test_a_session_id_wins(tmp_path: Path) -> None:
         tmp_path, {"c.jsonl": jsonl(*[record | {"session_id": 7} for record in LOG])}
     )
     assert lengths(only) == [1_000, 900, 1_300]
-    # The third goes on with the first, behind the second: it keeps what it shares with the second, and adds the rest anew.
+    # The third goes on with the first, behind the second: it keeps
+    # what it shares with the second, and adds the rest anew.
     assert only.turns[2].keep == 1
 
 
@@ -116,7 +117,9 @@ def test_a_batch_file_has_limits_and_no_times(tmp_path: Path) -> None:
 
 
 def test_anthropics_blocks_and_counts_are_read(tmp_path: Path) -> None:
-    """Results stand in the user's message there, and what was cached is counted beside the input."""
+    """Results stand in the user's message there,
+    and what was cached is counted beside the input.
+    """
     messages = [
         {"role": "user", "content": [{"type": "text", "text": "u" * 80}]},
         {

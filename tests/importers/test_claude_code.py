@@ -1,4 +1,6 @@
-"""Claude Code's sessions: answers in several lines, parallel tools, sub-agents, resumed sessions, compaction."""
+"""Claude Code's sessions: answers in several lines,
+parallel tools, sub-agents, resumed sessions, compaction.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -140,7 +142,10 @@ def test_output_tokens_of_the_streams_start_give_way_to_the_length_of_the_answer
     (session,), summary = imported(tmp_path, {"main.jsonl": jsonl(*lines)})
     assert session.turns[0].output == 100
     assert (
-        "output tokens of a call: estimated from its answer, since the log has only the start of the stream",
+        (
+            "output tokens of a call: estimated from its answer, since the log has only the "
+            "start of the stream"
+        ),
         1,
         None,
     ) in summary.estimated
@@ -194,7 +199,8 @@ def assert_joined(sessions: list[Session]) -> None:
     assert (parent.workload, child.workload) == ("claude_code", "claude_code-subagent")
     assert [turn.spawn for turn in parent.turns] == [(child.session,), ()]
     assert [turn.after for turn in parent.turns] == [(), (TurnRef(session=child.session, turn=-1),)]
-    # Started 1 s behind the parent's call, over at 25: the parent waited one more second for its result.
+    # Started 1 s behind the parent's call, over at 25:
+    # the parent waited one more second for its result.
     assert [(turn.wait, turn.wait_s) for turn in child.turns] == [(None, 1.0), ("tool", 1.0)]
     assert (parent.turns[1].wait, parent.turns[1].wait_s) == ("tool", 1.0)
     assert (lengths(parent), lengths(child)) == ([1_000, 1_100], [500, 560])

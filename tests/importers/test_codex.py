@@ -1,4 +1,6 @@
-"""Codex CLI's sessions: running totals, results and messages that stand in the log twice, compaction."""
+"""Codex CLI's sessions: running totals, results and
+messages that stand in the log twice, compaction.
+"""
 
 from pathlib import Path
 from typing import Any

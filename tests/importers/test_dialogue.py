@@ -222,7 +222,9 @@ def test_every_prompt_has_the_length_that_was_counted_and_shares_what_the_source
 
 
 def test_a_call_costs_what_it_adds_however_long_the_conversation_is() -> None:
-    """Ten thousand calls compare each new piece with nothing: 50 million comparisons would take a minute."""
+    """Ten thousand calls compare each new piece with
+    nothing: 50 million comparisons would take a minute.
+    """
     dialogue, began_s = begun(), time.process_time()
     for number in range(10_000):
         dialogue.add([piece("user", 3, f"u{number}")])

@@ -1,4 +1,6 @@
-"""What holds for all formats: nothing said leaves the source, damage is survived, and what comes out can be read back and played."""
+"""What holds for all formats: nothing said leaves the source,
+damage is survived, and what comes out can be read back and played.
+"""
 
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -75,7 +77,9 @@ def leaked(out: str) -> list[str]:
 
 @every_format
 def test_no_eight_characters_of_the_source_leave_it(name: str, tmp_path: Path) -> None:
-    """Neither in the trace nor in what is said of the import, places aside, which are the user's own paths."""
+    """Neither in the trace nor in what is said of the
+    import, places aside, which are the user's own paths.
+    """
     made = conversion(laid_out(tmp_path, SAMPLES[name]), key=KEY)
     out = b"".join(lines(made.trace)).decode() + "\n".join(_lines(made.summary, texts=None))
     assert not leaked(out)
@@ -159,7 +163,9 @@ def test_files_that_were_cut_or_damaged_are_survived(
 
 @every_format
 def test_a_file_that_is_still_written_gives_what_is_there(name: str, tmp_path: Path) -> None:
-    """Cut in the middle of its last line, which normal tolerance counts, a log gives at most what the whole one gives."""
+    """Cut in the middle of its last line, which normal tolerance
+    counts, a log gives at most what the whole one gives.
+    """
     first = next(iter(SAMPLES[name]))
     content = SAMPLES[name][first]
     if isinstance(content, bytes) or content.count("\n") < 2 or name in {"servegen", "access_log"}:

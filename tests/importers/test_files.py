@@ -1,4 +1,6 @@
-"""Files are read as they come, and what is wrong in them is named by its place and never by its content."""
+"""Files are read as they come, and what is wrong in
+them is named by its place and never by its content.
+"""
 
 import gzip
 import hashlib

@@ -20,7 +20,9 @@ def segment(tokens: int, key: str | tuple[int, int], role: str = "user") -> Segm
 
 
 def test_a_line_is_a_session_and_consecutive_ids_are_one_segment(tmp_path: Path) -> None:
-    """No server can be asked for no tokens: an empty answer becomes one of a token, and the recorded length stands beside."""
+    """No server can be asked for no tokens: an empty answer
+    becomes one of a token, and the recorded length stands beside.
+    """
     nothing = Turn(
         add=(segment(8, (5, 2)), segment(1, (8, 1))), output=1, recorded=Recorded(output=0)
     )
@@ -57,7 +59,9 @@ def test_a_line_is_a_session_and_consecutive_ids_are_one_segment(tmp_path: Path)
 
 
 def test_lines_of_a_session_hold_what_is_new_and_their_delay(tmp_path: Path) -> None:
-    """As `aiperf synthesize agentic-code` writes them: later lines have a delay in the place of a time."""
+    """As `aiperf synthesize agentic-code` writes them:
+    later lines have a delay in the place of a time.
+    """
     text = jsonl(
         {
             "session_id": "a",

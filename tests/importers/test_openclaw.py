@@ -58,7 +58,8 @@ def checked(sessions: list[Session]) -> None:
         (),
         (TurnRef(session=child.session, turn=-1),),
     ]
-    # The child begins 0.5 s behind the call that spawned it; the parent goes on 6 s behind the child, which ended last.
+    # The child begins 0.5 s behind the call that spawned it;
+    # the parent goes on 6 s behind the child, which ended last.
     assert [turn.wait_s for turn in child.turns] == [0.5]
     assert [(turn.wait, turn.wait_s) for turn in parent.turns] == [
         (None, 0.0),
@@ -174,7 +175,8 @@ def test_a_bundle_that_was_cut_short_is_survived(tmp_path: Path, name: str, shar
     }
     bundle[name] = bundle[name][: round(len(bundle[name]) * share)]
     found, summary = imported(tmp_path, bundle, "openclaw", "lenient")
-    # What lies beside the session may be missing; a session that breaks off in the middle of its one value is none.
+    # What lies beside the session may be missing; a session
+    # that breaks off in the middle of its one value is none.
     assert [len(session.turns) for session in found] == (
         [] if name == "session-branch.json" else [3]
     )
@@ -210,8 +212,10 @@ def store(tmp_path: Path) -> Path:
     with closing(sqlite3.connect(path)) as database:
         database.executescript(
             """
-            CREATE TABLE transcript_events(session_id TEXT, seq INTEGER, event_json TEXT, created_at INTEGER, PRIMARY KEY(session_id, seq));
-            CREATE TABLE session_windows(session_id TEXT PRIMARY KEY, session_key TEXT, reason TEXT, started_at INTEGER);
+            CREATE TABLE transcript_events(session_id TEXT, seq INTEGER, event_json TEXT,
+                created_at INTEGER, PRIMARY KEY(session_id, seq));
+            CREATE TABLE session_windows(session_id TEXT PRIMARY KEY, session_key TEXT,
+                reason TEXT, started_at INTEGER);
             CREATE TABLE session_nodes(session_key TEXT PRIMARY KEY, spawned_by TEXT);
             """
         )

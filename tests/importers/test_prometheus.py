@@ -1,4 +1,6 @@
-"""Traces drawn from a server's metrics have its lengths, its mean, its rate and its cached share."""
+"""Traces drawn from a server's metrics have its
+lengths, its mean, its rate and its cached share.
+"""
 
 import os
 from pathlib import Path
@@ -49,7 +51,9 @@ CHAT = text([20, 50, 30, 0], [70, 30, 0, 0], (1_800.0, 120.0), cached=0.6)
 
 
 def drawn(folder: Path, *texts: str, **options: object) -> tuple[list[Session], Summary]:
-    """Import texts that were written 200 s apart, the first of them 200 s behind the server's start."""
+    """Import texts that were written 200 s apart, the
+    first of them 200 s behind the server's start.
+    """
     paths = [written(folder / f"{number}.prom", each) for number, each in enumerate(texts)]
     for number, path in enumerate(paths):
         os.utime(path, 2 * (1_200.0 + 200.0 * number,))

@@ -1,4 +1,6 @@
-"""RAGPulse: requests made of system prompts, passages and words, whose lengths are in tables beside the trace."""
+"""RAGPulse: requests made of system prompts, passages
+and words, whose lengths are in tables beside the trace.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""Public traces, where a folder of them is named by AGENTLOAD_REAL_TRACES: what comes out is what others measured in them."""
+"""Public traces, where a folder of them is named by
+AGENTLOAD_REAL_TRACES: what comes out is what others measured in them.
+"""
 
 import os
 from collections.abc import Iterator
@@ -58,7 +60,8 @@ def test_kv_cache_testers_lengths_and_sharing_are_the_sources() -> None:
             [request for request in agent if request["type"] != "subagent"] for agent in agents
         ]
         lengths += [[request["in"] for request in agent] for agent in calls]
-        # Ids name all up to their block within a trace, so that the distinct ones are the blocks that have to be computed.
+        # Ids name all up to their block within a trace, so that the
+        # distinct ones are the blocks that have to be computed.
         total += sum(len(request["hash_ids"]) for agent in calls for request in agent)
         distinct += len(
             {block for agent in calls for request in agent for block in request["hash_ids"]}
@@ -71,7 +74,9 @@ def test_kv_cache_testers_lengths_and_sharing_are_the_sources() -> None:
 
 
 def test_mooncakes_hit_ratio_is_the_papers() -> None:
-    """64 % of blocks by our count of the same file, 66 % in the paper; of tokens, partial blocks left out, 65 %."""
+    """64 % of blocks by our count of the same file, 66 %
+    in the paper; of tokens, partial blocks left out, 65 %.
+    """
     found = made("synthetic_trace.jsonl*")
     sessions = list(found)
     total = distinct = 0

@@ -43,7 +43,9 @@ def drawn(folder: Path, trace: str, dataset: object = DATASET, **options: Any) -
 def test_the_rate_is_the_tables_however_bursty_the_arrivals(
     tmp_path: Path, family: str, shape: float, cv: float
 ) -> None:
-    """Counts of a renewal process: the mean is rate x time exactly, its spread is CV x sqrt(rate x time)."""
+    """Counts of a renewal process: the mean is rate x
+    time exactly, its spread is CV x sqrt(rate x time).
+    """
     sessions = drawn(tmp_path, table(0.5, family, shape, 20), duration_s=12_000, seed=4)
     expected = 0.5 * 12_000
     assert abs(len(sessions) - expected) < 4 * cv * math.sqrt(expected)

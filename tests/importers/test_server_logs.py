@@ -1,4 +1,6 @@
-"""Logs of what stands before a server, and of the server: LiteLLM, OpenTelemetry, vLLM, a gateway."""
+"""Logs of what stands before a server, and of the
+server: LiteLLM, OpenTelemetry, vLLM, a gateway.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -255,7 +257,10 @@ INFO 11-05 12:39:37 [logger.py:40] Received request cmpl-3: params: SamplingPara
 INFO 11-05 12:39:38 [logger.py:60] Generated response cmpl-1 (streaming complete): output: 'aaaaaaaa', output_token_ids: [1, 2, 3], \
 finish_reason: stop
 """
-IDS = "INFO {} [logger.py:40] Received request r{}: prompt: None, params: SamplingParams(max_tokens=1), prompt_token_ids: {}, x\n"
+IDS = (
+    "INFO {} [logger.py:40] Received request r{}: prompt: None, params: "
+    "SamplingParams(max_tokens=1), prompt_token_ids: {}, x\n"
+)
 
 
 def test_vllms_log_tells_prompts_by_words_or_tokens_and_answers(tmp_path: Path) -> None:
@@ -331,7 +336,10 @@ def test_a_gateways_bytes_become_tokens(tmp_path: Path) -> None:
 
 
 def test_common_log_lines_need_the_length_of_the_request(tmp_path: Path) -> None:
-    line = '10.0.0.9 - someone [10/Oct/2026:13:55:36 +0200] "POST /v1/completions HTTP/1.1" 200 880 "-" "curl"'
+    line = (
+        '10.0.0.9 - someone [10/Oct/2026:13:55:36 +0200] "POST /v1/completions HTTP/1.1" 200 '
+        '880 "-" "curl"'
+    )
     (only,), _ = imported(tmp_path, {"a.log": f"{line} request_length=2000 request_time=1.5\n"})
     assert (lengths(only), only.turns[0].output, only.turns[0].recorded) == (
         [500],

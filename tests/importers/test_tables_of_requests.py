@@ -20,7 +20,10 @@ BURST = """Timestamp,Session ID,Elapsed time,Model,Request tokens,Response token
 90,7,3,ChatGPT,60,10,70,Conversation log
 91,8,3,ChatGPT,60,0,60,Conversation log
 """
-OLD = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n"
+OLD = (
+    "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log "
+    "Type\n5,ChatGPT,472,18,490,Conversation log\n"
+)
 
 
 def user(tokens: int, key: str) -> Segment:

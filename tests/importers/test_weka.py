@@ -59,63 +59,62 @@ def segment(role: str, tokens: int, key: str) -> Segment:
 
 def test_a_trace_becomes_a_session_and_one_for_each_sub_agent(tmp_path: Path) -> None:
     sessions, summary = imported(tmp_path, {"w.jsonl": jsonl(TRACE)}, block=B)
-    assert (
-        sessions
-        == [
-            Session(
-                session="s0",
-                workload="weka",
-                start_s=0.0,
-                extra=(("model", '"big"'),),
-                turns=(
-                    Turn(
-                        add=(segment("user", 4, "s0.0"), segment("user", 6, "s0.0+4")),
-                        output=3,
-                        spawn=("s0.1",),
-                        recorded=Recorded(api_s=2.0),
-                    ),
-                    Turn(
-                        add=(segment("assistant", 3, "s0.1"), segment("tool", 5, "s0.1+3")),
-                        output=2,
-                        wait="tool",
-                        wait_s=1.5,  # 25 - 23.5: the sub-agent's 20 s are no wait of the parent's
-                        after=(TurnRef(session="s0.1", turn=-1),),
-                        recorded=Recorded(api_s=2.0, start_s=25.0),
-                    ),
-                    Turn(
-                        add=(segment("user", 5, "s0.2"),),
-                        output=7,
-                        wait="user",
-                        wait_s=63.0,
-                        keep=1,
-                        recorded=Recorded(ttft_s=0.7, api_s=2.0, start_s=90.0),
-                    ),
+    assert sessions == [
+        Session(
+            session="s0",
+            workload="weka",
+            start_s=0.0,
+            extra=(("model", '"big"'),),
+            turns=(
+                Turn(
+                    add=(segment("user", 4, "s0.0"), segment("user", 6, "s0.0+4")),
+                    output=3,
+                    spawn=("s0.1",),
+                    recorded=Recorded(api_s=2.0),
+                ),
+                Turn(
+                    add=(segment("assistant", 3, "s0.1"), segment("tool", 5, "s0.1+3")),
+                    output=2,
+                    wait="tool",
+                    wait_s=1.5,  # 25 - 23.5: the sub-agent's 20 s are no wait of the parent's
+                    after=(TurnRef(session="s0.1", turn=-1),),
+                    recorded=Recorded(api_s=2.0, start_s=25.0),
+                ),
+                Turn(
+                    add=(segment("user", 5, "s0.2"),),
+                    output=7,
+                    wait="user",
+                    wait_s=63.0,
+                    keep=1,
+                    recorded=Recorded(ttft_s=0.7, api_s=2.0, start_s=90.0),
                 ),
             ),
-            Session(
-                session="s0.1",
-                workload="weka",
-                turns=(
-                    Turn(
-                        add=(segment("user", 8, "s0.1.0"),),
-                        output=3,
-                        wait="tool",
-                        wait_s=1.5,  # it began 20 s before its result came at 23.5, and the call that started it ended at 2
-                        model="small",
-                        recorded=Recorded(api_s=2.0, start_s=3.5),
-                    ),
-                    Turn(
-                        add=(segment("assistant", 3, "s0.1.1"), segment("tool", 3, "s0.1.1+3")),
-                        output=1,
-                        wait="tool",
-                        wait_s=4.0,
-                        model="small",
-                        recorded=Recorded(api_s=2.0, start_s=9.5),
-                    ),
+        ),
+        Session(
+            session="s0.1",
+            workload="weka",
+            turns=(
+                Turn(
+                    add=(segment("user", 8, "s0.1.0"),),
+                    output=3,
+                    wait="tool",
+                    # it began 20 s before its result came at 23.5,
+                    # and the call that started it ended at 2
+                    wait_s=1.5,
+                    model="small",
+                    recorded=Recorded(api_s=2.0, start_s=3.5),
+                ),
+                Turn(
+                    add=(segment("assistant", 3, "s0.1.1"), segment("tool", 3, "s0.1.1+3")),
+                    output=1,
+                    wait="tool",
+                    wait_s=4.0,
+                    model="small",
+                    recorded=Recorded(api_s=2.0, start_s=9.5),
                 ),
             ),
-        ]
-    )
+        ),
+    ]
     assert (summary.sessions, summary.spawned, summary.calls) == (2, 1, 5)
 
 
@@ -146,7 +145,9 @@ def test_lengths_are_the_sources_and_sharing_is_of_the_sources_blocks(tmp_path: 
 
 
 def test_sessions_can_be_set_apart(tmp_path: Path) -> None:
-    """The source has no start times: all begin at 0, and the summary says so, unless they are set apart."""
+    """The source has no start times: all begin at 0,
+    and the summary says so, unless they are set apart.
+    """
     text = jsonl(TRACE, TRACE, TRACE)
     at_zero, summary = imported(tmp_path, {"w.jsonl": text}, block=B)
     assert [session.start_s for session in at_zero] == 3 * [0.0, None]
@@ -238,7 +239,9 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, change: dict[str, Any], wh
 
 
 def test_ids_are_those_that_are_written_however_they_are_laid_out(tmp_path: Path) -> None:
-    """Ids are read behind those of the request before only where they go on: 1 is no beginning of 12, and lists may be indented."""
+    """Ids are read behind those of the request before only where
+    they go on: 1 is no beginning of 12, and lists may be indented.
+    """
     ids = [[1], [12], [1, 2], [1, 2, 3], [1], [], [1, 2, 34], [1, 2, 3, 4]]
     requests = [call(float(number), each, B * len(each) + 1, 1) for number, each in enumerate(ids)]
     said = msgspec.json.encode(TRACE | {"requests": requests})

@@ -165,7 +165,9 @@ def test_a_config_that_cannot_be_read_is_refused(config: dict[str, object], mess
 
 
 def test_the_active_weights_of_published_models_are_theirs() -> None:
-    """Llama 3.1 8B has 8.03 B with 2 x 0.525 B of embeddings; gpt-oss-20b 3.6 B active with 0.58 B of its output head."""
+    """Llama 3.1 8B has 8.03 B with 2 x 0.525 B of embeddings;
+    gpt-oss-20b 3.6 B active with 0.58 B of its output head.
+    """
     assert model_shape(LLAMA_8B, name="l").active_parameters == pytest.approx(6.98e9, rel=1e-3)
     assert model_shape(GPT_OSS_20B, name="g").active_parameters == pytest.approx(3.03e9, rel=1e-2)
 

@@ -33,7 +33,8 @@ def test_layers_that_all_keep_every_token_share_one_table() -> None:
 
 
 def test_a_mixture_is_cut_into_groups_of_the_smaller_kind_with_the_rest_padded() -> None:
-    # Gemma 3 27B: 52 windowed layers beside 10 full ones make 6 tables of 10, the last of which is mostly padding.
+    # Gemma 3 27B: 52 windowed layers beside 10 full ones make
+    # 6 tables of 10, the last of which is mostly padding.
     cut = layout(model(full(10), sliding(52)), "bf16")
     assert [(table.kind, table.count) for table in cut.tables] == [("full", 1), ("sliding", 6)]
     assert cut.page_bytes == 10 * 16 * 1024
@@ -81,7 +82,8 @@ def test_a_hybrid_gains_nothing_from_fp8_at_short_context_and_less_than_double_a
         for tokens in (1000, 32768, 262144)
     }
     assert fp8.page_bytes == pytest.approx(bf16.page_bytes, rel=0.01)
-    # Measured on such hybrids: 1.00 short, 1.70 to 1.84 around 32k (vLLM issues 54426, 55196, pull request 55557).
+    # Measured on such hybrids: 1.00 short, 1.70 to 1.84 around
+    # 32k (vLLM issues 54426, 55196, pull request 55557).
     assert gain[1000] == 1.0
     assert 1.6 < gain[32768] < 1.9 < gain[262144] < 2.0
 

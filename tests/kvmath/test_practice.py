@@ -50,12 +50,13 @@ def test_every_rule_has_a_source_what_holds_now_and_a_name_of_its_own() -> None:
 def test_rules_come_to_the_models_own_figures() -> None:
     found = told(gpu="H100")
     # 128 KiB a token: 8,192 in a GiB; 10 requests of 32k in 40 GiB.
-    assert (
-        found["memory utilisation"].here
-        == "0.01 more of a H100-SXM is 0.80 GiB; one GiB holds this many tokens: bf16 8,192, fp8 16,384"
+    assert found["memory utilisation"].here == (
+        "0.01 more of a H100-SXM is 0.80 GiB; one GiB holds this many tokens: bf16 8,192, "
+        "fp8 16,384"
     )
     assert found["sequences at once"].here == (
-        "concurrent requests of 32,768 tokens that fit: bf16 10.0, fp8 20.0; beyond that they preempt each other"
+        "concurrent requests of 32,768 tokens that fit: bf16 10.0, fp8 20.0; beyond that "
+        "they preempt each other"
     )
     assert found["FP8 dtypes"].here == "pool compared with bf16: fp8 2.00x"
     assert (

@@ -1,4 +1,6 @@
-"""Pool sizes that a real vLLM 0.32.0 reported for small models at 1 GiB of KV cache and a model length of 8192."""
+"""Pool sizes that a real vLLM 0.32.0 reported for small
+models at 1 GiB of KV cache and a model length of 8192.
+"""
 
 from __future__ import annotations
 

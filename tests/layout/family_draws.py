@@ -1,4 +1,6 @@
-"""Small random traces: families with sub-agents, joins, quoted answers, compaction, prefixes and waits of every kind."""
+"""Small random traces: families with sub-agents, joins,
+quoted answers, compaction, prefixes and waits of every kind.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def sessions(draw: st.DrawFn, *, name: str, start_s: float | None) -> Session:
 def drawn_families(
     draw: st.DrawFn, *, name: str = "f", start_s: float = 0.0
 ) -> tuple[Session, ...]:
-    """Draw a family: children are spawned by any turn before, and joined or quoted by later turns of who spawned them."""
+    """Draw a family: children are spawned by any turn before,
+    and joined or quoted by later turns of who spawned them.
+    """
     root = draw(sessions(name=name, start_s=start_s))
     members = [root]
     for number in range(draw(st.integers(0, 3))):

@@ -21,12 +21,14 @@ SHARES = st.floats(0.0, 0.999)
 
 
 def said(tokens: int, key: str, **more: object) -> Segment:
-    return Segment(role="user", tokens=tokens, key=key, **more)  # type: ignore[arg-type]  # a live edge, or nothing
+    # a live edge, or nothing
+    return Segment(role="user", tokens=tokens, key=key, **more)  # type: ignore[arg-type]
 
 
 def ask(key: str, *, output: int = 50, **more: object) -> Turn:
     """Return a turn that takes a second, but for what it waits."""
-    return Turn(add=(said(1, key),), output=output, **more)  # type: ignore[arg-type]  # as the case says
+    # as the case says
+    return Turn(add=(said(1, key),), output=output, **more)  # type: ignore[arg-type]
 
 
 def session(

@@ -19,7 +19,8 @@ from agentload.model.plan import (
 )
 from agentload.model.trace import PRIME, Header, Segment, Session, Trace, Turn
 
-# Contexts of 1,100, 3,100 and 1,100 tokens. At the assumed speeds the turns take 0.1 + 0.9 s, 4 + 0.2 + 1.8 s and 0.1 + 0.4 s.
+# Contexts of 1,100, 3,100 and 1,100 tokens. At the assumed speeds
+# the turns take 0.1 + 0.9 s, 4 + 0.2 + 1.8 s and 0.1 + 0.4 s.
 TURNS = (
     Turn(add=(Segment(role="user", tokens=1_000, key="a"),), output=45),
     Turn(add=(Segment(role="tool", tokens=2_000, key="b"),), output=90, wait="tool", wait_s=4.0),
@@ -184,7 +185,8 @@ def test_long_durations_are_told_in_hours(minutes: float, said: str) -> None:
 
 
 @pytest.mark.parametrize(("minutes", "is_told"), [(59.0, False), (60.0, True)])
-def test_a_long_replay_is_told_with_what_makes_it_shorter(minutes: float, is_told: bool) -> None:  # noqa: FBT001  # a case
+# a case
+def test_a_long_replay_is_told_with_what_makes_it_shorter(minutes: float, is_told: bool) -> None:  # noqa: FBT001
     told = Cost(
         rounds=12, calls_by_arm={"a": 1}, prompt_tokens=1, output_tokens=1, minutes=minutes
     ).warning()
@@ -215,7 +217,8 @@ def test_turns_that_are_longer_than_the_models_window_are_named_before_the_run()
     said = too_long(header, alike(901, *[500] * 30), 1000)
     assert said is not None
     assert said.startswith(
-        "1 of 31 turns (3%) need more than the 1,000 tokens that the model takes, and will be refused: --max-context 1000"
+        "1 of 31 turns (3%) need more than the 1,000 tokens that the model takes, and will "
+        "be refused: --max-context 1000"
     )
 
 

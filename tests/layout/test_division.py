@@ -17,7 +17,9 @@ from tests.layout.test_plan import session, trace
 
 
 def many(count: int, *, every: int = 3) -> tuple[Session, ...]:
-    """Sessions of which every third spawns the one behind it, and every fifth waits for an earlier one."""
+    """Sessions of which every third spawns the one
+    behind it, and every fifth waits for an earlier one.
+    """
     found: list[Session] = []
     for number in range(count):
         spawns = number % every == 0 and number + 1 < count
@@ -136,6 +138,7 @@ def test_sessions_that_wait_for_each_other_are_not_torn_apart_and_the_reason_is_
     )
     with pytest.raises(
         PlanError,
-        match=r"6 sessions are 1 family, because sessions wait for each other \(turn 0 of s1 is after s0\)",
+        match=r"6 sessions are 1 family, because sessions wait for each other \(turn 0 of s1 is "
+        r"after s0\)",
     ):
         divided(plan(trace(*waiting), ("a",), run="r", pairs=1), 2)

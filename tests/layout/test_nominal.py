@@ -29,7 +29,8 @@ def seen(sessions: tuple[Session, ...], load: Load) -> list[tuple[str, int, floa
 
 
 def closed(sessions: int, **budget: float) -> Load:
-    return Load(arrivals=ClosedLoop(sessions=sessions), budget=Budget(**budget))  # type: ignore[arg-type]  # numbers
+    # numbers
+    return Load(arrivals=ClosedLoop(sessions=sessions), budget=Budget(**budget))  # type: ignore[arg-type]
 
 
 def test_calls_count_from_the_clock_and_the_next_session_takes_a_free_place() -> None:

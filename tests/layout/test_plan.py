@@ -213,7 +213,9 @@ def test_arms_change_machines_half_way_and_no_pair_is_torn(design: Design) -> No
 
 
 def test_a_swapped_run_grows_by_whole_runs_of_it_and_begins_where_its_servers_are() -> None:
-    """What was played stays, the first new pairs need no exchange, and each machine has had each arm as often as the other."""
+    """What was played stays, the first new pairs need no exchange,
+    and each machine has had each arm as often as the other.
+    """
     first, grown = swapped("interleaved"), swapped("interleaved", pairs=12, began=4)
     assert grown.rounds[: len(first.rounds)] == first.rounds
     stays = [
@@ -376,7 +378,8 @@ def test_a_load_that_no_block_can_hold_is_an_error_before_the_run() -> None:
 
     with pytest.raises(
         PlanError,
-        match=r"--sessions 32 is never reached: the trace has fewer sessions, in 6 blocks of at most 2",
+        match=r"--sessions 32 is never reached: the trace has fewer sessions, in 6 blocks of at "
+        r"most 2",
     ) as error:
         asked(32, 6)
     assert error.value.hint is not None

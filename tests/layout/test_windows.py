@@ -170,7 +170,8 @@ def test_recorded_arrivals_find_alive_who_was_at_that_time() -> None:
         trace_of(talk("a", 10.0), talk("b", 10.0, start_s=5.0), talk("c", 2.0, start_s=30.0)),
         load_of(Recorded()),
     )
-    # From 0 s to 5 s a call is sent in the 6 s behind; of the time before, and between 15 s and 30 s, 6 s count as a wait for who comes.
+    # From 0 s to 5 s a call is sent in the 6 s behind; of the time before,
+    # and between 15 s and 30 s, 6 s count as a wait for who comes.
     assert stock.line.seconds == pytest.approx(17.0)
     ((place, at_s),) = alive(stock, 8.0 / 17)
     assert place == 0

@@ -1,4 +1,6 @@
-"""An authority of our own, with certificates for 127.0.0.1 (one has expired), for another name and for a client, made for each test run."""
+"""An authority of our own, with certificates for 127.0.0.1 (one has
+expired), for another name and for a client, made for each test run.
+"""
 
 import ssl
 import subprocess

@@ -1,6 +1,8 @@
-"""A server that means ill: one way to answer wrongly a mode, each with the ends that its calls may have.
+"""A server that means ill: one way to answer wrongly
+a mode, each with the ends that its calls may have.
 
-python -m tests.live.hostile    # prints its port and modes, serves until its standard input ends; the path names the mode: /MODE/v1
+python -m tests.live.hostile    # prints its port and modes, serves
+until its standard input ends; the path names the mode: /MODE/v1
 """
 
 import asyncio

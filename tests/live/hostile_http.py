@@ -219,7 +219,8 @@ async def nothing_allowed_by_its_status(peer: Peer) -> None:
 @mode("reset", "unreadable", "truncated", *TIMED_OUT)
 async def other_protocol(peer: Peer) -> None:
     await peer.send(
-        b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n\x81\x05hello"
+        b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: "
+        b"upgrade\r\n\r\n\x81\x05hello"
     )
     await peer.hang()
 
@@ -239,8 +240,8 @@ async def error_body_with_half_a_surrogate_pair(peer: Peer) -> None:
 @mode("unreadable")
 async def two_lengths_that_differ(peer: Peer) -> None:
     await peer.send(
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 5\r\ncontent-length: 900\r\n\r\n"
-        + TOKENS
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: "
+        b"5\r\ncontent-length: 900\r\n\r\n" + TOKENS
     )
     peer.writer.close()
 
@@ -255,8 +256,8 @@ async def a_length_and_chunks(peer: Peer) -> None:
 @mode("unreadable")
 async def a_length_beyond_64_bits(peer: Peer) -> None:
     await peer.send(
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 99999999999999999999999\r\n\r\n"
-        + TOKENS
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: "
+        b"99999999999999999999999\r\n\r\n" + TOKENS
     )
     peer.writer.close()
 
@@ -331,7 +332,9 @@ async def redirects_that_never_repeat(peer: Peer) -> None:
 
 @mode("reset", "unreadable", "truncated", "stream_error", "ok")
 async def an_answer_for_every_request_to_come(peer: Peer) -> None:
-    """HTTP names no request in an answer: one that comes after the next request went out is the next one's."""
+    """HTTP names no request in an answer: one that comes
+    after the next request went out is the next one's.
+    """
     await raw(peer, TOKENS, DONE)
     await asyncio.sleep(0.05)
     await raw(peer, event({"error": {"message": "poisoned"}}))

@@ -1,4 +1,6 @@
-"""What hostile servers are made of: modes by name, each with the ends that its calls may have, and the pieces of bad answers."""
+"""What hostile servers are made of: modes by name, each with
+the ends that its calls may have, and the pieces of bad answers.
+"""
 
 import json
 from collections.abc import Awaitable, Callable, Iterable

@@ -15,7 +15,8 @@ async def test_things_are_done_in_the_order_of_their_instants_and_not_before() -
     for name, after_ms in (("later", 30), ("soon", 10), ("with it", 10), ("past", -5)):
         timetable.at(
             start_ns + after_ms * MS,
-            lambda name=name: done.append((name, time.monotonic_ns())),  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+            # mypy cannot infer a lambda with a default
+            lambda name=name: done.append((name, time.monotonic_ns())),  # type: ignore[misc]
         )
     assert [name for name, _ in done] == ["past"]
     await asyncio.sleep(0.06)

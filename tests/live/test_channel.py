@@ -90,7 +90,8 @@ async def test_a_step_of_the_wall_clock_is_noticed_by_the_first_stamp_that_canno
     channel = Channel(ours, clock=clock, peer="p")
     theirs.sendall(b"a")
     await arrived(channel)
-    # Our offset is measured on a clock that is then set right: to the kernel's stamps that is a step.
+    # Our offset is measured on a clock that is then
+    # set right: to the kernel's stamps that is a step.
     skew_ns = behind_ns
     clock.sample()
     skew_ns = 0

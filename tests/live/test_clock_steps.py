@@ -1,4 +1,6 @@
-"""The wall clock is stepped while calls are in flight: the kernel's stamps and our readings of it move alike, what is measured does not."""
+"""The wall clock is stepped while calls are in flight: the kernel's
+stamps and our readings of it move alike, what is measured does not.
+"""
 
 import socket
 import struct
@@ -16,7 +18,9 @@ STAMPING = 37
 
 
 class World:
-    """A monotonic clock that only goes on, a wall clock that is stepped, and a kernel that stamps by the wall clock."""
+    """A monotonic clock that only goes on, a wall clock that
+    is stepped, and a kernel that stamps by the wall clock.
+    """
 
     def __init__(self) -> None:
         self.now = 1_000 * SECOND
@@ -69,7 +73,8 @@ def world_of() -> tuple[World, Socket, Channel, Clock]:
     world = World()
     clock = Clock(monotonic_ns=world.monotonic_ns, wall_ns=world.wall_ns)
     sock = Socket(world)
-    return world, sock, Channel(sock, clock=clock, peer="p"), clock  # type: ignore[arg-type]  # as much of a socket as a channel uses
+    # as much of a socket as a channel uses
+    return world, sock, Channel(sock, clock=clock, peer="p"), clock  # type: ignore[arg-type]
 
 
 STEPS = [SECOND, -SECOND, 3_600 * SECOND, -3_600 * SECOND, 100_000, -100_000]

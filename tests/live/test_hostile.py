@@ -1,4 +1,6 @@
-"""Whatever a server does, the run ends, the other arm loses nothing, and nothing is called ok that did not end well."""
+"""Whatever a server does, the run ends, the other arm loses
+nothing, and nothing is called ok that did not end well.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -48,7 +50,9 @@ async def barrier(_: Settle, __: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], 
 
 
 async def rows_of(name: str) -> dict[str, list[CallRow]]:
-    """Play two sessions of two turns against a good server, and at the same time against a hostile one."""
+    """Play two sessions of two turns against a good
+    server, and at the same time against a hostile one.
+    """
     talks = tuple(
         Session(
             session=session,

@@ -26,7 +26,8 @@ async def test_everybody_who_has_something_to_read_is_called_however_many_they_a
     hub = Hub()
     heard: list[bytes] = []
     for ours, theirs in pairs:
-        hub.watch(ours.fileno(), lambda ours=ours: heard.append(ours.recv(9)))  # type: ignore[misc]  # a default is no parameter
+        # a default is no parameter
+        hub.watch(ours.fileno(), lambda ours=ours: heard.append(ours.recv(9)))  # type: ignore[misc]
         theirs.send(b"x")
     async with asyncio.timeout(20):
         while len(heard) < len(pairs):  # noqa: ASYNC110  # what is heard is not ours to announce
@@ -62,7 +63,8 @@ async def test_who_leaves_in_the_middle_of_a_look_is_not_called(
             hub.leave(ours.fileno())
 
     for index, (ours, theirs) in enumerate(pairs[:2]):
-        hub.watch(ours.fileno(), lambda me=index: first_come(me))  # type: ignore[misc]  # a default is no parameter
+        # a default is no parameter
+        hub.watch(ours.fileno(), lambda me=index: first_come(me))  # type: ignore[misc]
         theirs.send(b"x")
     await asyncio.sleep(10 * REST_S)
     assert len(called) == 1
@@ -105,7 +107,8 @@ async def test_each_batch_pays_for_a_turn_of_something_else(
     beside: list[int] = []
     hub = Hub(beside=lambda: beside.append(1))
     ours, theirs = pairs[0]
-    hub.watch(ours.fileno(), lambda: ours.recv(1))  # type: ignore[arg-type]  # what it returns is not looked at
+    # what it returns is not looked at
+    hub.watch(ours.fileno(), lambda: ours.recv(1))  # type: ignore[arg-type]
     for _ in range(20):
         theirs.send(b"x")
         await asyncio.sleep(0)
@@ -122,7 +125,8 @@ async def test_one_that_is_hastened_waits_for_no_batch_and_leaves_like_any_other
     for name, (ours, _) in zip(("batch", "soon"), pairs, strict=False):
         hub.watch(
             ours.fileno(),
-            lambda name=name, ours=ours: heard.append(name + ours.recv(99).decode()),  # type: ignore[misc]  # a default is no parameter
+            # a default is no parameter
+            lambda name=name, ours=ours: heard.append(name + ours.recv(99).decode()),  # type: ignore[misc]
         )
     (batch, to_batch), (soon, to_soon) = pairs[:2]
     for number in range(20):  # so fast that a timer looks
@@ -139,7 +143,8 @@ async def test_one_that_is_hastened_waits_for_no_batch_and_leaves_like_any_other
     hub.leave(soon.fileno())
     to_soon.send(b"?")
     async with asyncio.timeout(1):
-        while heard[-1][:5] != "batch" or heard[-1][-1] != "!":  # noqa: ASYNC110  # what is heard is not ours to announce
+        # what is heard is not ours to announce
+        while heard[-1][:5] != "batch" or heard[-1][-1] != "!":  # noqa: ASYNC110
             await asyncio.sleep(REST_S)
     assert heard.count("soon!") == 1
     assert "soon?" not in heard

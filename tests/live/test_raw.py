@@ -31,7 +31,10 @@ def lines(path: Path) -> list[dict[str, object]]:
 async def test_every_byte_that_a_call_brought_is_kept_with_the_reads_it_came_in_and_no_key(
     tmp_path: Path,
 ) -> None:
-    refusal = b'HTTP/1.1 401 Unauthorized\r\ncontent-length: 40\r\n\r\n{"error":"wrong key opaque-key-of-ours"}'
+    refusal = (
+        b'HTTP/1.1 401 Unauthorized\r\ncontent-length: 40\r\n\r\n{"error":"wrong key '
+        b'opaque-key-of-ours"}'
+    )
 
     async def answer(peer: Peer) -> None:
         if peer.number == 1:

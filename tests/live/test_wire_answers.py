@@ -1,4 +1,6 @@
-"""How answers come and end: streamed or whole, in crumbs, with pings, with or without an end mark."""
+"""How answers come and end: streamed or whole, in
+crumbs, with pings, with or without an end mark.
+"""
 
 import asyncio
 import time
@@ -98,7 +100,11 @@ async def test_bytes_that_come_in_crumbs_say_the_same(size: int) -> None:
             b"data: %b\n\n" % payload
             for payload in (b'{"choices":[{"delta":{"content":"\xc3\xa9"}}]}',) * 2
         )
-        finish = b'data: {"choices":[{"delta":{"content":"!"},"finish_reason":"length"}],"usage":{"completion_tokens":3}}\n\ndata: [DONE]\n\n'
+        finish = (
+            b"data: "
+            b'{"choices":[{"delta":{"content":"!"},"finish_reason":"length"}],"usage":{"completion_tokens":3}}\n\ndata: '
+            b"[DONE]\n\n"
+        )
         stream = STREAM + b"%x\r\n%b\r\n" % (len(events + finish), events + finish) + END
         for start in range(0, len(stream), size):
             await peer.send(stream[start : start + size])

@@ -1,4 +1,6 @@
-"""Every way in which a call can fail has its status, and no secret is kept of what a server says."""
+"""Every way in which a call can fail has its
+status, and no secret is kept of what a server says.
+"""
 
 import asyncio
 import json
@@ -94,14 +96,15 @@ async def is_full(peer: Peer) -> None:
 async def refuses_the_prompt(peer: Peer) -> None:
     body = b'{"error":{"message":"too long","type":"BadRequestError","code":400}}'
     await peer.send(
-        b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
-        % (len(body), body)
+        b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: "
+        b"%d\r\n\r\n%b" % (len(body), body)
     )
 
 
 async def redirects_elsewhere(peer: Peer) -> None:
     await peer.send(
-        b"HTTP/1.1 307 Temporary Redirect\r\nlocation: http://elsewhere.invalid/v1\r\ncontent-length: 0\r\n\r\n"
+        b"HTTP/1.1 307 Temporary Redirect\r\nlocation: "
+        b"http://elsewhere.invalid/v1\r\ncontent-length: 0\r\n\r\n"
     )
 
 
@@ -185,9 +188,8 @@ async def test_a_port_where_nobody_listens_refuses() -> None:
         port = free.getsockname()[1]
     outcome = await one_call(f"http://127.0.0.1:{port}/v1")
     assert outcome.status == "refused"
-    assert (
-        outcome.error
-        == f"nobody listens at 127.0.0.1:{port}: [Errno 111] Connect call failed ('127.0.0.1', {port})"
+    assert outcome.error == (
+        f"nobody listens at 127.0.0.1:{port}: [Errno 111] Connect call failed ('127.0.0.1', {port})"
     )
 
 
@@ -211,7 +213,10 @@ async def test_a_server_that_accepts_nobody_runs_into_the_connect_limit() -> Non
 
 async def test_a_secret_that_the_server_echoes_is_not_kept() -> None:
     async def answer(peer: Peer) -> None:
-        said = f"no such key: {peer.request.headers['authorization']} {peer.request.headers['x-tenant']}"
+        said = (
+            f"no such key: {peer.request.headers['authorization']} "
+            f"{peer.request.headers['x-tenant']}"
+        )
         body = json.dumps({"error": {"message": said, "type": "AuthError"}}).encode()
         await peer.send(
             b"HTTP/1.1 401 Unauthorized\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)

@@ -92,7 +92,8 @@ async def test_a_redirect_on_the_same_host_is_followed_and_remembered() -> None:
     async def answer(peer: Peer) -> None:
         if peer.request.line.startswith("POST /v1/"):
             await peer.send(
-                b"HTTP/1.1 308 Permanent Redirect\r\nlocation: /openai/v1/chat/completions\r\ncontent-length: 2\r\n\r\nhm"
+                b"HTTP/1.1 308 Permanent Redirect\r\nlocation: "
+                b"/openai/v1/chat/completions\r\ncontent-length: 2\r\n\r\nhm"
             )
         else:
             await peer.answer()
@@ -112,7 +113,8 @@ async def test_a_redirect_that_closes_the_connection_costs_one_attempt() -> None
     async def answer(peer: Peer) -> None:
         if peer.request.line.startswith("POST /v1/"):
             await peer.send(
-                b"HTTP/1.1 307 See There\r\nlocation: /v2/x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+                b"HTTP/1.1 307 See There\r\nlocation: /v2/x\r\nconnection: "
+                b"close\r\ncontent-length: 0\r\n\r\n"
             )
             peer.writer.close()
         else:
@@ -129,7 +131,8 @@ async def test_a_redirect_that_closes_the_connection_costs_one_attempt() -> None
 async def test_a_server_that_redirects_in_a_circle_is_left() -> None:
     async def answer(peer: Peer) -> None:
         await peer.send(
-            b"HTTP/1.1 307 Temporary Redirect\r\nlocation: /v1/chat/completions\r\ncontent-length: 0\r\n\r\n"
+            b"HTTP/1.1 307 Temporary Redirect\r\nlocation: "
+            b"/v1/chat/completions\r\ncontent-length: 0\r\n\r\n"
         )
 
     async with serving(answer) as server:

@@ -47,6 +47,7 @@ def model_folder(path: Path, *, window: int | None) -> Path:
         "max_position_embeddings": 4096,
     }
     if window is not None:
-        config |= {"sliding_window": window, "layer_types": ["sliding_attention", "full_attention"]}  # type: ignore[dict-item]  # JSON
+        # JSON
+        config |= {"sliding_window": window, "layer_types": ["sliding_attention", "full_attention"]}  # type: ignore[dict-item]
     (path / "config.json").write_text(json.dumps(config))
     return path

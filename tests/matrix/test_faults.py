@@ -39,7 +39,8 @@ def test_a_server_that_ended_is_quoted_with_the_cause_that_it_told(log: str, sai
     assert last_words(log) == said
 
 
-# A server that comes up, says which kernel it chose, and does with its first question what it is told.
+# A server that comes up, says which kernel it chose,
+# and does with its first question what it is told.
 SERVER = """
 import http.server, json, os, sys
 

@@ -62,11 +62,15 @@ def test_an_arm_that_skips_windows_is_for_models_that_have_some(tmp_path: Path) 
 
 
 def test_calibrated_scales_need_a_checkpoint_that_has_them(tmp_path: Path) -> None:
-    text = "models: {a: {serve: org/a, windows: false}, b: {serve: org/b, calibrated: org/b-fp8}}\nconfigs: [bf16, fp8-calibrated]"
+    text = (
+        "models: {a: {serve: org/a, windows: false}, b: {serve: org/b, calibrated: "
+        "org/b-fp8}}\nconfigs: [bf16, fp8-calibrated]"
+    )
     one, other = parts_of(text, tmp_path)
     assert one.arms == ("bf16",)
     assert "names no calibrated checkpoint" in one.left_out[0].why
-    command = document(other)["arms"]["fp8-calibrated"]["launch"]["command"]  # type: ignore[index]  # a document
+    # a document
+    command = document(other)["arms"]["fp8-calibrated"]["launch"]["command"]  # type: ignore[index]
     assert command[2:7] == ["org/b-fp8", "--port", "8000", "--served-model-name", "org/b"]
 
 
@@ -112,9 +116,13 @@ arms:
 
 def test_every_step_is_a_study_that_can_be_typed(tmp_path: Path) -> None:
     (tmp_path / "arms.yaml").write_text(
-        "arms: {x: {url: 'http://127.0.0.1:1/v1', launch: sleep 1}, y: {url: 'http://127.0.0.1:2/v1'}}"
+        "arms: {x: {url: 'http://127.0.0.1:1/v1', launch: sleep 1}, y: {url: "
+        "'http://127.0.0.1:2/v1'}}"
     )
-    given = f"models: {{a: org/a, b: {{endpoints: 'emulated:llama-3.1-8b-h100'}}, c: {{endpoints: {tmp_path}/arms.yaml}}, d: {{endpoints: 'u=http://h/v1,v=http://i/v1'}}}}\n"
+    given = (
+        f"models: {{a: org/a, b: {{endpoints: 'emulated:llama-3.1-8b-h100'}}, c: {{endpoints: "
+        f"{tmp_path}/arms.yaml}}, d: {{endpoints: 'u=http://h/v1,v=http://i/v1'}}}}\n"
+    )
     made = parts_of(given + ALL + "policy: {min_change: 0.1}", tmp_path)
     for step in {
         (step.kind, part.is_launched): step for part in made for step in part.steps
@@ -142,9 +150,13 @@ def test_questions_are_counted_by_the_tokenizer_and_taken_from_the_file_that_a_m
 ) -> None:
     own = tmp_path / "own.jsonl"
     own.write_text(
-        '{"id": "a", "messages": [{"role": "user", "content": "Say hi."}], "grader": {"has": "hi"}}\n'
+        '{"id": "a", "messages": [{"role": "user", "content": "Say hi."}], "grader": '
+        '{"has": "hi"}}\n'
     )
-    given = "models: {a: {serve: org/a, windows: false}}\nconfigs: {bf16: , fp8: }\nmeasure: {sessions: 2, accuracy: {%s}}\n"
+    given = (
+        "models: {a: {serve: org/a, windows: false}}\nconfigs: {bf16: , fp8: }\nmeasure: "
+        "{sessions: 2, accuracy: {%s}}\n"
+    )
     (counted,) = parts_of(given % "items: 4, tokenizer: t.json", tmp_path)
     (supplied,) = parts_of(given % f"own: {own}", tmp_path)
     asked = {part.steps[1].study for part in (counted, supplied)}
@@ -165,7 +177,10 @@ def test_a_sweep_that_was_cut_short_asks_for_what_is_left_of_it(tmp_path: Path) 
 
 
 def test_what_a_step_takes_is_told_with_the_starts_of_its_servers(tmp_path: Path) -> None:
-    text = "models: {a: {serve: org/a, windows: false}}\nserver: {price_per_hour: 3, gpus: 2, start_minutes: 5}\n"
+    text = (
+        "models: {a: {serve: org/a, windows: false}}\nserver: {price_per_hour: 3, gpus: 2, "
+        "start_minutes: 5}\n"
+    )
     (part,) = parts_of(text + ALL, tmp_path)
     taken = part.estimates
     assert taken["replay"].starts == 3 * 3 + 1  # the control is a start of its own
@@ -204,7 +219,8 @@ def test_the_first_configuration_that_a_model_names_is_its_reference(tmp_path: P
         tmp_path,
     )
     assert part.arms == ("fp8", "bf16")
-    assert list(document(part)["arms"]) == ["fp8", "bf16"]  # type: ignore[call-overload]  # a document
+    # a document
+    assert list(document(part)["arms"]) == ["fp8", "bf16"]  # type: ignore[call-overload]
     (part,) = parts_of(
         "models: {a: {endpoints: 'emulated:gpt-oss-20b-h100', configs: [bf16, fp8]}}", tmp_path
     )
@@ -219,7 +235,10 @@ def test_the_first_configuration_that_a_model_names_is_its_reference(tmp_path: P
 
 def test_servers_that_run_already_are_asked_as_their_model_says(tmp_path: Path) -> None:
     """An arms file is made of their URLs, named or not, with all that holds for them."""
-    text = "models: {a: {endpoints: 'http://h/v1,http://i/v1', fields: {model: m, key_env: KEY}}}\nmeasure: {sessions: 2, isolation: true}"
+    text = (
+        "models: {a: {endpoints: 'http://h/v1,http://i/v1', fields: {model: m, key_env: "
+        "KEY}}}\nmeasure: {sessions: 2, isolation: true}"
+    )
     (part,) = parts_of(text, tmp_path)
     assert document(part) == {
         "model": "m",
@@ -239,7 +258,8 @@ def test_a_server_on_several_gpus_costs_as_many(tmp_path: Path) -> None:
     one, two = (part.estimates[f"concurrency/rag/{arm}"].usd for arm in ("one", "two"))
     assert one is not None
     assert two == pytest.approx(2 * one)
-    assert [entry.get("gpus") for entry in document(part)["arms"].values()] == [None, 2]  # type: ignore[attr-defined]  # a document
+    # a document
+    assert [entry.get("gpus") for entry in document(part)["arms"].values()] == [None, 2]  # type: ignore[attr-defined]
     (given,) = parts_of(text + "server: {price_per_hour: 3, gpus: 2}", tmp_path)
     assert {given.estimates[f"concurrency/rag/{arm}"].usd for arm in ("one", "two")} == {two}
 

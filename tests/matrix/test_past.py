@@ -41,7 +41,9 @@ def test_what_was_done_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_a_verb_that_outlives_its_matrix_keeps_others_out_of_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What holds the folder goes with the last process that has it: a matrix that is killed leaves its verb playing."""
+    """What holds the folder goes with the last process that
+    has it: a matrix that is killed leaves its verb playing.
+    """
     monkeypatch.setattr(child, "PROGRAM", ("sh", "-c", "echo up >&2; sleep 0.3"))
     is_up = threading.Event()
     with hold(tmp_path) as lock:

@@ -57,7 +57,9 @@ def test_without_a_finished_pair_there_is_nothing_to_join(tmp_path: Path) -> Non
 
 @pytest.mark.loopback
 def test_an_arm_that_keeps_a_replay_from_beginning_is_left_out(tmp_path: Path) -> None:
-    """Both are looked at after a replay that did not begin: nobody answers at either, so that nothing is left to try."""
+    """Both are looked at after a replay that did not begin:
+    nobody answers at either, so that nothing is left to try.
+    """
     told: list[str] = []
     verbs = Verbs({"replay": failing})
     now = played(NOBODY, tmp_path, verbs, told=told.append)
@@ -82,7 +84,9 @@ def test_what_kept_a_run_from_beginning_is_tried_again_by_the_same_command(tmp_p
 
 @pytest.mark.loopback
 def test_a_comparison_without_its_reference_has_failed(tmp_path: Path) -> None:
-    """The run begins with what is left, and the arm that is not there is told of for as long as the file asks for it."""
+    """The run begins with what is left, and the arm that is
+    not there is told of for as long as the file asks for it.
+    """
     text = NOBODY.replace("a=", "x=http://127.0.0.1:11/v1,bf16=").replace("b=", "fp8=")
     verbs = Verbs()
 

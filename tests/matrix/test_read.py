@@ -180,7 +180,10 @@ policy: {min_change: 0.05}
             "",
         ),
         (
-            "models: {a: {endpoints: 'emulated:llama-3.1-8b-h100', fields: {model: m}}}\nworkloads: {rag: rag}",
+            (
+                "models: {a: {endpoints: 'emulated:llama-3.1-8b-h100', fields: {model: "
+                "m}}}\nworkloads: {rag: rag}"
+            ),
             "emulated servers have none",
             "",
         ),
@@ -212,7 +215,10 @@ policy: {min_change: 0.05}
             "key_env",
         ),
         (
-            "models: {a: {endpoints: x.yaml, fields: {extra_body: {api_key: word}}}}\nworkloads: {rag: rag}",
+            (
+                "models: {a: {endpoints: x.yaml, fields: {extra_body: {api_key: "
+                "word}}}}\nworkloads: {rag: rag}"
+            ),
             "models.a.fields.extra_body.api_key holds a key",
             "header_env",
         ),
@@ -265,7 +271,9 @@ def test_the_shipped_matrices_are_read_and_serve_the_model_that_one_asks_for(nam
 
 @pytest.mark.parametrize("name", builtin.names("presets"))
 def test_what_a_shipped_matrix_plays_fits_its_servers(name: str) -> None:
-    """A longer window than a model allows keeps its server from starting; a shorter one than its workloads have fails their calls."""
+    """A longer window than a model allows keeps its server from
+    starting; a shorter one than its workloads have fails their calls.
+    """
     found = parse(preset_text(name, model=None), at=name)
     window = found.server.settings["max-model-len"]
     assert isinstance(window, int)

@@ -59,7 +59,9 @@ def test_what_was_done_is_not_done_again_and_reports_are_written_anew(tmp_path: 
 
 
 def test_a_run_goes_on_only_with_what_it_began_with(tmp_path: Path) -> None:
-    """What a step's command names may change without a word of it: it would be told as done, with the figures of before."""
+    """What a step's command names may change without a word of
+    it: it would be told as done, with the figures of before.
+    """
     played(SERVED, tmp_path, Verbs())
     text, verbs = (
         SERVED.replace("max-num-seqs: 32", "max-num-seqs: 64").replace("scale: 2", "scale: 1.5"),
@@ -147,7 +149,9 @@ def test_a_sweep_that_was_cut_short_is_asked_for_the_pairs_that_are_left(tmp_pat
 
 
 def test_a_sweep_of_other_lengths_is_another_sweep(tmp_path: Path) -> None:
-    """The pairs of the first are no pairs of the second, neither when it begins nor when it goes on."""
+    """The pairs of the first are no pairs of the
+    second, neither when it begins nor when it goes on.
+    """
 
     def swept(number: int) -> Verbs:
         def sweep(database: Path) -> Ended:

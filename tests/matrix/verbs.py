@@ -89,7 +89,9 @@ def written(database: Path, *rows: Row) -> Path:
 
 
 def measured(database: Path) -> None:
-    """Begin the run of a model, as a replay does; that there is a database means that a pair is finished."""
+    """Begin the run of a model, as a replay does; that
+    there is a database means that a pair is finished.
+    """
     written(database, *OPENING)
     database.touch()
 

@@ -30,5 +30,6 @@ def test_a_record_is_a_value() -> None:
 def test_a_record_is_frozen() -> None:
     made = Pair(one=1)
     with pytest.raises(AttributeError, match="immutable"):
-        made.one = 2  # type: ignore[misc]  # an ignore that nothing needs is an error: the checker complains too
+        # an ignore that nothing needs is an error: the checker complains too
+        made.one = 2  # type: ignore[misc]
     assert made == Pair(one=1)

@@ -1,4 +1,6 @@
-"""Calibration is held against targets that it knows nothing of: small vocabularies and templates of the families there are."""
+"""Calibration is held against targets that it knows nothing
+of: small vocabularies and templates of the families there are.
+"""
 
 import json
 import pickle

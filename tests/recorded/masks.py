@@ -39,7 +39,9 @@ _RANDOM: Final = re.compile("host$|x-request-id$|x-stainless", re.IGNORECASE)
 
 
 def masked(text: str, values: Mapping[str, str]) -> str:
-    """Put names in the place of runs, ports, folders, dates and the like, and six digits in the place of more."""
+    """Put names in the place of runs, ports, folders, dates
+    and the like, and six digits in the place of more.
+    """
     for name in ("folder", "python", "bin", "root"):
         text = text.replace(values[name], name.upper())
     for name, value in values.items():
@@ -53,7 +55,9 @@ def masked(text: str, values: Mapping[str, str]) -> str:
 
 
 def figures(text: str) -> str:
-    """Put N in the place of every number, one space in the place of several, and its keys in the place of a JSON document."""
+    """Put N in the place of every number, one space in the place
+    of several, and its keys in the place of a JSON document.
+    """
     with contextlib.suppress(ValueError):
         return "\n".join(dict.fromkeys(_keys(json.loads(text), "", 2)))
     text = re.sub(r"(?<![\w.-])[-+−]?\d+([.,:]\d+)*(e-?\d+)?%?", "N", text)
@@ -79,7 +83,9 @@ def is_passing(line: str) -> bool:
 
 
 def name(path: Path) -> str:
-    """Return the name of a file without what is drawn; which charts there are depends on what was seen."""
+    """Return the name of a file without what is drawn;
+    which charts there are depends on what was seen.
+    """
     name = str(path.with_name("*") if path.parent.name == "charts" else path)
     for pattern, put in _GENERAL:
         name = re.sub(pattern, put, name)
@@ -96,7 +102,9 @@ def runs(database: Path) -> list[str]:
 
 
 def requests(server: Server, values: Mapping[str, str]) -> Iterator[str]:
-    """Yield what a server was asked since the last time, sorted: headers and questions without a body once, however often they came."""
+    """Yield what a server was asked since the last time, sorted:
+    headers and questions without a body once, however often they came.
+    """
     with server.lock:
         asked, server.requests = server.requests, []
     heads: set[str] = set()

@@ -1,12 +1,14 @@
 """Record what the command line does, replay it, and show every difference.
 
-Recordings are files in `recordings/`: help texts, lists (`surface.py`), and the cases of `cases.yaml`: command lines in a folder of their
-own with the output, exit code, new files, rows and requests that each brings. A difference that is meant is accepted by writing the
-recording anew: `git diff` shows it, and the commit says why.
+Recordings are files in `recordings/`: help texts, lists (`surface.py`), and the
+cases of `cases.yaml`: command lines in a folder of their own with the output, exit
+code, new files, rows and requests that each brings. A difference that is meant is
+accepted by writing the recording anew: `git diff` shows it, and the commit says why.
 
-    python -m tests.recorded.record                                 # replay everything, and print what differs
-    python -m tests.recorded.record --only replay-live              # names, or how they begin
-    python -m tests.recorded.record --write --only help verbs       # write these anew; without --only all
+    python -m tests.recorded.record                                 # replay
+    everything, and print what differs python -m tests.recorded.record --only
+    replay-live              # names, or how they begin python -m tests.recorded.record
+    --write --only help verbs       # write these anew; without --only all
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ def names() -> tuple[str, ...]:
 
 
 def cases() -> dict[str, Any]:
-    """Return the cases: by name a list of command lines, or a mapping with `commands` and what they need."""
+    """Return the cases: by name a list of command lines,
+    or a mapping with `commands` and what they need.
+    """
     found: dict[str, Any] = yaml.safe_load((HERE / "cases.yaml").read_text(encoding="utf-8"))
     return {
         name: case if isinstance(case, dict) else {"commands": case} for name, case in found.items()
@@ -84,7 +88,9 @@ def _helps() -> str:
 def _together(
     lines: Sequence[tuple[Sequence[str], Mapping[str, str]]], *, cwd: Path
 ) -> list[subprocess.CompletedProcess[str]]:
-    """Run command lines that start nothing in one process: two hundred of them would take minutes."""
+    """Run command lines that start nothing in one
+    process: two hundred of them would take minutes.
+    """
     done = _run([sys.executable, "-m", "tests.recorded.together"], cwd=cwd, given=json.dumps(lines))
     assert done.returncode == 0, done.stderr
     return [
@@ -231,7 +237,9 @@ class Case:
         ]
 
     def _filled(self, text: str) -> str:
-        """Put in values: `{folder}`, `{port1}`, `{url1}`, `{run1}` (the first run of agentload.duckdb) and so on."""
+        """Put in values: `{folder}`, `{port1}`, `{url1}`,
+        `{run1}` (the first run of agentload.duckdb) and so on.
+        """
         database = self._folder / "agentload.duckdb"
         if re.search(r"\{run\d\}", text) and database.exists():
             for number, run in enumerate(masks.runs(database), 1):

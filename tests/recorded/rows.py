@@ -31,7 +31,10 @@ TABLES: Final = (
 _TIMED: Final = frozenset({"samples", "fingerprints"})  # as many as there was time for
 _JUDGED: Final = frozenset({"alarms"})  # from what was measured
 _RUN: Final = "kind, name, trace_name, trace_hash, model, design, seed, command, options"
-_CALL: Final = "arm, pair, block, workload, session, turn, attempt, status, prompt_tokens, context_tokens, asked_tokens, output_tokens"
+_CALL: Final = (
+    "arm, pair, block, workload, session, turn, attempt, status, prompt_tokens, "
+    "context_tokens, asked_tokens, output_tokens"
+)
 _ID: Final = frozenset(
     {"run_id", "request_id", "retry_of", "prompt_hash"}
 )  # they follow from the run's name
@@ -40,7 +43,9 @@ _LISTED: Final = 30  # more calls than these are a digest
 
 
 def rows(database: Path, *, is_timed: bool) -> dict[str, list[str]]:
-    """Return lines about a database and about each of its runs; where *is_timed*, instants and what follows from them are left out."""
+    """Return lines about a database and about each of its runs; where
+    *is_timed*, instants and what follows from them are left out.
+    """
     with duckdb.connect(str(database), read_only=True) as connection:
         counts = {
             table: connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
@@ -56,7 +61,10 @@ def rows(database: Path, *, is_timed: bool) -> dict[str, list[str]]:
         }
         found = {
             "": [
-                f"{database.name}: {', '.join(f'{table} {count}' for table, count in shown.items())}"
+                (
+                    f"{database.name}: "
+                    f"{', '.join(f'{table} {count}' for table, count in shown.items())}"
+                )
             ]
         }
         for run_id, *run in connection.execute(

@@ -1,7 +1,8 @@
-"""An OpenAI-compatible server whose answers depend on the request alone, and that remembers what it was asked.
+"""An OpenAI-compatible server whose answers depend on
+the request alone, and that remembers what it was asked.
 
-Also a program, `python -m tests.recorded.server --port 8000 --kv fp8`, which ignores every other option: an arms file can launch it in the
-place of a vLLM.
+Also a program, `python -m tests.recorded.server --port 8000 --kv fp8`, which
+ignores every other option: an arms file can launch it in the place of a vLLM.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ class Server(ThreadingHTTPServer):
         )
         lines += [f"vllm:{name}_total{{{labels}}} {self.done[name]}.0" for name in counters]
         lines += [
-            f'vllm:request_success_total{{{labels},finished_reason="length"}} {self.done["length"]}.0'
+            (
+                f'vllm:request_success_total{{{labels},finished_reason="length"}} '
+                f"{self.done['length']}.0"
+            )
         ]
         return "\n".join(lines) + "\n"
 
@@ -125,7 +129,8 @@ class Handler(BaseHTTPRequestHandler):
             "completion_tokens": len(ids),
             "total_tokens": prompt_tokens + len(ids),
         }
-        usage |= {"prompt_tokens_details": {"cached_tokens": cached}}  # type: ignore[dict-item]  # one more level
+        # one more level
+        usage |= {"prompt_tokens_details": {"cached_tokens": cached}}  # type: ignore[dict-item]
         head = {"id": "chatcmpl-1", "created": 1, "model": MODEL}
         if body.get("stream"):
             self._stream(self._chunks(body, head, ids, said, usage))

@@ -1,6 +1,7 @@
 """What can be typed and written: verbs with their options, plug-ins, the fields of files.
 
-The one part of the recording that reads the code. Where types move, the functions below follow; what they return stays.
+The one part of the recording that reads the code. Where types
+move, the functions below follow; what they return stays.
 """
 
 from __future__ import annotations
@@ -143,7 +144,9 @@ def _jobs() -> Json:
 
 
 def _measured() -> Json:
-    """Return the fields of what a matrix measures: its own, those of its studies, and what older files call them."""
+    """Return the fields of what a matrix measures: its own,
+    those of its studies, and what older files call them.
+    """
     servers = dict.fromkeys(sorted(measure._SERVERS), "of servers")
     replay = {**_fields(Replay), **servers, **dict.fromkeys(measure._OWN, "None"), "aa": "False"}
     found = {
@@ -161,7 +164,9 @@ def _fields(kind: type[Any]) -> Json:
             for each in fields(kind)
         }
         return {
-            each.name: f"{types[each.name]} = {'required' if each.default is MISSING else each.default}"
+            each.name: (
+                f"{types[each.name]} = {'required' if each.default is MISSING else each.default}"
+            )
             for each in fields(kind)
         }
     found = {}
@@ -178,7 +183,9 @@ def _fields(kind: type[Any]) -> Json:
 
 
 def _structs(root: type[Any]) -> Json:
-    """Return the fields of a struct and of every struct that it holds, by their names in lower case."""
+    """Return the fields of a struct and of every
+    struct that it holds, by their names in lower case.
+    """
     found: Json = {}
     waiting = [root]
     while waiting:

@@ -1,4 +1,6 @@
-"""Run command lines in one process, for those that end before anything is started: JSON with their words in, codes and outputs out."""
+"""Run command lines in one process, for those that end before
+anything is started: JSON with their words in, codes and outputs out.
+"""
 
 from __future__ import annotations
 

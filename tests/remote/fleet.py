@@ -1,4 +1,6 @@
-"""One plan played by one dispatcher, and by several nodes at once, against the same emulated servers."""
+"""One plan played by one dispatcher, and by several
+nodes at once, against the same emulated servers.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def planned(
 
 
 def traced(sessions: int = 9, *, wait_s: float = 0.05) -> Trace:
-    """Sessions of three turns, every third with a sub-agent; all prompts differ, so that no order changes what is cached."""
+    """Sessions of three turns, every third with a sub-agent;
+    all prompts differ, so that no order changes what is cached.
+    """
     made: list[Session] = []
     for number in range(sessions):
         name = f"s{number}"

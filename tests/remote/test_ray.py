@@ -1,4 +1,6 @@
-"""Three nodes of Ray on loopback addresses, each with one core to give, one with a clock of its own: `make test-ray`."""
+"""Three nodes of Ray on loopback addresses, each with one
+core to give, one with a clock of its own: `make test-ray`.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ pytestmark = [
     ),
 ]
 BOUND_S = 600.0
-"""A bound on whatever is waited for: a run of these takes three minutes beside a dozen of busy processes."""
+"""A bound on whatever is waited for: a run of these
+takes three minutes beside a dozen of busy processes.
+"""
 NODES = 3
 TRIES = 3
 SKEWED, KILLED = 1, 2
@@ -46,11 +50,15 @@ HOUR_NS = 3_600_000_000_000
 Words = tuple[str, ...]
 TOOLS = Path(sys.executable).parent
 AHEAD = ("unshare", "--time", "--monotonic", "3600", "--fork", "--kill-child")
-"""A process in a namespace whose monotonic clock is an hour ahead, where the kernel and our rights let us have one."""
+"""A process in a namespace whose monotonic clock is an hour
+ahead, where the kernel and our rights let us have one.
+"""
 
 
 class Cluster:
-    """Nodes that this process starts, and ends by their pids; what they start has the cluster's folder in its environment."""
+    """Nodes that this process starts, and ends by their pids;
+    what they start has the cluster's folder in its environment.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -61,7 +69,9 @@ class Cluster:
         )
 
     def start(self) -> None:
-        """Start the nodes that are not there, one after the other: side by side they take each other's ports. Some tries are allowed."""
+        """Start the nodes that are not there, one after the other: side
+        by side they take each other's ports. Some tries are allowed.
+        """
         for number in range(NODES):
             tries = 0
             while number not in self._nodes or self._nodes[number].poll() is not None:
@@ -181,7 +191,9 @@ def _free_port() -> int:
 
 
 def environment(**own: str) -> dict[str, str]:
-    """Return an environment for a small cluster: no worker starts before it is asked for, a node that is gone is missed in seconds."""
+    """Return an environment for a small cluster: no worker starts
+    before it is asked for, a node that is gone is missed in seconds.
+    """
     ray = {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_raylet_start_wait_time_s": "120",
@@ -273,7 +285,10 @@ def agentload(
     during: Callable[[], None] = lambda: None,
     address: str | None = None,
 ) -> str:
-    """Run a verb in a folder, and do something meanwhile; return what it printed. Ray's *address* goes where its operator puts it."""
+    """Run a verb in a folder, and do something meanwhile; return what it printed.
+
+    Ray's *address* goes where its operator puts it.
+    """
     command = [sys.executable, "-m", "agentload", *words]
     env = environment() if address is None else environment(RAY_ADDRESS=address)
     with subprocess.Popen(

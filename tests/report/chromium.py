@@ -1,4 +1,6 @@
-"""Drive a headless Chromium over its DevTools protocol: open a file, watch what it says and asks for, look at it."""
+"""Drive a headless Chromium over its DevTools protocol:
+open a file, watch what it says and asks for, look at it.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +172,8 @@ async def _address(folder: Path) -> str:
     # The browser says where it listens in a file, once it does.
     port = folder / "DevToolsActivePort"
     async with asyncio.timeout(START_S):
-        while "\n" not in (text := await asyncio.to_thread(_read, port)):  # noqa: ASYNC110  # another program writes it
+        # another program writes it
+        while "\n" not in (text := await asyncio.to_thread(_read, port)):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     number, path = text.split("\n")[:2]
     return f"ws://127.0.0.1:{number}{path}"

@@ -33,7 +33,9 @@ def simulated(database: Path, *options: str) -> str:
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str, str]:
-    """Return a database, a run in it, the same on a machine without noise, and one of another load."""
+    """Return a database, a run in it, the same on a
+    machine without noise, and one of another load.
+    """
     database = tmp_path_factory.mktemp("runs") / "sim.duckdb"
     return (
         database,

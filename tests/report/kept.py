@@ -1,6 +1,8 @@
-"""Make the reports that `reports/` keeps, one for each verdict: `python -m tests.report.kept [WORD …]`, which `make reports` calls.
+"""Make the reports that `reports/` keeps, one for each verdict:
+`python -m tests.report.kept [WORD …]`, which `make reports` calls.
 
-Each is a stop of the demo's tour, played again in virtual time. Its Markdown is kept without charts, which are in the page beside it.
+Each is a stop of the demo's tour, played again in virtual time. Its
+Markdown is kept without charts, which are in the page beside it.
 """
 
 import shutil

@@ -1,4 +1,7 @@
-"""A made-up deployment whose decision has something of everything a report can show. Every figure in it is invented."""
+"""A made-up deployment whose decision has something of everything a report can show.
+
+Every figure in it is invented.
+"""
 
 from tests.report.samples.decided import decision, verdict, without_capacity
 from tests.report.samples.measured import ARMS, calls, estimate, evidence

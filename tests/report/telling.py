@@ -33,7 +33,8 @@ def told() -> Document:
 
 
 def chosen(choice: Choice, **changes: object) -> Decision:
-    return replace(sample.decision(), choice=replace(choice, **changes))  # type: ignore[arg-type]  # the field's own type, by name
+    # the field's own type, by name
+    return replace(sample.decision(), choice=replace(choice, **changes))  # type: ignore[arg-type]
 
 
 CHOICE = sample.decision().choice

@@ -35,7 +35,8 @@ def test_a_simulated_run_is_decided_on_with_its_profiles_hardware(runs: Runs) ->
     assert {row[0].text.split()[0] for row in told.groups[0].tables[0].rows} == {"chat", "rag"}
     assert (
         told.do_now[0].text
-        == "This run was simulated, so measure before you act. Write endpoints.yaml, set the URLs of your servers in it, "
+        == "This run was simulated, so measure before you act. Write endpoints.yaml, set the "
+        "URLs of your servers in it, "
         "and delete the arms that you do not have (a minute)."
     )
     assert (

@@ -88,7 +88,9 @@ def refused(command: str) -> set[str]:
 
 
 def plan(study: Study, *, began: Study | None = None) -> None:
-    """Lay out what is played on two arms, each on a machine of its own; *began* is the run that goes on. Raises PlanError."""
+    """Lay out what is played on two arms, each on a machine of
+    its own; *began* is the run that goes on. Raises PlanError.
+    """
     if not isinstance(study, Replay | Sweep):
         return
     arms = ["bf16", "fp8"]
@@ -196,9 +198,8 @@ def test_the_load_of_the_run_is_kept_and_what_the_suggestion_sets_is_its_own() -
     run = ran(
         f"{PAST} --pairs 4 --sessions 16 --wait-cap user=20 --wait-cap tool=5 --warmup --json"
     )
-    assert (
-        whole(steps.MorePairs(pairs=30), run)
-        == f"{PAST} --pairs 30 --sessions 16 --wait-cap user=20 --wait-cap tool=5 --warmup --resume r"
+    assert whole(steps.MorePairs(pairs=30), run) == (
+        f"{PAST} --pairs 30 --sessions 16 --wait-cap user=20 --wait-cap tool=5 --warmup --resume r"
     )
 
 
@@ -360,13 +361,15 @@ def test_what_is_asked_beside_a_simulation_is_asked_of_its_profile() -> None:
         steps.Search(limits=None, trial_s=60.0),
     )
     assert whole(questions, run, joins=True) == (
-        "agentload eval --endpoints emulated:p/bf16+fp8 --contexts 8k..16k --items 90 --db d.duckdb --into r"
+        "agentload eval --endpoints emulated:p/bf16+fp8 --contexts 8k..16k --items 90 --db "
+        "d.duckdb --into r"
     )
     assert whole(steps.Lengths(lengths=(1024, 2048)), run) == (
         "agentload sweep --endpoints emulated:p/bf16+fp8 --contexts 1k..2k --db d.duckdb"
     )
     assert whole(search, run, joins=True) == (
-        "agentload simulate rag --profile p --arms bf16,fp8 --find max-concurrency --wait-cap user=5 --db d.duckdb --into r"
+        "agentload simulate rag --profile p --arms bf16,fp8 --find max-concurrency "
+        "--wait-cap user=5 --db d.duckdb --into r"
     )
 
 
@@ -389,7 +392,8 @@ def test_a_decision_after_a_run_that_fills_the_pool_holds_its_service_level() ->
         "agentload simulate chat --profile p --capacity 20 --wait-cap user=60 --max-context 64k"
     )
     assert on_own_servers(run)[1] == (
-        "agentload decide chat --endpoints endpoints.yaml --slo ttft=2000,tpot=100 --wait-cap user=60 "
+        "agentload decide chat --endpoints endpoints.yaml --slo ttft=2000,tpot=100 "
+        "--wait-cap user=60 "
         "--max-context 65536 --db agentload.duckdb"
     )
 
@@ -421,19 +425,21 @@ def test_answers_that_join_a_run_find_its_database() -> None:
 
 def test_more_questions_are_asked_as_the_first_were() -> None:
     run = ran(
-        "agentload eval --endpoints arms.yaml --tasks needle --contexts 4k --items 20 --depths 5 --aa bf16"
+        "agentload eval --endpoints arms.yaml --tasks needle --contexts 4k --items 20 "
+        "--depths 5 --aa bf16"
     )
     assert whole(steps.Questions(lengths=(4096,), items=90), run) == (
-        "agentload eval --endpoints arms.yaml --tasks needle --contexts 4k --depths 5 --items 90 --aa bf16"
+        "agentload eval --endpoints arms.yaml --tasks needle --contexts 4k --depths 5 "
+        "--items 90 --aa bf16"
     )
 
 
 def test_a_search_tries_the_mix_of_the_run_and_a_sweep_what_its_servers_take() -> None:
     run = ran("agentload replay rag chat --endpoints arms.yaml --wait-cap user=5")
     search = steps.Search(limits=None, trial_s=60.0)
-    assert (
-        whole(search, run, joins=True)
-        == "agentload sweep --concurrency --trace rag,chat --endpoints arms.yaml --wait-cap user=5 --into r"
+    assert whole(search, run, joins=True) == (
+        "agentload sweep --concurrency --trace rag,chat --endpoints arms.yaml --wait-cap "
+        "user=5 --into r"
     )
     sweep = steps.Lengths(lengths=(1024, 2048, 4096, 8192))
     assert (

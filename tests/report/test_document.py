@@ -109,9 +109,9 @@ def test_calls_far_above_the_others_are_counted_not_drawn() -> None:
 
 def test_what_is_drawn_against_context_is_named_under_the_chart() -> None:
     chart = next(chart for group in made().groups for chart in group.charts if chart.name == "itl")
-    assert (
-        chart.caption
-        == "Each mark is a call. Lines are fits. Within the band FP8 skip-SW and BF16 cannot be distinguished."
+    assert chart.caption == (
+        "Each mark is a call. Lines are fits. Within the band FP8 skip-SW and BF16 cannot "
+        "be distinguished."
     )
 
 

@@ -47,7 +47,9 @@ UNFOLD = "document.querySelectorAll('details').forEach(part => part.open = true)
 
 
 def colours(png: bytes) -> int:
-    """Count the distinct colours of an 8-bit PNG's unfiltered and filtered bytes: few for a blank picture, many for a drawn one."""
+    """Count the distinct colours of an 8-bit PNG's unfiltered and
+    filtered bytes: few for a blank picture, many for a drawn one.
+    """
     parts, at = b"", 8
     while at < len(png):
         length, kind = struct.unpack_from(">I4s", png, at)
@@ -74,7 +76,10 @@ async def test_the_page_asks_for_nothing_and_complains_of_nothing(page: Page) ->
 
 async def test_every_chart_is_drawn_inside_its_frame(page: Page) -> None:
     await page.run(UNFOLD)
-    empty = "[...document.querySelectorAll('svg.chart')].filter(svg => !svg.querySelector('.mark, .line, .heat')).length"
+    empty = (
+        "[...document.querySelectorAll('svg.chart')].filter(svg => !svg.querySelector('.mark, "
+        ".line, .heat')).length"
+    )
     outside = """[...document.querySelectorAll('svg.chart')].flatMap(svg => {
         const frame = svg.getBoundingClientRect();
         return [...svg.querySelectorAll('text, .mark, .line, .heat')]
@@ -103,7 +108,9 @@ async def test_the_page_fits_its_window_in_light_and_dark(
 async def test_what_decides_is_on_the_first_screen(
     page: Page, width: int, height: int, screens: int
 ) -> None:
-    """Decision, reason, arms, confidence, next step, servers and what was not measured: one desktop. Up to the next step: two phones."""
+    """Decision, reason, arms, confidence, next step, servers and what
+    was not measured: one desktop. Up to the next step: two phones.
+    """
     await page.shape(width=width, height=height, mobile=width == PHONE)
     last = "#decision" if screens == 1 else "#decision .facts > div:has(ol)"
     end = f"document.querySelector('{last}').getBoundingClientRect().bottom + scrollY"
@@ -146,7 +153,8 @@ async def test_pointing_at_a_mark_tells_its_values(page: Page) -> None:
         "document.querySelector('svg[aria-labelledby^=itl]').scrollIntoView({block: 'center'})"
     )
     box = await page.run(
-        "(() => { const box = document.querySelector('svg[aria-labelledby^=itl] .arm-2 .mark').getBoundingClientRect();"
+        "(() => { const box = document.querySelector('svg[aria-labelledby^=itl] .arm-2 "
+        ".mark').getBoundingClientRect();"
         " return [box.x + box.width / 2, box.y + box.height / 2]; })()"
     )
     await page.send("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
@@ -158,7 +166,10 @@ async def test_a_legend_entry_hides_and_shows_its_arm(page: Page) -> None:
     button = (
         "document.querySelector('figure:has(svg[aria-labelledby^=itl]) button[data-arm=\"1\"]')"
     )
-    shown = "[...document.querySelectorAll('svg[aria-labelledby^=itl] .series.arm-1')].filter(part => part.getClientRects().length).length"
+    shown = (
+        "[...document.querySelectorAll('svg[aria-labelledby^=itl] .series.arm-1')].filter(part "
+        "=> part.getClientRects().length).length"
+    )
     before = await page.run(shown)
     await page.run(f"{button}.click()")
     hidden = (await page.run(shown), await page.run(f"{button}.getAttribute('aria-pressed')"))

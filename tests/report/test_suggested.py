@@ -57,7 +57,9 @@ def run(*words: str) -> int:
 
 
 def commands(text: str, *, is_kept: bool = False) -> Iterator[str]:
-    """Yield every command of a decision file; of one that is kept, written by an older version, those of its first screen."""
+    """Yield every command of a decision file; of one that is
+    kept, written by an older version, those of its first screen.
+    """
 
     def found(value: object) -> Iterator[str]:
         match value:
@@ -219,7 +221,9 @@ OPTIONS: dict[str, tuple[object, ...]] = {
 
 
 def printed(*texts: str) -> tuple[str, ...]:
-    """Return the command lines that people read, each once; those that describe the servers come before those that play on them."""
+    """Return the command lines that people read, each once; those
+    that describe the servers come before those that play on them.
+    """
     found = dict.fromkeys(
         (ticked or bare).strip() for text in texts for ticked, bare in PRINTED.findall(text)
     )
@@ -227,7 +231,9 @@ def printed(*texts: str) -> tuple[str, ...]:
 
 
 def check(command: str, errors: Callable[[], str]) -> None:
-    """Run a command line as it is printed: dry where it sends something, laid out where virtual time would take minutes."""
+    """Run a command line as it is printed: dry where it sends
+    something, laid out where virtual time would take minutes.
+    """
     _, verb, *words = shlex.split(command)
     if BLANK.search(command):
         return  # a part that the reader knows, and sees

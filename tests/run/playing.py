@@ -42,7 +42,9 @@ def answering(
     output: int = OUTPUT,
     pages: Callable[[str, int], str | None] = lambda _path, _chats: None,
 ) -> Answer:
-    """Return a server that lists its model and answers chats with these headers; *pages* are its others, by path and chats so far."""
+    """Return a server that lists its model and answers chats with
+    these headers; *pages* are its others, by path and chats so far.
+    """
     chats = 0
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
 
@@ -72,7 +74,9 @@ def answering(
 
 
 class Journalled(Leg):
-    """A leg whose rows stay in their journals: loading them takes longer than the rest of a small replay."""
+    """A leg whose rows stay in their journals: loading
+    them takes longer than the rest of a small replay.
+    """
 
     async def _load(self, *, patience_s: float) -> str | None:
         return None

@@ -1,4 +1,6 @@
-"""Answers count for an arm only while its server is what the arm is: before they are asked for, in the run they join, and after."""
+"""Answers count for an arm only while its server is what the arm
+is: before they are asked for, in the run they join, and after.
+"""
 
 from __future__ import annotations
 
@@ -165,7 +167,8 @@ async def test_what_a_server_that_changed_meanwhile_answered_is_asked_again(tmp_
         made = evaluation(tmp_path, served.url)
         with pytest.raises(
             EndpointError,
-            match="a changed while it was asked: kv_cache_dtype fp8 → auto; what it answered meanwhile",
+            match="a changed while it was asked: kv_cache_dtype fp8 → auto; what it answered "
+            "meanwhile",
         ):
             await asked(made)
         assert given(made.database, "r1", ("a",)).answered == frozenset()
@@ -324,7 +327,8 @@ def test_an_answer_is_kept_with_its_grade_and_a_failure_without_one() -> None:
         right=False,
         answer="no",
         request_id=request_id("r", QUESTION, "b"),
-        signals='{"agreement": 0, "agreement_of": 1, "agreement_unit": "word", "length_ratio": 1.0, "non_printing": 0.0}',
+        signals='{"agreement": 0, "agreement_of": 1, "agreement_unit": "word", "length_ratio": '
+        '1.0, "non_printing": 0.0}',
     )
     grade, reference = Grade(score=0.25, right=False), Answered(text="yes", finish_reason=None)
     assert (

@@ -1,4 +1,6 @@
-"""Between blocks servers are asked who they are: another process, dtype or replica, or somebody else's requests, void the block."""
+"""Between blocks servers are asked who they are: another process,
+dtype or replica, or somebody else's requests, void the block.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,10 @@ def metrics(
     *, done: int = 0, dtype: str = "fp8", start_s: int | None = 7, running: int = 0, tokens: int = 0
 ) -> str:
     return (
-        f'vllm:request_success_total{{finished_reason="length"}} {done}\nvllm:num_requests_running {running}\n'
-        f'vllm:generation_tokens_total {tokens}\nvllm:cache_config_info{{cache_dtype="{dtype}"}} 1.0\n'
+        f'vllm:request_success_total{{finished_reason="length"}} '
+        f"{done}\nvllm:num_requests_running {running}\n"
+        "vllm:generation_tokens_total "
+        f'{tokens}\nvllm:cache_config_info{{cache_dtype="{dtype}"}} 1.0\n'
         + ("" if start_s is None else f"process_start_time_seconds {start_s}\n")
     )
 
@@ -62,7 +66,10 @@ def voids(rows: list[Row]) -> list[str | None]:
         ),
         (
             lambda _: metrics(),
-            "a counted 0 of our 2 requests: its metrics are another server's, or somebody answered in its place",
+            (
+                "a counted 0 of our 2 requests: its metrics are another server's, or somebody "
+                "answered in its place"
+            ),
         ),
         (
             lambda chats: metrics(done=chats, start_s=7 + (chats > 0)),
@@ -111,7 +118,8 @@ async def test_a_server_that_became_another_arm_voids_every_block_until_it_is_wh
 
     async with serving(answering(pages=page(told))) as server:
         rows = await played(tmp_path, [Endpoint(name="a", url=server.url)])
-    # The block is played three times: it changes during the first, was another one throughout the second, and is itself again.
+    # The block is played three times: it changes during the first,
+    # was another one throughout the second, and is itself again.
     assert voids(rows) == ["a changed during the block: kv_cache_dtype fp8 → auto"] * 2 + [None]
 
 
@@ -131,7 +139,10 @@ async def test_a_page_that_is_refused_once_voids_nothing_and_is_told_of(tmp_path
     facts = [json.loads(row.facts) for row in rows if isinstance(row, FingerprintRow)]
     assert [each["kv_cache_dtype"] for each in facts] == ["fp8"] * 3
     assert [each for each in heard if "held to be what it was" in each] == [
-        f"a is held to be what it was: after the block it did not answer {server.url.removesuffix('/v1')}/metrics: 404"
+        (
+            "a is held to be what it was: after the block it did not answer "
+            f"{server.url.removesuffix('/v1')}/metrics: 404"
+        )
     ]
 
 
@@ -228,7 +239,9 @@ pytestmark = pytest.mark.loopback
 
 
 def dying(*, hangs: bool = False) -> Answer:
-    """Return a server that breaks every connection from its first chat on; one that *hangs* takes that, and says nothing."""
+    """Return a server that breaks every connection from its
+    first chat on; one that *hangs* takes that, and says nothing.
+    """
     alive, is_dead = answering(), False
 
     async def answer(peer: Peer) -> None:
@@ -306,7 +319,9 @@ async def test_what_nodes_found_wrong_makes_a_block_invalid_and_has_it_played_ag
     void: str | None,
     strangers: int,
 ) -> None:
-    """A server has answered requests that we know nothing of: where a shard is gone, they may be those in it."""
+    """A server has answered requests that we know nothing
+    of: where a shard is gone, they may be those in it.
+    """
     if strangers and not again:
         void = f"a answered {strangers} requests that were not ours"
         repeated = ((0, void),)

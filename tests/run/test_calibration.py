@@ -24,7 +24,8 @@ with safe_open("out/model.safetensors", "pt") as file:
 
 
 def said(tokens: int, key: str, *, text: str | None = None, role: str = "user") -> Segment:
-    return Segment(role=role, tokens=tokens, key=key, text=text)  # type: ignore[arg-type]  # tests name roles freely
+    # tests name roles freely
+    return Segment(role=role, tokens=tokens, key=key, text=text)  # type: ignore[arg-type]
 
 
 def trace(sessions: int = 10) -> Trace:

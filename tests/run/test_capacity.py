@@ -46,7 +46,8 @@ TRIAL = Trial(load=0, turns=100, within=100, preemptions=0, peak_kv_usage=0.5, f
 
 
 def test_the_interval_of_a_search_covers_what_a_long_run_would_find() -> None:
-    # Draws of sessions move where a trial breaks by 15 %; a long run sees their mean, where 95 % of the turns hold.
+    # Draws of sessions move where a trial breaks by 15 %; a
+    # long run sees their mean, where 95 % of the turns hold.
     covered, searches = 0, 24
     for seed in range(searches):
         rng = Random(seed)
@@ -204,7 +205,8 @@ def test_each_step_is_stored_with_what_was_tried_and_whether_it_held() -> None:
 
 
 def test_a_pool_twice_as_large_carries_about_twice_the_agents_whose_contexts_stay() -> None:
-    # So long that few of them begin within a trial: a first turn takes longer than the limit whatever the pool.
+    # So long that few of them begin within a trial: a first
+    # turn takes longer than the limit whatever the pool.
     turns = tuple(
         Turn(
             add=(Segment(role="user", tokens=30_000 if i == 0 else 200, key=f"u{i}"),),
@@ -543,7 +545,10 @@ def test_a_limit_that_breaks_while_our_own_side_is_late_says_nothing_of_the_serv
     )
     assert (found.holds, found.high) == (4, None)
     assert [line for line in told if line.startswith("warning")] == [
-        "warning: bf16: 8 sessions say nothing of the server: it may be our own side: requests left 40 ms late"
+        (
+            "warning: bf16: 8 sessions say nothing of the server: it may be our own side: "
+            "requests left 40 ms late"
+        )
     ]
 
 
@@ -613,7 +618,7 @@ def test_a_server_without_metrics_is_told_to_be_judged_by_its_turns(
     blind = replace(HOLDS, preemptions=None, waiting_share=None)
     found, told = tried(monkeypatch, [(blind, None), (SLOW, None), (blind, None), (SLOW, None)])
     assert [trouble for _, trouble in loads(found)].count("slo") == 2
-    assert (
-        told[0]
-        == "bf16: 4 sessions: 100% of 10 turns hold, the server does not tell whether it preempts and queues"
+    assert told[0] == (
+        "bf16: 4 sessions: 100% of 10 turns hold, the server does not tell whether it "
+        "preempts and queues"
     )

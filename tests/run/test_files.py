@@ -16,7 +16,9 @@ LIVE = Live(endpoints="a=http://h:1/v1")
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder of a study, which is not the one that it is read from; both have files of the same names."""
+    """Return the folder of a study, which is not the one
+    that it is read from; both have files of the same names.
+    """
     home, here = tmp_path / "home", tmp_path / "here"
     for folder in (home, here):
         for kind in ("traces", "profiles"):
@@ -30,7 +32,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def replay(*traces: str, **said: str) -> Replay:
-    return Replay(traces=tuple(TraceRef(path=path) for path in traces), servers=LIVE, **said)  # type: ignore[arg-type]  # paths alone
+    # paths alone
+    return Replay(traces=tuple(TraceRef(path=path) for path in traces), servers=LIVE, **said)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

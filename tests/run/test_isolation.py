@@ -116,7 +116,8 @@ def test_a_combination_that_crashes_is_told_from_one_that_does_not_start(
     file, database = tmp_path / "endpoints.yaml", tmp_path / "m.duckdb"
     file.write_text(yaml.safe_dump({"arms": arms}, sort_keys=False))
     agentload(
-        "sweep --endpoints emulated:llama-3.1-8b-h100/bf16+fp8 --contexts 512,1k --pairs 1 --output 4 --no-noise",
+        "sweep --endpoints emulated:llama-3.1-8b-h100/bf16+fp8 --contexts 512,1k --pairs 1 "
+        "--output 4 --no-noise",
         db=database,
     )
     with duckdb.connect(str(database), read_only=True) as connection:

@@ -172,7 +172,10 @@ def tallied(*calls: tuple[str | None, CallRow], arm: Endpoint = ARM) -> Tally:
         (
             [call("ok"), call("ok"), call("idle_timeout")],
             11,
-            "a counted 1 of our 2 requests: its metrics are another server's, or somebody answered in its place",
+            (
+                "a counted 1 of our 2 requests: its metrics are another server's, or somebody "
+                "answered in its place"
+            ),
         ),
         # Behind a gateway an alias may be another server's model.
         ([call("ok"), call("ok", model="small")], 11, None),
@@ -218,7 +221,8 @@ def test_calls_that_a_gateway_answered_void_the_arms_block_by_name_and_are_then_
     between = listened(hit, hit, timed("fp8", 0, 1.0), timed("bf16", 0, 0.0))
     assert between.reason("bf16") is None
     assert between.reason("fp8") == (
-        "fp8: a gateway answered 2 calls in the server's place: response cache (x-litellm-cache-key); "
+        "fp8: a gateway answered 2 calls in the server's place: response cache "
+        "(x-litellm-cache-key); "
         "switch that off, or go to the server itself"
     )
     assert between.reason("fp8") is None
@@ -232,7 +236,7 @@ def test_answers_in_one_piece_void_a_block_only_when_most_long_ones_are() -> Non
     assert listened(*[whole] * 4).reason("fp8") is None  # too few to judge by
     assert listened(*[whole] * 5, *[streamed] * 5).reason("fp8") is None
     told = listened(*[whole] * 6, *[streamed] * 4, replace(whole, status="reset")).reason("fp8")
-    assert (
-        told
-        == "fp8: 6 of 10 answers arrived in one piece: a gateway buffers streams, or answers from a cache"
+    assert told == (
+        "fp8: 6 of 10 answers arrived in one piece: a gateway buffers streams, or answers "
+        "from a cache"
     )

@@ -1,4 +1,6 @@
-"""Somebody else has the database open: what is played does not stand still for it, and Ctrl-C is heard."""
+"""Somebody else has the database open: what is played
+does not stand still for it, and Ctrl-C is heard.
+"""
 
 from __future__ import annotations
 

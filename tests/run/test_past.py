@@ -400,7 +400,9 @@ def test_a_run_grows_on_changes_of_machines_after_those_that_it_had(
 
 
 def written(database: Path, *arms: str) -> Path:
-    """Write what a run left: arms, a pair that was played, and one that was killed before its block was closed."""
+    """Write what a run left: arms, a pair that was played,
+    and one that was killed before its block was closed.
+    """
     rows: list[Row] = [
         ArmRow(run_id="r", arm=arm, position=0, url=None, model=None) for arm in arms
     ]

@@ -1,4 +1,6 @@
-"""What is laid out knows what it is a part of: the shape of the whole trace, live and simulated alike."""
+"""What is laid out knows what it is a part of: the
+shape of the whole trace, live and simulated alike.
+"""
 
 from __future__ import annotations
 

@@ -120,7 +120,8 @@ def test_one_depth_is_the_middle() -> None:
 @pytest.mark.parametrize(
     ("arms", "concurrency", "thinking", "seconds"),
     [
-        # 24 questions of 4,096 or 8,192 tokens: 147,456 tokens a GPU take 14.7456 s; 64 tokens of an answer take 1.28 s.
+        # 24 questions of 4,096 or 8,192 tokens: 147,456 tokens a
+        # GPU take 14.7456 s; 64 tokens of an answer take 1.28 s.
         (1, 1, 0, 14.7456 + 24 * 1.28),
         (1, 8, 0, 14.7456 + 24 * 1.28 / 8),
         (2, 8, 0, 14.7456 + 24 * 1.28 / 4),
@@ -145,7 +146,9 @@ def test_a_line_through_two_prompts_tells_what_the_template_and_a_word_cost() ->
 
 
 def counter(window: int) -> Answer:
-    """Return a server whose words are four tokens each, and which refuses prompts beyond its window."""
+    """Return a server whose words are four tokens
+    each, and which refuses prompts beyond its window.
+    """
 
     async def answer(peer: Peer) -> None:
         status = b"200 OK"
@@ -191,7 +194,8 @@ async def test_a_window_that_holds_no_question_is_told_with_what_the_server_said
     async with serving(counter(1024)) as server:
         with pytest.raises(
             EndpointError,
-            match=r"cannot measure how long 'json_recall' is: 400: .*maximum context length is 1024",
+            match=r"cannot measure how long 'json_recall' is: 400: .*maximum context length is "
+            r"1024",
         ):
             await measured(Endpoint(name="a", url=server.url, model="m"), ["json_recall"], seed=0)
 

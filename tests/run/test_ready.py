@@ -1,4 +1,6 @@
-"""Before anything is sent, a run warns of a machine that is busy and refuses one that is hopeless."""
+"""Before anything is sent, a run warns of a machine
+that is busy and refuses one that is hopeless.
+"""
 
 from __future__ import annotations
 

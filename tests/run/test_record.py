@@ -77,7 +77,8 @@ def test_a_run_is_described_once_with_its_study_what_was_found_out_and_where_its
         command="agentload replay t",
         options="",
     )
-    # The second context has 192 tokens, of which an empty cache finds 128 (and of the first none): 128 of 320.
+    # The second context has 192 tokens, of which an empty
+    # cache finds 128 (and of the first none): 128 of 320.
     assert json.loads(found.options) == {
         "calls": {"a": 4},
         "caveats": ["c"],

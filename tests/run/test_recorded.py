@@ -24,7 +24,8 @@ SESSIONS = 24
 
 
 def said(role: str, key: str, tokens: int = 8) -> Segment:
-    return Segment(role=role, tokens=tokens, key=key)  # type: ignore[arg-type]  # tests name roles freely
+    # tests name roles freely
+    return Segment(role=role, tokens=tokens, key=key)  # type: ignore[arg-type]
 
 
 def test_turns_know_what_the_next_one_took_for_their_answer() -> None:
@@ -96,7 +97,9 @@ def conversation(number: int) -> dict[str, object]:
         "messages": [
             {
                 "role": "system",
-                "content": f"You run services and answer in as few words as you can, session {number}.",
+                "content": (
+                    f"You run services and answer in as few words as you can, session {number}."
+                ),
             },
             *item.messages,
             {
@@ -154,7 +157,8 @@ def test_replies_of_an_imported_trace_are_compared_while_it_is_replayed(
         file = tmp_path / "arms.yaml"
         file.write_text(yaml.safe_dump({"arms": arms}, sort_keys=False))
         agentload(
-            f"replay {trace} --endpoints {file} --history recorded --sessions 4 --pairs 2 --run-id r",
+            f"replay {trace} --endpoints {file} --history recorded --sessions 4 --pairs 2 "
+            "--run-id r",
             db=database,
         )
     with duckdb.connect(str(database), read_only=True) as connection:

@@ -1,4 +1,6 @@
-"""A server that lists no models and refuses every field that OpenAI's API does not have can be measured all the same."""
+"""A server that lists no models and refuses every field that
+OpenAI's API does not have can be measured all the same.
+"""
 
 from __future__ import annotations
 
@@ -70,13 +72,15 @@ async def parserless(peer: Peer) -> None:
         await refusing(peer)
         return
     said = {
-        "message": '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        "message": (
+            '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+        ),
         "type": "BadRequestError",
     }
     body = json.dumps({"error": said}).encode()
     await peer.send(
-        b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
-        % (len(body), body)
+        b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: "
+        b"%d\r\n\r\n%b" % (len(body), body)
     )
 
 

@@ -1,4 +1,6 @@
-"""A server that is being started when its run ends does not outlive it, whatever ends the run; one that runs is known by its own log."""
+"""A server that is being started when its run ends does not outlive
+it, whatever ends the run; one that runs is known by its own log.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,8 @@ LOGGED = """INFO 11-20 09:00:00 [core.py:1] Initializing a V1 LLM engine (v0.32.
 INFO 11-20 09:00:01 [kv.py:1] GPU KV cache size: 4,096 tokens
 """
 WORKING = (
-    "INFO 11-20 09:00:09 [loggers.py:1] Engine 000: Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: 2.0 tokens/s, "
+    "INFO 11-20 09:00:09 [loggers.py:1] Engine 000: Avg prompt throughput: 1.0 tokens/s, "
+    "Avg generation throughput: 2.0 tokens/s, "
     "Running: 1 reqs, Waiting: 0 reqs, GPU KV cache usage: 25.0%\n"
 )
 

@@ -1,4 +1,6 @@
-"""Replicas on real sockets: pairs take turns on them, each is a start, and what is one server or another one is refused."""
+"""Replicas on real sockets: pairs take turns on them, each
+is a start, and what is one server or another one is refused.
+"""
 
 from __future__ import annotations
 

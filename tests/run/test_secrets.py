@@ -1,4 +1,6 @@
-"""No key, password or secret header is anywhere in what a run leaves behind, also where the server echoes all that it was sent."""
+"""No key, password or secret header is anywhere in what a run
+leaves behind, also where the server echoes all that it was sent.
+"""
 
 from __future__ import annotations
 
@@ -51,13 +53,15 @@ async def echo(peer: Peer) -> None:
         {"error": {"message": f"{sent} said: {peer.request.body.decode()}", "type": "BadRequest"}}
     ).encode()
     await peer.send(
-        b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
-        % (len(body), body)
+        b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: "
+        b"%d\r\n\r\n%b" % (len(body), body)
     )
 
 
 async def left_behind(folder: Path, arms: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Replay against the arms and return everything that was written: journals, database, raw bytes, notices."""
+    """Replay against the arms and return everything that
+    was written: journals, database, raw bytes, notices.
+    """
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     (folder / "e.yaml").write_text(arms)

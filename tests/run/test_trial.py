@@ -77,7 +77,8 @@ def test_a_turn_holds_its_limits_or_not(*, limits: Slo, holds: bool) -> None:
     ],
 )
 def test_the_worst_trouble_names_a_load(changes: dict[str, object], named: str | None) -> None:
-    assert trouble(replace(FINE, **changes), 0.95) == named  # type: ignore[arg-type]  # a table of cases
+    # a table of cases
+    assert trouble(replace(FINE, **changes), 0.95) == named  # type: ignore[arg-type]
 
 
 def test_turns_of_the_first_quarter_priming_ones_and_stopped_ones_do_not_count() -> None:
@@ -142,7 +143,8 @@ def test_a_context_that_is_not_found_again_shows_beside_first_turns_that_never_c
         )
 
     tally = Tally(Slo(), begun_ns=0, seconds=4)
-    # Of the first session's 110 tokens 100 are found, of the second's nothing; the third is new, and the fourth was compacted.
+    # Of the first session's 110 tokens 100 are found, of the second's
+    # nothing; the third is new, and the fourth was compacted.
     early = (turn("a", 0, 100, 0), turn("b", 0, 190, 0), turn("d", 0, 900, 0))
     for row in (
         *early,

@@ -1,4 +1,6 @@
-"""Caches and clocks are cold again when a run goes on: every leg that plays anything warms up before it."""
+"""Caches and clocks are cold again when a run goes
+on: every leg that plays anything warms up before it.
+"""
 
 from __future__ import annotations
 

@@ -107,7 +107,10 @@ async def test_the_openai_client_gets_completions_of_text_and_of_token_ids(
 def posted(fields: Json, headers: str = "") -> bytes:
     """Return a request for a chat completion as bytes."""
     body = json.dumps(fields).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n{headers}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n{headers}Content-Type: "
+        f"application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
     return head.encode() + body
 
 
@@ -176,8 +179,8 @@ async def test_a_stream_has_the_head_of_a_real_server(running: Running) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     body = json.dumps({"messages": HELLO, "max_tokens": 2, "stream": True}).encode()
     writer.write(
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-        % len(body)
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+        b"application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
     )
     writer.write(body)
     status, *fields = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
@@ -291,7 +294,8 @@ async def test_a_reader_that_stops_reading_does_not_hold_up_the_others(
         lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         lazy.setblocking(False)
         await asyncio.get_running_loop().sock_connect(lazy, ("127.0.0.1", port))
-        # 20 alternatives a token make it 3 kB: ten times what the kernel takes for a reader that does not read.
+        # 20 alternatives a token make it 3 kB: ten times what
+        # the kernel takes for a reader that does not read.
         many = {
             "messages": HELLO,
             "max_tokens": 400,
@@ -375,7 +379,8 @@ async def test_a_prompt_is_cached_in_whole_blocks_until_the_cache_is_reset(
         "max_tokens": 1,
     }
     longer = {
-        "messages": [*ask["messages"], {"role": "user", "content": "and more"}],  # type: ignore[misc]  # a list
+        # a list
+        "messages": [*ask["messages"], {"role": "user", "content": "and more"}],  # type: ignore[misc]
         "max_tokens": 1,
     }
     assert [await cached(ask), await cached(ask), await cached(longer)] == [0, 96, 96]

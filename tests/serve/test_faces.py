@@ -34,7 +34,8 @@ EXCHANGE = Exchange(
     script=plain(PIECES, finish="length"),
     prompt_tokens=19,
 )
-# The recorded server ran without --enable-prompt-tokens-details; ours always tells the cached tokens.
+# The recorded server ran without --enable-prompt-tokens-details;
+# ours always tells the cached tokens.
 CACHED = ',"prompt_tokens_details":{"cached_tokens":0}'
 COMPLETION_PIECES = ("jor", "help", "ec", " callable", "AL")
 COMPLETION_EXCHANGE = Exchange(

@@ -95,9 +95,9 @@ def test_the_start_up_log_names_pool_backend_and_dtype() -> None:
     )
     log = "\n".join(message for *_, message in facts(fp8).log_lines("http://127.0.0.1:8000"))
     assert (
-        "GPU KV cache size: 8,388,608 tokens, Maximum concurrency for 8,192 tokens per request: 1024.00x"
-        in log
-    )
+        "GPU KV cache size: 8,388,608 tokens, Maximum concurrency for 8,192 tokens per "
+        "request: 1024.00x"
+    ) in log
     assert "Using FLASH_ATTN attention backend" in log
     assert "Using fp8 data type to store kv cache" in log
     assert log.endswith("Starting vLLM server on http://127.0.0.1:8000")

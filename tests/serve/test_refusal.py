@@ -55,8 +55,10 @@ def test_a_prompt_that_leaves_no_room_for_the_output_is_refused_with_both_counts
     no = refusal.too_long(prompt_tokens=12_500, output_tokens=4096, max_model_len=16_384)
     assert no is not None
     assert str(no) == (
-        "This model's maximum context length is 16384 tokens. However, you requested 4096 output tokens and your prompt contains at least "
-        "12289 input tokens, for a total of at least 16385 tokens. Please reduce the length of the input prompt or the number of requested "
+        "This model's maximum context length is 16384 tokens. However, you requested 4096 "
+        "output tokens and your prompt contains at least "
+        "12289 input tokens, for a total of at least 16385 tokens. Please reduce the "
+        "length of the input prompt or the number of requested "
         "output tokens. (parameter=input_tokens, value=12289)"
     )
 

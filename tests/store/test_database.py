@@ -109,7 +109,8 @@ def test_a_schema_version_of_somebody_else_is_not_ours(tmp_path: Path) -> None:
     path = tmp_path / "theirs.duckdb"
     with duckdb.connect(str(path)) as connection:
         connection.execute(
-            "CREATE TABLE schema_version (version VARCHAR); INSERT INTO schema_version VALUES ('1.0.2')"
+            "CREATE TABLE schema_version (version VARCHAR); INSERT INTO schema_version "
+            "VALUES ('1.0.2')"
         )
     for opening in (reading, writing):
         with pytest.raises(StoreError, match="not written by agentload"), opening(path):

@@ -51,7 +51,8 @@ def test_every_query_of_the_page_runs_and_finds_something(
 def test_every_table_and_column_is_on_the_page(connection: duckdb.DuckDBPyConnection) -> None:
     page = PAGE.read_text(encoding="utf-8")
     columns = connection.execute(
-        "SELECT table_name, column_name FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal"
+        "SELECT table_name, column_name FROM duckdb_columns() WHERE schema_name = 'main' "
+        "AND NOT internal"
     ).fetchall()
     named = set(re.findall(r"`(\w+)", page))
     assert {(table, column) for table, column in columns if not {table, column} <= named} == set()

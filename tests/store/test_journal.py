@@ -189,7 +189,9 @@ def test_one_damaged_byte_costs_one_row_and_is_named(data: st.DataObject) -> Non
 
 
 class Growing(io.BytesIO):
-    """A file as the kernel shows it to a reader while it is written: page by page, each as it is when its turn comes."""
+    """A file as the kernel shows it to a reader while it is
+    written: page by page, each as it is when its turn comes.
+    """
 
     PAGE = 4096
 

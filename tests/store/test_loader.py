@@ -52,14 +52,16 @@ def test_every_row_lands_in_its_table_with_absent_as_null(tmp_path: Path) -> Non
     assert counts(database) == dict.fromkeys(kinds, 1) | {"calls_row": 2}
     assert query(
         database,
-        "SELECT request_id, status, http_status, prompt_tokens, chunk_ns IS NULL, error FROM calls ORDER BY ALL",
+        "SELECT request_id, status, http_status, prompt_tokens, chunk_ns IS NULL, error "
+        "FROM calls ORDER BY ALL",
     ) == [
         ("r1-bf16-0-1", "ok", None, None, False, None),
         ("r1-bf16-0-2", "refused", None, None, True, "nobody listens"),
     ]
     assert query(
         database,
-        "SELECT chunk_count, first_chunk_tokens, streamed_tokens, gap_p99_us FROM calls ORDER BY ALL",
+        "SELECT chunk_count, first_chunk_tokens, streamed_tokens, gap_p99_us FROM calls "
+        "ORDER BY ALL",
     ) == [(5, 1, 5, 20_000), (None, None, None, None)]
     assert query(database, "SELECT facts->>'version' FROM fingerprints") == [("0.33.0",)]
     assert query(database, "SELECT gap_us, tokens FROM chunks") == [
@@ -265,7 +267,8 @@ def test_threads_that_load_at_the_same_time_take_turns(tmp_path: Path) -> None:
     [
         duckdb.IOException("IO Error: Could not write file: No space left on device"),
         duckdb.TransactionException(
-            'TransactionContext Error: Failed to commit: Could not write file "x.wal": No space left on device'
+            'TransactionContext Error: Failed to commit: Could not write file "x.wal": No '
+            "space left on device"
         ),
     ],
 )

@@ -1,4 +1,6 @@
-"""Databases open by the columns that they have: those of older versions, and of newer ones as far as they can be understood."""
+"""Databases open by the columns that they have: those of older
+versions, and of newer ones as far as they can be understood.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,10 @@ def old(commit: str, tmp_path: Path) -> Path:
 
 
 def columns(connection: duckdb.DuckDBPyConnection) -> Columns:
-    query = "SELECT table_name, column_name, data_type, is_nullable FROM duckdb_columns() WHERE NOT internal"
+    query = (
+        "SELECT table_name, column_name, data_type, is_nullable FROM duckdb_columns() WHERE "
+        "NOT internal"
+    )
     return {
         (table, column): (type_, nullable)
         for table, column, type_, nullable in connection.execute(query).fetchall()
@@ -44,7 +49,8 @@ def of_the_file(path: Path) -> Columns:
 
 def figures(connection: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
     return connection.execute(
-        "SELECT request_id, chunk_ns, ttft_ms, tpot_ms, turn_ms, study, gateway, prime, machine, usd_per_gpu_hour "
+        "SELECT request_id, chunk_ns, ttft_ms, tpot_ms, turn_ms, study, gateway, prime, "
+        "machine, usd_per_gpu_hour "
         "FROM turns JOIN runs USING (run_id) JOIN arms USING (run_id, arm) ORDER BY request_id"
     ).fetchall()
 

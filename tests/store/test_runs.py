@@ -105,7 +105,8 @@ def test_a_summary_counts_statuses_and_leaves_the_drain_tail_out_of_rates(tmp_pa
         run_row(),
         *LEGS,
         *ARMS,
-        # Ten seconds, of which the last six are drain: 100 tokens before it, half of 100 across it, none of 100 after it.
+        # Ten seconds, of which the last six are drain: 100 tokens
+        # before it, half of 100 across it, none of 100 after it.
         block_row(drain_ns=14 * S),
         streamed(1, 11, 13),
         streamed(2, 13, 15),

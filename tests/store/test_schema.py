@@ -127,7 +127,8 @@ def test_a_few_long_gaps_cost_the_others_no_bits_and_are_read_in_their_places(
     load([tmp_path / "a.journal"], tmp_path / "x.duckdb")
     with reading(tmp_path / "x.duckdb") as connection:
         packed = connection.execute(
-            "SELECT max(list_max(gap_us)), sum(len(late_us)), min(list_min(late_us)) FROM chunks_row"
+            "SELECT max(list_max(gap_us)), sum(len(late_us)), min(list_min(late_us)) FROM "
+            "chunks_row"
         ).fetchall()
         whole = connection.execute("SELECT gap_us FROM chunks ORDER BY call_id").fetchall()
     late = int((gaps == 400_000).sum())

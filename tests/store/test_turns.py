@@ -101,7 +101,10 @@ def test_the_view_says_of_every_row_what_the_functions_say(data: st.DataObject) 
                 journal.append(row)
         load([Path(folder, "a.journal")], Path(folder, "x.duckdb"))
         with reading(Path(folder, "x.duckdb")) as connection:
-            query = "SELECT request_id, since_ns, ttft_ms, tpot_ms, turn_ms, lag_ms, hit_rate FROM turns"
+            query = (
+                "SELECT request_id, since_ns, ttft_ms, tpot_ms, turn_ms, lag_ms, hit_rate FROM "
+                "turns"
+            )
             found = {
                 request_id: tuple(values)
                 for request_id, *values in connection.execute(query).fetchall()

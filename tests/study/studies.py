@@ -62,7 +62,9 @@ def typed_value(flag: Flag) -> st.SearchStrategy[Any]:
 
 
 def _contradicting(form: Form, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the options that contradict others: windows lay a load out by themselves, and a search decides on its load."""
+    """Return the options that contradict others: windows lay a
+    load out by themselves, and a search decides on its load.
+    """
     if form.kind is Search:
         return "sessions", "rate", "cv", "ramp", "ramp_from", "burst"
     return ("capacity", "blocks", "ramp") if form.kind is Replay and "windows" in given else ()
@@ -70,7 +72,9 @@ def _contradicting(form: Form, given: Mapping[str, Any]) -> tuple[str, ...]:
 
 @st.composite
 def typed(draw: st.DrawFn, verb: str, form: Form) -> Typed:
-    """Draw what may be typed for one kind of study of a verb; options that contradict each other are left out."""
+    """Draw what may be typed for one kind of study of a
+    verb; options that contradict each other are left out.
+    """
     own = tuple(form.flags())
     names = {flag.name for flag in own}
     given: dict[str, Any] = {}

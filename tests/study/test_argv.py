@@ -52,7 +52,10 @@ def test_every_field_of_a_study_can_be_typed_for_its_verb() -> None:
 
 
 def test_what_is_typed_is_what_is_studied() -> None:
-    line = "replay rag chat --endpoints arms.yaml --sessions 16 --wait-cap user=5 --wait-cap tool=1m --launch --restarts 3 --no-noise"
+    line = (
+        "replay rag chat --endpoints arms.yaml --sessions 16 --wait-cap user=5 --wait-cap "
+        "tool=1m --launch --restarts 3 --no-noise"
+    )
     assert read(line) == Replay(
         traces=(TraceRef(path="rag"), TraceRef(path="chat")),
         servers=Live(endpoints="arms.yaml", launch=True, restarts=3, noise=False),

@@ -23,7 +23,10 @@ def test_a_study_that_is_written_is_read_again(study: Study) -> None:
 
 
 def test_people_write_quantities_as_they_type_them() -> None:
-    load = "{rate_per_s: 2, ramp_s: 5m, burst: 5x10/60, wait_cap_s: {user: 2m}, max_calls: 2k, cancel_share: 3%}"
+    load = (
+        "{rate_per_s: 2, ramp_s: 5m, burst: 5x10/60, wait_cap_s: {user: 2m}, max_calls: 2k, "
+        "cancel_share: 3%}"
+    )
     text = f"{HEAD}pairs: 12\nload: {load}\nslo: {{ttft_ms: 2s, tpot_ms: 50}}\n"
     assert parse(text, at="a.yaml") == Replay(
         traces=(TraceRef(path="rag"),),

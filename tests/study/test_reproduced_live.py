@@ -1,4 +1,6 @@
-"""What live callers store is what they played: a decision, a run that is gone on with, Python, a matrix."""
+"""What live callers store is what they played: a
+decision, a run that is gone on with, Python, a matrix.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +136,9 @@ def planned(made: Plan) -> tuple[object, ...]:
 
 
 def check_reproduced(found: Told) -> Plan:
-    """See that the study and the command line that were stored lay out what was played, and return that."""
+    """See that the study and the command line that were
+    stored lay out what was played, and return that.
+    """
     run, study = found.row.run_id, found.study
     made, typed = laid_out(study, run), laid_out(built(*split(found.row.command.split()[1:])), run)
     assert planned(typed) == planned(made)

@@ -20,7 +20,10 @@ def test_an_item_is_messages_and_a_grader() -> None:
 def test_names_tasks_and_lengths_may_be_given_or_follow_from_the_line() -> None:
     long = "w " * 20_000
     lines = (
-        '{"messages": [{}], "grader": [{"has": "b"}, {"number": 3}], "task": "mine", "context": 3000, "output": 9}',
+        (
+            '{"messages": [{}], "grader": [{"has": "b"}, {"number": 3}], "task": "mine", '
+            '"context": 3000, "output": 9}'
+        ),
         f'{{"messages": [{{"role": "user", "content": "{long}"}}], "grader": {{"has": "b"}}}}',
     )
     first, second = parse(lines, name="f")

@@ -88,7 +88,8 @@ def test_prompt_and_answer_fill_the_context_and_never_more(
 ) -> None:
     item = made(name, seed=seed, context=context, depth=depth)
     used = count(item.messages, item.tools) + item.output_tokens
-    # A passage to be copied is the largest piece that may be left out at the end; of schemas the emulated model reads descriptions alone.
+    # A passage to be copied is the largest piece that may be left out at
+    # the end; of schemas the emulated model reads descriptions alone.
     assert context - (320 if item.tools else 260) <= used <= context
 
 

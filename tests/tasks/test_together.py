@@ -1,4 +1,6 @@
-"""Questions that share a context: each is about a part of its own, and none is longer than it may be."""
+"""Questions that share a context: each is about a
+part of its own, and none is longer than it may be.
+"""
 
 import pytest
 

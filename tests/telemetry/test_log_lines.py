@@ -41,8 +41,10 @@ Waiting: 5 reqs, Deferred: 2 reqs, KV fetch: 0 waiting to start, 1 in progress, 
 GPU KV cache usage: 99.0%, Prefix cache hit rate: 3.0%, External prefix cache hit rate: 50.0%
 """
 LINE = (
-    "(APIServer pid=7) INFO 11-20 13:46:20 [loggers.py:273] Engine 000: Avg prompt throughput: 20.5 tokens/s, "
-    "Avg generation throughput: 92.0 tokens/s, Running: 3 reqs, Waiting: 5 reqs, {preempted}GPU KV cache usage: 91.5%, "
+    "(APIServer pid=7) INFO 11-20 13:46:20 [loggers.py:273] Engine 000: Avg prompt "
+    "throughput: 20.5 tokens/s, "
+    "Avg generation throughput: 92.0 tokens/s, Running: 3 reqs, Waiting: 5 reqs, "
+    "{preempted}GPU KV cache usage: 91.5%, "
     "Prefix cache hit rate: 40.0%\n"
 )
 BUSY = LINE.format(preempted="Preemptions: 2, ")
@@ -57,7 +59,10 @@ SEEN = {
 
 
 def test_what_a_server_decided_is_read_from_its_start() -> None:
-    warning = "Using fp8 data type to store kv cache. It reduces the GPU memory footprint and boosts the performance. Meanwhile, it may cause "
+    warning = (
+        "Using fp8 data type to store kv cache. It reduces the GPU memory footprint and boosts "
+        "the performance. Meanwhile, it may cause "
+    )
     assert start_up(CPU.splitlines()) == StartUp(
         version="0.32.0",
         pool_tokens=979_691,
@@ -69,9 +74,12 @@ def test_what_a_server_decided_is_read_from_its_start() -> None:
 
 def test_what_the_engine_was_started_with_is_read_from_its_config() -> None:
     line = (
-        "(EngineCore pid=21136) INFO 11-20 12:40:40 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: "
-        "model='models/tiny', speculative_config=None, dtype=torch.bfloat16, max_seq_len=8192, tensor_parallel_size=2, "
-        "data_parallel_size=1, quantization=None, quantization_config=None, enforce_eager=True, kv_cache_dtype=auto, "
+        "(EngineCore pid=21136) INFO 11-20 12:40:40 [core.py:133] Initializing a V1 LLM "
+        "engine (v0.32.0) with config: "
+        "model='models/tiny', speculative_config=None, dtype=torch.bfloat16, "
+        "max_seq_len=8192, tensor_parallel_size=2, "
+        "data_parallel_size=1, quantization=None, quantization_config=None, "
+        "enforce_eager=True, kv_cache_dtype=auto, "
         "enable_prefix_caching=False"
     )
     assert start_up([line]).settings == {
@@ -96,7 +104,8 @@ def test_older_lines_and_kernels_are_read_and_a_repeated_warning_is_kept_once() 
 
 
 FORCED = (
-    # CUDA prints the member of an enum, CPU its name; other choices of kernels are none of the attention's.
+    # CUDA prints the member of an enum, CPU its name;
+    # other choices of kernels are none of the attention's.
     (
         "INFO 11-20 12:40:34 [cuda.py:446] Using AttentionBackendEnum.FLASHINFER backend.",
         "FLASHINFER",
@@ -127,7 +136,8 @@ def test_the_pools_of_a_servers_engines_are_one_and_a_later_start_has_its_own() 
     two = [
         "(APIServer pid=1) INFO 11-20 12:40:33 [api_utils.py:347]   version 0.32.0",
         *(
-            f"(EngineCore_DP{rank} pid={7 + rank}) INFO 11-20 12:40:47 [kv_cache_utils.py:2327] GPU KV cache size: {tokens} tokens, "
+            f"(EngineCore_DP{rank} pid={7 + rank}) INFO 11-20 12:40:47 "
+            f"[kv_cache_utils.py:2327] GPU KV cache size: {tokens} tokens, "
             "Maximum concurrency for 8,192 tokens per request: 12.50x"
             for rank, tokens in enumerate(("102,400", "102,000"))
         ),
@@ -265,8 +275,14 @@ async def test_the_log_stands_in_where_metrics_are_closed_and_only_there(tmp_pat
 
 
 def test_the_state_of_the_compile_cache_is_that_of_the_last_start() -> None:
-    hit = "INFO 06-21 07:20:13 [backends.py:292] Directly load the compiled graph(s) for compile range (1, 8192) from the cache, took 0.717 s"
-    missed = "INFO 06-21 07:20:13 [backends.py:315] Compiling a graph for compile range (1, 8192) takes 14.78 s"
+    hit = (
+        "INFO 06-21 07:20:13 [backends.py:292] Directly load the compiled graph(s) for compile "
+        "range (1, 8192) from the cache, took 0.717 s"
+    )
+    missed = (
+        "INFO 06-21 07:20:13 [backends.py:315] Compiling a graph for compile range (1, 8192) "
+        "takes 14.78 s"
+    )
     begun = "INFO 06-21 07:19:00 [api_server.py:1] vLLM API server version 0.33.0"
     assert [
         start_up(lines).compile_cache

@@ -27,7 +27,8 @@ async def test_replicas_are_one_server_and_gpus_are_told_apart(
         match request.path:
             case "/a" | "/b":
                 return web.Response(
-                    text=f"vllm:num_requests_running 2\nvllm:kv_cache_usage_perc 0.{1 if request.path == '/a' else 7}\n"
+                    text="vllm:num_requests_running 2\nvllm:kv_cache_usage_perc "
+                    f"0.{1 if request.path == '/a' else 7}\n"
                 )
             case "/gpu":
                 return web.Response(text='DCGM_FI_DEV_POWER_USAGE{gpu="3"} 70\n')

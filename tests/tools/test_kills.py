@@ -1,4 +1,6 @@
-"""Whatever is killed, at whatever moment, loses nothing that was complete a second before, has nothing twice, and goes on."""
+"""Whatever is killed, at whatever moment, loses nothing that
+was complete a second before, has nothing twice, and goes on.
+"""
 
 from __future__ import annotations
 

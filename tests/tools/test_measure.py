@@ -62,7 +62,8 @@ def test_a_module_is_measured_in_lines_code_names_and_functions() -> None:
 
 
 def test_nodes_are_those_of_the_syntax_tree() -> None:
-    # The module; a docstring's expression and constant; an assignment, its name, context and constant.
+    # The module; a docstring's expression and constant;
+    # an assignment, its name, context and constant.
     assert module('"""One."""\na = 1\n').nodes == 7
 
 

@@ -103,7 +103,10 @@ def test_what_takes_longer_than_its_limit_is_ended(tmp_path: Path) -> None:
 def test_a_mutant_is_judged_by_the_tests_that_take_its_statement_and_a_constant_by_those_of_its_readers() -> (
     None
 ):
-    source = "LIMIT = 9\n\ndef is_small(a):\n    return (\n        a < LIMIT\n    )\n\ndef double(a):\n    return a * 2\n"
+    source = (
+        "LIMIT = 9\n\ndef is_small(a):\n    return (\n        a < LIMIT\n    )\n\ndef "
+        "double(a):\n    return a * 2\n"
+    )
     limit, small, *_, double = mutants(source)
     sums, other, third = Path("room/sums.py"), Path("room/other.py"), Path("room/third.py")
     lines = {

@@ -45,13 +45,17 @@ def checked(*sessions: Session) -> Report:
 
 CASES: list[tuple[Sequence[Session], list[str]]] = [
     ((session("a"), session("b", start_s=1.0)), []),
-    ((session("a", start_s=2.0), session("b", start_s=1.0)), ["session b: starts at 1 s, earlier than the session before it (2 s)"]),
+    ((session("a", start_s=2.0), session("b", start_s=1.0)), [("session b: starts at 1 s, "
+        "earlier than the "
+        "session before it (2 s)")]),
     ((session("a"), session("a")), ["session a: has the name of an earlier session"]),
     ((session("a", start_s=None),), ["session a: has no start_s, and no turn before it spawns it"]),
     # spawning
     ((session("a", turn(spawn=("b",))), session("b", start_s=None)), []),
-    ((session("a", turn(spawn=("b",))), session("c")), ["session a, turn 0: spawns session b, which does not follow it"]),
-    ((session("a", turn(spawn=("b",))),), ["session a, turn 0: spawns session b, which does not follow it"]),
+    ((session("a", turn(spawn=("b",))), session("c")), [("session a, turn 0: spawns session b, "
+        "which does not follow it")]),
+    ((session("a", turn(spawn=("b",))),), [("session a, turn 0: spawns session b, "
+        "which does not follow it")]),
     (
         (session("a", turn(spawn=("b",))), session("b", start_s=0.0)),
         ["session b: starts by the clock but is spawned by session a, turn 0"],
@@ -60,17 +64,25 @@ CASES: list[tuple[Sequence[Session], list[str]]] = [
         (session("a", turn(spawn=("b",)), turn(spawn=("b",))), session("b", start_s=None)),
         ["session a, turn 1: spawns session b again"],
     ),
-    ((session("b"), session("a", turn(spawn=("b",)))), ["session a, turn 0: spawns session b, which came before it"]),
+    ((session("b"), session("a", turn(spawn=("b",)))), [("session a, turn 0: spawns session b, "
+        "which came before it")]),
     # waiting
     ((session("a"), session("b", turn(after=(ref("a", -1),)))), []),
-    ((session("a"), session("b", turn(after=(ref("a", 1),)))), ["session b, turn 0: waits for turn 1 of session a, which has only 1"]),
-    ((session("b", turn(after=(ref("a", 1),))), session("a")), ["session b, turn 0: waits for turn 1 of session a, which has only 1"]),
-    ((session("b", turn(after=(ref("a", 0),))),), ["session b, turn 0: waits for session a, which does not exist"]),
+    ((session("a"), session("b", turn(after=(ref("a", 1),)))), [("session b, turn 0: waits for "
+        "turn 1 of "
+        "session a, which has only 1")]),
+    ((session("b", turn(after=(ref("a", 1),))), session("a")), [("session b, turn 0: waits for "
+        "turn 1 of "
+        "session a, which has only 1")]),
+    ((session("b", turn(after=(ref("a", 0),))),), [("session b, turn 0: waits for session a, "
+        "which does not exist")]),
     ((session("a", turn(spawn=("b",)), turn(after=(ref("b", -1),))), session("b", start_s=None)), []),
     # circles
     ((session("a", turn(), turn(after=(ref("a", 0),))),), []),
-    ((session("a", turn(), turn(after=(ref("a", 1),))),), ["session a: waits for itself: a/1 → a/1"]),
-    ((session("a", turn(after=(ref("a", -1),)), turn()),), ["session a: waits for itself: a/0 → a/1 → a/0"]),
+    ((session("a", turn(), turn(after=(ref("a", 1),))),), [("session a: waits for itself: "
+        "a/1 → a/1")]),
+    ((session("a", turn(after=(ref("a", -1),)), turn()),), [("session a: waits for itself: "
+        "a/0 → a/1 → a/0")]),
     (
         (session("a", turn(after=(ref("b", 0),))), session("b", turn(after=(ref("a", 0),)))),
         ["session b: waits for itself: a/0 → b/0 → a/0"],
@@ -85,16 +97,20 @@ CASES: list[tuple[Sequence[Session], list[str]]] = [
     ((session("a", turn(spawn=("b",))), session("b", turn(said(source=ref("a", 0))), start_s=None)), []),
     (
         (session("a"), session("b", turn(said(source=ref("a", 0))))),
-        ["session b, turn 0: takes the answer of turn 0 of session a without waiting for it: name it in 'after'"],
+        [("session b, turn 0: takes the answer of turn 0 of session a without waiting for "
+            "it: name it in 'after'")],
     ),
     # contexts
     ((session("a", turn(keep=2), prefix="p"),), []),
-    ((session("a", turn(), turn(keep=4), prefix="p"),), ["session a, turn 1: keeps 4 segments of a context of 3"]),
-    ((session("a", prefix="q"),), ["session a: starts with prefix 'q', not in the header (it has p)"]),
+    ((session("a", turn(), turn(keep=4), prefix="p"),), [("session a, turn 1: keeps 4 segments "
+        "of a context of 3")]),
+    ((session("a", prefix="q"),), [("session a: starts with prefix 'q', not in "
+        "the header (it has p)")]),
     ((session("a", Turn(add=(), output=1)),), ["session a, turn 0: sends nothing"]),
     ((session("a", turn(output=0)),), ["session a, turn 0: asks for 0 tokens"]),
     ((session("a", turn(said(-4))),), ["session a, turn 0: segment 'u' has -4 tokens"]),
-    ((session("a", turn(asks=(("stream", "false"), ("user", '"u"')))),), ["session a, turn 0: asks for stream, which the replay sets"]),
+    ((session("a", turn(asks=(("stream", "false"), ("user", '"u"')))),), [("session a, turn 0: asks for stream, "
+        "which the replay sets")]),
     ((session("a", turn(thinking=4)),), ["session a, turn 0: thinks 4 of 3 tokens"]),
     ((session("a", turn(wait_s=-1.0)),), ["session a, turn 0: waits -1 s"]),
     (
@@ -103,10 +119,12 @@ CASES: list[tuple[Sequence[Session], list[str]]] = [
     ),
     (
         (session("a", turn(check=(Matches(pattern="("),))),),
-        ["session a, turn 0: checks for '(', which is not a regular expression: missing ), unterminated subpattern at position 0"],
+        [("session a, turn 0: checks for '(', which is not a regular expression: missing ), "
+            "unterminated subpattern at position 0")],
     ),
     # keys
-    ((session("a", turn(said(key="sys"))),), ["session a, turn 0: key 'sys' is user here and system before"]),
+    ((session("a", turn(said(key="sys"))),), [("session a, turn 0: key 'sys' is user "
+        "here and system before")]),
     (
         (session("a", turn(said(), Segment(role="tool", tokens=4, key="u"))),),
         ["session a, turn 0: key 'u' is tool here and user before"],
@@ -147,7 +165,9 @@ SYSTEM, TOOLS, USER = (
     ],
 )
 def test_tools_are_expected_behind_the_leading_system_message(turns: list[Turn], off: int) -> None:
-    """Where servers put them; each call of another order is counted, and one that keeps only what is in order is not."""
+    """Where servers put them; each call of another order is
+    counted, and one that keeps only what is in order is not.
+    """
     assert checked(session("a", *turns)).off_order == off
 
 

@@ -24,19 +24,26 @@ BROKEN = [
     ("", ":1: not JSON: Input data was truncated", IMPORT),
     ("hello\n", ":1: not JSON: JSON is malformed: invalid character (byte 0)", IMPORT),
     ("[1]\n", ":1: a line must be a JSON object", IMPORT),
-    ('{"timestamp":0,"input_length":5}\n', ':1: no trace header: the first line must be {"kind":"agentload-trace",…}', IMPORT),
+    ('{"timestamp":0,"input_length":5}\n', (':1: no trace header: the first line must be '
+        '{"kind":"agentload-trace",…}'), IMPORT),
     (
         '{"kind":"agentload-trace","version":2}\n',
         ":1: trace version 2 is newer than this program reads (1)",
         "pip install --upgrade agentload",
     ),
-    ('{"kind":"agentload-trace","version":1}\n', ":1: Object missing required field `name`", FORMAT),
+    ('{"kind":"agentload-trace","version":1}\n', (":1: Object missing required "
+        "field `name`"), FORMAT),
     (HEADER + session() + "{\n" + session(), ":3: not JSON: Input data was truncated", LOOK),
-    (HEADER + session(more=',"x":' + "[" * 5000), ":2: not JSON: maximum recursion depth exceeded while deserializing an object", LOOK_2),
-    (HEADER + session(more=',"x":' + "9" * 5000), ":2: not JSON: Integer value out of range - at `$[...]`", LOOK_2),
-    (HEADER + session('{"add":[],"output":-1}'), ":2: turns[0].output: Expected `int` >= 0", FORMAT),
-    (HEADER + session('{"add":[],"output":"3"}'), ":2: turns[0].output: Expected `int`, got `str`", FORMAT),
-    (HEADER + session('{"add":[["robot",4,"k"]],"output":3}'), ":2: turns[0].add[0][0]: Invalid enum value 'robot'", FORMAT),
+    (HEADER + session(more=',"x":' + "[" * 5000), (":2: not JSON: maximum recursion depth exceeded "
+        "while deserializing an object"), LOOK_2),
+    (HEADER + session(more=',"x":' + "9" * 5000), (":2: not JSON: Integer value out of "
+        "range - at `$[...]`"), LOOK_2),
+    (HEADER + session('{"add":[],"output":-1}'), (":2: turns[0].output: Expected "
+        "`int` >= 0"), FORMAT),
+    (HEADER + session('{"add":[],"output":"3"}'), (":2: turns[0].output: Expected "
+        "`int`, got `str`"), FORMAT),
+    (HEADER + session('{"add":[["robot",4,"k"]],"output":3}'), (":2: turns[0].add[0][0]: Invalid "
+        "enum value 'robot'"), FORMAT),
     (
         HEADER + session('{"add":[["user",[4,4],"k"]],"output":3}'),
         ":2: segment 'k': [width, height] replaces tokens for images only",
@@ -52,7 +59,8 @@ BROKEN = [
         ":2: a check has exactly one kind, this one has has, equals",
         FORMAT,
     ),
-    (HEADER + session('{"add":[],"output":3,"check":[{}]}'), ":2: a check has exactly one kind, this one has none", FORMAT),
+    (HEADER + session('{"add":[],"output":3,"check":[{}]}'), (":2: a check has exactly one kind, "
+        "this one has none"), FORMAT),
     (HEADER + session("")[:-1] + "\n", ":2: turns: Expected `array` of length >= 1", FORMAT),
     (
         HEADER + session() + session()[:40],
@@ -127,7 +135,8 @@ def test_what_is_nested_just_too_deeply_to_be_kept_is_named_with_its_line(
     try:
         assert len(list(read(file).sessions)) == 1
     except TraceError as error:
-        assert "t.jsonl:2: not JSON: maximum recursion depth exceeded" in error.message  # noqa: PT017  # either is well
+        # either is well
+        assert ("t.jsonl:2: not JSON: maximum recursion depth exceeded") in error.message  # noqa: PT017
 
 
 def test_a_compressed_line_without_end_is_refused_at_the_bound(

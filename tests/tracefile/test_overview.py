@@ -55,7 +55,8 @@ def test_a_trace_is_summed_up() -> None:
         Growth(call=1, sessions=3, q50=2_000, q90=2_000),
         Growth(call=2, sessions=1, q50=3_000, q90=3_000),
     )
-    # The second session knows the prefix, to whole blocks of 16 tokens; the second call of the first knows the first's 2,000 tokens.
+    # The second session knows the prefix, to whole blocks of 16 tokens;
+    # the second call of the first knows the first's 2,000 tokens.
     assert found.reuse_by_event == {
         "": Reuse(tokens=7_000, known=2_000 + 992, share=2_992 / 7_000),
         "report": Reuse(tokens=2_000, known=992, share=992 / 2_000),

@@ -14,7 +14,10 @@ def schema() -> bytes:
     whole = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"{KIND}/{VERSION}",
-        "description": "A line of a trace file: the first is a Header, all others are Sessions. Unknown fields are kept.",
+        "description": (
+            "A line of a trace file: the first is a Header, all others are Sessions. Unknown "
+            "fields are kept."
+        ),
         "oneOf": [header, session],
         "$defs": parts,
     }

@@ -224,7 +224,8 @@ def begun(database: Path, run: str, *rows: Row) -> Writer:
 
 
 @asynccontextmanager
-async def site(*databases: Path, names: Iterable[str] = ()) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]  # of whatever application
+# of whatever application
+async def site(*databases: Path, names: Iterable[str] = ()) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
     """Serve databases."""
     made = Site(
         sources=sources(databases), reports=Reports(setting=Setting()), hosts=LOOPBACK | set(names)

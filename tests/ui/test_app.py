@@ -1,4 +1,6 @@
-"""The pages over a socket: who is answered, what a browser may do with the answer, and what a page believes."""
+"""The pages over a socket: who is answered, what a
+browser may do with the answer, and what a page believes.
+"""
 
 import asyncio
 import re
@@ -54,7 +56,8 @@ async def test_every_page_is_there_and_bears_the_policy(database: Path) -> None:
             assert (page, answer.status, answer.content_type) == (page, 200, "text/html")
             assert answer.headers["Content-Security-Policy"] == POLICY
             assert answer.headers["X-Content-Type-Options"] == "nosniff"
-            # What the policy would refuse must not be needed: no script, style or handler in the page itself.
+            # What the policy would refuse must not be needed:
+            # no script, style or handler in the page itself.
             assert not re.search(r"<script(?! src=)|<style|\sstyle=|\son[a-z]+=", text), page
             assert set(re.findall(r'(?:src|href)="(?:https?:)?//[^"]*', text)) == set()
 
@@ -441,7 +444,8 @@ async def test_two_runs_are_compared_by_checking_them_in_a_list(tmp_path: Path) 
             True,
             True,
         ]
-        # A form sends them in the order of the list, which has the latest first; the verdict is about that one.
+        # A form sends them in the order of the list, which
+        # has the latest first; the verdict is about that one.
         answer = await client.get("/db/bench/compare?run=r2&run=r1", allow_redirects=False)
         assert (answer.status, answer.headers["Location"]) == (302, "/db/bench/compare/r1/r2")
         for wrong in ("run=r1", "run=r1&run=r2&run=r3", "run=r1&run=r1"):

@@ -21,7 +21,9 @@ FASTER = {"bf16": 1_000, "fp8": 500}
 
 
 def run() -> list[Row]:
-    """Return a run of two pairs: in the second, fp8 answers twice as fast, and one session fails."""
+    """Return a run of two pairs: in the second, fp8
+    answers twice as fast, and one session fails.
+    """
     rows = whole("r1")
     for arm, took_ms in FASTER.items():
         rows.append(replace(block("r1", round_=2 + (arm == "fp8"), arm=arm), salt="s"))
@@ -48,7 +50,8 @@ def run() -> list[Row]:
                     "request_id": f"{arm}-{name}-{turn}",
                 }
                 rows.append(
-                    call_row("r1", 1, arm=arm, pair=1, chunks=stamps, **where, **times, **failed)  # type: ignore[arg-type]  # of a table
+                    # of a table
+                    call_row("r1", 1, arm=arm, pair=1, chunks=stamps, **where, **times, **failed)  # type: ignore[arg-type]
                 )
     return rows
 

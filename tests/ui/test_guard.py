@@ -61,7 +61,8 @@ def test_a_page_of_others_may_lead_here_and_no_more(
         ("h", False),
     ],
 )
-def test_loopback_is_told_from_the_world(host: str, is_so: bool) -> None:  # noqa: FBT001  # a table of cases
+# a table of cases
+def test_loopback_is_told_from_the_world(host: str, is_so: bool) -> None:  # noqa: FBT001
     assert is_loopback(host) == is_so
 
 

@@ -161,7 +161,8 @@ async def test_words_of_others_run_nothing(page: Page, tmp_path: Path) -> None:
             assert page.complaints == []
             # Even markup that got in would not run: the policy has no word for it.
             await page.run(
-                "document.querySelector('main').insertAdjacentHTML('beforeend', '<img src=x onerror=\"document.title=1\">')"
+                "document.querySelector('main').insertAdjacentHTML('beforeend', '<img "
+                'src=x onerror="document.title=1">\')'
             )
             await asyncio.sleep(0.3)
             assert await page.run("document.title") != "1"
@@ -171,7 +172,8 @@ async def test_words_of_others_run_nothing(page: Page, tmp_path: Path) -> None:
 async def test_a_search_is_a_form_that_the_policy_lets_go(page: Page, base: str) -> None:
     await page.open(base + "runs")
     await page.run(
-        "document.querySelector('input[name=q]').value = 'nowhere'; document.querySelector('form').requestSubmit()"
+        "document.querySelector('input[name=q]').value = 'nowhere'; "
+        "document.querySelector('form').requestSubmit()"
     )
     await until(page, "location.search.includes('q=nowhere')")
     await until(page, "document.querySelector('main').textContent.includes('No runs match')")
@@ -189,7 +191,9 @@ async def test_a_trend_is_read_with_the_keyboard(page: Page, base: str) -> None:
 async def test_one_gets_from_a_verdict_to_the_tokens_of_a_call_and_back(
     page: Page, base: str
 ) -> None:
-    """By links alone: verdict, finding, pair, session, call; then up again by the trail, and from the report home."""
+    """By links alone: verdict, finding, pair, session, call;
+    then up again by the trail, and from the report home.
+    """
     await page.open(base + "runs/r1")
     assert await page.run("document.querySelector('.headline').textContent") == "use fp8"
     for text, lands in (
@@ -219,7 +223,10 @@ async def test_one_gets_from_a_verdict_to_the_tokens_of_a_call_and_back(
 
 async def follow(page: Page, text: str, lands: str) -> None:
     """Follow the first link of that text, and wait for the page that it leads to."""
-    find = f"[...document.querySelectorAll('a')].find(each => each.textContent.trim() === {json.dumps(text)})"
+    find = (
+        "[...document.querySelectorAll('a')].find(each => each.textContent.trim() === "
+        f"{json.dumps(text)})"
+    )
     assert await page.run(f"Boolean({find})"), text
     await page.run(f"{find}.click()")
     await until(
@@ -243,7 +250,8 @@ async def test_blind_is_grey(page: Page, tmp_path: Path) -> None:
             await page.open(f"http://127.0.0.1:{client.port}/db/bench/")
             assert word in await page.run("document.querySelector('.headline').textContent")
             await page.run(
-                "document.body.insertAdjacentHTML('beforeend', '<p class=\"headline good\" id=\"green\">x</p>')"
+                "document.body.insertAdjacentHTML('beforeend', '<p class=\"headline good\" "
+                'id="green">x</p>\')'
             )
             green = await page.run("getComputedStyle(document.getElementById('green')).color")
             assert (await page.run(colour) != green) is is_grey

@@ -149,7 +149,8 @@ def test_answers_of_an_evaluation_count_but_checks_inside_a_replay_do_not() -> N
         "score": None,
         "answer": "",
     }
-    asked = [AnswerRow(**answer, right=right) for right in (True, False, None)]  # type: ignore[arg-type]  # a table of test values
+    # a table of test values
+    asked = [AnswerRow(**answer, right=right) for right in (True, False, None)]  # type: ignore[arg-type]
     found = folded(run_row("r", options="{}"), leg_row("r"), *asked)
     assert [(arm.arm, arm.done, arm.failed) for arm in found.arms] == [("a", 3, (("failed", 1),))]
     check = AnswerRow(**answer, right=True, request_id="r-1")  # type: ignore[arg-type]  # as above

@@ -1,4 +1,6 @@
-"""The sentence over jobs: red where something got worse, green only where every job was judged lately."""
+"""The sentence over jobs: red where something got
+worse, green only where every job was judged lately.
+"""
 
 from pathlib import Path
 
@@ -116,7 +118,8 @@ def test_a_job_that_is_running_now_is_judged_by_the_run_before() -> None:
 async def test_a_job_of_the_jobs_file_that_never_ran_is_named(tmp_path: Path) -> None:
     database = empty(tmp_path)
     (tmp_path / "watch.yaml").write_text(
-        "database: bench.duckdb\njobs: {hourly: {traces: [rag], endpoints: 'p=http://127.0.0.1:9/v1', schedule: {cron: '0 * * * *'}}}\n"
+        "database: bench.duckdb\njobs: {hourly: {traces: [rag], endpoints: "
+        "'p=http://127.0.0.1:9/v1', schedule: {cron: '0 * * * *'}}}\n"
     )
     async with site(database) as client:
         for page in ("", "jobs", "jobs/hourly"):

@@ -12,8 +12,10 @@ from agentload.verdict.policy import SHOWN, Load, Setting, parse, read_policy
 def test_a_policy_file_moves_thresholds_and_names_load_and_price(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(
-        "min_change: 0.05\nslos:\n  - {ttft_ms: 3000, share: 0.9}\n  - {workload: chat, tpot_ms: 30}\n"
-        "load: {peak_agents: 42, spare_replicas: 1}\nprice: {usd_per_gpu_hour: 2.5, source: our contract}\n"
+        "min_change: 0.05\nslos:\n  - {ttft_ms: 3000, share: 0.9}\n  - {workload: chat, "
+        "tpot_ms: 30}\n"
+        "load: {peak_agents: 42, spare_replicas: 1}\nprice: {usd_per_gpu_hour: 2.5, "
+        "source: our contract}\n"
     )
     assert read_policy(file) == Setting(
         policy=Policy(

@@ -31,7 +31,8 @@ def answered(study: Ask, database: Path) -> str:
     run = answer_all(answering(study, Place(database=database))).run_id
     with duckdb.connect(str(database)) as connection:
         connection.execute(
-            "UPDATE arms SET url = 'http://127.0.0.1:' || (8000 + position) || '/v1' WHERE url IS NULL"
+            "UPDATE arms SET url = 'http://127.0.0.1:' || (8000 + position) || '/v1' WHERE "
+            "url IS NULL"
         )
     return run
 

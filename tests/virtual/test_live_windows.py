@@ -1,4 +1,6 @@
-"""Windows are the same calls on real sockets and in virtual time: the same sessions, turns and sizes, whatever a server takes for them."""
+"""Windows are the same calls on real sockets and in virtual time:
+the same sessions, turns and sizes, whatever a server takes for them.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ def sent(database: Path) -> tuple[dict[tuple[object, ...], list[tuple[object, ..
     """Return what each session sent in each block, in its order, and the salts of the blocks."""
     with duckdb.connect(str(database), read_only=True) as connection:
         rows = connection.execute(
-            "SELECT pair, arm, session, turn, context_tokens, asked_tokens, prime FROM calls_row WHERE NOT tail ORDER BY turn"
+            "SELECT pair, arm, session, turn, context_tokens, asked_tokens, prime FROM "
+            "calls_row WHERE NOT tail ORDER BY turn"
         ).fetchall()
     found = defaultdict[tuple[object, ...], list[tuple[object, ...]]](list)
     for pair, arm, session, *call in rows:

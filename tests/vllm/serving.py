@@ -1,4 +1,6 @@
-"""A real vLLM for tests: small random models, an arms file for each, servers by `agentload launch`'s own code."""
+"""A real vLLM for tests: small random models, an arms
+file for each, servers by `agentload launch`'s own code.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,9 @@ def arms(
 
 @contextmanager
 def launched_by_the_verb(file: Path) -> Iterator[None]:
-    """Run `agentload launch` on an arms file until the block ends; it must have ended every server then."""
+    """Run `agentload launch` on an arms file until the
+    block ends; it must have ended every server then.
+    """
     command = [str(AGENTLOAD), "launch", str(file), "--logs", str(file.parent)]
     said: list[str] = []
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, process_group=0) as process:

@@ -1,4 +1,6 @@
-"""Flags of our commands and settings of a matrix, held against the sources of the vLLM that is tried; nothing is started."""
+"""Flags of our commands and settings of a matrix, held against
+the sources of the vLLM that is tried; nothing is started.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Everything that talks to servers, against a real vLLM: launch, identity, replay, probes, pools, preemptions, death in mid-stream."""
+"""Everything that talks to servers, against a real vLLM: launch,
+identity, replay, probes, pools, preemptions, death in mid-stream.
+"""
 
 from __future__ import annotations
 

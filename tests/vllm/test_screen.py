@@ -1,4 +1,6 @@
-"""A screen of real servers: the reference stays within its own scatter, FP8 does not, and which path reads the stored cache."""
+"""A screen of real servers: the reference stays within its own
+scatter, FP8 does not, and which path reads the stored cache.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Count false alarms and found slowdowns on simulated histories whose truth is known: `python -m tests.watch.calibration`.
+"""Count false alarms and found slowdowns on simulated histories
+whose truth is known: `python -m tests.watch.calibration`.
 
-Run-to-run noise is AR(1) 0.3 of 1.5 %, the first run is the reference, alarms are those of `agentload watch`, change points included.
+Run-to-run noise is AR(1) 0.3 of 1.5 %, the first run is the reference,
+alarms are those of `agentload watch`, change points included.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ def false_share(rng: Random, *, histories: int, runs: int) -> float:
 def found_share(
     rng: Random, *, histories: int, before: int, by: float, within: int = WITHIN
 ) -> float:
-    """Return the share of histories whose slowdown, after so many runs, is alarmed within the next ones."""
+    """Return the share of histories whose slowdown,
+    after so many runs, is alarmed within the next ones.
+    """
     stamp = execution(before).ended_ns
     assert stamp is not None
     found = 0

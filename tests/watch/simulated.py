@@ -1,4 +1,6 @@
-"""Executions whose runs are played in virtual time: everything but the sockets is that of `agentload watch run`."""
+"""Executions whose runs are played in virtual time:
+everything but the sockets is that of `agentload watch run`.
+"""
 
 from __future__ import annotations
 

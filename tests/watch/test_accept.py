@@ -1,4 +1,6 @@
-"""An accepted run is the reference from then on; alarms on what was before are over, and the history says why."""
+"""An accepted run is the reference from then on; alarms
+on what was before are over, and the history says why.
+"""
 
 from __future__ import annotations
 

@@ -168,7 +168,8 @@ def test_a_fixed_reference_may_be_named_as_it_begins_and_is_kept() -> None:
     assert reference(past, "20261120-3") == "20261120-3-ab"
     assert reference(past, "20261101-1-cd") == "20261101-1-cd"  # a run that is not the job's
     assert "20261120-3-ab" not in expendable(past, 2, reference(past, "20261120-3"))
-    # Of several that begin so, none can be told from the others: the comparison says that, and all of them stay.
+    # Of several that begin so, none can be told from the
+    # others: the comparison says that, and all of them stay.
     assert (reference(past, "20261120-"), expendable(past, 2, reference(past, "20261120-"))) == (
         "20261120-",
         (),

@@ -1,4 +1,6 @@
-"""The daemon executes each job when it falls due, once after a sleep, and ends when told, its executions with it."""
+"""The daemon executes each job when it falls due, once
+after a sleep, and ends when told, its executions with it.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def scene(folder: Path, script: str) -> Place:
 
 
 def served(place: Place, clock: Clock, acts: Iterator[bool]) -> list[str]:
-    """Serve until *acts* is through, which is asked every few ms whether it goes on; then send SIGTERM."""
+    """Serve until *acts* is through, which is asked
+    every few ms whether it goes on; then send SIGTERM.
+    """
     said: list[str] = []
 
     async def act() -> None:
@@ -165,7 +169,10 @@ def test_sigterm_is_passed_on_and_waited_for(tmp_path: Path) -> None:
         while not started.exists():
             yield True
 
-    script = f"trap 'sleep 0.1; touch {ended}; exit 1' TERM; touch {started}; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.2; done"
+    script = (
+        f"trap 'sleep 0.1; touch {ended}; exit 1' TERM; touch {started}; for i in 1 2 3 4 5 6 7 "
+        "8 9; do sleep 0.2; done"
+    )
     said = served(scene(tmp_path, script), clock, acts())
     assert ended.exists()
     assert said[2:] == ["hourly: exit code 1"]

@@ -1,4 +1,6 @@
-"""What an entry of a jobs file means: every field of it, what is meant where it is silent, and what cannot be meant."""
+"""What an entry of a jobs file means: every field of it,
+what is meant where it is silent, and what cannot be meant.
+"""
 
 from __future__ import annotations
 

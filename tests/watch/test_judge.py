@@ -1,4 +1,6 @@
-"""Nights of one server in virtual time: what is held against what, what is raised, what is deleted."""
+"""Nights of one server in virtual time: what is
+held against what, what is raised, what is deleted.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,10 @@ def test_what_equals_differ_by_is_measured_anew_beside_an_accepted_run(
     heard = list[str]()
     accept(scene.job, scene.database, run=None, note=None, notice=heard.append)
     assert heard == [
-        f"run {second.execution.run_id} has no A/A control: the next execution plays one, and may take twice the budget"
+        (
+            f"run {second.execution.run_id} has no A/A control: the next execution plays one, "
+            "and may take twice the budget"
+        )
     ]
     third, fourth = scene.night(), scene.night()
     assert [

@@ -107,7 +107,8 @@ def test_looks_never_take_the_last_run_of_the_baseline() -> None:
     ]
 
 
-# Its Q was computed with apache-otava 0.8.0 (PairDistanceCalculator, power 1), which follows the same paper.
+# Its Q was computed with apache-otava 0.8.0
+# (PairDistanceCalculator, power 1), which follows the same paper.
 BUMP = [
     0.0,
     0.011,

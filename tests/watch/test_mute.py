@@ -97,7 +97,8 @@ def _day(text: str) -> datetime:
 def jobs_file(tmp_path: Path) -> Path:
     file = tmp_path / "watch.yaml"
     file.write_text(
-        "jobs: {nightly: {traces: [rag], endpoints: 'prod=http://127.0.0.1:9/v1', schedule: {cron: '0 2 * * *'}}}\n"
+        "jobs: {nightly: {traces: [rag], endpoints: 'prod=http://127.0.0.1:9/v1', "
+        "schedule: {cron: '0 2 * * *'}}}\n"
     )
     ledger.note(tmp_path / "watch.duckdb", "nightly", map(ledger.execution_row, WORSE))
     return file

@@ -1,4 +1,6 @@
-"""A digest, JUnit and Prometheus say what holds; a webhook is called when an alarm is raised or closed, and its failure costs nothing."""
+"""A digest, JUnit and Prometheus say what holds; a webhook is called
+when an alarm is raised or closed, and its failure costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -132,9 +134,9 @@ def test_a_digest_names_changes_of_level_and_their_suspects() -> None:
     text = digest("nightly", past, alarms(past, Rule()))
     assert "Changes of level:\n\n- prod: turn latency +8." in text
     assert (
-        "since 1970-01-14 00:00, run r13 (p = 0.002); changed just before: prod: version 0.10.0 → 0.11.0"
-        in text
-    )
+        "since 1970-01-14 00:00, run r13 (p = 0.002); changed just before: prod: version "
+        "0.10.0 → 0.11.0"
+    ) in text
 
 
 def test_an_execution_that_started_late_says_so() -> None:

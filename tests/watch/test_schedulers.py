@@ -38,7 +38,8 @@ def test_a_crontab_line_is_absolute_and_logs(tmp_path: Path) -> None:
         line for line in crontab(found.jobs, place(found)).splitlines() if not line.startswith("#")
     )
     assert line == (
-        f"0 2 * * * PATH=/usr/bin:/bin /opt/agentload/bin/agentload watch run nightly --file {tmp_path}/watch.yaml --scheduled "
+        "0 2 * * * PATH=/usr/bin:/bin /opt/agentload/bin/agentload watch run nightly "
+        f"--file {tmp_path}/watch.yaml --scheduled "
         f">>{tmp_path}/watch.journal/watch-nightly.log 2>&1"
     )
 

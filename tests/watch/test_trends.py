@@ -1,4 +1,6 @@
-"""Trends are series over a job's runs: intervals, changes of level with suspects, and what servers said differently."""
+"""Trends are series over a job's runs: intervals, changes
+of level with suspects, and what servers said differently.
+"""
 
 from __future__ import annotations
 

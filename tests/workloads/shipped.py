@@ -1,4 +1,6 @@
-"""Make the traces shipped with the package: `python -m tests.workloads.shipped FOLDER` reproduces them byte for byte."""
+"""Make the traces shipped with the package: `python -m
+tests.workloads.shipped FOLDER` reproduces them byte for byte.
+"""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +22,9 @@ _APART_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
-    """Which sessions to take: a few calls each, their first contexts log-evenly between two lengths."""
+    """Which sessions to take: a few calls each, their
+    first contexts log-evenly between two lengths.
+    """
 
     sessions: int
     calls: int
@@ -118,7 +122,8 @@ def excerpt(sources: Sequence[Trace], wanted: Excerpt) -> Iterator[Session]:
     for number in range(wanted.sessions):
         aim = low * (high / low) ** ((number + 0.5) / wanted.sessions)
         header, sessions = streams[number * len(streams) // wanted.sessions]
-        # Sources of one workload use the same session names; each is taken once, since keys contain it.
+        # Sources of one workload use the same session
+        # names; each is taken once, since keys contain it.
         unused = (session for session in sessions if session.session not in taken)
         found = next(
             cut
@@ -134,7 +139,9 @@ def excerpt(sources: Sequence[Trace], wanted: Excerpt) -> Iterator[Session]:
 
 
 def _cut(header: Header, session: Session, aim: float, calls: int) -> Session | None:
-    """Return the turns from the first whose context is near the target; that turn adds all of it except the prefix."""
+    """Return the turns from the first whose context is near
+    the target; that turn adds all of it except the prefix.
+    """
     for index, context in enumerate(contexts(header, session)):
         if abs(sum(segment.tokens for segment in context) - aim) <= _NEAR * aim:
             prefix = len(header.prefixes[session.prefix]) if session.prefix is not None else 0

@@ -1,4 +1,6 @@
-"""What is particular to each workload; that all of them can be played is checked in tests/tracefile/test_check.py."""
+"""What is particular to each workload; that all of them
+can be played is checked in tests/tracefile/test_check.py.
+"""
 
 import hashlib
 import shutil

@@ -46,10 +46,12 @@ def init(
         bool, typer.Option("--force", help="Write over a file that is there.")
     ] = False,
 ) -> None:
-    """Write an arms file for a KV-cache comparison: BF16, FP8, FP8 that skips windows, calibrated FP8, and BF16 on FP8's kernel.
+    """Write an arms file for a KV-cache comparison: BF16, FP8, FP8
+    that skips windows, calibrated FP8, and BF16 on FP8's kernel.
 
-    Each arm gets its launch command and what its server must say of itself. An arm that skips windows is left out where the model's config
-    is on this machine and has none. Calibrated FP8 is written as a comment until its weights are there.
+    Each arm gets its launch command and what its server must say of itself. An arm
+    that skips windows is left out where the model's config is on this machine and
+    has none. Calibrated FP8 is written as a comment until its weights are there.
 
     For example:
 
@@ -82,9 +84,18 @@ def _file(arms: tuple[Endpoint, ...], model: str) -> str:
     lines = [
         "# What is compared. Every field of an arm may also stand here, for all of them.",
         "# Keys: key_env or key_command; header_env {HEADER: VARIABLE}. Never the key itself.",
-        "# Hardware, for physics gates and cost: gpu, gpus, price_per_hour, tensor_parallel, data_parallel, gpu_metrics, gpu_ids, config.",
-        "# Connections: connections (session, pool, call), idle_s, ca_file, client_certificate, client_key, proxy or proxy_env.",
-        "# Replicas: metrics (one URL each), replica_headers. Requests: aliases, headers, extra_body, force_lengths, counting, tokenizer.",
+        (
+            "# Hardware, for physics gates and cost: gpu, gpus, price_per_hour, "
+            "tensor_parallel, data_parallel, gpu_metrics, gpu_ids, config."
+        ),
+        (
+            "# Connections: connections (session, pool, call), idle_s, ca_file, "
+            "client_certificate, client_key, proxy or proxy_env."
+        ),
+        (
+            "# Replicas: metrics (one URL each), replica_headers. Requests: aliases, headers, "
+            "extra_body, force_lengths, counting, tokenizer."
+        ),
         f"model: {json.dumps(model)}",
         "arms:",
         *(line for arm in arms for line in _arm(arm)),

@@ -60,7 +60,8 @@ def show(
     *,
     json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON.")] = False,
 ) -> None:
-    """Show a profile: each arm's step time, KV pool and accuracy, what was fitted, and where the numbers come from.
+    """Show a profile: each arm's step time, KV pool and
+    accuracy, what was fitted, and where the numbers come from.
 
     For example:
 
@@ -91,22 +92,36 @@ def _shown(profile: Profile) -> Iterator[str]:
         said = ", ".join(f"{what} {value:g} ms" for what, value in limits if value is not None)
         yield f"SLO           {slo.name}: {said} for {slo.share:.0%} of calls ({slo.source})"
     if profile.price is not None:
-        yield f"price         {profile.price.usd_per_gpu_hour:g} USD a GPU and hour ({profile.price.source})"
+        yield (
+            f"price         {profile.price.usd_per_gpu_hour:g} USD a GPU and hour "
+            f"({profile.price.source})"
+        )
     for source in profile.sources:
-        yield f"source        {source.key}: {source.title}, {source.where}{f', {source.date}' if source.date else ''}"
+        yield (
+            f"source        {source.key}: {source.title}, "
+            f"{source.where}{f', {source.date}' if source.date else ''}"
+        )
 
 
 def _arm(arm: ArmProfile) -> Iterator[str]:
     made = " (synthetic: no deployment was measured)" if arm.synthetic else ""
     skipped = f", {', '.join(arm.skip_layers)} at two bytes" if arm.skip_layers else ""
-    yield f"{arm.name}: KV cache {arm.kv_dtype}{skipped}, {arm.gpu.name}, {arm.server.software}{made}"
+    yield (
+        f"{arm.name}: KV cache {arm.kv_dtype}{skipped}, {arm.gpu.name}, {arm.server.software}{made}"
+    )
     step = arm.step
     if step is None:
         yield "  latency       unknown: this arm cannot be played"
     else:
         known = f"known up to a batch of {step.known_to_batch}"
-        yield f"  token latency {step.decode_ms:g} ms + {step.decode_ms_per_token:g} ms a cached token ({known})"
-        yield f"  prefill       {step.prefill_ms_per_token:g} ms a token + {step.prefill_ms_per_pair:g} ms a causal pair"
+        yield (
+            f"  token latency {step.decode_ms:g} ms + {step.decode_ms_per_token:g} ms a cached "
+            f"token ({known})"
+        )
+        yield (
+            f"  prefill       {step.prefill_ms_per_token:g} ms a token + "
+            f"{step.prefill_ms_per_pair:g} ms a causal pair"
+        )
         yield f"  KV pool       {pool_of(arm).tokens:,} tokens"
     for score in arm.accuracy:
         length = f" at {score.context_tokens:,}" if score.context_tokens else ""
@@ -132,8 +147,9 @@ def fit(
 ) -> None:
     """Fit a profile to a measured run, so that your own server can be simulated.
 
-    Hardware, model geometry and KV configuration are taken from a profile that is like it; the timing coefficients of each arm come from
-    the run's calls. The error on a quarter of the observations that were left out is printed and written into the file.
+    Hardware, model geometry and KV configuration are taken from a profile that is like
+    it; the timing coefficients of each arm come from the run's calls. The error on a
+    quarter of the observations that were left out is printed and written into the file.
 
     For example:
 

@@ -114,10 +114,11 @@ def show(
     run: Run = None,
     json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    """Show a run: its health, arms, how calls ended, latencies, and every block with what made it invalid.
+    """Show a run: its health, arms, how calls ended,
+    latencies, and every block with what made it invalid.
 
-    Rates of a block leave out its drain tail. A chunk gap is what a reader sees, a token latency what the server takes for one token; they
-    differ where chunks carry several tokens.
+    Rates of a block leave out its drain tail. A chunk gap is what a reader sees, a token
+    latency what the server takes for one token; they differ where chunks carry several tokens.
 
     For example:
 
@@ -139,7 +140,8 @@ def show(
     print(*_lines(found, between), sep="\n")
     if raw:
         print(
-            f"\nraw bytes of calls ({sum(path.stat().st_size for path in raw) / 1e6:,.1f} MB), a JSON line a call: zstdcat FILE"
+            f"\nraw bytes of calls ({sum(path.stat().st_size for path in raw) / 1e6:,.1f} "
+            "MB), a JSON line a call: zstdcat FILE"
         )
         for path in raw:
             print(f"  {path}")
@@ -236,10 +238,12 @@ def load(
     db: Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")] = DB,
     json: Annotated[bool, typer.Option("--json", help="Print what was loaded as JSON.")] = False,
 ) -> None:
-    """Load journals into a database: what a crash or a busy database left behind, or a whole database again.
+    """Load journals into a database: what a crash or a
+    busy database left behind, or a whole database again.
 
-    Names runs whose journals are next to the database, journal files, or folders of them; without any, all journals next to the database.
-    Rows that are there already stay as they are, so loading twice does no harm.
+    Names runs whose journals are next to the database, journal files, or
+    folders of them; without any, all journals next to the database. Rows that
+    are there already stay as they are, so loading twice does no harm.
 
     For example:
 
@@ -289,9 +293,15 @@ def _files(name: str, database: Path) -> tuple[Path, ...]:
 def _lost(fault: Fault) -> str:
     match fault.kind:
         case "torn":
-            return f"the last {fault.length:,} bytes were cut by a crash, or are being written just now"
+            return (
+                f"the last {fault.length:,} bytes were cut by a crash, or are being written "
+                "just now"
+            )
         case "damaged":
-            return f"{fault.length:,} bytes from byte {fault.offset:,} on are damaged; what is whole around them was loaded"
+            return (
+                f"{fault.length:,} bytes from byte {fault.offset:,} on are damaged; what is "
+                "whole around them was loaded"
+            )
 
 
 def delete(
@@ -308,7 +318,8 @@ def delete(
 ) -> None:
     """Delete runs: their rows in the database and the journals next to it.
 
-    Asks first, unless --yes is given. With --keep-journals, `agentload runs load RUN` can bring a run back.
+    Asks first, unless --yes is given. With --keep-journals,
+    `agentload runs load RUN` can bring a run back.
 
     For example:
 
@@ -328,7 +339,8 @@ def delete(
         deleted.append({"run_id": line.run_id, "calls": line.calls, "journals": len(files)})
         if not json:
             print(
-                f"deleted {line.run_id}: {line.calls:,} calls, {len(files)} journal{'' if len(files) == 1 else 's'}"
+                f"deleted {line.run_id}: {line.calls:,} calls, {len(files)} "
+                f"journal{'' if len(files) == 1 else 's'}"
             )
     if json:
         print_json(deleted)

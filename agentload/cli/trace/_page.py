@@ -95,7 +95,8 @@ def _growth(found: Overview) -> list[Plot]:
         Plot(
             name="growth",
             title="How contexts grow from call to call",
-            caption="Context below which half, and nine in ten, of the sessions lie that reach a call.",
+            caption="Context below which half, and nine in ten, of the sessions lie that reach a "
+            "call.",
             x=Axis(label="call of a session", quantity="count", scale="log"),
             y=Axis(label="tokens", quantity="tokens", low=0.0),
             series=series,
@@ -119,7 +120,10 @@ def _arrivals(found: Overview) -> list[Plot]:
 def _over_time(load: Load) -> list[Plot]:
     if not load.calls:
         return []
-    speed = f"every call runs at {PREFILL_TOKENS_PER_S:,.0f} prompt and {DECODE_TOKENS_PER_S:g} output tokens a second, without a queue"
+    speed = (
+        f"every call runs at {PREFILL_TOKENS_PER_S:,.0f} prompt and {DECODE_TOKENS_PER_S:g} "
+        "output tokens a second, without a queue"
+    )
     return [
         _steps(
             name="running",
@@ -132,7 +136,8 @@ def _over_time(load: Load) -> list[Plot]:
         _steps(
             name="held",
             title="KV tokens over time",
-            caption=f"What running calls hold, and what all sessions under way would hold if nothing were forgotten; {speed}.",
+            caption="What running calls hold, and what all sessions under way would hold if "
+            f"nothing were forgotten; {speed}.",
             unit="tokens",
             span_s=load.span_s,
             series=(

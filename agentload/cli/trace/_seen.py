@@ -1,4 +1,6 @@
-"""What `trace show` has to say, as data and as lines: the overview, what each arm of a profile makes of it, what production does."""
+"""What `trace show` has to say, as data and as lines: the overview,
+what each arm of a profile makes of it, what production does.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -110,7 +112,10 @@ def lines(seen: Seen) -> Iterator[str]:
     """Yield what is shown on a terminal, line by line."""
     found = seen.overview
     spawned = f" ({number(found.spawned)} of them spawned)" if found.spawned else ""
-    yield f"{seen.name} (seed {seen.seed}): {plural(found.sessions, 'session')}{spawned}, {plural(found.turns, 'call')}"
+    yield (
+        f"{seen.name} (seed {seen.seed}): {plural(found.sessions, 'session')}{spawned}, "
+        f"{plural(found.turns, 'call')}"
+    )
     if len(found.workloads) > 1:
         yield ", ".join(
             f"{name} {number(count)}" for name, count in sorted(found.workloads.items())
@@ -133,7 +138,10 @@ def lines(seen: Seen) -> Iterator[str]:
         f"{event or 'plain calls'} {reuse.share:.1%}"
         for event, reuse in sorted(found.reuse_by_event.items())
     )
-    yield f"reuse, nothing forgotten  {found.reuse.share:.1%}{f' ({events})' if len(found.reuse_by_event) > 1 else ''}"
+    yield (
+        "reuse, nothing forgotten  "
+        f"{found.reuse.share:.1%}{f' ({events})' if len(found.reuse_by_event) > 1 else ''}"
+    )
     for tokens, share in seen.load.hits.items():
         yield f"reuse, {number(tokens)} tokens kept  {share:.1%}"
     if seen.arms:
@@ -184,15 +192,29 @@ def _figure(name: str, value: float) -> str:
 def _over_time(found: Overview, load: Load) -> Iterator[str]:
     rate = (found.sessions - found.spawned) / found.last_start_s if found.last_start_s else 0.0
     spread = "" if found.arrivals_cv is None else f", CV of the gaps {found.arrivals_cv:.2f}"
-    yield f"starts           {_sparkline(found.arrivals)}  {rate:.3g} a second over {duration(found.last_start_s)}{spread}"
+    yield (
+        f"starts           {_sparkline(found.arrivals)}  {rate:.3g} a second over "
+        f"{duration(found.last_start_s)}{spread}"
+    )
     if not load.calls:
         return
     over = duration(load.span_s * len(load.running))
-    yield f"calls at once    {_sparkline(load.running)}  at most {number(max(load.running))} over {over}"
-    yield f"their tokens     {_sparkline(load.running_tokens)}  at most {number(max(load.running_tokens))}"
-    yield f"session tokens   {_sparkline(load.live_tokens)}  at most {number(max(load.live_tokens))}"
+    yield (
+        f"calls at once    {_sparkline(load.running)}  at most {number(max(load.running))} over "
+        f"{over}"
+    )
+    yield (
+        f"their tokens     {_sparkline(load.running_tokens)}  at most "
+        f"{number(max(load.running_tokens))}"
+    )
+    yield (
+        f"session tokens   {_sparkline(load.live_tokens)}  at most {number(max(load.live_tokens))}"
+    )
     partly = f"the first {plural(load.calls, 'call')}, " if load.calls < found.turns else ""
-    yield f"({partly}each at {PREFILL_TOKENS_PER_S:,.0f} prompt and {DECODE_TOKENS_PER_S:g} output tokens a second, no queue)"
+    yield (
+        f"({partly}each at {PREFILL_TOKENS_PER_S:,.0f} prompt and {DECODE_TOKENS_PER_S:g} "
+        "output tokens a second, no queue)"
+    )
 
 
 def _sparkline(values: Sequence[float]) -> str:

@@ -41,7 +41,8 @@ def import_(
         bool,
         typer.Option(
             "--with-text",
-            help="Also write the literal text, to FILE.text.jsonl next to the trace: it is as private as the source.",
+            help="Also write the literal text, to FILE.text.jsonl next to the trace: it is as "
+            "private as the source.",
         ),
     ] = False,
     json: Annotated[
@@ -50,9 +51,10 @@ def import_(
 ) -> None:
     """Import logs and traces of other programs.
 
-    The format is guessed when it is not named; options of the format follow as NAME=VALUE. Without a path, the formats are listed; with a
-    format alone, its help and options. Only lengths, times, roles, names of tools and keyed hashes of contents leave the source, under a
-    key that is drawn for each import and kept nowhere.
+    The format is guessed when it is not named; options of the format follow as
+    NAME=VALUE. Without a path, the formats are listed; with a format alone, its help
+    and options. Only lengths, times, roles, names of tools and keyed hashes of contents
+    leave the source, under a key that is drawn for each import and kept nowhere.
 
     For example:
 
@@ -112,7 +114,9 @@ def _followed(made: catalog.Conversion) -> Iterator[None]:
 
 @contextmanager
 def _texts(path: Path | None) -> Iterator[Texts | None]:
-    """Keep texts in a file that appears when the import is complete: no words are left behind by one that failed."""
+    """Keep texts in a file that appears when the import is
+    complete: no words are left behind by one that failed.
+    """
     if path is None:
         yield None
         return
@@ -126,7 +130,9 @@ def _texts(path: Path | None) -> Iterator[Texts | None]:
 
 
 def _sorted(given: list[str]) -> tuple[str | None, list[Path], dict[str, str]]:
-    """Tell a format, paths and options apart; what is there as a file is a path whatever it looks like."""
+    """Tell a format, paths and options apart; what is
+    there as a file is a path whatever it looks like.
+    """
     name: str | None = None
     paths: list[Path] = []
     options: dict[str, str] = {}
@@ -169,14 +175,16 @@ def fit(
 ) -> None:
     """Make a trace from a server's metrics alone.
 
-    From the histograms of prompts and outputs, the count of requests and the hits of the prefix cache of vLLM or SGLang; two texts, or a
-    URL that is read twice, tell what came between them. Options follow as NAME=VALUE (agentload trace import prometheus lists them).
+    From the histograms of prompts and outputs, the count of requests and the hits of the
+    prefix cache of vLLM or SGLang; two texts, or a URL that is read twice, tell what came
+    between them. Options follow as NAME=VALUE (agentload trace import prometheus lists them).
 
     For example:
 
         agentload trace fit --prometheus http://production:8000/metrics --for 600 -o fitted.jsonl
 
-        agentload trace fit --prometheus monday.prom --prometheus tuesday.prom sharing=prefix requests=5000 -o fitted.jsonl
+        agentload trace fit --prometheus monday.prom \
+            --prometheus tuesday.prom sharing=prefix requests=5000 -o fitted.jsonl
     """
     if len(prometheus) > 2:
         raise UsageError("--prometheus is given once or twice")
@@ -212,21 +220,32 @@ def _lines(summary: Summary, *, texts: Path | None) -> Iterator[str]:
     """Write a summary for people."""
     spawned = f" ({summary.spawned:,} spawned)" if summary.spawned else ""
     yield (
-        f"{summary.format}: {plural(summary.files, 'file')}, {summary.source_bytes / 1e6:,.1f} MB → "
-        f"{plural(summary.sessions, 'session')}{spawned}, {plural(summary.calls, 'call')}, {_span(summary.span_s)}"
+        f"{summary.format}: {plural(summary.files, 'file')}, "
+        f"{summary.source_bytes / 1e6:,.1f} MB → "
+        f"{plural(summary.sessions, 'session')}{spawned}, {plural(summary.calls, 'call')}, "
+        f"{_span(summary.span_s)}"
     )
     if summary.calls:
         prompt, output = (
             summary.prompt_tokens / summary.calls,
             summary.output_tokens / summary.calls,
         )
-        yield f"tokens: {summary.prompt_tokens:,} prompt ({prompt:,.0f} a call), {summary.output_tokens:,} output ({output:,.0f} a call)"
+        yield (
+            f"tokens: {summary.prompt_tokens:,} prompt ({prompt:,.0f} a call), "
+            f"{summary.output_tokens:,} output ({output:,.0f} a call)"
+        )
     exact = "" if summary.ideal_is_exact else ", estimated by sampling"
-    yield f"ideal prefix-hit ratio: source {_share(summary.ideal_source)}, import {_share(summary.ideal_import)}{exact}"
+    yield (
+        f"ideal prefix-hit ratio: source {_share(summary.ideal_source)}, import "
+        f"{_share(summary.ideal_import)}{exact}"
+    )
     if summary.recorded_hits is not None:
         yield f"recorded prefix-hit ratio: {_share(summary.recorded_hits)}"
     if summary.grid_s is not None:
-        yield f"starts lie on a grid of {summary.grid_s:g} s: the bursts at its points are not real (grid=spread, where the format has it)"
+        yield (
+            f"starts lie on a grid of {summary.grid_s:g} s: the bursts at its points are not "
+            "real (grid=spread, where the format has it)"
+        )
     yield from _counted("skipped", summary.malformed)
     yield from _counted("odd", summary.odd)
     yield from _counted("estimated", summary.estimated)

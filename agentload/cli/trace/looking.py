@@ -33,9 +33,10 @@ def check(
 ) -> None:
     """Check that a trace can be played, and that a generated one is what its workload should give.
 
-    Exits with 1 if the trace cannot be played: sessions that wait for themselves or for what does not come, contexts cut where they have
-    no segment, keys in two roles. A trace that says which workload made it is also compared with that workload's measured quantiles;
-    what misses them is a note.
+    Exits with 1 if the trace cannot be played: sessions that wait for themselves
+    or for what does not come, contexts cut where they have no segment, keys in
+    two roles. A trace that says which workload made it is also compared with
+    that workload's measured quantiles; what misses them is a note.
 
     For example:
 
@@ -83,7 +84,8 @@ def _print(report: Report, targets: Sequence[Held]) -> None:
     if report.off_order:
         calls = plural(report.off_order, "call")
         print(
-            f"note: tools that do not follow the leading system message: {calls}; servers put them there, so they share another prefix"
+            f"note: tools that do not follow the leading system message: {calls}; servers "
+            "put them there, so they share another prefix"
         )
     compared = [target for target in targets if target.holds is not None]
     if targets:
@@ -123,7 +125,8 @@ def show(
     against: Annotated[
         str | None,
         typer.Option(
-            help="Compare with another trace, such as a recorded one, or with production: prometheus=URL or =FILE."
+            help="Compare with another trace, such as a recorded one, or with production: "
+            "prometheus=URL or =FILE."
         ),
     ] = None,
     html: Annotated[
@@ -136,8 +139,9 @@ def show(
 ) -> None:
     """Look at a trace: lengths, waits, growth, arrivals, reuse, and what it takes of a KV pool.
 
-    Reuse is the share of prompt tokens that a prefix cache knows: one that forgets nothing, and with --pool or --profile one of that size.
-    What overlaps in time is seen at a nominal speed; `agentload simulate` plays the trace on a server with queues and batches.
+    Reuse is the share of prompt tokens that a prefix cache knows: one that forgets nothing,
+    and with --pool or --profile one of that size. What overlaps in time is seen at a
+    nominal speed; `agentload simulate` plays the trace on a server with queues and batches.
 
     For example:
 
@@ -168,7 +172,8 @@ def show(
         print()
         print_compared(rows, ours="trace")
         print(
-            "first token, batch size and KV pool: agentload report --against, of a run with this trace"
+            "first token, batch size and KV pool: agentload report --against, of a run "
+            "with this trace"
         )
 
 
@@ -194,5 +199,6 @@ def _apart(seen: Seen, rows: Sequence[Distance], *, json: bool) -> None:
     )
     alike = sum(row.verdict in {"alike", "as its halves"} for row in rows)
     print(
-        f"{alike} of {len(rows)} within {LOW:g} to {HIGH:g}, or no further than two halves of the other, drawn by session, from each other"
+        f"{alike} of {len(rows)} within {LOW:g} to {HIGH:g}, or no further than two halves "
+        "of the other, drawn by session, from each other"
     )

@@ -40,8 +40,8 @@ def generate(
 ) -> None:
     """Make a trace of a workload.
 
-    Options of the workload follow its name as NAME=VALUE. Without a workload, the workloads are listed; with --options, those of one
-    workload.
+    Options of the workload follow its name as NAME=VALUE. Without a workload,
+    the workloads are listed; with --options, those of one workload.
 
     For example:
 
@@ -97,9 +97,11 @@ def degrade(
     scale: Annotated[float | None, typer.Option(help="Multiply starts and waits.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of what is drawn.")] = 7,
 ) -> None:
-    """Make a trace less kind: break prefixes, cap or stretch time, take a sample, begin in the middle.
+    """Make a trace less kind: break prefixes, cap or
+    stretch time, take a sample, begin in the middle.
 
-    What is asked for is done in this order: sample, split, break, cap, scale. Equal seeds change equal sessions in equal ways.
+    What is asked for is done in this order: sample, split, break,
+    cap, scale. Equal seeds change equal sessions in equal ways.
 
     For example:
 
@@ -157,7 +159,8 @@ def export(
 
         agentload trace export mooncake mine.jsonl -o mine.mooncake.jsonl
 
-        agentload trace export openai-batch mine.jsonl model=NAME --text mine.text.jsonl -o batch.jsonl
+        agentload trace export openai-batch mine.jsonl model=NAME \
+            --text mine.text.jsonl -o batch.jsonl
     """
     if format is None:
         list_all(every(), json=json)
@@ -180,5 +183,6 @@ def export(
     write_lines(out, into.lines(opened(trace), **options))
     if kept is not None:
         notice(
-            f"words: those of {plural(len(kept.found), 'content')} are the source's, all others drawn with their lengths"
+            f"words: those of {plural(len(kept.found), 'content')} are the source's, all "
+            "others drawn with their lengths"
         )

@@ -11,7 +11,8 @@ Jobs live in a file, watch.yaml, with their database next to it:
         budget: {calls: 400, minutes: 30}
         retention: {runs: 30}
 
-The first usable run of a job is the reference; each later one is compared with it, turn by turn on the same bytes.
+The first usable run of a job is the reference; each later
+one is compared with it, turn by turn on the same bytes.
 """
 
 from pathlib import Path

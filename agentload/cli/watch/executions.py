@@ -1,4 +1,6 @@
-"""Executions of jobs: make them, say what came of them, accept or mute a change, hand them to other programs."""
+"""Executions of jobs: make them, say what came of them,
+accept or mute a change, hand them to other programs.
+"""
 
 import asyncio
 import math
@@ -51,18 +53,20 @@ def run(
         bool,
         typer.Option(
             "--scheduled",
-            help="Called by a scheduler: do nothing unless a firing is due, and start with the job's stagger.",
+            help="Called by a scheduler: do nothing unless a firing is due, and start with the "
+            "job's stagger.",
         ),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the execution as JSON.")] = False,
 ) -> None:
     """Execute a job once, now: what a scheduler calls.
 
-    Exits with 0 when nothing got worse, 3 on a regression, a changed identity or invalid figures, 1 when the job could not run. While an
-    execution still runs, another is recorded as skipped and exits with 0.
+    Exits with 0 when nothing got worse, 3 on a regression, a changed identity
+    or invalid figures, 1 when the job could not run. While an execution still
+    runs, another is recorded as skipped and exits with 0.
 
-    Schedulers start with hardly any environment: variables of keys and webhooks may stand in watch.env next to watch.yaml, as NAME=value
-    lines.
+    Schedulers start with hardly any environment: variables of keys and
+    webhooks may stand in watch.env next to watch.yaml, as NAME=value lines.
 
     For example:
 
@@ -113,7 +117,8 @@ def accept(
     ] = None,
     note: Annotated[str | None, typer.Option(help="Why, for the history.")] = None,
 ) -> None:
-    """Accept a change: later runs are compared with this one, and alarms on what was before are closed.
+    """Accept a change: later runs are compared with
+    this one, and alarms on what was before are closed.
 
     The run is kept from then on, and the history says when and why.
 
@@ -146,13 +151,16 @@ def mute(
     file: JobsFile = DEFAULT,
     note: Annotated[str | None, typer.Option(help="Why, for the history.")] = None,
 ) -> None:
-    """Mute a kind of alarm of a job until a day: it stays open and listed, but calls no webhook and fails no check.
+    """Mute a kind of alarm of a job until a day: it stays
+    open and listed, but calls no webhook and fails no check.
 
-    A day that has passed ends a mute. To compare later runs with a change that is here to stay, use `agentload watch accept`.
+    A day that has passed ends a mute. To compare later runs with
+    a change that is here to stay, use `agentload watch accept`.
 
     For example:
 
-        agentload watch mute nightly-rag regression --until 2026-12-01 --note "the new kernel comes on Monday"
+        agentload watch mute nightly-rag regression --until 2026-12-01 \
+            --note "the new kernel comes on Monday"
     """
     jobs = read_jobs(file)
     job = jobs.named(name)
@@ -272,10 +280,11 @@ def history(
         ),
     ] = False,
 ) -> None:
-    """Show what became of a job's firings: each figure over its runs, where its level changed, outcomes and alarms.
+    """Show what became of a job's firings: each figure over
+    its runs, where its level changed, outcomes and alarms.
 
-    A line of blocks spans the smallest and the largest change against the first reference run. Suspects are what the servers said
-    differently just before; they are no proof.
+    A line of blocks spans the smallest and the largest change against the first reference
+    run. Suspects are what the servers said differently just before; they are no proof.
 
     For example:
 
@@ -314,7 +323,10 @@ def history(
 def _drawn(series: Series) -> Iterator[str]:
     values = [point.value for point in series.points][-DRAWN:]
     low, high = min(values), max(values)
-    yield f"{worded(series.name)}  {blocks(values, low=low, span=max(high - low, FLAT))}  {low:+.1%} to {high:+.1%}"
+    yield (
+        f"{worded(series.name)}  {blocks(values, low=low, span=max(high - low, FLAT))}  "
+        f"{low:+.1%} to {high:+.1%}"
+    )
     for level in series.change_points:
         yield f"  {level_told(series, level)}"
 
@@ -356,7 +368,8 @@ def export(
 ) -> None:
     """Write ready files for a scheduler, a dashboard or continuous integration.
 
-    crontab and kubernetes go to stdout, systemd's units and Parquet files into a folder; digest, junit and prometheus need a job.
+    crontab and kubernetes go to stdout, systemd's units and Parquet
+    files into a folder; digest, junit and prometheus need a job.
 
     For example:
 
@@ -372,7 +385,8 @@ def export(
             print(kubernetes(jobs, image=_given(image, "--image")), end="")
             for path, wanted in brought(jobs).items():
                 print(
-                    f"note: {path} has to lie on the claim agentload-watch as {wanted} (kubectl cp)",
+                    f"note: {path} has to lie on the claim agentload-watch as {wanted} "
+                    "(kubectl cp)",
                     file=sys.stderr,
                 )
         case "systemd":

@@ -51,12 +51,13 @@ def add(
 ) -> None:
     """Add a job to the jobs file, which is made if it does not exist.
 
-    Paths are relative to the jobs file, here and in it. What has no option here is edited in the file: load, policy, metrics, noise,
-    reference, notices.
+    Paths are relative to the jobs file, here and in it. What has no option here
+    is edited in the file: load, policy, metrics, noise, reference, notices.
 
     For example:
 
-        agentload watch add nightly-rag --trace rag --endpoints prod=http://127.0.0.1:8000/v1 --cron "0 2 * * *" --time-zone Europe/Berlin
+        agentload watch add nightly-rag --trace rag --endpoints prod=http://127.0.0.1:8000/v1 \
+            --cron "0 2 * * *" --time-zone Europe/Berlin
     """
     schedule: dict[str, Any] = {
         "cron": cron,
@@ -81,7 +82,8 @@ def add(
     jobs_file.add(file, name, entry)
     print(f"added {name} to {file}")
     print(
-        f"Next: agentload watch run {name} --file {file}; then agentload watch install --file {file}"
+        f"Next: agentload watch run {name} --file {file}; then agentload watch install "
+        f"--file {file}"
     )
 
 
@@ -152,7 +154,8 @@ def install(
         bool, typer.Option("--dry-run", help="Print the crontab as it would be.")
     ] = False,
 ) -> None:
-    """Put the jobs into your crontab between markers, or take them out again; the rest of it stays as it is.
+    """Put the jobs into your crontab between markers, or
+    take them out again; the rest of it stays as it is.
 
     For example:
 
@@ -184,5 +187,6 @@ def install(
     logs = jobs.database.with_suffix(".journal")
     logs.mkdir(parents=True, exist_ok=True)  # the shell opens them before we start
     print(
-        f"{len(jobs.jobs)} job{'' if len(jobs.jobs) == 1 else 's'} of {file} in the crontab; logs lie in {logs}"
+        f"{len(jobs.jobs)} job{'' if len(jobs.jobs) == 1 else 's'} of {file} in the "
+        f"crontab; logs lie in {logs}"
     )

@@ -1,8 +1,11 @@
-"""Contexts known as block ids: as segments, as numbers of their content, and as turns that keep what they share.
+"""Contexts known as block ids: as segments, as numbers
+of their content, and as turns that keep what they share.
 
-If ids only have meaning within one conversation (`Growth`), each prompt owns everything after the longest prefix that it shares with an
-earlier prompt. Its context is that prompt up to there, and its own part. Own parts are cut where a later prompt branches off and where
-a role ends, so that every context is a whole number of segments, exact to the token, and shares exactly what the ids share.
+If ids only have meaning within one conversation (`Growth`), each prompt owns
+everything after the longest prefix that it shares with an earlier prompt. Its
+context is that prompt up to there, and its own part. Own parts are cut where a
+later prompt branches off and where a role ends, so that every context is a whole
+number of segments, exact to the token, and shares exactly what the ids share.
 """
 
 import hashlib
@@ -34,7 +37,9 @@ def common_ids(before: Sequence[int], now: Sequence[int]) -> int:
 def segments(
     ids: Sequence[int], tokens: int, *, block: int, cuts: Iterable[int] = ()
 ) -> tuple[Segment, ...]:
-    """Return runs of consecutive ids as segments, also split at these positions; the last block may be partial."""
+    """Return runs of consecutive ids as segments, also
+    split at these positions; the last block may be partial.
+    """
     found: list[Segment] = []
     borders = set(cuts)
     start = 0
@@ -52,7 +57,9 @@ def segments(
 
 
 def common_start(before: Iterable[object], now: Iterable[object]) -> int:
-    """Count what two contexts share from their start, piece by piece or segment by segment: equal ones, lengths included."""
+    """Count what two contexts share from their start, piece by
+    piece or segment by segment: equal ones, lengths included.
+    """
     return sum(
         1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False))
     )
@@ -137,12 +144,16 @@ class Growth:
         self._first: dict[int, Prompt] = {}  # the prompt that had a block first
 
     def add(self, ids: Sequence[int], tokens: int, *, after: Prompt | None) -> Prompt:
-        """Add a prompt; `after` is the one it most likely continues. The caller sets its key and roles."""
+        """Add a prompt; `after` is the one it most likely continues.
+
+        The caller sets its key and roles.
+        """
         full = ids[: tokens // self._block]
         parent, common = self._nearest(full, after)
         start = 0
         if parent is not None:
-            # A prompt that continues at another's end has all of it, including its partial last block.
+            # A prompt that continues at another's end has
+            # all of it, including its partial last block.
             goes_on = common == len(parent.ids) and tokens >= parent.end
             start = parent.end if goes_on else common * self._block
             parent.cut(start)
@@ -169,7 +180,9 @@ class Growth:
 
 
 def change(before: Prompt | None, now: Prompt) -> tuple[int | None, tuple[Segment, ...]]:
-    """Return what a turn keeps of the previous context (None: all) and what it adds, once all prompts are known."""
+    """Return what a turn keeps of the previous context
+    (None: all) and what it adds, once all prompts are known.
+    """
     if before is not None and now.parent is before:
         keep = None if now.start == before.end else len(before.context(now.start))
         return keep, tuple(now.own(now.end))

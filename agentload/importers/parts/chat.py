@@ -1,4 +1,6 @@
-"""Read chat messages of all dialects (OpenAI, Anthropic, agents' transcripts) as pieces of a context: role, length, identity."""
+"""Read chat messages of all dialects (OpenAI, Anthropic, agents'
+transcripts) as pieces of a context: role, length, identity.
+"""
 
 import base64
 import binascii
@@ -51,7 +53,9 @@ class Piece(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 def apportion(weights: Sequence[int], total: int) -> list[int]:
-    """Divide a total by weights; each share is at least 1 if possible, and they add up to the total."""
+    """Divide a total by weights; each share is at
+    least 1 if possible, and they add up to the total.
+    """
     if not weights:
         return []
     if not sum(weights):
@@ -137,7 +141,9 @@ def messages(intake: Intake, found: Iterable[Any]) -> Iterator[Piece]:
 def pieces(
     intake: Intake, role: Role, message: dict[str, Any], *, tool: str | None = None
 ) -> Iterator[Piece]:
-    """Read one message: its text as one piece, each image as another; results in an Anthropic user message are tools'."""
+    """Read one message: its text as one piece, each image as
+    another; results in an Anthropic user message are tools'.
+    """
     content = message.get("content", message.get("parts", message.get("value")))
     blocks = content if isinstance(content, list) else [content]
     said: list[str] = []

@@ -1,10 +1,13 @@
-"""Follow a recorded conversation call by call: what each keeps and adds, how long it waited, and the true lengths of its pieces.
+"""Follow a recorded conversation call by call: what each keeps
+and adds, how long it waited, and the true lengths of its pieces.
 
-Message lengths are estimates until a call's usage gives the tokens of its prompt. Then its new pieces are scaled to the right sum: the
-previous answer has the server's count, the others share the rest. A system prompt and tool schemas that the transcript does not
-show have the tokens of the first prompt beyond its messages.
+Message lengths are estimates until a call's usage gives the tokens of its prompt.
+Then its new pieces are scaled to the right sum: the previous answer has the
+server's count, the others share the rest. A system prompt and tool schemas that the
+transcript does not show have the tokens of the first prompt beyond its messages.
 
-A call costs what it adds: the context grows in place, and what the last call sent is compared piece by piece only after a restart or a cut.
+A call costs what it adds: the context grows in place, and what the last
+call sent is compared piece by piece only after a restart or a cut.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +28,9 @@ _JITTER_S: Final = 1.0
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """When a call was sent, gave its first token and ended, in seconds on one axis; None if not recorded."""
+    """When a call was sent, gave its first token and
+    ended, in seconds on one axis; None if not recorded.
+    """
 
     sent_s: float | None = None
     first_s: float | None = None
@@ -78,13 +83,17 @@ class Dialogue:
         self._context.extend(pieces)
 
     def restart(self, pieces: Iterable[Piece]) -> None:
-        """Replace the next call's context, after a compaction or a branch; the conversation's opening stays."""
+        """Replace the next call's context, after a compaction
+        or a branch; the conversation's opening stays.
+        """
         lead = self._context[:1] if self._context and self._context[0].key == self.lead else []
         self._leave()
         self._context = [*lead, *self.opening, *pieces]
 
     def grow(self, prompt: int, key: str) -> None:
-        """Give the next call this many tokens: the context so far and new ones, or only new ones if they are too few."""
+        """Give the next call this many tokens: the context so
+        far and new ones, or only new ones if they are too few.
+        """
         same, tokens = (self._sent, self._sent_tokens) if self._before is None else (0, 0)
         spare = prompt - tokens - sum(piece.tokens for piece in self._context[same:])
         if spare > 0:
@@ -174,7 +183,9 @@ class Dialogue:
         return self._before
 
     def _send(self, usage: Usage, place: str) -> tuple[int, int]:
-        """Give the context's pieces their true lengths; return how many were sent before as they are now, and the tokens of all."""
+        """Give the context's pieces their true lengths; return how
+        many were sent before as they are now, and the tokens of all.
+        """
         if self._before is None:
             base, same, tokens = None, self._sent, self._sent_tokens
         else:
@@ -194,7 +205,8 @@ class Dialogue:
             tokens = max(0, prompt - _tokens(new))
             if tokens:
                 self.intake.notes.estimate(
-                    "system prompt and tools of a session: the tokens of its first prompt beyond its messages"
+                    "system prompt and tools of a session: the tokens of its first prompt "
+                    "beyond its messages"
                 )
                 base, prompt = [Piece(role="system", tokens=tokens, key=self.lead)], None
         if prompt is not None:

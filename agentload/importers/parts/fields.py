@@ -24,7 +24,9 @@ csv.field_size_limit(LONGEST_LINE)  # 128 kB by default, and a prompt may be lon
 
 
 def seconds(found: object) -> float | None:
-    """Parse ISO 8601 (UTC without a zone) or a number of s, ms, µs or ns since 1970; otherwise None."""
+    """Parse ISO 8601 (UTC without a zone) or a number
+    of s, ms, µs or ns since 1970; otherwise None.
+    """
     if isinstance(found, bool) or found is None:
         return None
     if isinstance(found, int | float):
@@ -59,7 +61,8 @@ def _scaled(number: float) -> float | None:
     return number
 
 
-def first(found: Mapping[str, Any], *names: str) -> Any:  # noqa: ANN401  # a field is of any JSON type
+# a field is of any JSON type
+def first(found: Mapping[str, Any], *names: str) -> Any:  # noqa: ANN401
     """Return the first of these fields that is present, otherwise None."""
     return next((found[name] for name in names if found.get(name) is not None), None)
 
@@ -113,9 +116,11 @@ def _inner(said: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 
 def rows(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[str, T]]:
-    """Yield (place, row) for each line after the header; column names are matched ignoring case and surrounding blanks.
+    """Yield (place, row) for each line after the header; column
+    names are matched ignoring case and surrounding blanks.
 
-    A row that cannot be read as `kind` is skipped (`Notes.skip`); an incomplete last line is only counted.
+    A row that cannot be read as `kind` is skipped
+    (`Notes.skip`); an incomplete last line is only counted.
     """
     for place, found, cut in _table(path, notes, lambda cells: _columns(path, cells, kind)):
         try:
@@ -167,7 +172,8 @@ def _refuse(notes: Notes, place: str, what: str, *, cut: bool) -> None:
 
 
 def _columns(path: Path, cells: list[str], kind: type[object]) -> list[str]:
-    known = {field.encode_name.lower(): field.encode_name for field in msgspec.structs.fields(kind)}  # type: ignore[arg-type]  # a Struct
+    # a Struct
+    known = {field.encode_name.lower(): field.encode_name for field in msgspec.structs.fields(kind)}  # type: ignore[arg-type]
     header = [known.get(cell.lower(), cell) for cell in cells]
     missing = [
         field.encode_name

@@ -1,4 +1,6 @@
-"""Read source files of any kind: plain, gzip or zstd, one JSON value a line or an array, complete or cut short."""
+"""Read source files of any kind: plain, gzip or zstd,
+one JSON value a line or an array, complete or cut short.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -25,9 +27,11 @@ def lines(path: Path, notes: Notes) -> Iterator[tuple[int, bytes]]:
 
 
 def records(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[str, T]]:
-    """Yield (place, record) for each JSON value of a file: one a line, array elements, or concatenated values.
+    """Yield (place, record) for each JSON value of a file:
+    one a line, array elements, or concatenated values.
 
-    A value that cannot be read as `kind` is skipped (`Notes.skip`); one cut off by the end of the file is only counted.
+    A value that cannot be read as `kind` is skipped (`Notes.skip`);
+    one cut off by the end of the file is only counted.
     """
     decode = msgspec.json.Decoder(kind, strict=False).decode
     if _is_one_a_line(path):
@@ -129,7 +133,9 @@ def _is_one_a_line(path: Path) -> bool:
 
 
 def values(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (number, text) for every top-level object or array, or element of a top-level array; text is None if cut off at the end."""
+    """Yield (number, text) for every top-level object or array, or
+    element of a top-level array; text is None if cut off at the end.
+    """
     scan = _Scan()
     number, waiting, size = 0, list[bytes](), 0
     for chunk in chain(chunks, (b"",)):

@@ -35,7 +35,9 @@ class Identity:
         self._number = hashlib.blake2b(key=key, digest_size=8)
 
     def of(self, role: str, content: str | bytes) -> str:
-        """Return the key of a content in a role; the same content in another role has another key."""
+        """Return the key of a content in a role; the
+        same content in another role has another key.
+        """
         hashed = self._start.copy()
         hashed.update(role.encode() + b"\0")
         hashed.update(

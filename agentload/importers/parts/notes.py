@@ -1,4 +1,5 @@
-"""The notes of an import: what was odd, estimated or dropped, with counts, and a summary of its content and its match with the source.
+"""The notes of an import: what was odd, estimated or dropped, with
+counts, and a summary of its content and its match with the source.
 
 Notes name kinds and places, never content: the summary of an import is as private as the import.
 """
@@ -14,7 +15,9 @@ from agentload.importers.parts.reuse import Reuse
 from agentload.model.trace import Session
 
 Tolerance: TypeAlias = Literal["strict", "normal", "lenient"]
-"""strict: every oddity is an error; normal: malformed records are errors; lenient: they are skipped and counted."""
+"""strict: every oddity is an error; normal: malformed
+records are errors; lenient: they are skipped and counted.
+"""
 Counted = tuple[tuple[str, int, str | None], ...]
 """What, how often, and where first."""
 
@@ -90,7 +93,9 @@ class Summary:
     recorded_hits: float | None
     """Share of prompt tokens that the recorded servers had cached, if known."""
     grid_s: float | None
-    """Spacing of the grid that all starts are on, with some coinciding, if it is a second or more."""
+    """Spacing of the grid that all starts are on,
+    with some coinciding, if it is a second or more.
+    """
     malformed: Counted
     odd: Counted
     estimated: Counted

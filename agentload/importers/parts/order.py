@@ -1,4 +1,6 @@
-"""Sort rows and sessions by their starts in bounded memory: rows of interleaved sessions go through a temporary database."""
+"""Sort rows and sessions by their starts in bounded memory:
+rows of interleaved sessions go through a temporary database.
+"""
 
 import heapq
 import sqlite3
@@ -16,7 +18,8 @@ _MEMORY: Final = 48 << 20
 """Bytes that the database keeps in memory; SQLite writes the rest to a temporary file."""
 _ORDERED: Final = """
 SELECT first, (SELECT packed FROM rows AS own WHERE own.number = ordered.number) FROM (
-    SELECT number, at_s, first_value(at_s) OVER own AS start_s, first_value(number) OVER own AS first
+    SELECT number, at_s, first_value(at_s) OVER own AS start_s, first_value(number)
+        OVER own AS first
     FROM rows WINDOW own AS (PARTITION BY session ORDER BY at_s, number)
 ) AS ordered ORDER BY start_s, first, at_s, number
 """
@@ -36,7 +39,9 @@ R = TypeVar("R", bound=Row)
 
 
 def by_session(rows: Iterable[R], kind: type[R], *, memory: int = _MEMORY) -> Iterator[list[R]]:
-    """Yield each session's rows in time order, sessions in order of their first row; equal times keep source order."""
+    """Yield each session's rows in time order, sessions in
+    order of their first row; equal times keep source order.
+    """
     pack, unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(kind).decode
     with closing(sqlite3.connect("")) as database:
         database.execute(f"PRAGMA cache_size = -{memory >> 10}")
@@ -58,7 +63,8 @@ def with_starts(groups: Iterable[Sequence[R]], grid: Grid) -> Iterator[tuple[Seq
 
 
 def spread(groups: Iterable[Sequence[R]]) -> Iterator[tuple[Sequence[R], float]]:
-    """Pair each group with a separate start: n groups with one timestamp start evenly spaced before the next one of the grid.
+    """Pair each group with a separate start: n groups with one
+    timestamp start evenly spaced before the next one of the grid.
 
     The grid is the smallest distance of timestamps so far, so that nothing is moved into a pause.
     """
@@ -81,7 +87,8 @@ def _placed(held: Sequence[Sequence[R]], step: float | None) -> Iterator[tuple[S
 def in_order(families: Iterable[tuple[float, Sequence[Session]]]) -> Iterator[Session]:
     """Yield families sorted by the start of their first session.
 
-    Each comes with a time before which neither it nor any later one starts, so only overlapping ones are held.
+    Each comes with a time before which neither it nor any
+    later one starts, so only overlapping ones are held.
     """
     held: list[tuple[float, int, Sequence[Session]]] = []
     for number, (not_before_s, family) in enumerate(families):

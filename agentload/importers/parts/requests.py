@@ -17,7 +17,9 @@ from agentload.importers.parts.transcripts import Entry, play
 from agentload.model.trace import Recorded, Segment, Session, Turn, Wait
 
 Holds = Literal["context", "news", "unknown"]
-"""What a request's length and ids describe: its whole context; what is new; the whole context without a constant prefix."""
+"""What a request's length and ids describe: its whole context;
+what is new; the whole context without a constant prefix.
+"""
 _WORD = (1 << 64) - 1
 
 
@@ -43,7 +45,9 @@ class Request(msgspec.Struct, kw_only=True):
 def reader(
     made: Callable[..., Iterator[Session]], **fixed: Any
 ) -> Callable[[Callable[..., Iterator[Any]]], Callable[..., Iterator[Session]]]:
-    """Make an importer's `sessions` of a function that yields requests: *made* (`sessions` or `conversations`) groups them."""
+    """Make an importer's `sessions` of a function that yields
+    requests: *made* (`sessions` or `conversations`) groups them.
+    """
 
     def decorated(read: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Session]]:
         @wraps(read)
@@ -171,7 +175,9 @@ def _answer(requests: Sequence[Request], number: int, name: str) -> tuple[Segmen
 def _grown(
     before: tuple[Segment, ...], requests: Sequence[Request], number: int, name: str
 ) -> tuple[Segment, ...]:
-    """Extend a context if it is long enough to contain the previous one and its answer; otherwise start a new one."""
+    """Extend a context if it is long enough to contain the
+    previous one and its answer; otherwise start a new one.
+    """
     held = (*before, *_answer(requests, number, name))
     spare = requests[number].prompt - sum(segment.tokens for segment in held)
     if number and spare > 0:
@@ -224,7 +230,9 @@ class Logged(msgspec.Struct, kw_only=True):
     timing: Timing
     usage: Usage
     context: list[Piece]
-    """Empty if not logged; then it is assumed to contain the previous context and answer if it is long enough."""
+    """Empty if not logged; then it is assumed to contain
+    the previous context and answer if it is long enough.
+    """
     answer: list[Piece] = []
     model: str | None = None
     is_new: bool = False
@@ -236,14 +244,18 @@ class Logged(msgspec.Struct, kw_only=True):
 
 
 class Continuations:
-    """Find the conversation that a request continues, if the log does not name it: the one whose last messages it starts with."""
+    """Find the conversation that a request continues, if the log
+    does not name it: the one whose last messages it starts with.
+    """
 
     def __init__(self) -> None:
         self._sessions: dict[int, str] = {}  # by all messages of a conversation's latest request
         self._count = 0
 
     def session(self, context: Sequence[Piece]) -> str:
-        """Return the name of the conversation, a new one if no earlier request is a prefix of this one."""
+        """Return the name of the conversation, a new one
+        if no earlier request is a prefix of this one.
+        """
         found: str | None = None
         chain = 0
         for number, piece in enumerate(context, start=1):
@@ -285,7 +297,9 @@ def conversations(
 
 
 def entries(group: Iterable[Logged], name: str) -> Iterator[Entry]:
-    """Yield the calls of a conversation of this name, each behind what it sends, if that is known."""
+    """Yield the calls of a conversation of this name,
+    each behind what it sends, if that is known.
+    """
     tip: str | None = None
     for position, logged in enumerate(group):
         own, place = f"{name}.{position}", logged.place

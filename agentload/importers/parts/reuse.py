@@ -1,11 +1,13 @@
-"""Compute the ideal hit rate (of an unlimited prefix cache), for a source and for the trace made from it.
+"""Compute the ideal hit rate (of an unlimited prefix
+cache), for a source and for the trace made from it.
 
-A prompt is a sequence of runs (identity, tokens). A cache block is identified by everything up to its end, so among equal calls only
-the first computes it: hits are all full blocks minus the distinct ones. Blocks are counted by the run they end in, which keeps the set
-small: a run is identified by a hash over all runs before it, with their lengths, and its own identity.
+A prompt is a sequence of runs (identity, tokens). A cache block is identified by everything
+up to its end, so among equal calls only the first computes it: hits are all full blocks minus
+the distinct ones. Blocks are counted by the run they end in, which keeps the set small: a run
+is identified by a hash over all runs before it, with their lengths, and its own identity.
 
-The set is bounded: when it is full, only every second, fourth, … name is kept (adaptive sampling by the bits of the name), and the count
-of distinct blocks is scaled up. Until then it is exact.
+The set is bounded: when it is full, only every second, fourth, … name is kept (adaptive sampling
+by the bits of the name), and the count of distinct blocks is scaled up. Until then it is exact.
 """
 
 import hashlib
@@ -107,7 +109,9 @@ class Trail:
         self._reuse.call(self._ends[-1])
 
     def blocks(self, found: Sequence[int], tokens: int, *, same: int = 0) -> None:
-        """Count a call with these blocks, the last possibly partial; the first `same` are those of the previous call."""
+        """Count a call with these blocks, the last possibly
+        partial; the first `same` are those of the previous call.
+        """
         self._cut(same)
         self._run_of_blocks(found[same:], tokens - same * self._reuse.block)
         self._reuse.call(tokens)
@@ -127,7 +131,8 @@ class Trail:
     def _run_of_blocks(self, found: Sequence[int], tokens: int) -> None:
         block, end, name = self._reuse.block, self._ends[-1], self._names[-1]
         full = min(len(found), tokens // block)
-        # Wherever it starts, exactly one cache block ends in a run of a block's length. Integers hash the same in every process.
+        # Wherever it starts, exactly one cache block ends in a run of
+        # a block's length. Integers hash the same in every process.
         names = [name := hash((name, ident)) for ident in found[:full]]
         self._reuse.meet_blocks(names)
         self._names += names

@@ -1,7 +1,9 @@
-"""Agent sessions: a list or tree of entries with messages, compactions and branches, and the sub-agents they spawned.
+"""Agent sessions: a list or tree of entries with messages,
+compactions and branches, and the sub-agents they spawned.
 
-Every recorded answer was a real call, on any branch, so all are played in file order, each with the context of its place in the tree.
-A compaction's context is its summary and the entries from the first kept one on.
+Every recorded answer was a real call, on any branch, so all are played in file
+order, each with the context of its place in the tree. A compaction's context is
+its summary and the entries from the first kept one on.
 """
 
 from collections import deque
@@ -73,7 +75,10 @@ def play(
     asked: Wait | None = None,
     joins: Iterable[tuple[float, str]] = (),
 ) -> None:
-    """Play entries into a dialogue; `main` is the default model. The next call after a child of `joins` is complete waits for it."""
+    """Play entries into a dialogue; `main` is the default model.
+
+    The next call after a child of `joins` is complete waits for it.
+    """
     known: dict[str, Entry] = {}
     open_joins = deque(sorted(joins))
     tip: str | None = None
@@ -234,7 +239,10 @@ class Transcript:
     began_s: float
     """A lower bound for the time of its first call."""
     lead: str | None = None
-    """Key of a system prompt and tools that the transcript does not show; equal keys share. None if it shows all."""
+    """Key of a system prompt and tools that the transcript does not show; equal keys share.
+
+    None if it shows all.
+    """
     spawned_by: str | None = None
     opening: Callable[[], Sequence[Piece]] = tuple
     """Reads the system prompt and tools, if recorded."""

@@ -1,12 +1,15 @@
 """What those who play a run together say to each other: plain data, whoever carries it.
 
-There are two conversations. A dispatcher and its workers (`--workers`) speak of every call: `Told` goes out, `Done` comes back. A driver
-and its nodes (`--on`) speak of blocks alone: each node has a share of the plan and a dispatcher of its own, says `Reached` where that
-waits, and goes on with `Go`; no call passes the driver. Getting ready, breaking and being alive are the same in both. Within a machine,
-messages are pickles behind their length, over a socket pair that nobody else has (`Pipe`); from node to node an actor carries them.
+There are two conversations. A dispatcher and its workers (`--workers`) speak of every call:
+`Told` goes out, `Done` comes back. A driver and its nodes (`--on`) speak of blocks alone:
+each node has a share of the plan and a dispatcher of its own, says `Reached` where that
+waits, and goes on with `Go`; no call passes the driver. Getting ready, breaking and being
+alive are the same in both. Within a machine, messages are pickles behind their length, over
+a socket pair that nobody else has (`Pipe`); from node to node an actor carries them.
 
-A context grows by a few segments a turn and may have hundreds, so only what is new in it is sent. Both ends keep the last context of each
-session that is being played on an arm; what is left of it is sent as a number of leading segments.
+A context grows by a few segments a turn and may have hundreds, so only what is
+new in it is sent. Both ends keep the last context of each session that is being
+played on an arm; what is left of it is sent as a number of leading segments.
 """
 
 import asyncio
@@ -75,7 +78,9 @@ class Play:
     done: frozenset[int] = frozenset()
     voided: Mapping[int, int] = field(default_factory=dict)
     folder: Path | None = None
-    """Where journals and shards go, seen by every node; None: each node keeps its own, and sends its shards."""
+    """Where journals and shards go, seen by every node;
+    None: each node keeps its own, and sends its shards.
+    """
     share: bytes = b""
     """The node's share of the plan, pickled; its name is the digest of these bytes."""
     name: str = ""
@@ -154,7 +159,9 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """The node's dispatcher waits: its round is over, or its servers are to be started; all instants are of the node's clock."""
+    """The node's dispatcher waits: its round is over, or its
+    servers are to be started; all instants are of the node's clock.
+    """
 
     command: Settle | Open
     ends: tuple[PlayEnd, ...]
@@ -188,7 +195,9 @@ class Contexts:
         for mine, told in zip(context, last, strict=False):
             if (
                 mine is not told
-            ):  # as good as equal, and compared at once: a context shares its segments with the one before
+                # as good as equal, and compared at once: a
+                # context shares its segments with the one before
+            ):
                 break
             kept += 1
         return kept, context[kept:]
@@ -236,12 +245,14 @@ class Pipe(asyncio.Protocol):
         self._got += data
         at = 0
         while (end := _end(self._got, at)) is not None:
-            message = pickle.loads(self._got[at + _LENGTH.size : end])  # noqa: S301  # the other end is this program
+            # the other end is this program
+            message = pickle.loads(self._got[at + _LENGTH.size : end])  # noqa: S301
             at = end
             self.heard(message)
         del self._got[:at]
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # the protocol's signature
+    # the protocol's signature
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """Tell that the other end is gone."""
         self._closed()
 
@@ -263,13 +274,15 @@ def first(sock: socket.socket) -> Any:  # noqa: ANN401  # whatever the other end
 
 
 def served(work: Callable[[Pipe, Any], Coroutine[Any, Any, None]]) -> None:
-    """Be the process that *work*, with its first message, is for; the descriptor of its end of a socket pair is the only argument.
+    """Be the process that *work*, with its first message, is for;
+    the descriptor of its end of a socket pair is the only argument.
 
-    The other end stays open for as long as the process is wanted: when that closes, because the run is over or because who opened it died,
-    the process ends by itself.
+    The other end stays open for as long as the process is wanted: when that closes,
+    because the run is over or because who opened it died, the process ends by itself.
     """
     for name in (signal.SIGINT, signal.SIGTERM):
-        # Who stops a whole group of processes, as systemd does, stops the dispatcher, which lets calls in flight come to their end.
+        # Who stops a whole group of processes, as systemd does, stops
+        # the dispatcher, which lets calls in flight come to their end.
         signal.signal(name, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as sock:
         try:

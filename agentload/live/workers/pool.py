@@ -1,4 +1,6 @@
-"""A caller whose sockets and journals other processes hold: this one only says what to send, and hears what became of it."""
+"""A caller whose sockets and journals other processes hold:
+this one only says what to send, and hears what became of it.
+"""
 
 import asyncio
 import socket
@@ -35,11 +37,14 @@ from agentload.model.commands import Cancel, Forget, Prepare, Send
 from agentload.model.rows import Row
 
 STOP_S: Final = 5.0
-LEAD_NS: Final = 3_000_000  # how long before its instant a worker hears of a call: two wake-ups on a busy machine, with room
+# how long before its instant a worker hears of a call: two wake-ups on a busy machine, with room
+LEAD_NS: Final = 3_000_000
 START_S: Final = 30.0
 LOOK_S: Final = 1.0
 SILENT_LOOKS: Final = 30
-"""A worker says twice a second that it runs; an overloaded machine, or a disk that a journal waits for, may make that some seconds."""
+"""A worker says twice a second that it runs; an overloaded machine,
+or a disk that a journal waits for, may make that some seconds.
+"""
 
 
 @dataclass(slots=True)
@@ -77,7 +82,8 @@ class Worker:
         return [future for future in everything if future is not None and not future.done()]
 
     def look(self) -> str | None:
-        """Say how it was lost, where nothing has come from it for so many looks, one a second; it is not lost otherwise.
+        """Say how it was lost, where nothing has come from it for
+        so many looks, one a second; it is not lost otherwise.
 
         Looks are counted, not seconds: while we stand still ourselves nobody is silent.
         """
@@ -108,7 +114,8 @@ class Worker:
                 hint="play from one process: --workers 1",
             )
         return LaunchError(
-            f"worker {self.number} {how}: the block pair being played is lost, what was finished is kept",
+            f"worker {self.number} {how}: the block pair being played is lost, what was "
+            "finished is kept",
             hint=f"agentload replay … --resume {run_id}",
         )
 
@@ -135,7 +142,8 @@ async def hired(
     """Start a process and tell it what to get ready for."""
     mine, theirs = socket.socketpair()
     with theirs:
-        # A process group of its own: Ctrl-C in the terminal reaches the dispatcher alone, which lets calls in flight come to their end.
+        # A process group of its own: Ctrl-C in the terminal reaches the
+        # dispatcher alone, which lets calls in flight come to their end.
         process = subprocess.Popen(  # noqa: ASYNC220  # some ms, before anything is timed
             [sys.executable, "-m", module, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
@@ -149,9 +157,12 @@ async def hired(
 
 
 class Pool:
-    """Share the calls out to workers. Use it as an asynchronous context, with `watch` beside what is played.
+    """Share the calls out to workers.
 
-    All calls of a session on an arm go to one worker, so that its connection and cookies are where it is.
+    Use it as an asynchronous context, with `watch` beside what is played.
+
+    All calls of a session on an arm go to one worker,
+    so that its connection and cookies are where it is.
     """
 
     lead_ns: Final = LEAD_NS
@@ -193,7 +204,10 @@ class Pool:
         await self._stop()
 
     async def watch(self) -> None:
-        """Wait until a worker is lost, be it that it says nothing any more. Raises LaunchError, or what the worker said."""
+        """Wait until a worker is lost, be it that it says nothing any more.
+
+        Raises LaunchError, or what the worker said.
+        """
         while not (await asyncio.wait([self._failure], timeout=LOOK_S))[0]:
             for worker in self._workers:
                 if (how := worker.look()) is not None:
@@ -205,7 +219,9 @@ class Pool:
         self._tell(command)
 
     async def call(self, send: Send, streamed: Callable[[int], None]) -> Called:
-        """Have the session's worker send a call at its instant, follow it to its end and write it down."""
+        """Have the session's worker send a call at its
+        instant, follow it to its end and write it down.
+        """
         worker = self._tell(send)
         flight = Flight(send, streamed, asyncio.get_running_loop().create_future())
         worker.flights[send.request_id] = flight
@@ -325,7 +341,8 @@ class Pool:
 async def calling(
     job: Job, write: Callable[[Row], None], *, journals: Sequence[Path] = ()
 ) -> AsyncIterator[Caller]:
-    """Give a caller that writes its rows through *write*; with *journals* one worker for each, which writes its rows there.
+    """Give a caller that writes its rows through *write*; with
+    *journals* one worker for each, which writes its rows there.
 
     Raises LaunchError, within a group, when a worker is lost.
     """

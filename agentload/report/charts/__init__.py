@@ -1,1 +1,3 @@
-"""Draw charts as SVG text: no dependency, no network, readable in light and dark and without colour."""
+"""Draw charts as SVG text: no dependency, no network,
+readable in light and dark and without colour.
+"""

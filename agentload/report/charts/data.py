@@ -1,4 +1,6 @@
-"""What a chart shows as a table of comma-separated values, and as a Vega-Lite specification that draws it elsewhere."""
+"""What a chart shows as a table of comma-separated values,
+and as a Vega-Lite specification that draws it elsewhere.
+"""
 
 import csv as comma
 import io
@@ -74,7 +76,9 @@ def _lane_names(chart: Lanes) -> list[str]:
 
 
 def vega_lite(chart: Chart) -> dict[str, Any]:
-    """Return the chart as a Vega-Lite specification; its data is the table of `csv`, to be put under `data.values`."""
+    """Return the chart as a Vega-Lite specification; its data
+    is the table of `csv`, to be put under `data.values`.
+    """
     drawn = {
         "$schema": _SCHEMA,
         "title": chart.title,

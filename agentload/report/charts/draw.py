@@ -1,4 +1,6 @@
-"""Draw charts as SVG text: the grid, what stands across it, the arms' values with a tip each; inside a page, or as a file of its own."""
+"""Draw charts as SVG text: the grid, what stands across it, the
+arms' values with a tip each; inside a page, or as a file of its own.
+"""
 
 import math
 from collections.abc import Callable
@@ -32,7 +34,9 @@ Attribute = str | float | int | None
 
 
 def element(name: str, *children: str, **attributes: Attribute) -> str:
-    """Write one element; `class_` stands for class, `_` in a name for `-`, None leaves an attribute out."""
+    """Write one element; `class_` stands for class, `_`
+    in a name for `-`, None leaves an attribute out.
+    """
     written = "".join(
         f' {_name(key)}="{_value(value)}"' for key, value in attributes.items() if value is not None
     )
@@ -91,7 +95,9 @@ def _plot(plot: Plot) -> str:
 
 
 def scales(plot: Plot) -> tuple[Scale, Scale]:
-    """Lay both axes over the frame, wide enough for all values, rules and the bands' closed ends."""
+    """Lay both axes over the frame, wide enough for
+    all values, rules and the bands' closed ends.
+    """
     xs = [value for series in plot.series for value in series.xs]
     ys = [value for series in plot.series for value in (*series.ys, *series.lows, *series.highs)]
     for axis, values in (("x", xs), ("y", ys)):
@@ -257,7 +263,10 @@ def marker(at: tuple[float, float], slot: int | None, class_: str, tip: str | No
     )
     shape = shapes[(slot or 0) % len(shapes)]
     title = f"<title>{escaped(tip)}</title>" if tip else ""
-    return f'<path class="{class_}" transform="translate({coordinate(x)},{coordinate(y)})" d="{shape}">{title}</path>'
+    return (
+        f'<path class="{class_}" transform="translate({coordinate(x)},{coordinate(y)})" '
+        f'd="{shape}">{title}</path>'
+    )
 
 
 def _class(name: str, slot: int | None) -> str:
@@ -394,7 +403,9 @@ PAD = 18
 
 
 def inline(chart: Chart) -> str:
-    """Draw for a page that brings title, legend and style itself; one stop of the tab key, its marks are walked with the arrows."""
+    """Draw for a page that brings title, legend and style itself;
+    one stop of the tab key, its marks are walked with the arrows.
+    """
     return element(
         "svg",
         *_described(chart, f"{chart.name}-"),
@@ -447,7 +458,9 @@ def _described(chart: Chart, prefix: str) -> tuple[str, str]:
 
 
 def shortened(title: str) -> str:
-    """Return as much of a title as fits above the frame; the whole is in the picture's own title."""
+    """Return as much of a title as fits above the
+    frame; the whole is in the picture's own title.
+    """
     return title if len(title) <= TITLE_CHARS else f"{title[: TITLE_CHARS - 1]}…"
 
 
@@ -490,7 +503,8 @@ def _drawn(chart: Chart) -> Markup:
 def _swatch(slot: int) -> Markup:
     mark = marker((6.0, 6.0), slot, "mark")
     return Markup(  # noqa: S704
-        f'<svg class="series arm-{slot}" viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">{mark}</svg>'
+        f'<svg class="series arm-{slot}" viewBox="0 0 12 12" width="12" height="12" '
+        f'aria-hidden="true">{mark}</svg>'
     )
 
 

@@ -8,7 +8,9 @@ from typing import Literal
 from agentload.report.charts.spec import Axis
 
 EDGE = 0.03
-"""Share of the range that stays free beyond the first and the last value, so that no mark is cut."""
+"""Share of the range that stays free beyond the
+first and the last value, so that no mark is cut.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,9 @@ def fitted(
     end: float,
     ends: Literal["ticks", "values"],
 ) -> Scale:
-    """Lay an axis over pixels so that it covers all values; where it is left open it ends on a tick, or just beyond the values."""
+    """Lay an axis over pixels so that it covers all values; where
+    it is left open it ends on a tick, or just beyond the values.
+    """
     known = [
         value for value in values if math.isfinite(value) and (axis.scale == "linear" or value > 0)
     ]

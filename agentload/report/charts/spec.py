@@ -1,4 +1,6 @@
-"""What a chart shows, as data, and few values for many; how it looks is decided by the drawing files."""
+"""What a chart shows, as data, and few values for
+many; how it looks is decided by the drawing files.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,7 +29,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Values of one arm. `slot` fixes colour and marker, equal for an arm in every chart; None is nobody's."""
+    """Values of one arm. `slot` fixes colour and marker,
+    equal for an arm in every chart; None is nobody's.
+    """
 
     label: str
     slot: int | None
@@ -97,7 +101,9 @@ class Plot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One field of a heat map: how dark it is (0 to 1), in whose colour, what is written in it, and what to say about it."""
+    """One field of a heat map: how dark it is (0 to 1), in whose
+    colour, what is written in it, and what to say about it.
+    """
 
     column: int
     row: int
@@ -129,7 +135,9 @@ Look: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A stretch of a lane, or with `at` a value within it; `offset` places it between the lane's top (0) and bottom (1)."""
+    """A stretch of a lane, or with `at` a value within it;
+    `offset` places it between the lane's top (0) and bottom (1).
+    """
 
     lane: int
     look: Look
@@ -153,7 +161,9 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lanes:
-    """Labelled lanes over one axis: differences with their intervals, blocks of a run, phases of a call."""
+    """Labelled lanes over one axis: differences with
+    their intervals, blocks of a run, phases of a call.
+    """
 
     name: str
     title: str
@@ -162,7 +172,9 @@ class Lanes:
     lanes: tuple[str, ...]
     spans: tuple[Span, ...]
     arms: tuple[tuple[str, int], ...] = ()
-    """Label and slot of the arms that lanes share; empty where each lane is one arm's and says whose."""
+    """Label and slot of the arms that lanes share;
+    empty where each lane is one arm's and says whose.
+    """
     traces: tuple[Trace, ...] = ()
     bands: tuple[Band, ...] = ()
     rules: tuple[Rule, ...] = ()
@@ -174,7 +186,9 @@ Chart: TypeAlias = Plot | HeatMap | Lanes
 
 
 def legend(chart: Chart) -> tuple[tuple[str, int], ...]:
-    """List the (label, slot) of the arms in a chart, in order of slot; a heat map's arm is in its title."""
+    """List the (label, slot) of the arms in a chart,
+    in order of slot; a heat map's arm is in its title.
+    """
     match chart:
         case Plot():
             labels = {
@@ -207,7 +221,9 @@ Value = TypeVar("Value")
 
 
 def every(values: Sequence[Value], most: int = MARKS) -> tuple[Value, ...]:
-    """Return at most *most* of the values, evenly spread over their order, the first and the last among them."""
+    """Return at most *most* of the values, evenly spread
+    over their order, the first and the last among them.
+    """
     if len(values) <= most:
         return tuple(values)
     return tuple(
@@ -218,7 +234,9 @@ def every(values: Sequence[Value], most: int = MARKS) -> tuple[Value, ...]:
 def cloud(
     xs: npt.NDArray[np.float64], ys: npt.NDArray[np.float64]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return points spread evenly over the order of *xs*; a row that lacks either value is left out."""
+    """Return points spread evenly over the order of
+    *xs*; a row that lacks either value is left out.
+    """
     known = np.isfinite(xs) & np.isfinite(ys)
     xs, ys = xs[known], ys[known]
     order = np.lexsort((ys, xs))

@@ -1,4 +1,6 @@
-"""Write what each chart shows for other tools: a table of comma-separated values, and a Vega-Lite specification with its data."""
+"""Write what each chart shows for other tools: a table of
+comma-separated values, and a Vega-Lite specification with its data.
+"""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,6 @@
-"""Render a document as one HTML file: no network, no library, readable without scripts, in light and dark, on a phone and on paper."""
+"""Render a document as one HTML file: no network, no library,
+readable without scripts, in light and dark, on a phone and on paper.
+"""
 
 import base64
 import hashlib
@@ -52,7 +54,9 @@ def script() -> str:
 
 
 def security_policy(*, styled: str | None = None) -> str:
-    """Return a content security policy that runs exactly our script and fetches nothing: names and errors in a report come from outside."""
+    """Return a content security policy that runs exactly our script and
+    fetches nothing: names and errors in a report come from outside.
+    """
     ours = f"style-src {_hash(styled or style())}; script-src {_hash(script())}"
     return f"default-src 'none'; img-src data:; {ours}; base-uri 'none'; form-action 'none'"
 
@@ -63,7 +67,9 @@ def _hash(text: str) -> str:
 
 @cache
 def environment(loader: BaseLoader | None = None) -> Environment:
-    """Return what renders HTML templates, those of reports unless others are named, with what they need to place charts."""
+    """Return what renders HTML templates, those of reports
+    unless others are named, with what they need to place charts.
+    """
     own = loader or PackageLoader("agentload.report")
     made = Environment(
         loader=own,
@@ -84,12 +90,16 @@ def environment(loader: BaseLoader | None = None) -> Environment:
 
 
 def shown(value: object) -> object:
-    """Return what a template shows of a value: of a text each character, and nothing that it does."""
+    """Return what a template shows of a value: of a
+    text each character, and nothing that it does.
+    """
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def tied(words: str) -> str:
-    """Tie a number to its unit and an interval into one piece, so that a narrow column breaks between figures only."""
+    """Tie a number to its unit and an interval into one piece,
+    so that a narrow column breaks between figures only.
+    """
     return _UNIT.sub("\N{NO-BREAK SPACE}", _INSIDE.sub(",\N{NO-BREAK SPACE}", words))
 
 

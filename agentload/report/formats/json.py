@@ -1,4 +1,6 @@
-"""Render a decision for machines: the verdicts with their raw figures, how the run was made, and a schema for all of it."""
+"""Render a decision for machines: the verdicts with their raw
+figures, how the run was made, and a schema for all of it.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, make_dataclass
@@ -19,7 +21,9 @@ from agentload.report.parts import Answer, Check, Confidence, Document, Made, Ro
 
 FORMAT: Final = "agentload-decision/1"
 COMMANDS: Final = {"step": "command", "next_step": "next_command"}
-"""Fields that hold a step of the advisor's, and what they are called where the command that takes it stands instead."""
+"""Fields that hold a step of the advisor's, and what they
+are called where the command that takes it stands instead.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +60,10 @@ class Report:
     policy: Policy
     made: Made
     production: tuple[Likeness, ...]
-    """The run's load beside production's; empty when production was not asked. A bound of null is none."""
+    """The run's load beside production's; empty when production was not asked.
+
+    A bound of null is none.
+    """
 
 
 _SHARED: Final = frozenset(each.name for each in fields(Report)) - {"format", "lists"}
@@ -110,7 +117,9 @@ def _written(value: object, commands: Mapping[Suggestion, str | None]) -> object
 
 @cache
 def _printed(kind: type) -> type:
-    """Return the type of what `_written` makes of a dataclass: all its fields, also those at their default."""
+    """Return the type of what `_written` makes of a
+    dataclass: all its fields, also those at their default.
+    """
     hints = get_type_hints(kind)
     parts = [
         (

@@ -1,4 +1,6 @@
-"""Render a document as Markdown that reads well on GitHub, with its charts as pictures beside it."""
+"""Render a document as Markdown that reads well
+on GitHub, with its charts as pictures beside it.
+"""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +15,8 @@ from agentload.report.parts import Cell, Check, Document, Table
 from agentload.visible import visible
 
 _MARKS: Final = {"ok": "✓", "bad": "✗", "unknown": "–"}
-# Signs that would format, link or break a table; an underscore inside a word formats nothing, nor does a bracket alone.
+# Signs that would format, link or break a table; an underscore
+# inside a word formats nothing, nor does a bracket alone.
 _SPECIAL: Final = re.compile(r"([\\|*`<~]|(?<!\w)_|_(?!\w)|\](?=[\[(:]))")
 
 

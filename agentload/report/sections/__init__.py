@@ -1,1 +1,3 @@
-"""Decide what each section of a report says: one file a section, from the decision to words and figures."""
+"""Decide what each section of a report says: one file
+a section, from the decision to words and figures.
+"""

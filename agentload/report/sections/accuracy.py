@@ -1,4 +1,6 @@
-"""What the answers lost: accuracy by depth and length, and the paired difference in every bucket."""
+"""What the answers lost: accuracy by depth and
+length, and the paired difference in every bucket.
+"""
 
 from advisor.verdict import BucketResult
 from agentload.report import format as say
@@ -15,7 +17,8 @@ def accuracy(view: View) -> Group | None:
         "Accuracy, the same questions on both arms",
         ("arm", "task", "context", "reference", "difference", "changed, p"),
         map(_row, view.decision.accuracy),
-        "Accuracy: the share of correct answers. Differences are paired, in percentage points; p is the exact McNemar test.",
+        "Accuracy: the share of correct answers. Differences are paired, in percentage "
+        "points; p is the exact McNemar test.",
     )
     return group("Accuracy", charts=_maps(view), tables=(differences,))
 
@@ -63,7 +66,8 @@ def _map(view: View, arm: str, task: str, found: list[Retrieval]) -> HeatMap:
                 row=depths.index(each.depth),
                 value=each.right / each.items,
                 text=say.number(100 * each.right / each.items),
-                tip=f"{say.tokens(each.context_tokens)}, depth {say.percent(each.depth)}: {each.right} of {each.items} correct",
+                tip=f"{say.tokens(each.context_tokens)}, depth {say.percent(each.depth)}: "
+                f"{each.right} of {each.items} correct",
             )
             for each in found
             if each.items

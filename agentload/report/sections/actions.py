@@ -20,18 +20,24 @@ from agentload.study.parts import Slo
 
 CANARY: Final = 'job="vllm-canary"'
 STABLE: Final = 'job="vllm-stable"'
-WINDOW: Final = "6h"  # a quarter of the day: enough answers to tell, and a turn for the worse is not thinned by a good morning
-# An expression is looked at every minute: what chance exceeds once in a thousand looks would page within the day.
+# a quarter of the day: enough answers to tell, and a
+# turn for the worse is not thinned by a good morning
+WINDOW: Final = "6h"
+# An expression is looked at every minute: what chance
+# exceeds once in a thousand looks would page within the day.
 STANDARD_ERRORS: Final = 4
 # A pool that is large enough does not preempt; five a minute is the least that is no accident.
 PREEMPTIONS_PER_MIN: Final = 5
-# First tokens that come late on the canary alone: what users would notice, and above what two equal replicas differ by.
+# First tokens that come late on the canary alone: what users
+# would notice, and above what two equal replicas differ by.
 LATE_SHARE: Final = 0.05
-# MLPerf Inference bounds generated tokens to 90-110 % of the reference: a broken model that stops early is fast.
+# MLPerf Inference bounds generated tokens to 90-110 % of
+# the reference: a broken model that stops early is fast.
 LENGTH_CHANGE: Final = 0.1
 # Loops end at the length limit; two points more of them than the stable servers, beyond chance.
 LENGTH_ENDS: Final = 0.02
-# Answers of agents are long-tailed: where the run does not tell, a standard deviation of one and a half means.
+# Answers of agents are long-tailed: where the run does
+# not tell, a standard deviation of one and a half means.
 LENGTH_SPREAD: Final = 1.5
 LEAST_SHARE: Final = 0.01  # a share of which nothing was seen yet is not known to be none
 
@@ -44,28 +50,35 @@ def limits(view: View) -> tuple[Limit, ...]:
     return (
         Limit(
             name="CanaryTimeToFirstToken",
-            text=f"TTFT above {late_s:g} s in {say.number(100 * LATE_SHARE)} pp more of the requests than on stable servers",
+            text=f"TTFT above {late_s:g} s in {say.number(100 * LATE_SHARE)} pp more of the "
+            "requests than on stable servers",
             expression=_more(_late(CANARY, late_s), _late(STABLE, late_s), LATE_SHARE, answers),
             minutes=15,
-            because="beyond what two equal replicas differ by, at a bound of vLLM's histogram, where nothing is interpolated",
+            because="beyond what two equal replicas differ by, at a bound of vLLM's histogram, "
+            "where nothing is interpolated",
         ),
         Limit(
             name="CanaryPreemptions",
             text=f"preemptions > {say.number(preemptions)}/min",
-            expression=f"sum(rate(vllm:num_preemptions_total{{{CANARY}}}[10m])) * 60 > {preemptions:g}",
+            expression=f"sum(rate(vllm:num_preemptions_total{{{CANARY}}}[10m])) "
+            f"* 60 > {preemptions:g}",
             minutes=10,
             because="the pool is smaller, or the load larger, than in the run",
         ),
         Limit(
             name="CanaryAnswerLength",
-            text=f"mean answer length outside {say.percent(1 - LENGTH_CHANGE)} to {say.percent(1 + LENGTH_CHANGE)} of stable servers'",
-            expression=f"abs({length} / {stable_length} - 1) > {LENGTH_CHANGE:g} + {STANDARD_ERRORS * spread:.1f} / sqrt({answers})",
+            text=f"mean answer length outside {say.percent(1 - LENGTH_CHANGE)} to "
+            f"{say.percent(1 + LENGTH_CHANGE)} of stable servers'",
+            expression=f"abs({length} / {stable_length} - 1) > {LENGTH_CHANGE:g} + "
+            f"{STANDARD_ERRORS * spread:.1f} / sqrt({answers})",
             minutes=15,
-            because="a cache that loses information shows first in answers that stop early or never end",
+            because="a cache that loses information shows first in answers that stop early or "
+            "never end",
         ),
         Limit(
             name="CanaryEndsAtLength",
-            text=f"{say.number(100 * LENGTH_ENDS)} pp more answers cut at the length limit than on stable servers",
+            text=f"{say.number(100 * LENGTH_ENDS)} pp more answers cut at the length limit than "
+            "on stable servers",
             expression=_more(_length_ends(CANARY), _length_ends(STABLE), LENGTH_ENDS, answers),
             minutes=15,
             because="repetition and garbage run into the length limit",
@@ -96,13 +109,20 @@ def _length_ends(job: str) -> str:
 
 
 def _more(canary: str, stable: str, margin: float, answers: str) -> str:
-    """Say that a share is larger on the canary by *margin* and by what chance makes of this many answers."""
+    """Say that a share is larger on the canary by *margin*
+    and by what chance makes of this many answers.
+    """
     # The variance of a share is no larger than the share.
-    return f"{canary} - {stable} > {margin:g} + {STANDARD_ERRORS} * sqrt(clamp_min({stable}, {LEAST_SHARE}) / {answers})"
+    return (
+        f"{canary} - {stable} > {margin:g} + {STANDARD_ERRORS} * sqrt(clamp_min({stable}, "
+        f"{LEAST_SHARE}) / {answers})"
+    )
 
 
 def _late_s(view: View) -> float:
-    """Return the bound of vLLM's histogram above which a first token is late: the service level, else the p95 of the reference."""
+    """Return the bound of vLLM's histogram above which a first
+    token is late: the service level, else the p95 of the reference.
+    """
     agreed = [
         slo.ttft_ms
         for each in view.workloads
@@ -114,7 +134,9 @@ def _late_s(view: View) -> float:
 
 
 def _length_spread(view: View) -> float:
-    """Return the standard deviation of the lengths of answers in means, as the run saw it, and no less than one."""
+    """Return the standard deviation of the lengths of answers
+    in means, as the run saw it, and no less than one.
+    """
     tokens = _of_reference(view, "output_tokens")
     return (
         max(1.0, float(tokens.std() / tokens.mean()))
@@ -143,26 +165,32 @@ def _preemptions_per_min(view: View) -> float:
     return max(float(PREEMPTIONS_PER_MIN), float(round(2 * seen)))
 
 
-# Where the number of replicas next to it is unknown: one part in ten bounds the harm. A day holds one cycle of the load.
+# Where the number of replicas next to it is unknown: one part
+# in ten bounds the harm. A day holds one cycle of the load.
 CANARY_PERCENT: Final = 10
 CANARY_HOURS: Final = 24
 
 
 def do_now(view: View) -> tuple[Step, ...]:
-    """List the next steps, the most urgent first; before commands what would make them something else here."""
+    """List the next steps, the most urgent first; before
+    commands what would make them something else here.
+    """
     steps, options = tuple(_steps(view)), unspoken(view.facts)
     if not options or not any(step.command for step in steps):
         return steps
     return (
         Step(
-            text=f"agentload.toml sets {', '.join(options)} here, which this run did without: take that out first."
+            text=f"agentload.toml sets {', '.join(options)} here, which this run did without: "
+            "take that out first."
         ),
         *steps,
     )
 
 
 def _steps(view: View) -> tuple[Step, ...]:
-    """List the next steps, the most urgent first; what was not measured is measured before anything else is settled."""
+    """List the next steps, the most urgent first; what was
+    not measured is measured before anything else is settled.
+    """
     choice = view.decision.choice
     steps: list[Step] = []
     compares = view.facts.made.compared_with is not None
@@ -181,12 +209,14 @@ def _steps(view: View) -> tuple[Step, ...]:
         )
         return (
             Step(
-                text=f"This run was {view.decision.kind}, so measure before you act. Write endpoints.yaml, set the URLs of your servers "
+                text=f"This run was {view.decision.kind}, so measure before you act. Write "
+                "endpoints.yaml, set the URLs of your servers "
                 "in it, and delete the arms that you do not have (a minute).",
                 command=described,
             ),
             Step(
-                text=f"Decide on them, in {say.minutes(minutes)} at most (--dry-run says what that settles).",
+                text=f"Decide on them, in {say.minutes(minutes)} at most (--dry-run says what "
+                "that settles).",
                 command=decided,
             ),
             *(
@@ -203,14 +233,18 @@ def _steps(view: View) -> tuple[Step, ...]:
             else f" whose contexts stay below {words.length(choice.holds_to)}"
         )
         files = "canary.yaml, alerts.yaml and rollback.md are here"
-        text = f"Send {plan.percent}% of the sessions{short} to a canary for {CANARY_HOURS} h: {files}."
+        text = (
+            f"Send {plan.percent}% of the sessions{short} to a canary for {CANARY_HOURS} h: "
+            f"{files}."
+        )
         steps.append(Step(text=text))
     elif choice.verdict in ("avoid", "no difference") and not compares:
         steps.append(Step(text=f"Leave the servers on {labels.arm(view.evidence.reference)}."))
     elif choice.verdict == "avoid":
         steps.append(
             Step(
-                text="Find what changed between the two runs: the servers' identities are under How to reproduce; "
+                text="Find what changed between the two runs: the servers' identities are under "
+                "How to reproduce; "
                 "a job of agentload watch keeps the history."
             )
         )
@@ -228,7 +262,8 @@ def _covering(view: View) -> Iterator[Step]:
     wanted = [view.typeset(need.what) for need in view.decision.needs if need.step is None]
     if view.decision.choice.holds_to is not None and wanted:
         yield Step(
-            text=f"To decide beyond {words.length(view.decision.choice.holds_to)}: {_together(wanted)}."
+            text=f"To decide beyond {words.length(view.decision.choice.holds_to)}: "
+            f"{_together(wanted)}."
         )
 
 
@@ -241,7 +276,10 @@ def _control(view: View) -> Iterator[Step]:
     if wanted is None or any(isinstance(need.step, Control) for need in view.decision.needs):
         return
     if command := view.command(wanted):
-        text = f"To be surer: play {labels.arm(wanted.arm)} twice, which shows by how much identical servers differ (A/A control)."
+        text = (
+            f"To be surer: play {labels.arm(wanted.arm)} twice, which shows by how much "
+            "identical servers differ (A/A control)."
+        )
         yield Step(text=text, command=command, cost=_controlled_cost(view, view.played))
 
 
@@ -278,7 +316,9 @@ def _remedies(view: View) -> Iterator[Step]:
 
 
 def _settling(view: View) -> Iterator[Step]:
-    """Yield what settles the open questions, what was invalid first; of steps that differ in a count alone, the largest settles all."""
+    """Yield what settles the open questions, what was invalid first;
+    of steps that differ in a count alone, the largest settles all.
+    """
     focus = labels.arm(view.focus)
     by_step: dict[Suggestion, list[tuple[float, Suggestion, Need]]] = {}
     for need in view.decision.needs:
@@ -302,7 +342,9 @@ def _settling(view: View) -> Iterator[Step]:
 
 
 def _within(step: Suggestion, known: Iterable[Suggestion]) -> Suggestion:
-    """Return the questions among those that are *known* whose lengths hold those of *step*, or *step* itself."""
+    """Return the questions among those that are *known*
+    whose lengths hold those of *step*, or *step* itself.
+    """
     if not isinstance(step, Questions):
         return step
     return next(
@@ -326,7 +368,9 @@ SHOWN: Final = 3
 
 
 def _together(whats: Sequence[str]) -> str:
-    """Name what a step settles, what they begin with once: `more paired calls of rag on FP8, chat on FP8`."""
+    """Name what a step settles, what they begin with
+    once: `more paired calls of rag on FP8, chat on FP8`.
+    """
     first, *others = dict.fromkeys(whats)
     same = next(
         (
@@ -377,14 +421,18 @@ def rollout(view: View) -> Rollout | None:
 
 
 def _percent(view: View) -> int:
-    """Return the sessions that load the canary's one replica as much as each of today's: with fewer it shows nothing of its limit."""
+    """Return the sessions that load the canary's one replica as much
+    as each of today's: with fewer it shows nothing of its limit.
+    """
     stable = view.capacity(view.evidence.reference)
     at_peak = max(stable.replicas_at_peak or 0 if stable else 0, view.evidence.deployment.replicas)
     return max(1, round(100 / (at_peak + 1))) if at_peak > 1 else CANARY_PERCENT
 
 
 def _arguments(view: View, arm: Arm, *, most: float | None = None) -> tuple[str, ...]:
-    """Return the arguments of an arm's server; one that is used for contexts up to *most* takes no longer ones."""
+    """Return the arguments of an arm's server; one that is
+    used for contexts up to *most* takes no longer ones.
+    """
     deployment = view.evidence.deployment
     out = ["--served-model-name", view.evidence.model.name] if arm.weights else []
     if deployment.tensor_parallel > 1:

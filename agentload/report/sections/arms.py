@@ -1,4 +1,6 @@
-"""Every arm beside the reference, which has its own column of absolute values: the table of the first screen, and one for each class."""
+"""Every arm beside the reference, which has its own column of absolute
+values: the table of the first screen, and one for each class.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +31,10 @@ _SIGNS: Final[dict[LegState, tuple[str, Tone]]] = {
     "no": (" ✗", "bad"),
 }
 _UNSIGNED: Final[tuple[str, Tone]] = ("", "plain")
-SECONDARY: Final = "The mix decides. Verdicts on classes are secondary: their intervals are not adjusted for how many classes there are."
+SECONDARY: Final = (
+    "The mix decides. Verdicts on classes are secondary: their intervals are not adjusted for "
+    "how many classes there are."
+)
 DEARER: Final = (
     "To settle a class by itself takes more than to settle the mix, which does not wait for it."
 )
@@ -48,7 +53,10 @@ class _Row:
 
 
 def server(view: View) -> Table:
-    """Compare the arms as servers: one flag serves all classes, so this decides. What was not measured has no row."""
+    """Compare the arms as servers: one flag serves all classes, so this decides.
+
+    What was not measured has no row.
+    """
     rows = (
         *_compared(view, None),
         *_pool(view),
@@ -85,7 +93,10 @@ def _margin(view: View) -> str:
         say.percent(view.policy.min_change),
         say.percent(INDIFFERENT * view.policy.min_change),
     )
-    return f"A change counts from {least} (min_change). “No difference” needs the whole interval within ±{within}."
+    return (
+        f"A change counts from {least} (min_change). “No difference” needs the whole interval "
+        f"within ±{within}."
+    )
 
 
 def classes(view: View) -> Table:
@@ -171,7 +182,9 @@ def _compared(view: View, workload: str | None) -> Iterator[_Row]:
 
 
 def _elsewhere(view: View) -> Iterator[_Row]:
-    """Yield how turn latencies compare under loads that no pair was played under: simulated, by the twins of the arms."""
+    """Yield how turn latencies compare under loads that no
+    pair was played under: simulated, by the twins of the arms.
+    """
     found = view.decision.twin_changes
     for is_own, agents in dict.fromkeys((each.is_own, each.agents) for each in found):
         of = {
@@ -187,7 +200,9 @@ def _elsewhere(view: View) -> Iterator[_Row]:
 
 
 def _typical(view: View, metric: Metric, workload: str | None) -> Cell:
-    """Print the median of the reference's turns of a class or of the mix, by the definition of the figures; one that died took for ever."""
+    """Print the median of the reference's turns of a class or of the
+    mix, by the definition of the figures; one that died took for ever.
+    """
     reference = view.evidence.reference
     found = (
         view.calls(reference) if workload is None else [view.evidence.calls(workload, reference)]
@@ -231,7 +246,9 @@ def _changes(view: View, changes: Sequence[Change | None], workload: str | None)
 
 
 def _first_token(view: View, workload: str | None) -> Iterator[_Row]:
-    """Yield how long the first token of a class takes where a limit for it was agreed; with too few sessions for a p95, the median."""
+    """Yield how long the first token of a class takes where a limit
+    for it was agreed; with too few sessions for a p95, the median.
+    """
     slo = view.policy.slo(workload) if workload is not None else None
     if slo is None or slo.ttft_ms is None:
         return
@@ -291,7 +308,9 @@ def _hits(rate: float | None) -> Cell:
 
 
 def _asked(view: View) -> tuple[int, float]:
-    """Return how many items both arms were asked, and how many of them the reference got right; a graded one counts in part."""
+    """Return how many items both arms were asked, and how many
+    of them the reference got right; a graded one counts in part.
+    """
     buckets = [bucket for bucket in view.evidence.accuracy if bucket.arm == view.focus]
     items = sum(
         bucket.items if bucket.reference_scores is None else len(bucket.reference_scores)
@@ -335,7 +354,8 @@ def _worst(view: View, arm: str) -> Cell:
     worst = min(buckets, key=lambda bucket: bucket.difference.value)
     down = sum(bucket.difference.value < 0 for bucket in buckets)
     return Cell(
-        text=f"{say.signed(100 * worst.difference.value, 1)} pp at {say.tokens(worst.context_tokens)} ({down} of {len(buckets)})"
+        text=f"{say.signed(100 * worst.difference.value, 1)} pp at "
+        f"{say.tokens(worst.context_tokens)} ({down} of {len(buckets)})"
     )
 
 
@@ -405,11 +425,17 @@ def _money(view: View, arm: str, fewer: Estimate) -> str:
 
 
 def _due(view: View, reference: Capacity, mine: Capacity) -> str:
-    need = f"{labels.arm(mine.arm)} needs {say.plural(mine.replicas_at_peak or 0, 'replica')}{_at_peak(view)}"
+    need = (
+        f"{labels.arm(mine.arm)} needs "
+        f"{say.plural(mine.replicas_at_peak or 0, 'replica')}{_at_peak(view)}"
+    )
     need += f", {labels.arm(reference.arm)} {reference.replicas_at_peak}"
     if reference.next_replica_at_agents is None or mine.next_replica_at_agents is None:
         return need
-    return f"{need}; the next one is due at {mine.next_replica_at_agents} agents instead of {reference.next_replica_at_agents}"
+    return (
+        f"{need}; the next one is due at {mine.next_replica_at_agents} agents instead of "
+        f"{reference.next_replica_at_agents}"
+    )
 
 
 def _verdicts(view: View, workload: str | None) -> Iterator[_Row]:
@@ -444,7 +470,9 @@ def words(verdict: ArmVerdict) -> str:
 
 
 def need(verdict: ArmVerdict, *, is_whole: bool = False) -> str:
-    """Say what the missing evidence takes: `: +260 calls, 7 min`; what has to be played again is named though nobody knows its cost."""
+    """Say what the missing evidence takes: `: +260 calls, 7 min`;
+    what has to be played again is named though nobody knows its cost.
+    """
     wanted = _wanted(verdict)
     first = {kind: f"+{labels.cost(each)}" for kind, each in wanted.items()}
     if verdict.verdict == "test further" and any(
@@ -455,4 +483,7 @@ def need(verdict: ArmVerdict, *, is_whole: bool = False) -> str:
         return f": {' and '.join(first.values())}" if first else ""
     # A cell has room for counts, and for what all of them take.
     counts = (told.partition(", ")[0].replace("paired ", "") for told in first.values())
-    return f": {', '.join((' and '.join(counts), *(labels.spent(wanted.values()) if len(wanted) == len(first) else ())))}"
+    return (
+        ": "
+        f"{', '.join((' and '.join(counts), *(labels.spent(wanted.values()) if len(wanted) == len(first) else ())))}"
+    )

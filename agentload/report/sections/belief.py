@@ -1,4 +1,6 @@
-"""How far the figures can be trusted: machines, identity, pool, foreign traffic, invalid blocks, our own delay, physics."""
+"""How far the figures can be trusted: machines, identity,
+pool, foreign traffic, invalid blocks, our own delay, physics.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -15,7 +17,9 @@ FEW_PAIRS: Final = 5
 """Below, the factor of a 95 % interval is more than half as large again as with many."""
 
 REPEATED: Final = 1.5
-"""Calls a turn from which a trace is short for its pairs; a play more of some of its blocks is none."""
+"""Calls a turn from which a trace is short for its
+pairs; a play more of some of its blocks is none.
+"""
 
 REASONS: Final = 2
 """As many as are given for a lack of confidence: the gravest."""
@@ -73,7 +77,8 @@ def _runs(view: View) -> Iterable[Check]:
     if view.facts.made.compared_with is not None:
         yield Check(
             state="unknown",
-            text="there is one run each, so a restart or a noisy neighbour could explain a difference",
+            text="there is one run each, so a restart or a noisy neighbour could explain a "
+            "difference",
             caps="medium",
         )
 
@@ -192,7 +197,8 @@ def _identity(view: View) -> Iterable[Check]:
     elif opaque := [labels.arm(each.arm) for each in view.facts.made.servers if each.is_opaque]:
         yield Check(
             state="bad",
-            text=f"identity not verified: {', '.join(opaque)} reported neither version, KV dtype nor kernel",
+            text=f"identity not verified: {', '.join(opaque)} reported neither version, KV dtype "
+            "nor kernel",
             caps="medium",
         )
     elif view.facts.made.servers and all(each.steady for each in view.facts.made.servers):
@@ -245,7 +251,10 @@ def _pairs(view: View) -> Iterable[Check]:
     if changes:
         fewest = min(changes, key=lambda each: each.pairs)
         distinct, calls = _distinct(view)
-        pairs = f"{say.plural(fewest.pairs, 'block pair')} and {say.plural(fewest.calls, 'call')} per arm"
+        pairs = (
+            f"{say.plural(fewest.pairs, 'block pair')} and {say.plural(fewest.calls, 'call')} "
+            "per arm"
+        )
         if calls > REPEATED * distinct:
             times = f"each played {round(calls / distinct, 1):g} times"
             again = f"only {say.plural(distinct, 'distinct turn')}{_of_trace(view, calls, times)}"
@@ -261,7 +270,9 @@ def _pairs(view: View) -> Iterable[Check]:
 
 
 def _of_trace(view: View, calls: int, times: str) -> str:
-    """Say how often turns were played, and whether that is the trace's fault: one with turns enough was played in part."""
+    """Say how often turns were played, and whether that is the
+    trace's fault: one with turns enough was played in part.
+    """
     turns = next((each.calls for each in view.decision.coverage if each.workload is None), 0)
     return (
         f", {times} (a longer trace helps)"
@@ -297,7 +308,11 @@ def _lag(view: View) -> Iterable[Check]:
     sources = {each.stamp_source for each in view.evidence.health if each.stamp_source is not None}
     if lags:
         stamps = (
-            f", by {' and '.join(sorted({'kernel': 'kernel', 'user': 'program'}[name] for name in sources))} timestamps"
+            (
+                ", by "
+                f"{' and '.join(sorted({'kernel': 'kernel', 'user': 'program'}[name] for name in sources))} "
+                "timestamps"
+            )
             if sources
             else ""
         )
@@ -315,7 +330,10 @@ def _gates(view: View) -> Iterable[Check]:
     for name in dict.fromkeys(gate.name for gate in failed):
         first, *others = (gate for gate in failed if gate.name == name)
         more = f" (and {say.plural(len(others), 'more time')})" if others else ""
-        text = f"failed validity check on {labels.where(first) or 'all arms'}: {view.typeset(first.message)}{more}"
+        text = (
+            f"failed validity check on {labels.where(first) or 'all arms'}: "
+            f"{view.typeset(first.message)}{more}"
+        )
         yield Check(state="bad", text=text, caps="low")
     if gates and not failed:
         yield Check(

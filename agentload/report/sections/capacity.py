@@ -1,4 +1,6 @@
-"""How much an arm carries: throughput against what a user gets, agents within the SLO, and latency by context and load."""
+"""How much an arm carries: throughput against what a user
+gets, agents within the SLO, and latency by context and load.
+"""
 
 import math
 from collections.abc import Callable, Iterator
@@ -35,7 +37,9 @@ def capacity(view: View) -> Group | None:
 
 
 def _pareto(view: View) -> Iterator[Plot]:
-    """Yield the throughput of a GPU against what one agent gets of it, load by load: in tokens, and in turns within the SLO."""
+    """Yield the throughput of a GPU against what one agent gets
+    of it, load by load: in tokens, and in turns within the SLO.
+    """
     rates: tuple[tuple[str, str, Callable[[CapacityPoint], float | None]], ...] = (
         ("tokens", "output tokens/s", lambda point: point.output_tokens_per_s),
         (
@@ -54,8 +58,10 @@ def _pareto(view: View) -> Iterator[Plot]:
             )
             points = [(each, found) for each in tried if (found := rate(each))]
             tips = (
-                f"{labels.arm(arm)}, {each.agents} agents, {each.within_slo} of {each.turns} turns within the SLO: "
-                f"{say.significant(found / gpus, 3)} per GPU, {say.significant(found / each.agents, 3)} per agent"
+                f"{labels.arm(arm)}, {each.agents} agents, {each.within_slo} of "
+                f"{each.turns} turns within the SLO: "
+                f"{say.significant(found / gpus, 3)} per GPU, "
+                f"{say.significant(found / each.agents, 3)} per agent"
                 for each, found in points
             )
             xs, ys = (
@@ -68,7 +74,8 @@ def _pareto(view: View) -> Iterator[Plot]:
         yield Plot(
             name=f"pareto-{name}",
             title=f"{unit[0].upper()}{unit[1:]}: per GPU against per agent",
-            caption="Each mark is one load that was tried. Further right is better for a user, further up is cheaper; up and right wins.",
+            caption="Each mark is one load that was tried. Further right is better for a user, "
+            "further up is cheaper; up and right wins.",
             x=Axis(label=f"{unit}, per agent", quantity="count", low=0.0),
             y=Axis(label=f"{unit}, per GPU", quantity="count", low=0.0),
             series=tuple(series),
@@ -82,7 +89,9 @@ DARKEST: Final = 0.2
 
 
 def _heat(view: View) -> Iterator[HeatMap]:
-    """Yield the time per output token of the reference by context and load, and how each arm changes it on the same turns."""
+    """Yield the time per output token of the reference by context
+    and load, and how each arm changes it on the same turns.
+    """
     reference = view.evidence.reference
     ours = [
         (name, calls)
@@ -127,7 +136,9 @@ def _octave(values: Floats | Ints) -> Ints:
 
 
 def open_calls(calls: list[Calls]) -> list[Ints]:
-    """Return, for each class, how many calls of all classes were open on the server when each of its own began."""
+    """Return, for each class, how many calls of all classes
+    were open on the server when each of its own began.
+    """
     starts = np.sort(np.concatenate([each.start_s for each in calls]))
     ends = np.sort(
         np.concatenate([each.start_s + np.nan_to_num(each.turn_ms) / 1e3 for each in calls])
@@ -153,7 +164,10 @@ def _map(view: View, arm: str, fields: dict[tuple[int, int], Floats]) -> Iterato
         else:
             middle = math.expm1(float(np.mean(values)))
             text, shade = f"{say.signed(100 * middle)}%", min(1.0, abs(middle) / DARKEST)
-        where = f"{say.tokens(2**context)} to {say.tokens(2 ** (context + 1))} tokens, {_range(load)} calls at once"
+        where = (
+            f"{say.tokens(2**context)} to {say.tokens(2 ** (context + 1))} tokens, "
+            f"{_range(load)} calls at once"
+        )
         cells.append(
             Field(
                 column=contexts.index(context),
@@ -168,7 +182,10 @@ def _map(view: View, arm: str, fields: dict[tuple[int, int], Floats]) -> Iterato
     told = (
         "Stronger is slower."
         if arm == reference
-        else f"On the same turns; in the colour of {name} where it is faster, in grey where it is slower."
+        else (
+            f"On the same turns; in the colour of {name} where it is faster, in grey where it "
+            "is slower."
+        )
     )
     what = (
         "time per output token"

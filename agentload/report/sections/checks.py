@@ -1,4 +1,6 @@
-"""The checks in full: validity checks, skipped rules, probes, published figures, and how to make the run again."""
+"""The checks in full: validity checks, skipped rules,
+probes, published figures, and how to make the run again.
+"""
 
 import shlex
 from collections.abc import Iterator
@@ -63,7 +65,9 @@ def skipped(view: View) -> Table:
 
 
 def _plain(missing: str) -> str:
-    """Return an input of the rules as people write it; one that only a plug-in's rule reads by the last part of its name."""
+    """Return an input of the rules as people write it; one that
+    only a plug-in's rule reads by the last part of its name.
+    """
     return WORDS["inputs"].get(missing) or missing.rpartition(".")[2].replace("_", " ")
 
 

@@ -1,4 +1,6 @@
-"""Which part of the user's own trace was played: a line on the first screen, and the quantiles of both side by side."""
+"""Which part of the user's own trace was played: a line on
+the first screen, and the quantiles of both side by side.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -14,8 +16,10 @@ from agentload.study.kinds import Replay
 
 COLUMNS: Final = ("", "10%", "50%", "90%", "99%", "largest")
 NOTE: Final = (
-    "Each call weighs the same. A call is covered where its context is at most a tenth longer than the longest that was timed: in three "
-    "block pairs, or as often as the trace has it. What the server reported is compared with what an ideal cache would hold."
+    "Each call weighs the same. A call is covered where its context is at most a tenth "
+    "longer than the longest that was timed: in three "
+    "block pairs, or as often as the trace has it. What the server reported is compared "
+    "with what an ideal cache would hold."
 )
 ALIKE: Final = 1.1
 """Factor of sessions below which a window has as many at work as hours have."""
@@ -29,7 +33,9 @@ _SAID: Final[dict[Quantity, tuple[str, Callable[[float], str]]]] = {
 
 
 def line(view: View) -> str:
-    """Say which share of the calls was covered, and up to which context; empty where the run does not know its trace."""
+    """Say which share of the calls was covered, and up to
+    which context; empty where the run does not know its trace.
+    """
     whole = _of(view, None)
     if whole is None:
         return ""
@@ -45,7 +51,10 @@ def line(view: View) -> str:
         if each.workload is not None and not each.played
     ]
     parts = (
-        f"{_share(whole.call_share)} of your calls{tokens}, contexts to {words.length(whole.timed_to)}{of}",
+        (
+            f"{_share(whole.call_share)} of your calls{tokens}, contexts to "
+            f"{words.length(whole.timed_to)}{of}"
+        ),
         "" if cut is None else f"sessions end before {words.length(cut)} (--max-context)",
         f"{say.listed(missed)} not played" if missed else "",
         ""
@@ -56,7 +65,9 @@ def line(view: View) -> str:
 
 
 def load(view: View) -> str:
-    """Say whose load the change of latency is about, and whose the agents per GPU; empty where pairs are whole sessions."""
+    """Say whose load the change of latency is about, and whose
+    the agents per GPU; empty where pairs are whole sessions.
+    """
     played = view.decision.pair_load
     if played is None or not view.decision.changes:
         return ""
@@ -69,7 +80,10 @@ def load(view: View) -> str:
     carries = any(each.agents_per_gpu is not None for each in view.decision.capacity)
     parts = (
         f"block pairs have {_at_once(played)}, {_waiting(played)}",
-        f"the KV pool of {say.listed(arms)} does not hold their contexts{held}, so changes are bounds"
+        (
+            f"the KV pool of {say.listed(arms)} does not hold their contexts{held}, so changes "
+            "are bounds"
+        )
         if arms
         else "",
         "agents per GPU are of users who wait as in your trace"
@@ -93,7 +107,10 @@ def _at_once(played: PairLoad) -> str:
         over_hours = round(played.sessions_of_hours or 0)
         if over_hours < ALIKE * played.sessions:
             return at_once
-        return f"{at_once}, which work as often as {over_hours} do over hours (a window skips long waits)"
+        return (
+            f"{at_once}, which work as often as {over_hours} do over hours (a window skips long "
+            "waits)"
+        )
     if played.rate_per_s is not None:
         return f"{played.rate_per_s:g} session starts a second"
     return f"sessions that begin {_times(played.speed, 'fast')}as in your trace"
@@ -121,7 +138,9 @@ def _share(share: float) -> str:
 
 
 def coverage(view: View) -> Group | None:
-    """Show what was played beside the trace, for all of it and for each class where there are several."""
+    """Show what was played beside the trace, for all
+    of it and for each class where there are several.
+    """
     tables = (
         table(_title(each), COLUMNS, _rows(each), _counted(each)) for each in view.decision.coverage
     )
@@ -133,8 +152,14 @@ def _title(each: Coverage) -> str:
 
 
 def _counted(each: Coverage) -> str:
-    calls = f"{say.plural(each.played, 'call')} of the reference, {say.plural(each.calls, 'call')} in the trace"
-    return f"{calls}; {_share(each.call_share)} of its calls and {_share(each.token_share)} of their tokens are covered."
+    calls = (
+        f"{say.plural(each.played, 'call')} of the reference, {say.plural(each.calls, 'call')} "
+        "in the trace"
+    )
+    return (
+        f"{calls}; {_share(each.call_share)} of its calls and {_share(each.token_share)} of "
+        "their tokens are covered."
+    )
 
 
 def _rows(each: Coverage) -> Iterator[Sequence[Cell | str]]:

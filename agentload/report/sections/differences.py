@@ -1,4 +1,6 @@
-"""How far the arms are apart: every difference in one forest plot, and in each class the whole distribution, quantile by quantile."""
+"""How far the arms are apart: every difference in one forest plot,
+and in each class the whole distribution, quantile by quantile.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -18,18 +20,24 @@ from agentload.report.sections.view import View
 
 
 def differences(view: View) -> Group | None:
-    """Show every difference at once, with the margin that matters and the noise, then the same as a table."""
+    """Show every difference at once, with the margin
+    that matters and the noise, then the same as a table.
+    """
     return group("Differences", charts=(forest(view),), tables=(classes(view),))
 
 
 LEAST_SHOWN: Final = 0.10
 """Half of the axis where all differences are smaller."""
 MOST_SHOWN: Final = 3.0
-"""Times the middle one of all ends: an interval beyond it leaves the frame, where it would flatten all others. Every estimate is inside."""
+"""Times the middle one of all ends: an interval beyond it leaves the
+frame, where it would flatten all others. Every estimate is inside.
+"""
 
 
 def forest(view: View) -> Lanes:
-    """Draw each metric of each class on each arm: the estimate, its interval, the margin and the noise; the mix is on top."""
+    """Draw each metric of each class on each arm: the estimate,
+    its interval, the margin and the noise; the mix is on top.
+    """
     lanes: list[str] = []
     spans: list[Span] = []
     arms = view.arms[1:]
@@ -60,7 +68,10 @@ def forest(view: View) -> Lanes:
         if any(span.look == "noise" for span in spans)
         else ""
     )
-    told = f"Left of 0 is faster than {reference}; within the band (±{say.number(margin)}%) a difference is too small to matter."
+    told = (
+        f"Left of 0 is faster than {reference}; within the band (±{say.number(margin)}%) a "
+        "difference is too small to matter."
+    )
     slots = labels.slots(view.evidence)
     return Lanes(
         name="differences",
@@ -92,7 +103,10 @@ def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[
             100 * (end if end is not None else each.relative.value)
             for end in (each.relative.value, each.relative.low, each.relative.high)
         )
-        tip = f"{labels.arm(each.arm)}: {say.change(each.relative)}, {say.plural(each.pairs, 'pair')}, {say.plural(each.calls, 'call')}"
+        tip = (
+            f"{labels.arm(each.arm)}: {say.change(each.relative)}, "
+            f"{say.plural(each.pairs, 'pair')}, {say.plural(each.calls, 'call')}"
+        )
         offset = (index + 1) / (len(known) + 1)
         yield Span(
             lane=lane,
@@ -124,7 +138,8 @@ def shifts(view: View, name: str) -> Iterator[Plot]:
         yield Plot(
             name=f"shift-{metric.removesuffix('_ms')}-{labels.slug(name)}",
             title=f"{name}: change of {words}, from the fastest to the slowest calls",
-            caption=f"Below 0 is faster than {reference}. Coloured bands: 95% intervals over block pairs; grey: ±{say.number(margin)}%.",
+            caption=f"Below 0 is faster than {reference}. Coloured bands: 95% intervals over block "
+            f"pairs; grey: ±{say.number(margin)}%.",
             x=Axis(label="quantile of the calls of a block", quantity="share", low=0.0, high=1.0),
             y=Axis(label=f"change of {words}, %", quantity="percent"),
             series=series,
@@ -134,7 +149,9 @@ def shifts(view: View, name: str) -> Iterator[Plot]:
 
 
 def _shift(view: View, name: str, arm: str, metric: Metric) -> Series | None:
-    """Return the change of each quantile of an arm: the mean over block pairs of its log ratio within a pair, with Student's interval."""
+    """Return the change of each quantile of an arm: the mean over block
+    pairs of its log ratio within a pair, with Student's interval.
+    """
     ours, theirs = (
         view.evidence.calls(name, arm),
         view.evidence.calls(name, view.evidence.reference),

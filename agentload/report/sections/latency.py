@@ -1,4 +1,6 @@
-"""Time per output token against the batch's KV tokens, time to first token against computed tokens, and the break-even between arms."""
+"""Time per output token against the batch's KV tokens, time to first
+token against computed tokens, and the break-even between arms.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
@@ -25,12 +27,18 @@ def break_evens(view: View) -> Table:
             break_even(each),
             say.ABSENT
             if each.own_tokens is None
-            else f"{say.token_range(each.own_tokens, each.own_low, each.own_high)} at batch {say.significant(each.users)}",
+            else (
+                f"{say.token_range(each.own_tokens, each.own_low, each.own_high)} at batch "
+                f"{say.significant(each.users)}"
+            ),
             say.tokens(each.prior_tokens),
         )
         for each in view.decision.break_even
     )
-    note = "The length at which the lines cross; within the interval (a Fieller set) the arms cannot be distinguished."
+    note = (
+        "The length at which the lines cross; within the interval (a Fieller set) the arms "
+        "cannot be distinguished."
+    )
     return table(
         "Break-even",
         ("arm", "KV tokens of the batch", "per request", "published value"),
@@ -78,7 +86,10 @@ def lines(view: View) -> Table:
         )
         for line in view.decision.itl
     )
-    note = "Bandwidth is the KV bytes of a token over the slope; above the GPU's peak the measurement would be broken."
+    note = (
+        "Bandwidth is the KV bytes of a token over the slope; above the GPU's peak the "
+        "measurement would be broken."
+    )
     return table("Time per output token as a line over KV tokens", columns, rows, note)
 
 
@@ -116,7 +127,8 @@ def latency(view: View) -> Group | None:
         "Latency against context",
         charts=(_itl(view), _ttft(view)),
         tables=(break_evens(view), lines(view), curves(view)),
-        note="Break-even is stated in KV tokens of the whole batch; the tokens of one request follow by dividing by the batch.",
+        note="Break-even is stated in KV tokens of the whole batch; the tokens of one request "
+        "follow by dividing by the batch.",
     )
 
 
@@ -139,7 +151,10 @@ def _itl(view: View) -> Plot:
     caption = (
         "Each mark is a call.",
         "Lines are fits." if fits else "",
-        f"Within the band {labels.arm(view.focus)} and {labels.arm(view.evidence.reference)} cannot be distinguished."
+        (
+            f"Within the band {labels.arm(view.focus)} and "
+            f"{labels.arm(view.evidence.reference)} cannot be distinguished."
+        )
         if bands
         else "",
         f"{say.plural(above, 'slower call')} {'is' if above == 1 else 'are'} off the chart."
@@ -171,7 +186,9 @@ def _fit(view: View, line: ItlLine) -> Series:
 
 
 def _limit(values: Sequence[float]) -> float:
-    """Return the highest value worth a frame: a few calls of two or three tokens would press all others onto the axis."""
+    """Return the highest value worth a frame: a few calls of
+    two or three tokens would press all others onto the axis.
+    """
     return OUTLYING * float(np.quantile(values, 0.95)) if values else 0.0
 
 

@@ -1,4 +1,6 @@
-"""The opening: what was compared, what to do and why, what was not measured, what would change it; then the four lists."""
+"""The opening: what was compared, what to do and why, what
+was not measured, what would change it; then the four lists.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -15,9 +17,13 @@ from agentload.report.sections.view import View
 
 BANNERS: Final[dict[Kind, str]] = {
     "measured": "Measured on real servers; no simulated numbers.",
-    "emulated": "Emulated: the servers reproduce a published profile over real sockets. This shows how a decision looks, "
+    "emulated": "Emulated: the servers reproduce a published profile over "
+    "real sockets. This shows how "
+    "a decision looks, "
     "nothing about your servers.",
-    "simulated": "Simulated: computed from a profile; no server was run. This shows what the profile implies; "
+    "simulated": "Simulated: computed from a profile; no server was run. "
+    "This shows what the profile "
+    "implies; "
     "it says nothing about your servers.",
 }
 
@@ -34,7 +40,9 @@ _ENGINES: Final = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
 def banner(view: View) -> str:
-    """Say what kind of evidence this is, and where the figures do not carry over to the servers that people use."""
+    """Say what kind of evidence this is, and where the
+    figures do not carry over to the servers that people use.
+    """
     random = "random" in view.evidence.model.name.lower() or any(
         "dummy" in arm.flags for arm in view.evidence.arms
     )
@@ -44,7 +52,10 @@ def banner(view: View) -> str:
     on, model = " on a CPU" if is_cpu else "", " with random weights" if random else ""
     carries = " or ".join((*(("latency",) if is_cpu else ()), *(("accuracy",) if random else ())))
     over = " or ".join((*(("a GPU",) if is_cpu else ()), *(("a trained model",) if random else ())))
-    return f"Measured{on}{model}. This shows the method on real servers; no {carries} here carries over to {over}."
+    return (
+        f"Measured{on}{model}. This shows the method on real servers; no {carries} here carries "
+        f"over to {over}."
+    )
 
 
 def where(view: View) -> str:
@@ -84,7 +95,9 @@ def about(view: View) -> tuple[str, ...]:
 
 
 def by_workload(view: View) -> str:
-    """Give the verdict for each of several classes, those with the same verdicts together: `rag, code: avoid · chat: use`."""
+    """Give the verdict for each of several classes, those with
+    the same verdicts together: `rag, code: avoid · chat: use`.
+    """
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for name in view.workloads if view.facts.made.compared_with is None else ():
         found = ((arm, view.verdict(arm, name)) for arm in view.arms[1:])
@@ -117,10 +130,15 @@ def _layers(view: View) -> str:
 
 
 def identity(view: View) -> str:
-    """Say what the reference's server was, what set each other one apart, and whether any changed."""
+    """Say what the reference's server was, what set
+    each other one apart, and whether any changed.
+    """
     first = _server(view, view.evidence.reference)
     said = [
-        f"{labels.arm(view.evidence.reference)}: {', '.join(filter(None, (_engine(view), *first.values())))}"
+        (
+            f"{labels.arm(view.evidence.reference)}: "
+            f"{', '.join(filter(None, (_engine(view), *first.values())))}"
+        )
     ]
     for arm in view.arms[1:]:
         apart = [
@@ -135,7 +153,9 @@ def identity(view: View) -> str:
 
 
 def _server(view: View, name: str) -> dict[str, str]:
-    """Return what sets servers apart, by what it is; what was asked for and could not be read says so."""
+    """Return what sets servers apart, by what it is;
+    what was asked for and could not be read says so.
+    """
     arm = view.evidence.arm(name)
     unread = "" if view.decision.kind == "simulated" else " (not confirmed by the server)"
     dtype = arm.observed_dtype or (
@@ -188,7 +208,10 @@ def headline(view: View) -> tuple[str, Tone]:
 def why(view: View) -> str:
     """Give the reason for the decision in a sentence, with the level of its intervals."""
     if (before := view.facts.made.compared_with) is not None:
-        return f"The same plan was played in {before} and in {view.decision.run}, turn by turn on the same bytes."
+        return (
+            f"The same plan was played in {before} and in {view.decision.run}, turn by turn on "
+            "the same bytes."
+        )
     verdict = view.verdict(view.focus, None)
     if verdict is None:
         return "Only one arm was measured, so there is nothing to compare."
@@ -206,7 +229,9 @@ def why(view: View) -> str:
 
 
 def unmeasured(view: View) -> str:
-    """List what the run says nothing of, with the reason where there is one; empty where nothing is missing."""
+    """List what the run says nothing of, with the reason
+    where there is one; empty where nothing is missing.
+    """
     decision, gates = view.decision, view.decision.gates
     gpus = saved(view, view.focus)
     parts = [
@@ -246,7 +271,9 @@ def flips(view: View) -> str:
 
 
 def answers(view: View) -> tuple[Answer, ...]:
-    """Answer three questions for the arm the report speaks for; of two runs, only whether the later one is faster."""
+    """Answer three questions for the arm the report speaks
+    for; of two runs, only whether the later one is faster.
+    """
     verdict = view.verdict(view.focus, None)
     if verdict is None:
         return (saved(view, view.focus),)

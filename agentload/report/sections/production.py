@@ -1,4 +1,6 @@
-"""How the run compares with production, by what the metrics of a server there tell: lengths, cached share, batch, first token, KV pool."""
+"""How the run compares with production, by what the metrics of a
+server there tell: lengths, cached share, batch, first token, KV pool.
+"""
 
 import math
 import shlex
@@ -48,7 +50,9 @@ _TONES: Final[dict[str, Tone]] = {"alike": "good", "more": "bad", "less": "bad"}
 
 
 def compared(view: View) -> tuple[Likeness, ...]:
-    """Compare what the reference served, which is the arm in use today, with production; empty without metrics from there."""
+    """Compare what the reference served, which is the arm in use
+    today, with production; empty without metrics from there.
+    """
     told = view.facts.production
     return () if told is None else tuple(likeness(_figures(view), told))
 
@@ -100,8 +104,14 @@ def representative(view: View, rows: Sequence[Likeness]) -> Check:
     """Say whether the load was production's, by what was compared."""
     made = f"{view.facts.made.origin}; " if view.facts.made.origin else ""
     if not rows:
-        command = f"agentload report {shlex.quote(view.facts.made.database or 'agentload.duckdb')} --run {view.facts.made.run}"
-        told = f"representativeness unknown: {made}compare with production by {command} --against prometheus= and your server's URL"
+        command = (
+            f"agentload report {shlex.quote(view.facts.made.database or 'agentload.duckdb')} "
+            f"--run {view.facts.made.run}"
+        )
+        told = (
+            f"representativeness unknown: {made}compare with production by {command} --against "
+            "prometheus= and your server's URL"
+        )
         return Check(state="unknown", text=told)
     other = [
         f"{verdict} {found}"
@@ -115,7 +125,8 @@ def representative(view: View, rows: Sequence[Likeness]) -> Check:
     differ = sum(row.verdict != "alike" for row in rows)
     return Check(
         state="bad",
-        text=f"{differ} of {len(rows)} figures of the load differ from production's: {'; '.join(other)}",
+        text=f"{differ} of {len(rows)} figures of the load differ from production's: "
+        f"{'; '.join(other)}",
         caps="medium",
     )
 
@@ -136,8 +147,10 @@ def production(view: View, rows: Sequence[Likeness]) -> Group | None:
     """Compare the run's load with production's, figure by figure."""
     reference = labels.arm(view.evidence.reference)
     note = (
-        "Alike is within a quarter of production's value, or of the histogram bucket that holds the quantile; ten points for the cached "
-        "share. Requests at once and KV pool are of the moment at which its metrics were read, ours of all samples under load."
+        "Alike is within a quarter of production's value, or of the histogram bucket that "
+        "holds the quantile; ten points for the cached "
+        "share. Requests at once and KV pool are of the moment at which its metrics were "
+        "read, ours of all samples under load."
     )
     cells = (
         (row.what, *shown(row), Cell(text=row.verdict, tone=_TONES[row.verdict])) for row in rows

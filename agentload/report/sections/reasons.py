@@ -1,4 +1,6 @@
-"""Verdicts and findings in full: the message, the inequality that decided, what would turn it, and the next command."""
+"""Verdicts and findings in full: the message, the inequality
+that decided, what would turn it, and the next command.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,7 +36,9 @@ _HOLDS: Final = {True: "holds", False: "does not hold", None: "undecided"}
 
 
 def verdicts(view: View) -> tuple[Reason, ...]:
-    """Give every verdict, the whole server's first, each with its deciding inequality; those that read the same are one."""
+    """Give every verdict, the whole server's first, each with
+    its deciding inequality; those that read the same are one.
+    """
     order = {name: index for index, name in enumerate(view.workloads)}
     classes = sorted(
         view.decision.classes,
@@ -78,7 +82,9 @@ def _verdict(view: View, each: ArmVerdict, known: frozenset[Suggestion]) -> Reas
 
 
 def findings(view: View) -> tuple[Reason, ...]:
-    """Give every finding, those that block first; what is missing is under the verdict that waits for it."""
+    """Give every finding, those that block first; what
+    is missing is under the verdict that waits for it.
+    """
     known = suggestions(view)
     waiting = {
         (each.arm, each.workload)
@@ -102,7 +108,8 @@ def _finding(view: View, each: Finding, known: frozenset[Suggestion]) -> Reason:
         ("screening, unadjusted", each.screening),
     )
     return Reason(
-        title=f"{labels.arm(each.arm) if each.arm else 'All arms'} on {each.workload or 'the whole server'}",
+        title=f"{labels.arm(each.arm) if each.arm else 'All arms'} on "
+        f"{each.workload or 'the whole server'}",
         tone=_TONES[each.kind],
         badges=(
             each.kind,
@@ -129,7 +136,9 @@ def _step(
 
 
 def inequality(view: View, each: Inequality | None) -> str | None:
-    """Write the deciding comparison on one line: what was seen, its limit, and whether the comparison holds."""
+    """Write the deciding comparison on one line: what was
+    seen, its limit, and whether the comparison holds.
+    """
     if each is None:
         return None
     left, right = view.typeset(each.left), view.typeset(each.right)

@@ -1,4 +1,6 @@
-"""The run as it happened: blocks, starts and the KV pool of each arm over time, and one session turn by turn."""
+"""The run as it happened: blocks, starts and the KV pool
+of each arm over time, and one session turn by turn.
+"""
 
 import math
 from collections.abc import Iterator
@@ -12,7 +14,9 @@ from agentload.report.parts import Block, Group, Timeline, Turn, group
 from agentload.report.sections.view import View
 
 GAP: Final = 3.0
-"""Times the usual distance of two samples from which the line between them is broken: nobody knows what was between."""
+"""Times the usual distance of two samples from which the
+line between them is broken: nobody knows what was between.
+"""
 BLOCKS: Final = 240
 """As many blocks as a chart can show apart; of more, these are spread evenly."""
 
@@ -30,7 +34,10 @@ def _run(view: View) -> Lanes:
     spans = [_block(each, lane[each.arm], slots[each.arm]) for each in every(blocks, BLOCKS)]
     spans += [mark for each in lines for mark in _preempted(each, lane[each.arm], slots[each.arm])]
     invalid = sum(each.invalid is not None for each in blocks)
-    pool = "The line is the KV pool in use, from empty (foot of a lane) to full (top); it is broken where no sample was taken."
+    pool = (
+        "The line is the KV pool in use, from empty (foot of a lane) to full (top); it is "
+        "broken where no sample was taken."
+    )
     parts = (
         "Boxes are blocks." if blocks else "",
         f"{say.plural(invalid, 'block')} left out (hatched)." if invalid else "",
@@ -50,7 +57,10 @@ def _run(view: View) -> Lanes:
 
 
 def _block(each: Block, lane: int, slot: int) -> Span:
-    tip = f"{labels.arm(each.arm)}, pair {each.pair}: {say.duration(1e3 * (each.end_s - each.start_s))}"
+    tip = (
+        f"{labels.arm(each.arm)}, pair {each.pair}: "
+        f"{say.duration(1e3 * (each.end_s - each.start_s))}"
+    )
     return Span(
         lane=lane,
         look="block" if each.invalid is None else "invalid",
@@ -106,7 +116,8 @@ def _session(view: View) -> Lanes:
     return Lanes(
         name="session",
         title="One session, turn by turn",
-        caption="The same session on both arms: thinking and tools (pale), held back by the load's own limit (outlined), "
+        caption="The same session on both arms: thinking and tools (pale), held back by the load's "
+        "own limit (outlined), "
         "time to first token (light), answer (dark).",
         x=Axis(label="seconds since the session's start", quantity="seconds", low=0.0),
         lanes=tuple(lanes),
@@ -119,7 +130,10 @@ def _phases(before: Turn | None, each: Turn, lane: int, slot: int) -> Iterator[S
     read = (
         ""
         if each.prompt_tokens is None
-        else f", {say.tokens(each.prompt_tokens)} prompt tokens, {say.tokens(each.cached_tokens)} cached"
+        else (
+            f", {say.tokens(each.prompt_tokens)} prompt tokens, "
+            f"{say.tokens(each.cached_tokens)} cached"
+        )
     )
     wrote = "" if each.output_tokens is None else f", {say.tokens(each.output_tokens)} tokens"
     phases: tuple[tuple[Look, str, float | None, float], ...] = (
@@ -130,5 +144,8 @@ def _phases(before: Turn | None, each: Turn, lane: int, slot: int) -> Iterator[S
     )
     for look, words, low, high in phases:
         if low is not None and high > low:
-            tip = f"{labels.arm(each.arm)}, turn {each.turn + 1}: {words}, {say.duration(1e3 * (high - low))}"
+            tip = (
+                f"{labels.arm(each.arm)}, turn {each.turn + 1}: {words}, "
+                f"{say.duration(1e3 * (high - low))}"
+            )
             yield Span(lane=lane, look=look, low=low, high=high, slot=slot, tip=tip)

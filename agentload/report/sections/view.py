@@ -1,4 +1,6 @@
-"""What every section looks at: the decision, its evidence, the run's facts, and which arm the report speaks for."""
+"""What every section looks at: the decision, its evidence,
+the run's facts, and which arm the report speaks for.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,7 +29,8 @@ class View:
 
     @property
     def focus(self) -> str:
-        """Return the challenger that the report speaks for: the chosen arm, or the best of those that lost to the reference.
+        """Return the challenger that the report speaks for: the
+        chosen arm, or the best of those that lost to the reference.
 
         A run of one arm has none: then the reference speaks for itself.
         """
@@ -53,7 +56,10 @@ class View:
             return "FP8 KV cache for"
         if not self.evidence.challengers:
             return f"{labels.arm(self.evidence.reference)} alone on"
-        return f"{' and '.join(labels.arm(arm) for arm in self.arms[1:])} against {labels.arm(self.evidence.reference)} on"
+        return (
+            f"{' and '.join(labels.arm(arm) for arm in self.arms[1:])} against "
+            f"{labels.arm(self.evidence.reference)} on"
+        )
 
     @property
     def subject(self) -> str:
@@ -73,7 +79,9 @@ class View:
         tips: Iterable[str] = (),
         label: str | None = None,
     ) -> Series:
-        """Return values of an arm in its colour, under its name unless they are called otherwise."""
+        """Return values of an arm in its colour, under
+        its name unless they are called otherwise.
+        """
         slot = labels.slots(self.evidence)[arm]
         return Series(
             label=label or labels.arm(arm),

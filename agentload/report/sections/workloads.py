@@ -1,4 +1,6 @@
-"""One workload class in full: how the arms shift its calls, its block pairs and its figures, arm by arm."""
+"""One workload class in full: how the arms shift its
+calls, its block pairs and its figures, arm by arm.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -14,7 +16,9 @@ from agentload.report.sections.differences import shifts
 from agentload.report.sections.view import View
 
 FIGURES: Final[dict[str, dict[str, Any]]] = WORDS["figures"]
-"""What a reader calls a figure (`says`), and what it is multiplied by where its name says the unit (`times`); the order is the table's."""
+"""What a reader calls a figure (`says`), and what it is multiplied
+by where its name says the unit (`times`); the order is the table's.
+"""
 
 
 def workload(view: View, name: str) -> Group:
@@ -54,7 +58,8 @@ def _pairs(view: View, name: str | None) -> Iterator[Plot]:
     yield Plot(
         name=f"pairs-{labels.slug(name)}" if name else "pairs",
         title=f"{name or 'Whole server'}: turn latency, pair by pair",
-        caption=f"Each mark is one block pair compared with {against}; the band is the interval of {labels.arm(focus.arm)}.",
+        caption=f"Each mark is one block pair compared with {against}; the band is the interval of "
+        f"{labels.arm(focus.arm)}.",
         x=Axis(label="block pair", quantity="count"),
         y=Axis(label="change of turn latency, %", quantity="percent"),
         series=tuple(series),
@@ -68,7 +73,10 @@ def _pairs(view: View, name: str | None) -> Iterator[Plot]:
 
 
 PEAKS: Final = ("peak_kv_usage", "running_max", "waiting_max")
-SAMPLED: Final = "Peaks are the largest of periodic samples: a short peak between two samples is missing, so do not compare them across arms."
+SAMPLED: Final = (
+    "Peaks are the largest of periodic samples: a short peak between two samples is missing, "
+    "so do not compare them across arms."
+)
 
 
 def _figures(view: View, name: str | None) -> Table:

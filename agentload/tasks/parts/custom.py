@@ -1,4 +1,6 @@
-"""Read a user's own items: JSON lines of messages and a grader, which is a trace's check or a list of checks."""
+"""Read a user's own items: JSON lines of messages and
+a grader, which is a trace's check or a list of checks.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +16,10 @@ from agentload.tasks.parts.grading import problem
 from agentload.tracefile import wire
 from agentload.tracefile.codec import check as decoded
 
-EXAMPLE: Final = '{"id": "q1", "messages": [{"role": "user", "content": "Which build failed?"}], "grader": {"has": "ZX-4417"}}'
+EXAMPLE: Final = (
+    '{"id": "q1", "messages": [{"role": "user", "content": "Which build failed?"}], "grader": '
+    '{"has": "ZX-4417"}}'
+)
 _SHORTEST: Final = 1024
 
 

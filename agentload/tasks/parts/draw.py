@@ -1,4 +1,6 @@
-"""Draw the content of tasks, equal for equal seeds on every Python, fill a context to its length, and put questions behind one."""
+"""Draw the content of tasks, equal for equal seeds on every
+Python, fill a context to its length, and put questions behind one.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -86,7 +88,9 @@ def _bytes(rng: Random, count: int) -> bytes:
 
 
 def room(tokenizer: Tokenizer, context: int, *, output: int, around: Sequence[str]) -> int:
-    """Return the tokens left for a haystack in one user message; *context* includes prompt and answer."""
+    """Return the tokens left for a haystack in one
+    user message; *context* includes prompt and answer.
+    """
     frame = tokenizer.frame("prompt") + tokenizer.frame("systemless") + tokenizer.frame("user")
     return context - output - frame - sum(tokenizer.count(text) for text in around)
 
@@ -94,7 +98,9 @@ def room(tokenizer: Tokenizer, context: int, *, output: int, around: Sequence[st
 def fitting(
     tokenizer: Tokenizer, tokens: int, sample: Sequence[str], *, joint: str = "\n", frame: int = 0
 ) -> int:
-    """Return how many pieces like those of *sample* fit into this many tokens; raise `UsageError` if not even one does."""
+    """Return how many pieces like those of *sample* fit into
+    this many tokens; raise `UsageError` if not even one does.
+    """
     each = tokenizer.count(joint.join(sample)) / len(sample) + frame
     count = int(tokens / each)
     if count < 1:
@@ -116,7 +122,10 @@ def noise(tokenizer: Tokenizer, tokens: int) -> list[str]:
 
 
 def together(items: Sequence[Item], *, task: str) -> tuple[Item, ...]:
-    """Return the items as questions behind all of their contexts, one after the other. Raises UsageError for what is no single message."""
+    """Return the items as questions behind all of their contexts, one after the other.
+
+    Raises UsageError for what is no single message.
+    """
     if any(len(item.messages) > 1 or item.tools or "\n" not in texts(item)[-1] for item in items):
         raise UsageError(
             f"task '{task}' is a conversation, or calls tools: its questions share no context",

@@ -1,4 +1,6 @@
-"""Grade answers by RULER's rule, with a guard against echoes of the context, or by the checks of a turn or a user's item."""
+"""Grade answers by RULER's rule, with a guard against echoes
+of the context, or by the checks of a turn or a user's item.
+"""
 
 import json
 import re
@@ -12,7 +14,10 @@ from agentload.tasks import NOTHING, Grade, Item, texts
 from agentload.tasks.parts import schema
 
 ECHO_WORDS: Final = 24
-"""An answer that repeats this many words of the context in a row is an echo. A needle with its question has about 20."""
+"""An answer that repeats this many words of the context in a row is an echo.
+
+A needle with its question has about 20.
+"""
 _FENCED: Final = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
 _WORD: Final = re.compile(r"[\w./-]{4,}\w")
 """Long enough to be an identifier: a path, a hash, a name with a number in it."""
@@ -20,7 +25,9 @@ _NUMBER: Final = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 
 def string_match_all(answer: str, wanted: Sequence[str]) -> float:
-    """Return the share of the wanted texts that the answer contains, in any case: RULER's score of needles and variables."""
+    """Return the share of the wanted texts that the answer
+    contains, in any case: RULER's score of needles and variables.
+    """
     return sum(each.lower() in answer.lower() for each in wanted) / len(wanted)
 
 
@@ -30,7 +37,9 @@ def holds(answer: str, wanted: str) -> bool:
 
 
 def is_set(answer: str, wanted: Iterable[str], shape: re.Pattern[str]) -> bool:
-    """Return whether the answer's matches of this shape are exactly the wanted ones, in any order and case."""
+    """Return whether the answer's matches of this shape
+    are exactly the wanted ones, in any order and case.
+    """
     return {found.lower() for found in shape.findall(answer)} == {each.lower() for each in wanted}
 
 
@@ -57,10 +66,13 @@ def matched(answer: str, item: Item, shape: re.Pattern[str]) -> Grade:
 
 
 def json_in(answer: str) -> object | None:
-    """Return the JSON value of a whole answer, with or without a code fence; None if it is not JSON."""
+    """Return the JSON value of a whole answer, with
+    or without a code fence; None if it is not JSON.
+    """
     fenced = _FENCED.match(answer)
     try:
-        return json.loads(fenced[1] if fenced else answer)  # type: ignore[no-any-return]  # any JSON value is an object
+        # any JSON value is an object
+        return json.loads(fenced[1] if fenced else answer)  # type: ignore[no-any-return]
     except ValueError:
         return None
 
@@ -77,9 +89,11 @@ def call_text(name: str, arguments: str) -> str:
 
 
 def followed(answer: str, recorded: str) -> Grade | None:
-    """Grade an answer by the one that was recorded; None where that has nothing that can be compared.
+    """Grade an answer by the one that was recorded;
+    None where that has nothing that can be compared.
 
-    A tool call: half for the tool, the rest for the share of arguments that are the same. Else the share of its identifiers.
+    A tool call: half for the tool, the rest for the share of
+    arguments that are the same. Else the share of its identifiers.
     """
     wanted = _called(recorded)
     if wanted is not None:
@@ -105,7 +119,9 @@ def followed(answer: str, recorded: str) -> Grade | None:
 
 
 def _called(said: str) -> tuple[str, dict[str, object]] | None:
-    """Return the tool call of an answer: a JSON object, or, as imports write it, the name with the arguments in parentheses."""
+    """Return the tool call of an answer: a JSON object, or, as
+    imports write it, the name with the arguments in parentheses.
+    """
     found, (_, written) = json_in(said), calls_in(said)
     match {"name": written[0][0], "arguments": json_in(written[0][1])} if written else found:
         case {"name": str(name), "arguments": dict(arguments)}:
@@ -115,7 +131,9 @@ def _called(said: str) -> tuple[str, dict[str, object]] | None:
 
 
 def grade(check: Check, answer: str, *, tokens: int | None = None) -> Grade:
-    """Grade by one check; a tool call is written as JSON of name and arguments. Without *tokens* a length counts words.
+    """Grade by one check; a tool call is written as JSON of name and arguments.
+
+    Without *tokens* a length counts words.
 
     Raises UsageError for a check that `problem` reports.
     """

@@ -1,4 +1,6 @@
-"""Validate a JSON value by a JSON Schema, with the keywords common in agents' answers; others are reported, not ignored."""
+"""Validate a JSON value by a JSON Schema, with the keywords
+common in agents' answers; others are reported, not ignored.
+"""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,6 @@
-"""Pages: functions `(connection, query)` that return plain data, which the template of the same name places."""
+"""Pages: functions `(connection, query)` that return
+plain data, which the template of the same name places.
+"""
 
 from typing import TypeVar
 
@@ -10,7 +12,9 @@ T = TypeVar("T")
 def records(
     connection: duckdb.DuckDBPyConnection, kind: type[T], query: str, **values: object
 ) -> tuple[T, ...]:
-    """Return a query's rows as values of a kind whose fields are its columns; an empty list is None."""
+    """Return a query's rows as values of a kind whose
+    fields are its columns; an empty list is None.
+    """
     found = connection.execute(query, values)
     names = [column[0] for column in found.description or ()]
     return tuple(

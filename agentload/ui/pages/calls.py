@@ -1,4 +1,6 @@
-"""From a pair of blocks to one call: its sessions on each arm, a session's calls, a call's tokens one by one."""
+"""From a pair of blocks to one call: its sessions on
+each arm, a session's calls, a call's tokens one by one.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,16 +23,21 @@ CHUNKS: Final = 500
 """Rows of a call's table of chunks."""
 
 _SESSIONS: Final = """
-SELECT session, any_value(workload) AS workload, arm, count(*) AS calls, count_if(status = 'ok') AS ok,
+SELECT session, any_value(workload) AS workload, arm, count(*) AS calls,
+    count_if(status = 'ok') AS ok,
     sum(turn_ms) AS task_ms, median(ttft_ms) AS ttft_ms
-FROM turns WHERE run_id = $run AND pair = $pair AND NOT prime AND ($workload = '' OR workload = $workload)
+FROM turns WHERE run_id = $run AND pair = $pair AND NOT prime AND ($workload = ''
+    OR workload = $workload)
 GROUP BY session, arm ORDER BY session
 """
 _TURNS: Final = """
-SELECT request_id, leg, pair, block, arm, workload, session, turn, attempt, status, prime, since_ns, due_ns, released_ns, sent_ns, first_ns,
-    done_ns, ttft_ms, tpot_ms, turn_ms, lag_ms, context_tokens, prompt_tokens, cached_tokens, asked_tokens, output_tokens, finish_reason,
+SELECT request_id, leg, pair, block, arm, workload, session, turn, attempt, status, prime,
+    since_ns, due_ns, released_ns, sent_ns, first_ns,
+    done_ns, ttft_ms, tpot_ms, turn_ms, lag_ms, context_tokens, prompt_tokens, cached_tokens,
+        asked_tokens, output_tokens, finish_reason,
     error, http_status, gateway, replica, stamp_source, chunk_ns, chunk_tokens
-FROM turns WHERE run_id = $run AND pair = $pair AND session = $session ORDER BY list_position($arms, arm), leg, turn, attempt, released_ns
+FROM turns WHERE run_id = $run AND pair = $pair AND session = $session
+    ORDER BY list_position($arms, arm), leg, turn, attempt, released_ns
 """
 _CALL: Final = (
     "SELECT pair, session, turn, arm FROM attempts WHERE run_id = $run AND request_id = $call"
@@ -136,7 +143,9 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A call within its session: its start, and how long it waited, read and wrote, as shares of the longest arm's time."""
+    """A call within its session: its start, and how long it
+    waited, read and wrote, as shares of the longest arm's time.
+    """
 
     turn: Turn
     start: float
@@ -229,7 +238,9 @@ def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> Pair:
 
 
 def session(connection: duckdb.DuckDBPyConnection, query: Query) -> Session:
-    """Read the calls of a session in one pair, on every arm; raise `NotFoundError` if there are none."""
+    """Read the calls of a session in one pair, on
+    every arm; raise `NotFoundError` if there are none.
+    """
     told, slots = _run(connection, query)
     turns = _turns(
         connection, told, slots, pair=_number(query.word("pair")), session=query.word("session")
@@ -251,7 +262,9 @@ def session(connection: duckdb.DuckDBPyConnection, query: Query) -> Session:
 
 
 def call(connection: duckdb.DuckDBPyConnection, query: Query) -> Call:
-    """Read one call with its tokens, and the same turn on other arms; raise `NotFoundError` if there is none of that name."""
+    """Read one call with its tokens, and the same turn on other
+    arms; raise `NotFoundError` if there is none of that name.
+    """
     told, slots = _run(connection, query)
     asked = {"run": told.run.run_id, "call": query.word("call")}
     found = connection.execute(_CALL, asked).fetchone()
@@ -336,7 +349,8 @@ def _differences(
     return Plot(
         name="sessions",
         title=f"Task latency of each session, compared with {arms[0]}",
-        caption="One mark for each session that ended well on both arms, the largest differences first; higher is slower.",
+        caption="One mark for each session that ended well on both arms, the largest differences "
+        "first; higher is slower.",
         x=Axis(label="session", quantity="count"),
         y=Axis(label="change, %", quantity="percent"),
         series=tuple(drawn),
@@ -357,7 +371,9 @@ def _bar(turn: Turn, begins_ns: int, whole_ns: int) -> Bar:
 
 
 def _timeline(own: Turn, twins: Sequence[Turn], slots: dict[str, int]) -> Iterator[Plot]:
-    """Draw when tokens came, and the gaps between them, of the call and of the same turn on other arms."""
+    """Draw when tokens came, and the gaps between them,
+    of the call and of the same turn on other arms.
+    """
     shown = sorted(
         (own, *(each for each in twins if each.chunk_ns and each.arm != own.arm)),
         key=lambda each: list(slots).index(each.arm),
@@ -392,7 +408,8 @@ def _timeline(own: Turn, twins: Sequence[Turn], slots: dict[str, int]) -> Iterat
     yield Plot(
         name="tokens",
         title="Tokens as they came",
-        caption="The first step is the first token. Other arms show the same turn, on the same bytes where histories are fixed.",
+        caption="The first step is the first token. Other arms show the same turn, on the same "
+        "bytes where histories are fixed.",
         x=x,
         y=Axis(label="tokens so far", quantity="count", low=0.0),
         series=tuple(came),

@@ -1,4 +1,6 @@
-"""Two runs of one plan: what changed from the earlier to the later one, in a sentence and by figure."""
+"""Two runs of one plan: what changed from the earlier
+to the later one, in a sentence and by figure.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,7 +51,10 @@ def compared(document: Document) -> Compared:
         lines[0] if lines else None,
     )
     said = (
-        f"{whole.metric} {say.change(whole.change.relative)}, {say.plural(whole.change.pairs, 'block pair')}"
+        (
+            f"{whole.metric} {say.change(whole.change.relative)}, "
+            f"{say.plural(whole.change.pairs, 'block pair')}"
+        )
         if whole
         else ""
     )
@@ -81,7 +86,9 @@ def _lines(document: Document, least: float) -> Iterator[Line]:
 
 
 def _judged(found: Estimate, floor: float | None, least: float) -> tuple[str, Tone]:
-    """Compare a change with the smallest that counts, and with what two identical servers differ by."""
+    """Compare a change with the smallest that counts,
+    and with what two identical servers differ by.
+    """
     low, high = (found.value if end is None else end for end in (found.low, found.high))
     if floor is not None and abs(found.value) < floor:
         return "within noise", "plain"

@@ -1,4 +1,6 @@
-"""The jobs: latest result, open alarms, next due time; for one job, its trends and level changes."""
+"""The jobs: latest result, open alarms, next due
+time; for one job, its trends and level changes.
+"""
 
 import json
 import math
@@ -31,7 +33,9 @@ from agentload.watch.trends import Identity, Point
 EXECUTIONS: Final = 60
 NEVER: Final = 1 << 63
 GRACE_NS: Final = 3_600_000_000_000
-"""How long after a firing a job may start before it is overdue: staggers and machines that wake up."""
+"""How long after a firing a job may start before
+it is overdue: staggers and machines that wake up.
+"""
 REACH: Final = 3.5
 """Percent that a trend shows on both sides at least: less than 3 counts for nothing."""
 LEAST_RUNS: Final = 3
@@ -75,7 +79,9 @@ class JobLine:
         return self.past[-1] if self.past else None
 
     def blind(self, running: Container[str | None], now_ns: int) -> str | None:
-        """Say why nothing is known of now; None where the latest execution was judged, and is the one that the schedule asks for."""
+        """Say why nothing is known of now; None where the latest
+        execution was judged, and is the one that the schedule asks for.
+        """
         ran = [
             each
             for each in self.past
@@ -191,7 +197,8 @@ def jobs(connection: duckdb.DuckDBPyConnection, query: Query) -> Jobs:
         if row.outcome != "muted":
             past.setdefault(row.job, []).append(row)
     found = alarms(connection, job=query.name)
-    # A job without a row (not yet stored, or deleted) is known by its executions, or by the jobs file alone.
+    # A job without a row (not yet stored, or deleted) is
+    # known by its executions, or by the jobs file alone.
     rows = {row.job: row for row in tables.rows(connection, JobRow, **wanted)}
     planned = {name for name in query.planned if query.name in ("", name)}
     names = sorted({*rows, *past, *planned})

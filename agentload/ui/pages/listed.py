@@ -32,33 +32,40 @@ OF_GROUP: Final = 8
 TONES: Final[dict[str, Tone]] = {str(word): tone for word, tone in VERDICT_TONES.items()}
 
 _RUNS: Final = """
-SELECT run_id, job, row_number() OVER (ORDER BY place DESC) AS number, count(*) OVER () AS total FROM listed
-WHERE ($kind = '' OR kind = $kind) AND ($status = '' OR status = $status) AND ($job = '' OR job = $job)
+SELECT run_id, job, row_number() OVER (ORDER BY place DESC) AS number, count(*) OVER () AS total
+    FROM listed
+WHERE ($kind = '' OR kind = $kind) AND ($status = '' OR status = $status) AND ($job = ''
+    OR job = $job)
     AND ($model = '' OR model = $model) AND ($arm = '' OR list_contains(arms, $arm))
     AND ($since = '' OR created_ns >= epoch_ns(TRY_CAST($since AS DATE)::TIMESTAMP))
-    AND ($until = '' OR created_ns < epoch_ns((TRY_CAST($until AS DATE) + INTERVAL 1 DAY)::TIMESTAMP))
+    AND ($until = ''
+        OR created_ns < epoch_ns((TRY_CAST($until AS DATE) + INTERVAL 1 DAY)::TIMESTAMP))
     AND list_bool_and(list_transform($terms, lambda term:
-        contains(lower(concat_ws(' ', run_id, name, model, trace_name, job, array_to_string(arms, ' '))), term)))
+        contains(lower(concat_ws(' ', run_id, name, model, trace_name, job, array_to_string(arms,
+            ' '))), term)))
         IS NOT FALSE
 QUALIFY (number - 1) // $size = least($page, (total + $size - 1) // $size) - 1
 ORDER BY number
 """
 _FACETS: Final = """
 WITH known AS MATERIALIZED (SELECT model, kind, status, arms FROM listed)
-SELECT 'model' AS facet, model AS value, count(*) AS count FROM known WHERE model IS NOT NULL GROUP BY model
+SELECT 'model' AS facet, model AS value, count(*) AS count FROM known WHERE model IS NOT NULL
+    GROUP BY model
 UNION ALL SELECT 'arm', arm, count(*) FROM (SELECT unnest(arms) AS arm FROM known) GROUP BY arm
 UNION ALL SELECT 'kind', kind, count(*) FROM known GROUP BY kind
 UNION ALL SELECT 'status', status, count(*) FROM known WHERE status IS NOT NULL GROUP BY status
 ORDER BY facet, count DESC, value
 """
 _HEADLINES: Final = """
-SELECT run_id, arg_max({'headline': headline, 'version': version}, at_ns) FROM decided WHERE list_contains($runs, run_id) GROUP BY run_id
+SELECT run_id, arg_max({'headline': headline, 'version': version}, at_ns) FROM decided
+    WHERE list_contains($runs, run_id) GROUP BY run_id
 """
 _ANSWERS: Final = (
     "SELECT run_id, count(*) FROM graded WHERE list_contains($runs, run_id) GROUP BY run_id"
 )
 _DECISIONS: Final = """
-SELECT run_id, at_ns, coalesce(job, policy) AS policy, headline, verdict, version, kind, name, model,
+SELECT run_id, at_ns, coalesce(job, policy) AS policy, headline, verdict, version, kind, name,
+    model,
     row_number() OVER (ORDER BY at_ns DESC, run_id) AS number, count(*) OVER () AS total
 FROM decided
 QUALIFY (number - 1) // $size = least($page, (total + $size - 1) // $size) - 1
@@ -66,10 +73,12 @@ ORDER BY number
 """
 # What `agentload compare` requires to be equal, as far as it is known without reading calls.
 _GROUPS: Final = f"""
-SELECT trace_name AS trace, model, kind, list(run_id ORDER BY place DESC)[:{OF_GROUP}] AS runs, count(*) AS count
+SELECT trace_name AS trace, model, kind, list(run_id ORDER BY place DESC)[:{OF_GROUP}] AS runs,
+    count(*) AS count
 FROM listed WHERE trace_hash IS NOT NULL
 GROUP BY trace_hash, trace_name, model, kind, design, seed,
-    json_extract(coalesce(study, options), '$.load'), json_extract(coalesce(study, options), '$.cache')
+    json_extract(coalesce(study, options), '$.load'), json_extract(coalesce(study, options),
+        '$.cache')
 HAVING count(*) > 1 ORDER BY max(place) DESC LIMIT {GROUPS}
 """  # noqa: S608  # our own numbers
 
@@ -167,7 +176,10 @@ class Overview:
 def runs(
     connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = RUNS_A_PAGE
 ) -> Listed[ListedRun]:
-    """Search the runs with one query; only the runs shown have their calls and blocks counted. Past the end is the last page."""
+    """Search the runs with one query; only the runs shown have their calls and blocks counted.
+
+    Past the end is the last page.
+    """
     wanted = {
         "kind": query.word("kind"),
         "status": query.word("status"),
@@ -208,7 +220,8 @@ def decisions(
     )
 
 
-def comparisons(connection: duckdb.DuckDBPyConnection, query: Query) -> Comparisons:  # noqa: ARG001  # a page's signature
+# a page's signature
+def comparisons(connection: duckdb.DuckDBPyConnection, query: Query) -> Comparisons:  # noqa: ARG001
     """Read executions with their references, and the runs of one plan, which can be compared."""
     latest = reversed(tables.rows(connection, ExecutionRow))
     compared = (each for row in latest if (each := execution(row)).detail.reference is not None)

@@ -24,13 +24,16 @@ SELECT workload, arm, count(*) AS calls, count_if(status = 'ok') AS ok,
     quantile_cont(ttft_ms, [0.5, 0.95]) FILTER (status = 'ok') AS ttft_ms,
     quantile_cont(turn_ms, [0.5, 0.95]) FILTER (status = 'ok') AS turn_ms,
     quantile_cont(tpot_ms, [0.5, 0.95]) FILTER (status = 'ok') AS token_ms,
-    sum(cached_tokens) FILTER (hit_rate IS NOT NULL) / sum(prompt_tokens) FILTER (hit_rate IS NOT NULL) AS cached_share
-FROM turns WHERE run_id = $run AND NOT prime GROUP BY workload, arm ORDER BY workload, list_position($arms, arm)
+    sum(cached_tokens) FILTER (hit_rate IS NOT NULL) / sum(prompt_tokens)
+        FILTER (hit_rate IS NOT NULL) AS cached_share
+FROM turns WHERE run_id = $run AND NOT prime GROUP BY workload, arm ORDER BY workload,
+    list_position($arms, arm)
 """
 
 _FAILURES: Final = """
 SELECT arm, status, count(*) AS count, any_value(error) AS error FROM attempts
-WHERE run_id = $run AND status NOT IN ('ok', 'not_sent') GROUP BY arm, status ORDER BY count(*) DESC LIMIT 12
+WHERE run_id = $run AND status NOT IN ('ok', 'not_sent') GROUP BY arm, status
+    ORDER BY count(*) DESC LIMIT 12
 """
 
 _ANSWERS: Final = """
@@ -132,7 +135,9 @@ class _Stored(msgspec.Struct):
 
 
 def run_named(connection: duckdb.DuckDBPyConnection, name: str) -> str:
-    """Return the run of that name, or the only one with that prefix; raise `NotFoundError` otherwise."""
+    """Return the run of that name, or the only one
+    with that prefix; raise `NotFoundError` otherwise.
+    """
     try:
         return named(connection, name).run_id
     except StoreError as error:
@@ -177,7 +182,9 @@ def _verdict(connection: duckdb.DuckDBPyConnection, run: str) -> StoredVerdict |
 
 
 def verdict_of(kept: VerdictRow) -> StoredVerdict | None:
-    """Return what a stored decision says; None where it is of a version that told it otherwise: the report is made anew from the calls."""
+    """Return what a stored decision says; None where it is of a version
+    that told it otherwise: the report is made anew from the calls.
+    """
     try:
         stored = msgspec.json.decode(kept.decision, type=_Stored)
     except documents.UNREADABLE:
@@ -203,7 +210,8 @@ def _charts(found: RunSummary) -> Iterator[Chart]:
     yield Plot(
         name="throughput",
         title="Output tokens per second, block by block",
-        caption="One mark for each block and arm, in the order they were played; drain tails and invalid blocks are excluded.",
+        caption="One mark for each block and arm, in the order they were played; drain tails and "
+        "invalid blocks are excluded.",
         x=Axis(label="round", quantity="count", whole=True),
         y=Axis(label="tokens/s", quantity="tokens/s"),
         series=tuple(_rates(slot, arm.arm, blocks) for slot, arm in enumerate(found.arms)),

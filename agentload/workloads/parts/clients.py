@@ -8,7 +8,9 @@ from agentload.workloads.parts.draws import Distribution, quantiles, uniform
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """Who asks: its share of the sessions, the tokens of its instructions and tools, and what a call has."""
+    """Who asks: its share of the sessions, the tokens
+    of its instructions and tools, and what a call has.
+    """
 
     share: float
     system: int
@@ -20,8 +22,9 @@ class Client:
     """Only agents have some; they continue with what a tool shows."""
 
 
-# ServeGen mm-image (alibaba/ServeGen, complete): its 35 clients by their tables at q10/50/90/99, like ones put together. Most send the
-# same few words every time. Which of them are agents is judgement: those with long texts and many small images.
+# ServeGen mm-image (alibaba/ServeGen, complete): its 35 clients by their tables at
+# q10/50/90/99, like ones put together. Most send the same few words every time.
+# Which of them are agents is judgement: those with long texts and many small images.
 CLIENTS: Final = {
     "agent": Client(
         share=0.29,

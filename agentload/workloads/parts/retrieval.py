@@ -1,8 +1,9 @@
 """Questions with retrieved passages, or about one document: what the two retrieval workloads share.
 
-A question comes with some of a few thousand passages, in any order and popular ones far more often, after a system prompt that is shared
-except for its last part. A share of the sessions asks about one document instead. A follow-up question replaces the passages, so that
-only the system prompt is reused.
+A question comes with some of a few thousand passages, in any order and popular
+ones far more often, after a system prompt that is shared except for its last
+part. A share of the sessions asks about one document instead. A follow-up
+question replaces the passages, so that only the system prompt is reused.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,8 +31,9 @@ from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.targets import Range, Target
 from agentload.workloads.parts.times import starts
 
-# RAGPulse (flashserve/RAGPulse, one week of a university's assistant): two system blocks of 512 tokens that all requests share and
-# one of 437 of the request's own; three variants of it; six passages of 1,521 tokens; questions and answers as below.
+# RAGPulse (flashserve/RAGPulse, one week of a university's assistant): two system
+# blocks of 512 tokens that all requests share and one of 437 of the request's own;
+# three variants of it; six passages of 1,521 tokens; questions and answers as below.
 _SHARED: Final = 1_024
 _OWN: Final = 437
 _VARIANTS: Final = Choice((0.77, 0.19, 0.04))
@@ -41,7 +43,8 @@ _QUESTION: Final = lognormal(7, 0.7)
 _ANSWER: Final = quantiles(
     (0, 40), (0.10, 83), (0.25, 131), (0.50, 234), (0.75, 385), (0.90, 563), (0.99, 891), (1, 1_600)
 )
-# 3,235 passages in use; this Zipf-Mandelbrot law gives the top 1 % 17.3 % and the top 10 % 58.1 % of uses (measured 17.8 and 58.6).
+# 3,235 passages in use; this Zipf-Mandelbrot law gives the top 1 %
+# 17.3 % and the top 10 % 58.1 % of uses (measured 17.8 and 58.6).
 _PASSAGES: Final = 3_235
 _POPULARITY: Final = Choice(tuple((rank + 40) ** -1.15 for rank in range(1, _PASSAGES + 1)))
 # Sessions of one turn: 58.8 %; mean 1.78; q90 3, q99 8 (by session_id). Gaps go on for days.

@@ -1,4 +1,6 @@
-"""Compare a generated trace with measured quantiles and shares, by the field names of `tracefile.overview`."""
+"""Compare a generated trace with measured quantiles
+and shares, by the field names of `tracefile.overview`.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -11,7 +13,9 @@ if TYPE_CHECKING:  # generators declare targets and run without numpy
 TOLERANCES: Final = {"q50": 0.10, "q90": 0.20, "q99": 0.25}
 """Of a quantile over `ENOUGH` values; over fewer it grows with the inverse root of their number."""
 ENOUGH: Final = {"q50": 1_500, "q90": 3_000, "q99": 15_000}
-"""With 1,500 values, the median of a lognormal with sigma 1.5 scatters by 5 %; tails need more for the same."""
+"""With 1,500 values, the median of a lognormal with
+sigma 1.5 scatters by 5 %; tails need more for the same.
+"""
 FEWEST: Final = {"q50": 100, "q90": 200, "q99": 1_000, "share": 1_000}
 """Fewer values judge no generator."""
 Figure: TypeAlias = Literal["q50", "q90", "q99", "share"]

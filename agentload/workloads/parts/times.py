@@ -15,9 +15,13 @@ _SLOT_S: Final = DAY_S / _SLOTS
 OPENCLAW_TOOL: Final = mixture(
     (0.80, log_uniform(0.016, 0.1)), (0.14, log_uniform(0.1, 10)), (0.06, log_uniform(10, 60))
 )
-"""Tools of OpenClaw sessions: 80 % below 0.1 s, 6 % above 10 s; q50 0.03-0.08, q90 0.7-2.3 s (chus-chus/blogpost_agentic_workloads)."""
+"""Tools of OpenClaw sessions: 80 % below 0.1 s, 6 % above 10 s; q50
+0.03-0.08, q90 0.7-2.3 s (chus-chus/blogpost_agentic_workloads).
+"""
 PI_USER: Final = lognormal(45, 1.0, 2, 600)
-"""A user's think time in two pi sessions: q50 39-46, q90 145-202 s (badlogic/pi-mono test fixtures)."""
+"""A user's think time in two pi sessions: q50 39-46,
+q90 145-202 s (badlogic/pi-mono test fixtures).
+"""
 CODE_TOOL: Final = quantiles(
     (0, 1),
     (0.10, 4),
@@ -30,7 +34,9 @@ CODE_TOOL: Final = quantiles(
     (0.995, 1_900),
     (1, 20_000),
 )
-"""From an answer to the next call, of Claude Code with its approvals and a proxy (callanjfox/kv-cache-tester): whole seconds there."""
+"""From an answer to the next call, of Claude Code with its approvals
+and a proxy (callanjfox/kv-cache-tester): whole seconds there.
+"""
 CODE_USER: Final = quantiles(
     (0, 2),
     (0.10, 20),
@@ -51,8 +57,8 @@ def starts(
 ) -> Iterator[float]:
     """Yield start times in seconds, to the millisecond, without end.
 
-    `cv` is the coefficient of variation of the gaps (1 is Poisson, 0 constant), `peak` the ratio of the day's highest to its mean load;
-    the trace starts at the lowest.
+    `cv` is the coefficient of variation of the gaps (1 is Poisson, 0 constant), `peak`
+    the ratio of the day's highest to its mean load; the trace starts at the lowest.
     """
     warp = _Day(peak) if peak > 1 else None
     at = 0.0

@@ -74,7 +74,8 @@ def test_trials_of_one_arm_say_how_steep_the_others_curve_is() -> None:
 
 
 def test_trials_whose_draw_a_model_has_played_say_far_more_of_the_long_run() -> None:
-    # One draw is of long sessions and breaks at 14, one of short ones and holds at 18: the long run's limit lies between.
+    # One draw is of long sessions and breaks at 14, one of short
+    # ones and holds at 18: the long run's limit lies between.
     draws = ((10, 13, 1.25), (13, 16, 1.0), (16, 20, 0.8))
     steps = [each for low, high, _ in draws for each in (_step(low, 98, 100), _step(high, 80, 100))]
     known = [

@@ -123,9 +123,9 @@ def test_a_verdict_is_bounded_by_the_contexts_that_were_timed() -> None:
     assert (verdict.verdict, verdict.holds_to) == ("use", 30_720.0)
     assert decision.choice.headline == "use fp8 for contexts up to 30k; test it further beyond"
     assert (
-        "This holds for contexts up to 30k: 73% of your calls are longer, up to 109k, and need further testing."
-        in verdict.reason
-    )
+        "This holds for contexts up to 30k: 73% of your calls are longer, up to 109k, and "
+        "need further testing."
+    ) in verdict.reason
     assert [each.what for each in verdict.needs] == [
         "block pairs of the mix on fp8 at contexts of 30k to 109k"
     ]

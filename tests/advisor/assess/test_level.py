@@ -35,7 +35,9 @@ def alone(arm: str, within: int, turns: int = 4, *, tpot_ms: float = 7.2) -> Cap
 
 
 def tried(bf16: int, fp8: int, *, effect: float = -0.2) -> Evidence:
-    """Return two arms of which so many of four turns are within the level, in each of three sessions."""
+    """Return two arms of which so many of four turns
+    are within the level, in each of three sessions.
+    """
     found = compared(effect=effect, noise=QUIET, items=400, discordance=0.02)
     return replace(found, alone=(*[alone("bf16", bf16)] * 3, *[alone("fp8", fp8, tpot_ms=3.0)] * 3))
 
@@ -108,7 +110,8 @@ def test_where_one_arm_meets_the_level_that_decides_whatever_is_faster() -> None
     )
     assert slower.choice.headline in ("use fp8", "canary fp8, then roll out")
     assert slower.server[0].pays.reason.startswith(
-        "fp8 meets ttft=20ms,tpot=2ms, and bf16 misses ttft=20ms,tpot=2ms even with one session (TPOT p95 is 7.2 ms"
+        "fp8 meets ttft=20ms,tpot=2ms, and bf16 misses ttft=20ms,tpot=2ms even with one "
+        "session (TPOT p95 is 7.2 ms"
     )
     assert faster.choice.headline == "stay on bf16: avoid fp8"
     assert faster.server[0].reason.startswith("It misses the service level: fp8 misses")

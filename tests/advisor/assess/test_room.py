@@ -51,19 +51,28 @@ def _room(evidence: Evidence) -> Room:
             None,
             1,
             "slack",
-            "16 sessions at once hold 240,000 tokens, 57% of the pool of bf16 (80% from about 23 sessions on)",
+            (
+                "16 sessions at once hold 240,000 tokens, 57% of the pool of bf16 (80% from "
+                "about 23 sessions on)"
+            ),
         ),
         (
             42,
             1,
             "binds",
-            "42 sessions at once hold 630,000 tokens (scaled from 16 in the replay), 150% of the pool of bf16",
+            (
+                "42 sessions at once hold 630,000 tokens (scaled from 16 in the replay), 150% "
+                "of the pool of bf16"
+            ),
         ),
         (
             42,
             2,
             "slack",
-            f"21 sessions at once hold 315,000 tokens (scaled from 16 in the replay), 75% of the pool of bf16{FROM_23}",
+            (
+                "21 sessions at once hold 315,000 tokens (scaled from 16 in the replay), 75% "
+                f"of the pool of bf16{FROM_23}"
+            ),
         ),
     ],
 )

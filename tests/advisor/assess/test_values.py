@@ -148,7 +148,8 @@ def test_a_pool_binds_from_four_fifths_on(
         (Telemetry(hit_rate=0.5, ideal_hit_rate=0.5625, sent_tokens=100.0), True),
     ],
 )
-def test_what_a_server_saw_says_that_its_pool_binds(figures_: Telemetry, strained: bool) -> None:  # noqa: FBT001  # a case
+# a case
+def test_what_a_server_saw_says_that_its_pool_binds(figures_: Telemetry, strained: bool) -> None:  # noqa: FBT001
     evidence = bare(
         workloads=(WorkloadClass(name="chat", working_set_tokens=10.0),),
         arms=(replace(BF16, pool_tokens=100.0), FP8),

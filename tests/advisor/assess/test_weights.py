@@ -1,4 +1,6 @@
-"""Pooled accuracy weighs each length by the calls of the trace that the length stands for, and its interval holds what it says."""
+"""Pooled accuracy weighs each length by the calls of the trace
+that the length stands for, and its interval holds what it says.
+"""
 
 from __future__ import annotations
 

@@ -76,7 +76,8 @@ def test_two_modes_stop_the_comparison_and_two_starts_show_none() -> None:
     (verdict,) = decide(_started(0.3, 0.3, 0.6, 0.3, 0.3, 0.6)).server
     assert (verdict.verdict, verdict.pays.state) == ("test further", "untested")
     assert verdict.pays.reason.startswith(
-        "turn latency cannot be judged, because a validity check failed (one mode: 6 pairs of starts, "
+        "turn latency cannot be judged, because a validity check failed (one mode: 6 pairs "
+        "of starts, "
     )
     assert list(one_mode.check(compared(effect=0.0, restarts=2), Policy())) == []
 

@@ -16,7 +16,9 @@ from advisor.steps import Search
 from tests.advisor.cases import BF16, FP8, bare, compared, search
 
 Tried = dict[int, tuple[int, int] | str]
-"""Turns within the service level and all turns of each step, or the trouble that the server was in."""
+"""Turns within the service level and all turns of
+each step, or the trouble that the server was in.
+"""
 
 
 def searched(
@@ -202,7 +204,8 @@ def test_a_ratio_is_narrow_where_its_ends_are_a_quarter_away_or_one_arm_carries_
     ("pool", "equal"),
     [(440_999.0, True), (399_001.0, True), (442_000.0, False), (398_000.0, False), (None, False)],
 )
-def test_pools_within_a_twentieth_hold_the_same_load(pool: float | None, equal: bool) -> None:  # noqa: FBT001  # a case
+# a case
+def test_pools_within_a_twentieth_hold_the_same_load(pool: float | None, equal: bool) -> None:  # noqa: FBT001
     case = assess(
         bare(arms=(replace(BF16, pool_tokens=420_000.0), replace(FP8, pool_tokens=pool))), Policy()
     )

@@ -1,4 +1,6 @@
-"""What decides where the user said how many agents there are and what a turn may take: GPUs, then latency."""
+"""What decides where the user said how many agents
+there are and what a turn may take: GPUs, then latency.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ def _of(lengths: list[float], *, window: int | None = None) -> Evidence:
     ("evidence", "lengths", "items"),
     [
         (_of([5_000.0] * 50 + [30_000.0] * 50), (8 * K, 16 * K, 30 * K), 1198),
-        # One call in 200 is longer than what counts: as many are asked there as at each length that does.
+        # One call in 200 is longer than what counts: as
+        # many are asked there as at each length that does.
         (
             _of([5_000.0] * 100 + [30_000.0] * 99 + [60_000.0]),
             (8 * K, 16 * K, 32 * K, 59 * K),

@@ -175,7 +175,8 @@ def test_a_reference_that_knows_nothing_shows_no_arm_to_be_safe() -> None:
 @pytest.mark.parametrize(
     ("lost", "won", "items", "more", "in_all"),
     [
-        # A tenth of 300 differs: 1,198 in all would do if each weighed alike; lengths stand for unequal shares of the calls.
+        # A tenth of 300 differs: 1,198 in all would do if each weighed
+        # alike; lengths stand for unequal shares of the calls.
         (3, 2, 50, 1057, 1357),
         # None of 120 differs, and 3 in 120 still may: agreement of a few is no proof.
         (0, 0, 20, 355, 475),

@@ -83,7 +83,8 @@ def test_a_control_on_one_server_takes_off_what_a_place_in_the_order_adds_as_far
 
 
 @pytest.mark.parametrize("machines", [True, False])
-def test_a_control_across_servers_informs_the_width_and_takes_nothing_off(machines: bool) -> None:  # noqa: FBT001  # a case
+# a case
+def test_a_control_across_servers_informs_the_width_and_takes_nothing_off(machines: bool) -> None:  # noqa: FBT001
     evidence = compared(effect=-0.1, pairs=12, noise=QUIET, restarts=1)
     plain = _speed(assess(evidence, Policy())).estimate
     close, far = (

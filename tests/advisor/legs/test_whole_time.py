@@ -120,7 +120,8 @@ def test_where_time_counts_the_total_alone_decides(
 
 def _taking(evidence: Evidence, seconds: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Evidence:
     def timed(columns: object, arm: str) -> object:
-        return replace(columns, turn_ms=1e3 * seconds * (1.1 if arm == "fp8" else 1.0))  # type: ignore[type-var]  # calls
+        # calls
+        return replace(columns, turn_ms=1e3 * seconds * (1.1 if arm == "fp8" else 1.0))  # type: ignore[type-var]
 
     return replace(
         evidence,
@@ -152,13 +153,15 @@ def test_kinds_of_turn_are_the_shorter_and_the_longer_third() -> None:
     assert of_short is not None
     assert of_long is not None
     assert of_short.units == of_long.units == 24
-    # A turn of exactly the end of a third is a short one: all answers are of one length, and none is above it.
+    # A turn of exactly the end of a third is a short one:
+    # all answers are of one length, and none is above it.
     assert [spread is None for _, spread in written] == [False, True]
 
 
 def test_a_new_run_of_a_start_a_pair_costs_starts_of_all_arms() -> None:
     for arms in (2, 3):
-        evidence = compared(**CALM, effect=0.0, restarts=1)  # type: ignore[arg-type]  # of the table
+        # of the table
+        evidence = compared(**CALM, effect=0.0, restarts=1)  # type: ignore[arg-type]
         case = assess(
             replace(
                 evidence,
@@ -190,7 +193,10 @@ def test_kinds_that_contradict_each_other_are_told_with_intervals_at_the_level_o
     ]
     for level in (0.025, 0.0005):
         said = {
-            f"{name} {words.change(spread.relative(unit='relative', method='', level=1 - 2 * level))}"
+            (
+                f"{name} "
+                f"{words.change(spread.relative(unit='relative', method='', level=1 - 2 * level))}"
+            )
             for name, spread in known
         }
         assert set(_who(case, matched, level).replace("], ", "]; ").split("; ")) <= said

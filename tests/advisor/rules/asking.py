@@ -25,7 +25,8 @@ def findings(rule: ModuleType, evidence: Evidence, policy: Policy | None = None)
 
 
 def chat_class(**changes: object) -> WorkloadClass:
-    return replace(WorkloadClass(name="chat", gpu_time_share=1.0), **changes)  # type: ignore[arg-type]  # a test names the field
+    # a test names the field
+    return replace(WorkloadClass(name="chat", gpu_time_share=1.0), **changes)  # type: ignore[arg-type]
 
 
 def with_telemetry(evidence: Evidence, arm: str, telemetry: Telemetry) -> Evidence:

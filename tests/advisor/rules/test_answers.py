@@ -225,9 +225,9 @@ def test_a_screen_ends_the_question_for_broken_answers_alone() -> None:
     (found,) = findings(screened_answers, _screen({8192.0: 90.0}, agreement=0.02))
     assert (found.kind, found.asks_for, found.context_tokens) == ("blocks", "avoid", 8192.0)
     assert (
-        "Answers of fp8 are broken from 8k tokens on: the likeliest token is that of bf16 at 2% of the places"
-        in found.message
-    )
+        "Answers of fp8 are broken from 8k tokens on: the likeliest token is that of bf16 "
+        "at 2% of the places"
+    ) in found.message
     (verdict,) = (
         each
         for each in decide(_screen({8192.0: 90.0}, agreement=0.02), Policy()).server
@@ -291,7 +291,8 @@ def test_recorded_turns_that_an_arm_makes_less_often_say_where_to_ask_and_decide
     (found,) = findings(recorded_turns, bare(followed=(replies,)))
     assert told in found.message
     assert found.message.startswith(
-        f"fp8 made {sessions - lost} of {sessions} recorded next turns, bf16 {sessions} ({lost} lost and 0 won)"
+        f"fp8 made {sessions - lost} of {sessions} recorded next turns, bf16 {sessions} "
+        f"({lost} lost and 0 won)"
     )
     assert (found.kind, found.asks_for, found.screening) == ("informs", None, lost > 2)
     assert found.next_step == (Questions(lengths=(8192,)) if lost > 2 else None)

@@ -194,7 +194,8 @@ def test_missing_evidence_is_priced() -> None:
     told = [each.message for each in findings(missing_evidence, bare())]
     assert told[0] == "chat has fewer than 3 block pairs on fp8."
     assert told[1].startswith(
-        "Accuracy is untested on fp8: about 1,198 paired questions at the lengths of each class, 101 minutes and 10 USD, settle"
+        "Accuracy is untested on fp8: about 1,198 paired questions at the lengths of each "
+        "class, 101 minutes and 10 USD, settle"
     )
     (open_question,) = findings(missing_evidence, compared(effect=-0.03, pairs=5))
     need = open_question.need
@@ -203,7 +204,10 @@ def test_missing_evidence_is_priced() -> None:
     assert need.minutes is not None
     assert open_question.message.startswith("Turn latency of chat on fp8, ")
     assert need.usd is not None
-    cost = f"{need.pairs} more pairs, {need.calls:,} calls, {need.minutes:.0f} minutes and {need.usd:.2f} USD."
+    cost = (
+        f"{need.pairs} more pairs, {need.calls:,} calls, {need.minutes:.0f} minutes and "
+        f"{need.usd:.2f} USD."
+    )
     assert open_question.message.endswith(f" is undecided at a margin of 3%: {cost}")
     assert (open_question.kind, need.step) == ("opposes", MorePairs(pairs=need.pairs + 5))
     assert findings(missing_evidence, compared(effect=-0.2)) == []

@@ -1,4 +1,6 @@
-"""Answers that are wrong altogether: called broken with the lengths, and never a matter of scales."""
+"""Answers that are wrong altogether: called broken
+with the lengths, and never a matter of scales.
+"""
 
 from __future__ import annotations
 

@@ -59,7 +59,10 @@ def test_a_rule_of_another_package_that_cannot_be_used_is_listed_with_the_reason
     assert findings == before
     assert {each.rule: each.missing for each in skipped[-3:]} == {
         "unloadable": (
-            "the package odd-rules, which cannot be loaded: ModuleNotFoundError: No module named 'what_is_not_there'",
+            (
+                "the package odd-rules, which cannot be loaded: ModuleNotFoundError: No module "
+                "named 'what_is_not_there'"
+            ),
         ),
         "empty": ("check, which the package odd-rules does not define",),
         "noise_floor": ("another name: that of the package odd-rules is taken",),

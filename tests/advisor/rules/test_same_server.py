@@ -48,7 +48,8 @@ def test_the_hint_is_to_check_the_flags() -> None:
     said = decision.server[0].reason
     assert said.startswith("bf16 and fp8 say that they are the same configuration, turns take ")
     assert said.endswith(
-        "and 36 of 36 answers are alike: this is no comparison. Check that the flags of fp8 reached its server."
+        "and 36 of 36 answers are alike: this is no comparison. Check that the flags of "
+        "fp8 reached its server."
     )
     assert decision.choice.headline == "stay on bf16: fp8 says that it is the same; check its flags"
 

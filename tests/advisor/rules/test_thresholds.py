@@ -1,4 +1,6 @@
-"""What rules say exactly at a threshold and next to it, of cases in which one computed figure was replaced."""
+"""What rules say exactly at a threshold and next to
+it, of cases in which one computed figure was replaced.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ def estimate(value: float, low: float | None, high: float | None, *, n: int = 10
     return Estimate(value=value, low=low, high=high, n=n, unit="relative", method="mean")
 
 
-def said(rule: ModuleType, known: Any, **changes: object) -> list[Finding]:  # noqa: ANN401  # evidence or a case
+# evidence or a case
+def said(rule: ModuleType, known: Any, **changes: object) -> list[Finding]:  # noqa: ANN401
     """Ask a rule about a case of which some figures were replaced."""
     asked = replace(known, **changes)
     return list(rulebook.findings(rule.check, asked))
@@ -210,7 +213,9 @@ def test_a_gain_is_lost_where_surely_less_than_four_fifths_of_what_lines_promise
     low: float,
     speaks: bool,  # noqa: FBT001  # a case
 ) -> None:
-    """At 100,000 tokens of the batch the lines take 10 ms and, at half of the slope, 9 ms: a gain of 10 %."""
+    """At 100,000 tokens of the batch the lines take 10
+    ms and, at half of the slope, 9 ms: a gain of 10 %.
+    """
     evidence = compared(
         effect=-0.01,
         pairs=6,
@@ -265,7 +270,8 @@ def test_garbage_is_a_veto_where_it_is_surely_more_than_the_references(
     # Six among three buckets are no more than chance may do; among one they are.
     six = replace(some, garbage=6, reference_garbage=0)
     assert findings(garbage_answers, bare(accuracy=(six,))) != []
-    # Eight against one are 1.7 %, eleven against three 2.4 %, and nine against two 2.9 %: half of the error is for harm.
+    # Eight against one are 1.7 %, eleven against three 2.4 %,
+    # and nine against two 2.9 %: half of the error is for harm.
     for worse, better, is_told in ((8, 1, True), (11, 3, True), (9, 2, False)):
         assert (
             bool(
@@ -338,7 +344,8 @@ def test_a_curve_is_bent_by_its_residuals_or_by_a_few_calls(p: float | None, why
 
 
 @pytest.mark.parametrize(("share", "speaks"), [(0.5, True), (0.49, False)])
-def test_turns_are_bound_by_their_first_token_from_a_half_on(share: float, speaks: bool) -> None:  # noqa: FBT001  # a case
+# a case
+def test_turns_are_bound_by_their_first_token_from_a_half_on(share: float, speaks: bool) -> None:  # noqa: FBT001
     evidence = compared(effect=0.2, pairs=12)
     timed = []
     for each in evidence.observations:
@@ -366,7 +373,10 @@ def test_a_pool_that_limits_the_load_counts_for_what_it_holds(pool: float, kind:
     evidence = bare(workloads=(chat_class(working_set_tokens=400_000.0),), arms=arms)
     mix, chat = findings(capacity_bound, evidence)
     assert (mix.kind, mix.workload, chat.workload, mix.leg) == (kind, None, "chat", "capacity")
-    told = "The pool limits this load (sessions at once hold 400,000 tokens, 95% of the pool of bf16); "
+    told = (
+        "The pool limits this load (sessions at once hold 400,000 tokens, 95% of the pool of "
+        "bf16); "
+    )
     holds = f"fp8 holds {pool / 420_000:.2f}x the tokens of bf16."
     assert (
         mix.message

@@ -167,7 +167,8 @@ def test_a_lost_answer_makes_no_arm_safer_and_an_equal_one_none_less_safe(
     more = [*contexts, (0, 0, 1)]
     for _ in range(each):
         after = accuracy.p_not_worse(_behind(*more), margin=0.03)
-        # Where most answers of two contexts are lost, the margin's own score moves: 0.0007 at most in 40,000 random tables.
+        # Where most answers of two contexts are lost, the margin's
+        # own score moves: 0.0007 at most in 40,000 random tables.
         assert after <= max(before + 1e-3, 0.5)
         before, more = after, [*contexts, (0, 0, more[-1][2] + 1)]
 

@@ -22,7 +22,9 @@ SHARE = 0.95
 
 
 def _by_hand(arm: str) -> tuple[np.ndarray, np.ndarray]:
-    """Integrate slope, scatter and where half of the turns hold, each trial's draw on a grid of its own."""
+    """Integrate slope, scatter and where half of the
+    turns hold, each trial's draw on a grid of its own.
+    """
     slopes, scatters = np.geomspace(3, 48, 7), np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45])
     tried = [math.log(each.load) for own in TRIALS.values() for each in own]
     middle = np.arange(min(tried) - 1.5, max(tried) + 1.5, 0.03)

@@ -1,4 +1,6 @@
-"""Sequences of looks against simulated truths: how many items they take, and how often they are wrong."""
+"""Sequences of looks against simulated truths: how
+many items they take, and how often they are wrong.
+"""
 
 from __future__ import annotations
 

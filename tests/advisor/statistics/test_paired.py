@@ -147,7 +147,8 @@ def test_rows_are_matched_by_pair_session_and_turn_whatever_their_order_or_the_s
         if name != "session"
     }
     huge = 2**61 // 7
-    shuffled = Calls(session=arm.session[order] * 101 + huge, **columns)  # type: ignore[arg-type]  # columns of the same class
+    # columns of the same class
+    shuffled = Calls(session=arm.session[order] * 101 + huge, **columns)  # type: ignore[arg-type]
     wide = Calls(
         session=reference.session * 101 + huge,
         **{
@@ -162,7 +163,8 @@ def test_rows_are_matched_by_pair_session_and_turn_whatever_their_order_or_the_s
 
 
 @pytest.mark.parametrize(("against", "enters"), [(1, False), (2, True)])
-def test_a_pair_that_no_side_led_counts_for_neither_place(against: int, enters: bool) -> None:  # noqa: FBT001  # a case
+# a case
+def test_a_pair_that_no_side_led_counts_for_neither_place(against: int, enters: bool) -> None:  # noqa: FBT001
     order = [1] * 6 + [-1] * against + [0] * 2
     assert bool(paired.pairs_of(_table(order)).covariates) == enters
     assert bool(paired.pairs_of(_table([-each for each in order])).covariates) == enters

@@ -125,7 +125,8 @@ def test_calls_that_are_each_a_session_are_worth_what_they_are_and_those_of_one_
     alone = quantile(values, np.arange(200), 0.5, unit="ms")
     assert alone is not None
     assert alone.method == "order statistics of 200 calls in 200 sessions, effective 200"
-    # Two calls a session, as different as any two: none resembles its neighbour, and nothing is lost.
+    # Two calls a session, as different as any two: none
+    # resembles its neighbour, and nothing is lost.
     apart = quantile(values, np.arange(200) % 100, 0.5, unit="ms")
     assert apart is not None
     assert apart.method == "order statistics of 200 calls in 100 sessions, effective 200"

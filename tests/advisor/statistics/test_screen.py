@@ -1,4 +1,6 @@
-"""The screen's statistic on simulated truths: inside its envelope, a uniform shift, a step, and garbage."""
+"""The screen's statistic on simulated truths: inside
+its envelope, a uniform shift, a step, and garbage.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def rows(
     agreement: float = 0.9,
     own: float = 0.01,
 ) -> list[Screened]:
-    """Prompts differ by a factor, which they share with the reference's own distances; each distance scatters besides."""
+    """Prompts differ by a factor, which they share with the
+    reference's own distances; each distance scatters besides.
+    """
     out = []
     for prompt in range(prompts):
         base = own * rng.lognormal(0, 0.5)

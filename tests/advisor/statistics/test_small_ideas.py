@@ -240,7 +240,9 @@ def test_twelve_planned_looks_at_answers_err_in_one_run_of_forty() -> None:
 def _tails(
     rng: np.random.Generator, times: float, *, pairs: int = 12, share: float = 1.0
 ) -> tuple[quantiles.Tail, ...]:
-    """Draw blocks whose turns resemble each other, on both sides, the arm's slowest *share* being *times* as long."""
+    """Draw blocks whose turns resemble each other, on both
+    sides, the arm's slowest *share* being *times* as long.
+    """
     blocks = np.repeat(np.arange(pairs), 100)
     common = rng.normal(0, 0.05, pairs)[blocks]
     reference, arm = (np.exp(common + rng.normal(0, 0.3, blocks.size)) for _ in range(2))

@@ -30,7 +30,9 @@ def _width(found: Spread) -> float:
 
 
 def _brute(values: Floats, *, scale: float) -> tuple[float, float]:
-    """Integrate one start's posterior with no wander by hand: sigma and tau on a fine grid, normals of one start in closed form."""
+    """Integrate one start's posterior with no wander by hand: sigma
+    and tau on a fine grid, normals of one start in closed form.
+    """
     sigma = np.geomspace(0.003, 0.15, 300)
     tau = scale * np.linspace(0.002, 4, 300)
     s, t = (each.ravel() for each in np.meshgrid(sigma, tau))
@@ -75,7 +77,9 @@ def test_without_starts_or_wander_a_grid_is_about_as_wide_as_students_t() -> Non
 def _by_matrices(
     pairs: Pairs, scale: float, draws: tuple[tuple[float, float], ...] = ()
 ) -> tuple[float, float]:
-    """Integrate the grid by its definition, priors restated: the whole covariance of the pairs at each of its points."""
+    """Integrate the grid by its definition, priors restated:
+    the whole covariance of the pairs at each of its points.
+    """
     n = pairs.values.size
     scatter = np.geomspace(0.003, 0.15, 18).tolist()
     while scatter[-1] * np.exp(0.17) < 4 * pairs.values.std():

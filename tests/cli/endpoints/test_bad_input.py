@@ -1,4 +1,6 @@
-"""Whatever is wrong with an endpoint, the error names the arm and says what to do next; no secret is in it."""
+"""Whatever is wrong with an endpoint, the error names
+the arm and says what to do next; no secret is in it.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ def serving(
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients that hang up are what is tested
+    # clients that hang up are what is tested
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -205,13 +208,16 @@ def test_a_server_that_wants_to_know_who_we_are(
     check: Callable[..., tuple[int, str, str]], certificates: Certificates
 ) -> None:
     own = f"    ca_file: {certificates.authority}\n"
-    shown = f"    client_certificate: {certificates.certificate('client')}\n    client_key: {certificates.key('client')}\n"
+    shown = (
+        f"    client_certificate: {certificates.certificate('client')}\n    client_key: "
+        f"{certificates.key('client')}\n"
+    )
     with serving(lambda *_: MODELS, tls=certificates.server_context(asks_client=True)) as port:
         code, _, err = check(f"https://127.0.0.1:{port}/v1", "--model", "org/served", fields=own)
         assert (code, said(err)[0].partition(" ")[0]) == (1, "fp8:")
-        assert (
-            said(err)[1]
-            == "does the server ask who you are? `client_certificate` and `client_key` in the arms file"
+        assert said(err)[1] == (
+            "does the server ask who you are? `client_certificate` and `client_key` in the "
+            "arms file"
         )
         code, _, err = check(
             f"https://127.0.0.1:{port}/v1", "--model", "org/served", fields=own + shown
@@ -257,7 +263,7 @@ def test_metrics_that_are_blocked_are_told_and_stop_nothing(
         url = f"http://127.0.0.1:{port}/metrics"
     assert code == 0
     assert (
-        f"caveat: fp8: no metrics at {url}: KV usage, preemptions and requests of others are not seen"
-        in out
-    )
+        f"caveat: fp8: no metrics at {url}: KV usage, preemptions and requests of others "
+        "are not seen"
+    ) in out
     assert f"not read: {url}: 403" in out

@@ -146,7 +146,8 @@ def test_show_prints_health_arms_statuses_latencies_blocks_and_voids(agentload: 
         "\n"
         "leg  round  pair  block  arm   seconds  drain  calls  ok  tokens/s  requests/s  void\n"
         "  0      0     0      0  bf16     10.0    20%      2   1       0.6        0.12\n"
-        "  0      0     0      0  fp8      10.0      –      0   0         –           –  clock drop\n"
+        "  0      0     0      0  fp8      10.0      –      0   0         –           –  "
+        "clock drop\n"
     )
     shown = agentload.json("show", "r1")
     assert (shown["summary"]["run"]["run_id"], shown["summary"]["blocks"][1]["void"]) == (

@@ -68,7 +68,10 @@ def test_malformed_records_are_errors_unless_they_may_be_left_out(tmp_path: Path
     assert run("import", source, "-o", tmp_path / "t.jsonl") == (
         1,
         "",
-        f"error: {source}:4: TIMESTAMP is not a date and time\nhint: --lenient skips such records and counts them\n",
+        (
+            f"error: {source}:4: TIMESTAMP is not a date and time\nhint: --lenient skips such "
+            "records and counts them\n"
+        ),
     )
     assert not (tmp_path / "t.jsonl").exists()
     code, _, err = run("import", source, "--lenient", "-o", tmp_path / "t.jsonl")
@@ -120,11 +123,17 @@ def test_words_are_kept_beside_the_trace_and_that_is_said(tmp_path: Path, run: R
         ),
         (
             ["export", "mooncake", "{m}", "4"],
-            "error: '4' is no option of the form NAME=VALUE\nhint: agentload trace export mooncake\n",
+            (
+                "error: '4' is no option of the form NAME=VALUE\nhint: agentload trace export "
+                "mooncake\n"
+            ),
         ),
         (
             ["export", "mooncake", "{m}", "--text", "{m}"],
-            "error: --text: 'mooncake' holds no words\nhint: agentload trace export FORMAT TRACE without --text\n",
+            (
+                "error: --text: 'mooncake' holds no words\nhint: agentload trace export FORMAT "
+                "TRACE without --text\n"
+            ),
         ),
         (
             ["degrade", "{m}"],
@@ -166,7 +175,10 @@ def test_a_shipped_trace_is_known_by_its_name(run: Run, verb: tuple[str, ...]) -
 def test_what_was_imported_can_be_degraded_and_exported_through_pipes(tmp_path: Path) -> None:
     source = written(tmp_path / "m.jsonl", test_mooncake.LINES)
     agentload = Path(sys.executable).with_name("agentload")
-    command = f"{agentload} trace import mooncake {source} block=4 | {agentload} trace degrade - --scale 2 | {agentload} trace export mooncake -"
+    command = (
+        f"{agentload} trace import mooncake {source} block=4 | {agentload} trace degrade - "
+        f"--scale 2 | {agentload} trace export mooncake -"
+    )
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert [json.loads(line)["timestamp"] for line in done.stdout.splitlines()] == [0, 3_000, 3_000]
 
@@ -192,7 +204,10 @@ def test_a_trace_is_fitted_to_metrics_from_a_file_or_a_server(tmp_path: Path, ru
         thread.join()
     assert (
         code,
-        "calls are drawn from 100 requests' histograms: 60.0% of prompt tokens were cached, 2 requests per second"
+        (
+            "calls are drawn from 100 requests' histograms: 60.0% of prompt tokens were "
+            "cached, 2 requests per second"
+        )
         in err,
     ) == (0, True)
     assert sum(len(session.turns) for session in read(tmp_path / "t.jsonl").sessions) == 200
@@ -227,7 +242,8 @@ def test_a_trace_is_fitted_to_metrics_from_a_file_or_a_server(tmp_path: Path, ru
         1,
         "",
         (
-            f"error: {tmp_path / 'n.prom'}: no request ended between the texts, or not a vLLM or SGLang server\n"
+            f"error: {tmp_path / 'n.prom'}: no request ended between the texts, or not a "
+            "vLLM or SGLang server\n"
             "hint: save SERVER/metrics after some load\n"
         ),
     )

@@ -103,7 +103,10 @@ def test_generate_lists_the_options_of_a_workload(typed: Typed) -> None:
         ),
         (
             ("rag", "6"),
-            "error: '6' is no option of the form NAME=VALUE\nhint: agentload trace generate WORKLOAD --options\n",
+            (
+                "error: '6' is no option of the form NAME=VALUE\nhint: agentload trace "
+                "generate WORKLOAD --options\n"
+            ),
         ),
         (("rag", "--ctx-scale", "0"), "error: ctx_scale must be in (0, 100], got 0\n"),
     ],
@@ -209,7 +212,10 @@ def test_check_names_what_cannot_be_played_and_exits_with_1(typed: Typed) -> Non
     )
     assert typed("check", "-", stdin=trace) == (
         1,
-        "session a, turn 0: waits for session b, which does not exist\n1 session, 1 call: 1 problem\n",
+        (
+            "session a, turn 0: waits for session b, which does not exist\n1 session, 1 call: "
+            "1 problem\n"
+        ),
         "error: -: 1 problem: it cannot be played\n",
     )
     assert json.loads(typed("check", "-", "--json", stdin=trace)[1])["report"]["problem_count"] == 1
@@ -237,7 +243,8 @@ def test_check_notes_tools_in_another_place_than_servers_put_them_and_may_insist
     )
     said = (
         "1 session, 1 call: can be played\n"
-        "note: tools that do not follow the leading system message: 1 call; servers put them there, so they share another prefix\n"
+        "note: tools that do not follow the leading system message: 1 call; servers put "
+        "them there, so they share another prefix\n"
     )
     assert typed("check", str(path)) == (0, said, "")
     refused = f"error: {path}: there are notes, which --strict does not allow\n"

@@ -11,9 +11,14 @@ from typing import Any
 import yaml
 
 AGENTLOAD = (sys.executable, "-c", "from agentload.cli.main import main; raise SystemExit(main())")
-SPARED = "health.MAX_SEND_LAG_MS = health.MAX_STALL_MS = 1e6; health.MAX_COALESCED_SHARE = health.MAX_DROPPED_SHARE = 1.0"
+SPARED = (
+    "health.MAX_SEND_LAG_MS = health.MAX_STALL_MS = 1e6; health.MAX_COALESCED_SHARE = "
+    "health.MAX_DROPPED_SHARE = 1.0"
+)
 PATIENT = (sys.executable, "-c", f"from agentload.live import health; {SPARED}; {AGENTLOAD[-1]}")
-"""The same, content with a client that does not keep up: what a busy machine does to figures is not every test's subject."""
+"""The same, content with a client that does not keep up: what
+a busy machine does to figures is not every test's subject.
+"""
 LENIENT = {
     "max_send_lag_ms": 1e6,
     "max_loop_stall_ms": 1e6,

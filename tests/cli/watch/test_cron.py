@@ -1,4 +1,6 @@
-"""A real cron daemon executes an installed job within the next minute, and an uninstalled one never again."""
+"""A real cron daemon executes an installed job within
+the next minute, and an uninstalled one never again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`watch daemon` as a container runs it: it says when each job is due, executes them, and ends cleanly on SIGTERM."""
+"""`watch daemon` as a container runs it: it says when each
+job is due, executes them, and ends cleanly on SIGTERM.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`watch history` draws each figure, names where its level changed and who is suspected, and lists outcomes and alarms."""
+"""`watch history` draws each figure, names where its level
+changed and who is suspected, and lists outcomes and alarms.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +51,14 @@ def test_a_slowdown_is_drawn_and_told_with_its_suspect(
         "started (UTC)     took   USD  prod: turn latency  run  outcome",
         "1970-01-21 00:00  60 s  0.25  +8.3%               r20  done, against r0",
         "1970-01-22 00:00  60 s     –  –                   r21  failed: no disk",
-        "1970-01-12 00:01, closed 1970-01-13 00:01: changed identity: prod: version 0.10.0 → 0.11.0",
-        "1970-01-12 00:01, open: regression: prod: turn latency +8.4% (+6.9% to +9.9%), the last 10 runs against 11 runs before"
+        (
+            "1970-01-12 00:01, closed 1970-01-13 00:01: changed identity: prod: version 0.10.0 "
+            "→ 0.11.0"
+        ),
+        (
+            "1970-01-12 00:01, open: regression: prod: turn latency +8.4% (+6.9% to +9.9%), "
+            "the last 10 runs against 11 runs before"
+        )
         + NAMED,
     ]
 

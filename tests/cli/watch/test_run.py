@@ -1,4 +1,6 @@
-"""`watch run` on emulated servers: the reference, a run against it, a lock, a kill, a dead endpoint."""
+"""`watch run` on emulated servers: the reference,
+a run against it, a lock, a kill, a dead endpoint.
+"""
 
 from __future__ import annotations
 

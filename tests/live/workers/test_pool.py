@@ -108,7 +108,8 @@ async def test_workers_send_at_the_instant_keep_sessions_to_themselves_and_write
         each.sent_ns is not None and each.sent_ns >= order.released_ns
         for each, order in zip(outcomes, sends, strict=False)
     )
-    # A session's second call finds the connection and the cookie of its first; when it is forgotten, neither.
+    # A session's second call finds the connection and the
+    # cookie of its first; when it is forgotten, neither.
     by_connection = {asked.connection: [] for asked in server.requests}  # type: dict[int, list[str | None]]
     for asked in server.requests:
         by_connection[asked.connection].append(asked.headers.get("cookie"))

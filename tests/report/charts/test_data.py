@@ -28,7 +28,8 @@ LANES = Lanes(
 
 def test_a_lane_is_named_with_the_heading_above_it_and_what_is_not_there_is_empty() -> None:
     assert data.csv(LANES) == (
-        'lane,arm,what,low,at,high\n"your mix, turn latency",,noise,-2,,2\n"your mix, turn latency",FP8,interval,-8,-6,-4\n'
+        'lane,arm,what,low,at,high\n"your mix, turn latency",,noise,-2,,2\n"your mix, turn '
+        'latency",FP8,interval,-8,-6,-4\n'
     )
 
 

@@ -75,7 +75,8 @@ def verdict(arm: str, workload: str | None, word: Word) -> ArmVerdict:
             "turn time not measured" if relative is None else f"turn time {words.change(relative)}",
         ),
         safe=leg("safe", safe, lost, f"accuracy {words.points(lost)} up to 128k, margin 3 pp"),
-        reason=f"{'turns get shorter' if word == 'use' else 'the interval does not clear the margin'} on {workload or 'your mix'}.",
+        reason=f"{'turns get shorter' if word == 'use' else 'the interval does not clear the margin'} "
+        f"on {workload or 'your mix'}.",
         inequality=Inequality(
             left=f"turn time, {arm} / bf16",
             observed=relative,
@@ -119,7 +120,9 @@ def decision(kind: Kind = "measured") -> Decision:
             headline="canary fp8-skip-sw, then roll out",
             runner_up="fp8",
             why_it_lost="calibrate: 4 of 4 buckets fell, the worst by -2.4 pp",
-            split_pools="One flag: a bf16 pool for rag would gain at most 0.5 % and leave each pool without a spare.",
+            split_pools="One flag: a bf16 pool for rag would gain at most "
+            "0.5 % and leave each pool "
+            "without a spare.",
         ),
         server=(verdict("fp8", None, "calibrate"), verdict("fp8-skip-sw", None, "use")),
         classes=classes,
@@ -154,7 +157,8 @@ def decision(kind: Kind = "measured") -> Decision:
                 rule="window_layers",
                 kind="supports",
                 arm="fp8-skip-sw",
-                message="40 of 48 layers attend to 1,024 tokens only; quantising them costs time each step and saves nothing.",
+                message="40 of 48 layers attend to 1,024 tokens only; quantising them costs time "
+                "each step and saves nothing.",
                 estimates=(estimate(-0.06, 0.019),),
                 inequality=Inequality(
                     left="token latency, skip-SW / FP8",

@@ -9,7 +9,10 @@ from agentload.report.parts import Made, Retrieval, RunFacts, Served, Timeline
 from tests.report.samples.measured import ARMS, LENGTHS
 from tests.study.studies import of_command
 
-COMMAND = "agentload replay traces/mix.jsonl --endpoints arms.yaml --model acme/hybrid-30b --db run.duckdb"
+COMMAND = (
+    "agentload replay traces/mix.jsonl --endpoints arms.yaml --model acme/hybrid-30b --db "
+    "run.duckdb"
+)
 
 
 def facts() -> RunFacts:

@@ -29,7 +29,8 @@ def test_only_a_decision_to_use_an_arm_plans_a_canary() -> None:
     assert plan.model == "./calibrated/hybrid-30b-fp8-kv-tensor"
     assert " ".join(plan.arguments) == (
         "--served-model-name acme/hybrid-30b --max-model-len 131072 --kv-cache-dtype fp8_e4m3 "
-        "--kv-cache-dtype-skip-layers sliding_window --attention-backend FLASH_ATTN --max-num-batched-tokens 8192"
+        "--kv-cache-dtype-skip-layers sliding_window --attention-backend FLASH_ATTN "
+        "--max-num-batched-tokens 8192"
     )
     assert plan.is_whole
     for verdict in ("avoid", "calibrate", "test further", "no difference"):
@@ -55,7 +56,8 @@ def test_what_settles_a_question_is_the_largest_of_the_commands_that_differ_in_a
         Step(
             text="To reach a decision: more paired calls of multimodal on FP8, FP8 skip-SW.",
             cost="260 calls, 7 min",
-            command="agentload replay traces/mix.jsonl --endpoints arms.yaml --model acme/hybrid-30b --pairs 30 --db run.duckdb "
+            command="agentload replay traces/mix.jsonl --endpoints arms.yaml --model "
+            "acme/hybrid-30b --pairs 30 --db run.duckdb "
             "--resume r-2026-11-20-a1",
         )
     ]

@@ -66,7 +66,8 @@ def test_what_was_not_measured_is_one_line_and_no_row_of_dashes() -> None:
     told = made(decision, evidence)
     assert not [cells for cells in told.arms.rows if {cell.text for cell in cells[1:]} <= {"–", ""}]
     assert told.unmeasured == (
-        "agents per GPU; GPUs saved (capacity was not measured); accuracy; validity checks that lacked data: dropped turns"
+        "agents per GPU; GPUs saved (capacity was not measured); accuracy; validity checks "
+        "that lacked data: dropped turns"
     )
     assert told.answers[1].word == "not tested"
 

@@ -54,7 +54,8 @@ def test_what_speaks_against_the_figures_is_said() -> None:
         ),
         Check(
             state="bad",
-            text="the attention kernel differs: BF16 FLASH_ATTN(FA3), FP8 FLASHINFER, FP8 skip-SW FLASH_ATTN(FA3)",
+            text="the attention kernel differs: BF16 FLASH_ATTN(FA3), FP8 FLASHINFER, FP8 "
+            "skip-SW FLASH_ATTN(FA3)",
             caps="medium",
         ),
         Check(state="bad", text="the server changed during the run: FP8", caps="low"),
@@ -75,7 +76,10 @@ def test_what_speaks_against_the_figures_is_said() -> None:
 def test_a_control_that_leaves_more_than_the_margin_possible_shows_nothing() -> None:
     decision = sample.decision()
     wild = replace(decision, changes=tuple(replace(each, floor=0.19) for each in decision.changes))
-    told = "two identical servers may differ by up to 19.0% in turn latency (A/A control across machines)"
+    told = (
+        "two identical servers may differ by up to 19.0% in turn latency (A/A control across "
+        "machines)"
+    )
     assert Check(state="unknown", text=told, caps="low") in made(wild).belief
     assert (made(wild).sure.level, made(wild).sure.reasons[0]) == ("low", told)
 
@@ -112,7 +116,10 @@ def test_what_was_not_observed_is_never_told_as_fine() -> None:
     facts = RunFacts(made=Made(run="r", tool_version="0.1.0"))
     fine = {check.text for check in checks(evidence, facts) if check.state == "ok"}
     assert fine == {
-        "two identical servers may differ by up to 1.8% in turn latency (A/A control across machines)",
+        (
+            "two identical servers may differ by up to 1.8% in turn latency (A/A control "
+            "across machines)"
+        ),
         "8 block pairs and 288 calls per arm",
         "2 of 3 validity checks passed, none failed",
     }
@@ -138,7 +145,8 @@ def test_a_failed_gate_is_told_with_what_it_saw() -> None:
     assert (
         Check(
             state="bad",
-            text="failed validity check on FP8, code: time per output token rose by 9% (and 1 more time)",
+            text="failed validity check on FP8, code: time per output token rose by 9% (and 1 "
+            "more time)",
             caps="low",
         )
         in told.belief

@@ -23,7 +23,10 @@ ARMS = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
         (Load(), "sessions that begin as in your trace, users wait as in your trace"),
         (
             Load(speed=4.0, wait_scale={"user": 0.5}),
-            "sessions that begin 4 times as fast as in your trace, users wait 0.5 times as long as in your trace",
+            (
+                "sessions that begin 4 times as fast as in your trace, users wait 0.5 times as "
+                "long as in your trace"
+            ),
         ),
     ],
 )

@@ -51,7 +51,9 @@ def test_one_wide_interval_does_not_flatten_the_others() -> None:
 
 
 def shift(arm: str, factor: float, slow: float = 1.0) -> Plot:
-    """Draw the shift of an arm whose calls take *factor* times as long as the reference's, the slowest tenth *slow* times more."""
+    """Draw the shift of an arm whose calls take *factor* times as
+    long as the reference's, the slowest tenth *slow* times more.
+    """
     evidence = sample.evidence()
     base = evidence.calls("code", "bf16")
     assert base is not None

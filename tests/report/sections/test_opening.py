@@ -107,7 +107,10 @@ def test_the_kind_of_the_evidence_is_said_first(kind: str, words: str) -> None:
         (
             "CPU",
             "random-gpt_oss",
-            "Measured on a CPU with random weights. This shows the method on real servers; no latency or accuracy here",
+            (
+                "Measured on a CPU with random weights. This shows the method on real servers; "
+                "no latency or accuracy here"
+            ),
         ),
         (
             "CPU",
@@ -236,7 +239,8 @@ def test_each_server_is_named_on_the_first_screen_by_what_sets_it_apart_and_whet
 ):
     told = made().identity
     assert told.startswith(
-        "BF16: vLLM 0.33.0, acme/hybrid-30b, KV dtype bfloat16, kernel FLASH_ATTN(FA3); FP8: the same with KV dtype fp8_e4m3; "
+        "BF16: vLLM 0.33.0, acme/hybrid-30b, KV dtype bfloat16, kernel FLASH_ATTN(FA3); "
+        "FP8: the same with KV dtype fp8_e4m3; "
     )
     assert told.endswith(
         ". None changed during the run. The arms changed machines half way, as planned."
@@ -267,7 +271,8 @@ def test_each_server_is_named_on_the_first_screen_by_what_sets_it_apart_and_whet
 def test_the_workloads_are_named_first_and_each_has_its_verdict_where_there_are_several() -> None:
     assert made().about[0] == "workloads code, long_chat, rag and multimodal"
     assert made().by_workload == (
-        "code, long_chat: FP8 calibrate, FP8 skip-SW use · rag: FP8 avoid, FP8 skip-SW no difference · multimodal: test further"
+        "code, long_chat: FP8 calibrate, FP8 skip-SW use · rag: FP8 avoid, FP8 skip-SW no "
+        "difference · multimodal: test further"
     )
     evidence = sample.evidence()
     one = replace(evidence, workloads=evidence.workloads[:1])

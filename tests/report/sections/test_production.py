@@ -14,8 +14,10 @@ def test_without_metrics_of_production_it_is_not_known_whether_the_load_is_its()
     facts = replace(sample.facts(), production=None)
     assert made(facts=facts).belief[-1] == Check(
         state="unknown",
-        text="representativeness unknown: replayed from claude_code import of 480 sessions; compare with production by "
-        "agentload report run.duckdb --run r-2026-11-20-a1 --against prometheus= and your server's URL",
+        text="representativeness unknown: replayed from claude_code import of 480 sessions; "
+        "compare with production by "
+        "agentload report run.duckdb --run r-2026-11-20-a1 --against prometheus= and your "
+        "server's URL",
     )
     assert "Production" not in {group.title for group in made(facts=facts).groups}
     assert made(facts=facts).production == ()
@@ -25,7 +27,8 @@ def test_the_load_of_the_arm_in_use_is_held_against_production() -> None:
     told = made()
     assert told.belief[-1].state == "bad"
     assert told.belief[-1].text == (
-        "4 of 15 figures of the load differ from production's: more time to first token (q99), KV pool in use; "
+        "4 of 15 figures of the load differ from production's: more time to first token "
+        "(q99), KV pool in use; "
         "less output tokens (mean, q99)"
     )
     (table,) = next(group.tables for group in told.groups if group.title == "Production")
@@ -60,5 +63,6 @@ def test_a_load_like_productions_speaks_for_the_figures() -> None:
     )
     assert told.belief[-1] == Check(
         state="ok",
-        text="replayed from claude_code import of 480 sessions; all 4 figures of the load are like production's",
+        text="replayed from claude_code import of 480 sessions; all 4 figures of the load are "
+        "like production's",
     )

@@ -18,7 +18,8 @@ def lanes(told: Document, name: str) -> Lanes:
 
 
 def told(**facts: object) -> Document:
-    return made(facts=replace(sample.facts(), **facts))  # type: ignore[arg-type]  # fields of the facts, by name
+    # fields of the facts, by name
+    return made(facts=replace(sample.facts(), **facts))  # type: ignore[arg-type]
 
 
 def test_a_block_that_was_left_out_is_drawn_as_such_and_says_why() -> None:

@@ -9,7 +9,8 @@ from agentload.tasks import Item, catalog, prompt
 from agentload.tasks.parts.grading import holds, is_echo, is_set, json_in, string_match_all
 
 
-# What `string_match_all` of RULER's scripts/eval/synthetic/constants.py gives, which multiplies by 100.
+# What `string_match_all` of RULER's
+# scripts/eval/synthetic/constants.py gives, which multiplies by 100.
 @pytest.mark.parametrize(
     ("answer", "wanted", "score"),
     [
@@ -36,7 +37,8 @@ def test_ruler_scores_the_share_of_the_texts_that_are_there(
         ("id R-1.", "r-1", True),
     ],
 )
-def test_a_text_counts_where_it_stands_on_its_own(answer: str, wanted: str, is_there: bool) -> None:  # noqa: FBT001  # a table of cases
+# a table of cases
+def test_a_text_counts_where_it_stands_on_its_own(answer: str, wanted: str, is_there: bool) -> None:  # noqa: FBT001
     assert holds(answer, wanted) is is_there
 
 
@@ -56,7 +58,8 @@ def test_only_a_long_run_of_the_context_is_an_echo() -> None:
     assert [is_echo(" ".join(run), item) for run in runs] == [False, True, True, False, True]
 
 
-# What the grader on the data set's card (openai/mrcr) gives: 0 without the prefix, else SequenceMatcher's ratio of the rest.
+# What the grader on the data set's card (openai/mrcr) gives: 0
+# without the prefix, else SequenceMatcher's ratio of the rest.
 @pytest.mark.parametrize(
     ("answer", "score"),
     [("markabcd", 0.75), ("mark" + "bcde", 1.0), ("abcd", 0.0), (" markbcde", 0.0), ("mark", 0.0)],

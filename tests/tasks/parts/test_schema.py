@@ -55,7 +55,8 @@ SCHEMAS = schemas(schemas(st.booleans()))
 
 
 @given(SCHEMAS, VALUES)
-def test_values_are_accepted_as_a_full_validator_accepts_them(schema: Any, value: Any) -> None:  # noqa: ANN401  # any JSON
+# any JSON
+def test_values_are_accepted_as_a_full_validator_accepts_them(schema: Any, value: Any) -> None:  # noqa: ANN401
     assert accepts(schema, value) is Draft202012Validator(schema).is_valid(value)
     assert unknown(schema) is None
 

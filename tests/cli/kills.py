@@ -1,0 +1,354 @@
+"""Kill what measures and what loads at random moments, and
+count what is lost: `python -m tests.cli.kills --number 100`.
+
+The servers write down which answers left them whole. Of those that were complete before the
+last second of a run (and what a busy machine takes to wake the client) none may be missing,
+none may be there twice, and what was killed goes on: a replay, questions and a decision with
+`--resume`, a sweep with `--into`, a job with its next execution, a load with the next load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Final, Literal, get_args
+
+import duckdb
+import msgspec
+import yaml
+
+from agentload.model.trace import Header, Segment, Session, Trace, Turn
+from agentload.run.servers import arms_of
+from agentload.serve.processes import start
+from agentload.store.journal import Writer
+from agentload.store.places import journal_folder, journalled_runs
+from agentload.tracefile.files import write
+from tests.store.rows import block_row, call, run_row
+
+Verb = Literal["replay", "workers", "eval", "sweep", "decide", "watch", "load"]
+AGENTLOAD: Final = (sys.executable, "-m", "agentload")
+A_RUN: Final = 8
+"""Kills of one run, before it may come to its end."""
+CALLS: Final = 30_000
+PAIRS: Final = 12
+LAST_NS: Final = 1_500_000_000
+"""Before a kill, within which an answer may be lost: a second,
+and half of one until a client whose machine is busy has seen it.
+"""
+
+NAMED: Final = 32
+"""Letters of the name that a call of a run has; the server gives
+others, such as a check's before a decision, a shorter one.
+"""
+
+
+@dataclass(slots=True)
+class Count:
+    """What kills did."""
+
+    kills: int = 0
+    answers: int = 0
+    lost: list[str] = field(default_factory=list)
+    twice: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
+    """What those said that did not go on."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Tell whether nothing went wrong."""
+        return not (self.lost or self.twice or self.stuck)
+
+
+def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_RUN) -> Count:
+    """Kill a verb so many times, each of its runs *a_run* times."""
+    rng, count = Random(f"{seed} {verb}"), Count()
+    if verb == "load":
+        _loads(number, folder, rng, count)
+        return count
+    kills_ns: list[int] = []
+    stored: list[str] = []
+    with _servers(
+        folder, speed=3.0 if verb == "decide" else 20.0
+    ) as endpoints:  # a decision ends where chunks cannot be told apart
+        while count.kills < number:
+            database = folder / f"x{count.kills}.duckdb"
+            command = _command(verb, endpoints, database)
+            for _ in range(min(a_run, number - count.kills)):
+                begins = not journalled_runs(database) or rng.random() < 0.5
+                if _was_killed([*command, *_on(verb, database)], database, rng, begins=begins):
+                    kills_ns.append(time.monotonic_ns())
+                count.kills += 1
+            done = subprocess.run(
+                [*command, *_on(verb, database)],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=300,
+            )
+            if not _has_ended(verb, done):
+                count.stuck.append(done.stderr)
+            loaded = subprocess.run(
+                [*AGENTLOAD, "runs", "load", "--db", str(database)],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if loaded.returncode:
+                count.stuck.append(loaded.stderr)
+                continue
+            with duckdb.connect(str(database), read_only=True) as connection:
+                names = connection.execute(
+                    "SELECT request_id FROM calls_row UNION ALL SELECT request_id FROM answers"
+                ).fetchall()
+                pairs = connection.execute(
+                    "SELECT pair FROM blocks WHERE void IS NULL GROUP BY pair, salt HAVING "
+                    "count(DISTINCT arm) = 2"
+                )
+                whole = sorted(pair for (pair,) in pairs.fetchall())
+            stored += [name for (name,) in names]
+            if verb in {"replay", "workers"} and whole != list(range(PAIRS)):
+                count.stuck.append(f"whole are the pairs {whole}")
+    count.twice = (
+        sorted({name for name in stored if name and stored.count(name) > 1})
+        if len(stored) != len(set(stored))
+        else []
+    )
+    known = set(stored)
+    for path in folder.glob("truth-*.jsonl"):
+        for name, ended_ns in answered(path):
+            count.answers += 1
+            if name not in known and not any(0 < kill - ended_ns < LAST_NS for kill in kills_ns):
+                count.lost.append(name)
+    return count
+
+
+def answered(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield what a server knows of the answers it wrote
+    whole: the request, and when its last byte had left.
+    """
+    for line in path.read_bytes().splitlines():
+        entry = msgspec.json.decode(line)
+        # With one token it is asked how long a prompt is.
+        if (
+            entry.get("end") == "done"
+            and entry["output_tokens"] > 1
+            and len(entry["request_id"]) == NAMED
+        ):
+            yield entry["request_id"], entry["ended_ns"]
+
+
+def _has_ended(verb: Verb, done: subprocess.CompletedProcess[str]) -> bool:
+    """Tell whether a command came to its end; a busy machine
+    may have a decision end because it cannot measure.
+    """
+    match verb:
+        case "watch":
+            return done.returncode in (0, 3)
+        case "decide" if "this machine cannot measure" in done.stderr:
+            return done.returncode == 1
+        case _:
+            return done.returncode == 0
+
+
+@contextmanager
+def _servers(folder: Path, *, speed: float = 20.0) -> Iterator[str]:
+    truth = folder / "truth.jsonl"
+    with start(
+        arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), noise=False, speed=speed, truth=truth
+    ) as servers:
+        yield ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
+
+
+def _command(verb: Verb, endpoints: str, database: Path) -> list[str]:
+    at = ["--endpoints", endpoints, "--db", str(database)]
+    match verb:
+        case "replay" | "workers":
+            workers = ["--workers", "2" if verb == "workers" else "1"]
+            return [
+                *AGENTLOAD,
+                "replay",
+                str(_trace(database.parent)),
+                *at,
+                "--pairs",
+                str(PAIRS),
+                *workers,
+            ]
+        case "eval":
+            return [
+                *AGENTLOAD,
+                "eval",
+                *at,
+                "--contexts",
+                "1k",
+                "--tasks",
+                "json_recall",
+                "--items",
+                "600",
+            ]
+        case "sweep":
+            return [
+                *AGENTLOAD,
+                "sweep",
+                *at,
+                "--contexts",
+                "512,1k,2k",
+                "--pairs",
+                "30",
+                "--output",
+                "64",
+            ]
+        case "decide":
+            return [
+                *AGENTLOAD,
+                "decide",
+                str(_trace(database.parent)),
+                *at,
+                "--budget",
+                "3m",
+                "-o",
+                str(database.parent / "report"),
+            ]
+        case "watch":
+            entry = {
+                "traces": [str(_trace(database.parent))],
+                "endpoints": endpoints.partition(",")[0],
+                "schedule": {"cron": "0 2 * * *"},
+                "pairs": PAIRS,
+                "budget": {"calls": 500, "minutes": 5},
+            }
+            file = database.with_suffix(".yaml")
+            file.write_text(yaml.safe_dump({"database": database.name, "jobs": {"nightly": entry}}))
+            return [*AGENTLOAD, "watch", "run", "nightly", "--file", str(file)]
+        case "load":
+            return [*AGENTLOAD, "runs", "load", "--db", str(database)]
+
+
+def _on(verb: Verb, database: Path) -> Sequence[str]:
+    known = journalled_runs(database)
+    if not known or verb in {"watch", "load"}:
+        return ()
+    return (
+        ("--into" if verb == "sweep" else "--resume", known[0])
+        if verb != "sweep" or database.exists()
+        else ()
+    )
+
+
+def _was_killed(command: Sequence[str], database: Path, rng: Random, *, begins: bool) -> bool:
+    """Start a command and kill it, if it has not ended by then; with
+    *begins* from when it has begun to write, however long it starts.
+    """
+    written = _written(database)
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until_s = time.monotonic() + 60
+    while (
+        begins
+        and _written(database) == written
+        and running.poll() is None
+        and time.monotonic() < until_s
+    ):
+        time.sleep(0.05)
+    try:
+        running.wait(rng.uniform(0.3, 4.0))
+    except subprocess.TimeoutExpired:
+        running.kill()
+        running.wait()
+        return True
+    return False
+
+
+def _written(database: Path) -> int:
+    """Return when any journal was last written."""
+    return max(
+        (path.stat().st_mtime_ns for path in database.with_suffix(".journal").rglob("*.journal")),
+        default=0,
+    )
+
+
+def _loads(number: int, folder: Path, rng: Random, count: Count) -> None:
+    database = folder / "x.duckdb"
+    with Writer(journal_folder(database, "r1") / "leg001.journal") as writer:
+        writer.append(run_row())
+        for each in range(CALLS):
+            writer.append(call(each))
+        writer.append(block_row())
+    command = _command("load", "", database)
+    while count.kills < number:
+        for path in folder.glob("x.duckdb*"):
+            path.unlink()
+        for _ in range(min(A_RUN, number - count.kills)):
+            _was_killed(command, database, rng, begins=False)
+            count.kills += 1
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        if done.returncode:
+            count.stuck.append(done.stderr)
+            continue
+        with duckdb.connect(str(database), read_only=True) as connection:
+            ((calls, names),) = connection.execute(
+                "SELECT count(*), count(DISTINCT request_id) FROM calls_row"
+            ).fetchall()
+        count.answers += CALLS
+        count.lost += ["a call"] * (CALLS - names)
+        count.twice += ["a call"] * (calls - names)
+
+
+def _trace(folder: Path) -> Path:
+    path = folder / "t.jsonl"
+    if not path.exists():
+        prefix = {"P": (Segment(role="system", tokens=100, key="sys"),)}
+        write(
+            path,
+            Trace(
+                header=Header(name="t", seed=1, prefixes=prefix),
+                sessions=tuple(map(_session, range(6))),
+            ),
+        )
+    return path
+
+
+def _session(number: int) -> Session:
+    name = f"s{number}"
+    first = Turn(add=(Segment(role="user", tokens=60, key=f"{name}.0"),), output=8)
+    said = (
+        Segment(role="assistant", tokens=8, key=f"{name}.a"),
+        Segment(role="user", tokens=30, key=f"{name}.1"),
+    )
+    turns = (first, Turn(add=said, output=5, wait="user", wait_s=0.7))
+    return Session(session=name, workload="chat", start_s=0.02 * number, prefix="P", turns=turns)
+
+
+def main() -> int:
+    """Kill each verb in turn and print what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--number", type=int, default=100, help="kills, over all verbs")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--verbs", nargs="*", choices=get_args(Verb), default=get_args(Verb))
+    asked = parser.parse_args()
+    clean = True
+    for place, verb in enumerate(asked.verbs):
+        number = asked.number // len(asked.verbs) + (place < asked.number % len(asked.verbs))
+        with TemporaryDirectory(prefix="agentload-") as folder:
+            count = killed(verb, number, folder=Path(folder), seed=asked.seed)
+        clean = clean and count.is_clean
+        print(  # noqa: T201  # a script says what it found
+            f"{verb}: {count.kills} kills, {count.answers:,} answers, {len(count.lost)} "
+            f"lost, {len(count.twice)} twice,"
+            f" {len(count.stuck)} stuck (seed {asked.seed})",
+            *count.lost[:5],
+            *count.stuck[:2],
+            sep="\n  ",
+            flush=True,
+        )
+    return not clean
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""Play for a long time beside servers that fail in every way, and
+beside one that does not: `python -m tests.cli.soak --minutes 30`.
+
+Both are played at once, as fast as the machine allows. Every answer that a
+server wrote whole must be stored once, every call must have an end, and the
+memory of neither may grow; the rates are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import duckdb
+
+from agentload.model.trace import Header, Segment, Session, Trace, Turn
+from agentload.run.servers import arms_of
+from agentload.serve.processes import start
+from agentload.tracefile.files import write
+from tests.cli.kills import AGENTLOAD, answered
+
+FAULTS: Final = """
+faults:
+- {kind: busy, status: 429, share: 0.05}
+- {kind: cut, share: 0.05}
+- {kind: in_band, share: 0.05}
+- {kind: crash, share: 0.00003, down_s: 2}
+- {kind: trickle, share: 0.002}
+"""
+"""A crash invalidates its pair, and three such pairs in a row end a run."""
+SESSIONS: Final = 64
+A_MINUTE: Final = 2_000
+"""Sessions of ten calls that the trace has; no two cores play so many."""
+A_BLOCK: Final = 100
+GROWTH: Final = 1.15
+SLACK: Final = 32 << 10
+"""KiB."""
+
+
+@dataclass(slots=True)
+class Played:
+    """What became of one side."""
+
+    calls: int = 0
+    answers: int = 0
+    lost: int = 0
+    twice: int = 0
+    seconds: float = 0.0
+    statuses: dict[str, int] = field(default_factory=dict)
+    kib: list[int] = field(default_factory=list)
+    said: str = ""
+    code: int | None = None
+    """With which it exited when it was stopped; one that ended before had given up."""
+    ending_s: float = 0.0
+    """From the stop to the exit."""
+
+    @property
+    def growth(self) -> tuple[float, float]:
+        """Return the memory in KiB of the second quarter of the time, and of the last."""
+        quarter = max(1, len(self.kib) // 4)
+        return median(self.kib[quarter : 2 * quarter] or [0]), median(self.kib[-quarter:] or [0])
+
+    @property
+    def is_clean(self) -> bool:
+        """Tell whether it was played until it was stopped,
+        nothing was lost or told twice, and nothing grew.
+        """
+        before, after = self.growth
+        return (
+            self.calls > 0
+            and self.code == 130
+            and not self.lost
+            and not self.twice
+            and after <= GROWTH * before + SLACK
+        )
+
+
+def soaked(minutes: float, folder: Path) -> dict[str, Played]:
+    """Play both sides for this long."""
+    trace = _trace(folder, round(A_MINUTE * max(1.0, minutes)))
+    found = {"with faults": Played(), "without": Played()}
+    sides = []
+    for (name, played), script in zip(found.items(), (FAULTS, None), strict=True):
+        place = folder / name
+        place.mkdir()
+        servers = start(
+            arms_of("llama-3.1-8b-h100", ["fp8"]),
+            noise=False,
+            speed=1000.0,
+            truth=place / "truth-fp8.jsonl",
+            faults=script,
+        )
+        said = (place / "said").open("w+")
+        command = [
+            *AGENTLOAD,
+            "replay",
+            str(trace),
+            "--endpoints",
+            f"fp8={servers.urls['fp8']}",
+            "--db",
+            str(place / "x.duckdb"),
+        ]
+        command += [
+            "--pairs",
+            str(round(A_MINUTE * max(1.0, minutes)) // A_BLOCK),
+            "--sessions",
+            str(SESSIONS),
+            "--first-timeout",
+            "20",
+            "--idle-timeout",
+            "20",
+            "--total-timeout",  # answers that trickle hold up the end of their block
+            "10",
+        ]
+        sides.append(
+            (played, place, servers, subprocess.Popen(command, stdout=said, stderr=said), said)
+        )
+    began_s = time.monotonic()
+    while time.monotonic() - began_s < 60 * minutes and all(
+        running.poll() is None for *_, running, _ in sides
+    ):
+        time.sleep(1)
+        for played, _, _, running, _ in sides:
+            played.kib += _kib(running.pid)
+    for played, place, servers, running, said in sides:
+        played.seconds, stopped_s = time.monotonic() - began_s, time.monotonic()
+        running.send_signal(signal.SIGINT)
+        played.code = running.wait(timeout=300)
+        played.ending_s = time.monotonic() - stopped_s
+        with servers:
+            pass
+        said.seek(0)
+        played.said = said.read()
+        said.close()
+        _count(played, place)
+    return found
+
+
+def _count(played: Played, place: Path) -> None:
+    if not (place / "x.duckdb").exists():
+        return
+    with duckdb.connect(str(place / "x.duckdb"), read_only=True) as connection:
+        names = [
+            name for (name,) in connection.execute("SELECT request_id FROM calls_row").fetchall()
+        ]
+        played.statuses = dict(
+            connection.execute(
+                "SELECT status, count(*) FROM calls_row GROUP BY ALL ORDER BY 2 DESC"
+            ).fetchall()
+        )
+    known = set(names)
+    whole = [name for name, _ in answered(place / "truth-fp8.jsonl")]
+    played.calls, played.answers = len(names), len(whole)
+    played.lost, played.twice = sum(name not in known for name in whole), len(names) - len(known)
+
+
+def _kib(pid: int) -> list[int]:
+    try:
+        found = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return []
+    return [int(line.split()[1]) for line in found.splitlines() if line.startswith("VmRSS")]
+
+
+def _trace(folder: Path, sessions: int) -> Path:
+    path = folder / "t.jsonl"
+    write(
+        path, Trace(header=Header(name="t", seed=1), sessions=tuple(map(_session, range(sessions))))
+    )
+    return path
+
+
+def _session(number: int) -> Session:
+    turns = tuple(
+        Turn(add=(Segment(role="user", tokens=60, key=f"s{number}.{turn}"),), output=6)
+        for turn in range(10)
+    )
+    return Session(session=f"s{number}", workload="chat", start_s=0.001 * number, turns=turns)
+
+
+def main() -> int:
+    """Soak and print what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    asked = parser.parse_args()
+    with TemporaryDirectory(prefix="agentload-") as folder:
+        found = soaked(asked.minutes, Path(folder))
+    for name, played in found.items():
+        before, after = played.growth
+        print(  # noqa: T201  # a script says what it found
+            f"{name}: {played.calls:,} calls in {played.seconds:.0f} s "
+            f"({played.calls / played.seconds:.0f}/s),"
+            f" ended by {played.code} {played.ending_s:.0f} s after the stop,",
+            f"{played.answers:,} whole answers, {played.lost} lost, {played.twice} twice,",
+            f"{before / 1024:.0f} MiB, later {after / 1024:.0f} MiB",
+            played.statuses,
+            *([] if played.is_clean else [played.said[-2000:]]),
+            sep="\n  ",
+        )
+    return not all(played.is_clean for played in found.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
