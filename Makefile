@@ -57,8 +57,8 @@ unit slow-beside coverage: export OPENBLAS_NUM_THREADS := 1
 unit: $(READY) ## run the tests
 	$(PYTEST) --numprocesses 2 --dist loadscope --durations=10
 
-record: $(READY) ## replay recorded command lines, and print every difference that tests/recorded/differences.yaml does not explain
-	$(BIN)/python -m tests.recorded.record
+record: $(READY) ## replay recorded command lines, and print every difference (ARGS='--write --only help' writes recordings)
+	$(BIN)/python -m tests.recorded.record $(ARGS)
 
 test-slow: slow-beside slow-alone ## run the tests that take longer than a few seconds
 
@@ -109,24 +109,24 @@ reports: $(READY) ## play the tour's decisions again, and keep their reports in 
 traces: $(READY) ## write the shipped traces anew, to the byte
 	$(BIN)/python -m tests.workloads.shipped traces
 
-size: $(READY) ## print how large each room is, beside the limits (ARGS=--check, ARGS=--ledger)
-	@$(BIN)/python -m tests.house.size $(ARGS)
+size: $(READY) ## print what a reader of each room meets, and the limits (ARGS=--check, --ledger, --lists, --names, --complex)
+	@$(BIN)/python -m tools.size $(ARGS)
 
 coverage: $(READY) ## run the tests and print the share of branches that they take in each room, in processes that they start too
 	-$(PYTEST) --numprocesses 2 --dist loadscope --cov --cov-report=
-	@$(BIN)/python -m tests.house.covered
+	@$(BIN)/python -m tools.covered
 
 fuzz: $(READY) ## feed every reader with what nobody would write (MINUTES=10 in all, TARGETS='sse trace'); atheris guides it where it is installed
-	@nice $(BIN)/python -m tests.fuzz.fuzz --minutes $(or $(MINUTES),10) $(TARGETS)
+	@nice $(BIN)/python -m tools.fuzz --minutes $(or $(MINUTES),10) $(TARGETS)
 
 kills: $(READY) ## kill what measures and what loads at random moments, and count what is lost (N=100)
-	@$(BIN)/python -m tests.cli.kills --number $(or $(N),100)
+	@$(BIN)/python -m tools.kills --number $(or $(N),100)
 
 soak: $(READY) ## play beside servers that fail in every way, and one that does not, as fast as the machine allows (MINUTES=30)
-	@$(BIN)/python -m tests.cli.soak --minutes $(or $(MINUTES),30)
+	@$(BIN)/python -m tools.soak --minutes $(or $(MINUTES),30)
 
 mutants: $(READY) ## break one thing at a time in a room and see whether its tests notice (ROOM=dispatch N=60 SEED=0 TESTS=…)
-	@$(BIN)/python -m tests.house.mutants $(ROOM) $(if $(N),--number $(N)) $(if $(SEED),--seed $(SEED)) $(if $(TESTS),--tests $(TESTS))
+	@$(BIN)/python -m tools.mutants $(ROOM) $(if $(N),--number $(N)) $(if $(SEED),--seed $(SEED)) $(if $(TESTS),--tests $(TESTS))
 
 speedups: $(READY) ## compile the busiest modules into build/speedups and run their rooms' tests against them (needs a C compiler; minutes)
 	$(BIN)/python speedups/setup.py --quiet build_ext --build-lib $(CURDIR)/build/speedups --build-temp $(CURDIR)/build/speedups-o
@@ -138,4 +138,4 @@ wheel: $(READY) ## build dist/*.whl and dist/*.tar.gz
 
 clean: ## remove what the other targets made, .venv included
 	rm -rf $(VENV) $(VLLM) .ray build dist reports/demo .coverage* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
-	find agentload advisor tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find agentload advisor tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

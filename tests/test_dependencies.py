@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
@@ -61,13 +63,10 @@ def test_what_agentload_imports_is_declared() -> None:
     assert strays("agentload", {"agentload", "advisor"} | CORE | optional) == set()
 
 
-def test_what_the_tests_import_is_declared() -> None:
-    assert (
-        strays(
-            "tests", {"agentload", "advisor", "benchmarks", "tests"} | CORE.union(*EXTRAS.values())
-        )
-        == set()
-    )
+@pytest.mark.parametrize("folder", ["tests", "tools"])
+def test_what_tests_and_tools_import_is_declared(folder: str) -> None:
+    own = {"agentload", "advisor", "benchmarks", "tests", "tools"}
+    assert strays(folder, own | CORE.union(*EXTRAS.values())) == set()
 
 
 def test_scipy_is_loaded_by_what_computes_with_it_and_by_no_import() -> None:

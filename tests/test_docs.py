@@ -159,7 +159,7 @@ def test_the_layers_are_told_as_they_are_checked() -> None:
 def test_a_room_that_an_example_names_is_one() -> None:
     texts = [
         path.read_text(encoding="utf-8")
-        for path in (*PAGES, HOUSE / "Makefile", HOUSE / "tests" / "house" / "mutants.py")
+        for path in (*PAGES, HOUSE / "Makefile", HOUSE / "tools" / "mutants.py")
     ]
     named = {room for text in texts for room in re.findall(r"\bROOM=(\w+)", text)}
     assert named

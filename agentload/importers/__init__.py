@@ -11,10 +11,5 @@ A format is a module of this package with
   keyword-only parameters are the format's options; `block`
   is also the cache block size in the trace's header.
 
-`parts` has what formats share, and all of it can be imported from there: `intake` opens the
-files, hashes contents into keys, and counts what was odd, estimated or dropped (`notes`);
-`files` and `fields` parse them; `reuse` measures the ideal hit rate of a source, which the
-import must match. Depending on the source: `requests` (single requests with lengths, block
-ids or messages; its `reader` makes `sessions` of a function that yields them) uses `order`
-and `blocks`; `transcripts` (entries of agents and sub-agents) uses `chat` and `dialogue`.
+`parts` has what formats share, with a map of it; all of it can be imported from there.
 """

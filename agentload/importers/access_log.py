@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from agentload.importers.parts import Head, Intake, Request, lines, parsed, requests, seconds
+from agentload.importers.parts import Head, Intake, Request, lines, parse_json, requests, seconds
 from agentload.plugins import Bytes, Count
 
 FILES: Final = ("*.log", "*.jsonl", "*.json")
@@ -148,7 +148,7 @@ def _fields(intake: Intake) -> Iterator[tuple[str, Mapping[str, Any]]]:
             place = f"{path}:{number}"
             text = line.decode("utf-8", "replace").strip()
             if text.startswith("{"):
-                found = parsed(text)
+                found = parse_json(text)
                 if isinstance(found, dict):
                     yield place, found
                 elif line.endswith(b"\n"):

@@ -122,7 +122,7 @@ def _parent(path: Path) -> str | None:
 
 def _kind(path: Path) -> str:
     beside = path.with_name(f"{path.stem}.meta.json")
-    said = files.parsed(beside.read_bytes()) if beside.exists() else None
+    said = files.parse_json(beside.read_bytes()) if beside.exists() else None
     return str(said.get("agentType")) if isinstance(said, dict) else ""
 
 

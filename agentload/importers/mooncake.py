@@ -23,13 +23,15 @@ from agentload.importers.parts import (
     Grid,
     Head,
     Intake,
+    Logged,
     Piece,
     Timing,
     Usage,
     by_session,
     chat,
     requests,
-    started,
+    transcripts,
+    with_starts,
 )
 from agentload.model.trace import Session
 from agentload.plugins import Positive
@@ -81,7 +83,7 @@ def sessions(
     """Yield a session for each `session_id`, and for each line without one."""
     found = by_session(_requests(intake, block, history), _Request)
     origin_s: float | None = None
-    for number, (group, start_s) in enumerate(started(found, grid)):
+    for number, (group, start_s) in enumerate(with_starts(found, grid)):
         origin_s = start_s if origin_s is None else origin_s
         if any(request.pieces is not None for request in group):
             session = _spoken(intake, group, f"s{number}", origin_s)
@@ -157,7 +159,7 @@ def _is_whole(intake: Intake, request: _Request, line: _Line, block: int) -> boo
                 request.place, f"block ids cover only part of the prompt (block={block})"
             )
     if line.output_length is None:
-        intake.notes.estimate("output_length is missing: 1 token assumed assumed")
+        intake.notes.estimate("output_length is missing: 1 token assumed")
     return True
 
 
@@ -174,21 +176,25 @@ def _pieces(intake: Intake, line: _Line) -> Iterator[Piece]:
 
 def _spoken(intake: Intake, group: Sequence[_Request], name: str, origin_s: float) -> Session:
     """Make a session of requests with text in the source."""
-    dialogue = Dialogue(intake=intake, origin_s=origin_s)
+    logged: list[Logged] = []
+    at_s = 0.0
     for number, request in enumerate(group):
-        if number and request.history == "delta":
-            answer = Piece(
-                role="assistant", tokens=group[number - 1].output, key=f"{name}.a{number - 1}"
+        is_delayed = number > 0 and request.delay_s is not None
+        at_s = at_s + (request.delay_s or 0.0) if is_delayed else request.at_s
+        unwritten = Piece(role="user", tokens=request.prompt, key=f"{name}.{number}")
+        answer = Piece(role="assistant", tokens=request.output, key=f"{name}.a{number}")
+        logged.append(
+            Logged(
+                session=name,
+                at_s=at_s,
+                place=request.place,
+                timing=Timing(sent_s=at_s),
+                usage=Usage(output=request.output),
+                context=request.pieces or [unwritten],
+                answer=[answer],
+                is_new=number > 0 and request.history == "delta",
             )
-            dialogue.add([answer, *(request.pieces or ())])
-        else:
-            dialogue.restart(request.pieces or ())
-        at_s = (
-            request.at_s
-            if request.delay_s is None or not number
-            else (dialogue.ready_s or 0.0) + request.delay_s
         )
-        dialogue.call(
-            timing=Timing(sent_s=at_s), usage=Usage(output=request.output), place=request.place
-        )
+    dialogue = Dialogue(intake=intake, origin_s=origin_s)
+    transcripts.play(dialogue, requests.entries(logged, name))
     return dialogue.session(name, workload="mooncake")

@@ -34,7 +34,7 @@ from agentload.importers.parts import (
     chat,
     fields,
     head,
-    parsed,
+    parse_json,
     records,
     transcripts,
 )
@@ -105,7 +105,7 @@ def _transcripts(intake: Intake) -> Iterator[Transcript]:
 def _filed(intake: Intake, path: Path) -> Transcript:
     own = path.name.split(".jsonl")[0]
     index = path.parent / "sessions.json"
-    told = parsed(head(index, 1 << 26)) if index.exists() else None
+    told = parse_json(head(index, 1 << 26)) if index.exists() else None
     known = told.items() if isinstance(told, dict) else ()
     key, said = next(
         (
@@ -136,7 +136,7 @@ def _filed(intake: Intake, path: Path) -> Transcript:
 
 def _bundled(intake: Intake, path: Path) -> Transcript:
     told = (
-        parsed(head(path.with_name("manifest.json"), 1 << 26))
+        parse_json(head(path.with_name("manifest.json"), 1 << 26))
         if path.with_name("manifest.json").exists()
         else None
     )
@@ -299,7 +299,7 @@ def _recorded(path: Path, session: str, notes: Notes) -> Iterator[tuple[str, dic
                 (session,),
             )
             for seq, text in found:
-                event = parsed(text) if isinstance(text, str | bytes) else None
+                event = parse_json(text) if isinstance(text, str | bytes) else None
                 if isinstance(event, dict):
                     yield f"{path}: event {seq}", event
                 else:

@@ -185,7 +185,7 @@ def _families(
         found = list(_transcripts(rows))
         if not found:
             intake.notes.drop("a trace without a chat")
-        yield from transcripts.grown(intake, found, name=f"s{number}.", origin_s=origin_s)
+        yield from transcripts.families(intake, found, name=f"s{number}.", origin_s=origin_s)
 
 
 def _transcripts(rows: Sequence[_Row]) -> Iterator[transcripts.Transcript]:

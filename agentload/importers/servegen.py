@@ -26,7 +26,7 @@ from msgspec import Meta
 
 from agentload.documents import LONGEST_LINE
 from agentload.errors import TraceError
-from agentload.importers.parts import Head, Intake, head, lines, parsed, seconds
+from agentload.importers.parts import Head, Intake, head, lines, parse_json, seconds
 from agentload.model.trace import Segment, Session, Turn, image_tokens
 from agentload.plugins import Count, Seconds
 from agentload.prompts.images import sized
@@ -173,7 +173,7 @@ def _client(intake: Intake, path: Path) -> _Client:
 
 
 def _tables(intake: Intake, path: Path) -> Mapping[float, Mapping[str, _Table]]:
-    found = parsed(head(path, LONGEST_LINE))
+    found = parse_json(head(path, LONGEST_LINE))
     if not isinstance(found, dict):
         intake.notes.skip(str(path), "not a JSON object of windows")
         return {}

@@ -10,7 +10,7 @@ from agentload import documents
 from agentload.builtin import HERE, Kind, find
 from agentload.endpoints.read import is_arms_file
 from agentload.errors import AgentloadError, TraceError, UsageError
-from agentload.importers.parts.intake import beside, read_texts
+from agentload.importers.parts.intake import read_texts, texts_path
 from agentload.layout.traces import merged, shortened, spoken
 from agentload.model.trace import Trace
 from agentload.study.change import extended
@@ -53,7 +53,7 @@ def read_traces(
     traces = [read(path, lenient=lenient) for path in paths]
     if compares is not None:
         traces = [
-            spoken(trace, read_texts(beside(path)), compares=compares)
+            spoken(trace, read_texts(texts_path(path)), compares=compares)
             for trace, path in zip(traces, paths, strict=True)
         ]
     made = merged(traces)

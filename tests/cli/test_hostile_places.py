@@ -17,7 +17,7 @@ from agentload.store.codec import header
 from agentload.store.journal import read
 from agentload.store.loader import load
 from agentload.store.places import journalled_runs, journals
-from tests.cli.kills import AGENTLOAD, _command, _servers
+from tools.kills import AGENTLOAD, _command, _servers
 
 pytestmark = [pytest.mark.loopback, pytest.mark.slow]
 

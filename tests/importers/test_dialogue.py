@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.importers.parts.chat import Piece, apportioned
+from agentload.importers.parts.chat import Piece, apportion
 from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
 from agentload.importers.parts.intake import Identity, Intake
 from agentload.importers.parts.notes import Notes
@@ -151,8 +151,7 @@ def test_a_spawned_session_waits_from_the_call_that_spawned_it_and_a_parent_for_
         timing=Timing(sent_s=1021.0),
         usage=Usage(prompt=2, output=1),
         place="f",
-        after=[after],
-        joined_s=1020.0,
+        joins=[(1020.0, "c")],
     )
     assert (parent.turns[1].after, parent.turns[1].wait, parent.turns[1].wait_s) == (
         (after,),
@@ -179,7 +178,7 @@ def test_a_call_that_overlaps_the_one_before_is_counted_and_played_after_it() ->
 def test_shares_add_up_and_nobody_goes_without_where_there_is_enough(
     weights: list[int], total: int
 ) -> None:
-    shares = apportioned(weights, total)
+    shares = apportion(weights, total)
     assert sum(shares) == (total if weights else 0)
     if total >= len(weights):
         assert all(share >= 1 for share in shares)

@@ -14,7 +14,7 @@ from agentload.cli.trace.importing import _lines
 from agentload.errors import AgentloadError
 from agentload.importers import catalog
 from agentload.importers.catalog import conversion
-from agentload.importers.parts.intake import Texts, beside, read_texts
+from agentload.importers.parts.intake import Texts, read_texts, texts_path
 from agentload.importers.parts.notes import Tolerance
 from agentload.model.trace import Session
 from agentload.tracefile import lines, read, write
@@ -90,11 +90,11 @@ def test_words_go_into_a_file_of_their_own_when_they_are_asked_for(
     name: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "trace.jsonl.zst"
-    with beside(path).open("wb") as file:
+    with texts_path(path).open("wb") as file:
         made = conversion(laid_out(tmp_path / "in", SAMPLES[name]), key=KEY, texts=Texts(file))
         out = b"".join(lines(made.trace)).decode()
     assert not leaked(out)
-    texts = read_texts(beside(path))
+    texts = read_texts(texts_path(path))
     keys = {str(segment.key) for session in made for turn in session.turns for segment in turn.add}
     if name in {"lmcache", "vllm_log"}:  # whose contexts are blocks and not messages
         assert texts

@@ -254,6 +254,33 @@ def test_lines_out_of_order_start_when_they_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("history", "contexts"),
+    [
+        ("delta", [[("user", 2)], [("user", 2), ("assistant", 3), ("user", 5)]]),
+        ("full", [[("user", 2)], [("user", 5)]]),
+    ],
+)
+def test_a_line_with_a_length_in_a_session_of_texts_has_its_tokens(
+    tmp_path: Path, history: str, contexts: list[list[tuple[str, int]]]
+) -> None:
+    text = jsonl(
+        {"session_id": "t", "timestamp": 0, "text_input": "u" * 8, "output_length": 3},
+        {"session_id": "t", "timestamp": 9, "input_length": 5, "output_length": 3},
+    )
+    (session,), _ = imported(tmp_path, {"m.jsonl": text}, history=history)
+    assert [
+        [(segment.role, segment.tokens) for segment in context] for context in sent(session)
+    ] == contexts
+
+
+def test_an_answer_of_unknown_length_has_a_token_and_is_counted(tmp_path: Path) -> None:
+    line = {"timestamp": 0, "input_length": 4}
+    (session,), summary = imported(tmp_path, {"m.jsonl": jsonl(line)}, format="mooncake")
+    assert [turn.output for turn in session.turns] == [1]
+    assert ("output_length is missing: 1 token assumed", 1, None) in summary.estimated
+
+
+@pytest.mark.parametrize(
     ("line", "what"),
     [
         ({"timestamp": 0, "output_length": 1, "input_length": -1}, "a negative length or time"),

@@ -15,7 +15,7 @@ from agentload.cli._print import notice, print_json
 from agentload.cli.trace._named import Out, describe, list_all, named
 from agentload.errors import TraceError, UsageError
 from agentload.importers import catalog
-from agentload.importers.parts.intake import Texts, beside
+from agentload.importers.parts.intake import Texts, texts_path
 from agentload.importers.parts.notes import Counted, Summary, Tolerance
 from agentload.report.format import plural
 from agentload.telemetry.reach import is_url, kept
@@ -76,7 +76,7 @@ def import_(
             f"{'--json' if json else '--with-text'} needs a file for the trace", hint="-o FILE"
         )
     tolerance: Tolerance = "lenient" if lenient else "strict" if strict else "normal"
-    with _texts(beside(Path(out)) if with_text else None) as texts:
+    with _texts(texts_path(Path(out)) if with_text else None) as texts:
         made = catalog.conversion(
             paths,
             key=secrets.token_bytes(32),
@@ -90,7 +90,7 @@ def import_(
     if json:
         print_json(made.summary)
     else:
-        notice("\n".join(_lines(made.summary, texts=beside(Path(out)) if with_text else None)))
+        notice("\n".join(_lines(made.summary, texts=texts_path(Path(out)) if with_text else None)))
 
 
 @contextmanager

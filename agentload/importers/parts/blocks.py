@@ -21,7 +21,7 @@ from agentload.model.trace import Role, Segment
 _BYTES_PER_TOKEN: Final = 4
 
 
-def shared(before: Sequence[int], now: Sequence[int]) -> int:
+def common_ids(before: Sequence[int], now: Sequence[int]) -> int:
     """Count the leading ids that two sequences have in common."""
     low, high = 0, min(len(before), len(now))
     if (before if high == len(before) else before[:high]) == (
@@ -56,7 +56,7 @@ def segments(
     return tuple(found)
 
 
-def kept(before: Iterable[object], now: Iterable[object]) -> int:
+def common_start(before: Iterable[object], now: Iterable[object]) -> int:
     """Count what two contexts share from their start, piece by
     piece or segment by segment: equal ones, lengths included.
     """
@@ -169,10 +169,10 @@ class Growth:
         return prompt
 
     def _nearest(self, full: Sequence[int], after: Prompt | None) -> tuple[Prompt | None, int]:
-        nearest, common = after, 0 if after is None else shared(after.ids, full)
+        nearest, common = after, 0 if after is None else common_ids(after.ids, full)
         # The first owner of a block may share more; each step extends the prefix or ends.
         while common < len(full) and (other := self._first.get(full[common])) is not None:
-            longer = shared(other.ids, full)
+            longer = common_ids(other.ids, full)
             if longer <= common:
                 break
             nearest, common = other, longer
@@ -188,5 +188,5 @@ def change(before: Prompt | None, now: Prompt) -> tuple[int | None, tuple[Segmen
         return keep, tuple(now.own(now.end))
     held = [] if before is None else before.context(before.end)
     context = now.context(now.end)
-    keep = kept(held, context)
+    keep = common_start(held, context)
     return (None if keep == len(held) else keep), tuple(context[keep:])

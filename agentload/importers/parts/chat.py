@@ -52,7 +52,7 @@ class Piece(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
         )
 
 
-def apportioned(weights: Sequence[int], total: int) -> list[int]:
+def apportion(weights: Sequence[int], total: int) -> list[int]:
     """Divide a total by weights; each share is at
     least 1 if possible, and they add up to the total.
     """

@@ -17,8 +17,8 @@ from typing import Final
 
 import msgspec
 
-from agentload.importers.parts.blocks import kept
-from agentload.importers.parts.chat import Piece, apportioned
+from agentload.importers.parts.blocks import common_start
+from agentload.importers.parts.chat import Piece, apportion
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.reuse import Trail
 from agentload.model.trace import Recorded, Session, Turn, TurnRef, Wait
@@ -111,13 +111,12 @@ class Dialogue:
         model: str | None = None,
         event: str | None = None,
         asked: Wait | None = None,
-        after: Sequence[TurnRef] = (),
-        joined_s: float | None = None,
+        joins: Sequence[tuple[float, str]] = (),
     ) -> None:
         """Send the context and append the answer.
 
-        `asked` is what the call waited for, if the roles of its new pieces
-        do not show it; `joined_s` is when all of `after` was complete.
+        `asked` is what the call waited for, if the roles of its new pieces do not show it. `joins`
+        are the children that it waited for, in the order in which they were complete, with when.
         """
         keep, tokens = self._send(usage, place)
         pieces, sent = (
@@ -130,6 +129,7 @@ class Dialogue:
             output = sum(piece.tokens for piece in answer)
         if usage.prompt is None:
             self.intake.notes.estimate("prompt tokens of a call: estimated from its messages")
+        joined_s = joins[-1][0] if joins else None
         wait, wait_s = self._pause(asked or _asked(pieces), timing, joined_s, place)
         added = tuple(piece.segment() for piece in pieces)
         self._trail = self._trail or self.intake.source.trail()
@@ -140,7 +140,7 @@ class Dialogue:
                 output=output,
                 wait=wait,
                 wait_s=wait_s,
-                after=tuple(after),
+                after=tuple(TurnRef(session=child, turn=-1) for _, child in joins),
                 keep=None if keep == sent else keep,
                 event=event,
                 model=model,
@@ -190,7 +190,7 @@ class Dialogue:
             base, same, tokens = None, self._sent, self._sent_tokens
         else:
             base = self._before[
-                : kept(
+                : common_start(
                     *(
                         ((piece.key, piece.role) for piece in pieces)
                         for pieces in (self._before, self._context)
@@ -226,7 +226,7 @@ class Dialogue:
             self._context[same:] = new
             return same, tokens
         before, self._context = self._leave(), [*base, *new]
-        return kept(before, self._context), tokens
+        return common_start(before, self._context), tokens
 
     def _fitted(self, new: Sequence[Piece], room: int) -> list[Piece]:
         """Scale the uncounted pieces, or all if that is not enough; images keep their size."""
@@ -241,13 +241,13 @@ class Dialogue:
             for piece, length in zip(new, known, strict=True)
         ]
         for index, length in zip(
-            free, apportioned([new[index].tokens for index in free], max(0, spare)), strict=True
+            free, apportion([new[index].tokens for index in free], max(0, spare)), strict=True
         ):
             fitted[index] = msgspec.structs.replace(new[index], tokens=length)
         return fitted
 
     def _counted(self, answer: Sequence[Piece], output: int) -> list[Piece]:
-        lengths = apportioned([piece.tokens for piece in answer], output)
+        lengths = apportion([piece.tokens for piece in answer], output)
         counted = [
             msgspec.structs.replace(piece, tokens=length)
             for piece, length in zip(answer, lengths, strict=True)

@@ -80,7 +80,7 @@ def what_is_wrong(error: msgspec.ValidationError) -> str:
     return f"{where}: {what}" if where else what
 
 
-def parsed(text: str | bytes) -> Any:  # noqa: ANN401  # foreign JSON, looked at once
+def parse_json(text: str | bytes) -> Any:  # noqa: ANN401  # foreign JSON, looked at once
     """Parse JSON text, or return None."""
     try:
         return msgspec.json.decode(text)
@@ -90,13 +90,13 @@ def parsed(text: str | bytes) -> Any:  # noqa: ANN401  # foreign JSON, looked at
 
 def list_in(found: object) -> list[Any]:
     """Return a list, or the list in a JSON text; otherwise an empty one."""
-    found = parsed(found) if isinstance(found, str) else found
+    found = parse_json(found) if isinstance(found, str) else found
     return found if isinstance(found, list) else []
 
 
 def object_in(found: object) -> dict[str, Any]:
     """Return an object, or the object in a JSON text; otherwise an empty one."""
-    found = parsed(found) if isinstance(found, str) else found
+    found = parse_json(found) if isinstance(found, str) else found
     return found if isinstance(found, dict) else {}
 
 

@@ -73,7 +73,7 @@ class Texts:
         return len(self._seen)
 
 
-def beside(path: Path) -> Path:
+def texts_path(path: Path) -> Path:
     """Return the path of a trace file's texts."""
     return path.with_name(path.name.removesuffix(".zst").removesuffix(".jsonl") + SUFFIX)
 
@@ -171,13 +171,13 @@ class Head:
     @cached_property
     def records(self) -> tuple[dict[str, Any], ...]:
         """Return the first few JSON objects."""
-        found = (files.parsed(line) for line in self.bytes.split(b"\n")[:20] if line.strip())
+        found = (files.parse_json(line) for line in self.bytes.split(b"\n")[:20] if line.strip())
         objects = tuple(value for value in found if isinstance(value, dict))
         return objects or self._elements
 
     @cached_property
     def _elements(self) -> tuple[dict[str, Any], ...]:
-        found = (files.parsed(text) for _, text in values([self.bytes]) if text is not None)
+        found = (files.parse_json(text) for _, text in values([self.bytes]) if text is not None)
         return tuple(value for value in found if isinstance(value, dict))
 
     def has(self, *names: str) -> bool:

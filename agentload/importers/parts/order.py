@@ -57,7 +57,7 @@ def by_session(rows: Iterable[R], kind: type[R], *, memory: int = _MEMORY) -> It
             yield [unpack(found) for _, found in group]
 
 
-def started(groups: Iterable[Sequence[R]], grid: Grid) -> Iterator[tuple[Sequence[R], float]]:
+def with_starts(groups: Iterable[Sequence[R]], grid: Grid) -> Iterator[tuple[Sequence[R], float]]:
     """Pair each group with its start: its timestamp, or a separate time before the next one."""
     return spread(groups) if grid == "spread" else ((group, group[0].at_s) for group in groups)
 

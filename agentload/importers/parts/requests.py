@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from agentload.importers.parts.blocks import kept, segments, shared
+from agentload.importers.parts.blocks import common_ids, common_start, segments
 from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
 from agentload.importers.parts.intake import Intake
-from agentload.importers.parts.order import Grid, by_session, started
+from agentload.importers.parts.order import Grid, by_session, with_starts
 from agentload.importers.parts.reuse import Trail, identity
 from agentload.importers.parts.transcripts import Entry, play
 from agentload.model.trace import Recorded, Segment, Session, Turn, Wait
@@ -71,7 +71,7 @@ def sessions(
     groups = by_session(found, Request)
     origin_s: float | None = None
     main: str | None = None
-    for number, (group, start_s) in enumerate(started(groups, grid)):
+    for number, (group, start_s) in enumerate(with_starts(groups, grid)):
         origin_s = start_s if origin_s is None else origin_s
         main = main or group[0].model
         for request in group:
@@ -112,7 +112,7 @@ def session(
     for number, (request, context) in enumerate(
         zip(requests, _contexts(requests, name, block, holds), strict=True)
     ):
-        keep = kept(before, context)
+        keep = common_start(before, context)
         _measure(trail, requests, number, context, keep, block=block, holds=holds)
         at_s = round(request.at_s - origin_s, 6)
         recorded = Recorded(
@@ -137,7 +137,7 @@ def _contexts(
     requests: Sequence[Request], name: str, block: int, holds: Holds
 ) -> Iterator[tuple[Segment, ...]]:
     cuts = (
-        {shared(_full(one, block), _full(two, block)) for one, two in pairwise(requests)}
+        {common_ids(_full(one, block), _full(two, block)) for one, two in pairwise(requests)}
         if holds == "context"
         else set()
     )
@@ -202,7 +202,7 @@ def _measure(
     ids, prompt = requests[number].ids or [], requests[number].prompt
     if holds == "context" and ids and len(ids) == -(-prompt // block):
         same = (
-            shared(_full(requests[number - 1], block), _full(requests[number], block))
+            common_ids(_full(requests[number - 1], block), _full(requests[number], block))
             if number
             else 0
         )

@@ -15,10 +15,10 @@ from agentload.importers.parts import chat, fields
 from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
 from agentload.importers.parts.fields import agents_usage
-from agentload.importers.parts.files import parsed
+from agentload.importers.parts.files import parse_json
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.order import in_order
-from agentload.model.trace import Session, TurnRef, Wait
+from agentload.model.trace import Session, Wait
 
 Record = dict[str, Any]
 _SILENT: Final = frozenset(
@@ -108,8 +108,7 @@ def play(
                 model=None if entry.model == main else entry.model,
                 event="heartbeat" if heartbeat else None,
                 asked="schedule" if heartbeat else entry.asked or asked,
-                after=[TurnRef(session=child, turn=-1) for _, child in done],
-                joined_s=done[-1][0] if done else None,
+                joins=done,
             )
             heartbeat = False
 
@@ -223,7 +222,7 @@ def _answer(intake: Intake, message: Record, common: dict[str, Any]) -> Entry:
 def _child(message: Record) -> str | None:
     if message.get("toolName") != "sessions_spawn":
         return None
-    for found in (message.get("details"), parsed(chat.text_of(message.get("content")))):
+    for found in (message.get("details"), parse_json(chat.text_of(message.get("content")))):
         if isinstance(found, dict) and isinstance(found.get("childSessionKey"), str):
             return str(found["childSessionKey"])
     return None
@@ -256,10 +255,10 @@ def sessions(intake: Intake, found: Iterable[Transcript]) -> Iterator[Session]:
     """Yield a session for each transcript with a call, each sub-agent after its parent."""
     transcripts = list(found)
     origin_s = min((one.began_s for one in transcripts), default=0.0)
-    yield from in_order(grown(intake, transcripts, name="s", origin_s=origin_s))
+    yield from in_order(families(intake, transcripts, name="s", origin_s=origin_s))
 
 
-def grown(
+def families(
     intake: Intake, found: Iterable[Transcript], *, name: str, origin_s: float
 ) -> Iterator[tuple[float, list[Session]]]:
     """Yield (lower bound of its start, sessions) of each family, in order of that bound."""

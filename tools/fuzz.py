@@ -1,9 +1,9 @@
 """Feed every reader with what nobody would write, and keep what breaks one: `make fuzz MINUTES=10`.
 
 Where atheris is installed (`pip install atheris`) it looks for inputs that take new
-branches; else texts are damaged, spliced and filled with what has broken parsers
-before. Either way a finding is an error that no user is told, or more than `SECONDS` or
-`MEMORY`; its input lands in `corpus/TARGET/`, where `test_corpus.py` runs it for ever.
+branches; else texts are damaged, spliced and filled with what has broken parsers before.
+Either way a finding is an error that no user is told, or more than `SECONDS` or `MEMORY`;
+its input lands in `tests/tools/corpus/TARGET/`, where `test_fuzz.py` runs it for ever.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-CORPUS: Final = Path(__file__).parent / "corpus"
+CORPUS: Final = Path(__file__).parents[1] / "tests/tools/corpus"
 SECONDS: Final = 20
 MEMORY: Final = 4 << 30
 LONGEST: Final = 1 << 16
@@ -137,7 +137,7 @@ def bound() -> None:
 
 def searched(name: str, seconds: float, seed: int) -> int:
     """Search one reader without atheris; return how many kinds of findings there were."""
-    from tests.fuzz.targets import TARGETS
+    from tools.fuzz_targets import TARGETS
 
     bound()
     target, rng, until_s = TARGETS[name], Random(f"{seed} {name}"), time.monotonic() + seconds
@@ -154,14 +154,14 @@ def searched(name: str, seconds: float, seed: int) -> int:
             kind = f"{type(error).__name__} at {traceback.extract_tb(error.__traceback__)[-1].line}"
             if kind not in found:
                 found.add(kind)
-                print(  # noqa: T201
+                print(
                     f"{name}: {kept(name, text)}",
                     *traceback.format_exception(error)[-8:],
                     flush=True,
                 )
         finally:
             signal.alarm(0)
-    print(f"{name}: {tried:,} inputs, {len(found)} kinds of findings (seed {seed})", flush=True)  # noqa: T201
+    print(f"{name}: {tried:,} inputs, {len(found)} kinds of findings (seed {seed})", flush=True)
     return len(found)
 
 
@@ -169,7 +169,7 @@ def guided(name: str, seconds: float, seed: int) -> int:
     """Search one reader with atheris, which ends the process at its first finding."""
     atheris = importlib.import_module("atheris")
     with atheris.instrument_imports(include=["agentload"]):
-        from tests.fuzz.targets import TARGETS
+        from tools.fuzz_targets import TARGETS
     bound()
     target, work = (
         TARGETS[name],
@@ -237,7 +237,7 @@ def main() -> int:
         return (guided if asked.engine == "atheris" else searched)(
             asked.targets[0], seconds, asked.seed
         ) > 0
-    from tests.fuzz.targets import TARGETS
+    from tools.fuzz_targets import TARGETS
 
     names = asked.targets or list(TARGETS)
     common = [
@@ -252,10 +252,10 @@ def main() -> int:
         name
         for name in names
         if subprocess.run(
-            [sys.executable, "-m", "tests.fuzz.fuzz", name, *common], check=False
+            [sys.executable, "-m", "tools.fuzz", name, *common], check=False
         ).returncode
     ]
-    print(  # noqa: T201
+    print(
         f"findings in: {', '.join(broken)}" if broken else f"{len(names)} readers, no finding",
         flush=True,
     )

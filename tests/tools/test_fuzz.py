@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from tests.fuzz.fuzz import CORPUS, mutated
-from tests.fuzz.targets import TARGETS
+from tools.fuzz import CORPUS, mutated
+from tools.fuzz_targets import TARGETS
 
 FOUND = [(path.parent.name, path.name) for path in sorted(CORPUS.glob("*/*"))]
 

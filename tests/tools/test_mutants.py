@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.house.mutants import HOUSE, Taken, equivalents, judges, modules, outcome, play
-from tests.house.mutations import mutants, mutated
+from tools.mutants import HOUSE, Taken, equivalents, judges, modules, outcome, play
+from tools.mutations import mutants, mutated
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-from tests.house.covered import Covered, rooms, table
+from tools.covered import Covered, rooms, table
 
 
 def file(statements: int, executed: int, branches: int, taken: int) -> dict[str, dict[str, int]]:

@@ -1,5 +1,5 @@
 """Play for a long time beside servers that fail in every way, and
-beside one that does not: `python -m tests.cli.soak --minutes 30`.
+beside one that does not: `python -m tools.soak --minutes 30`.
 
 Both are played at once, as fast as the machine allows. Every answer that a
 server wrote whole must be stored once, every call must have an end, and the
@@ -25,7 +25,7 @@ from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
 from agentload.tracefile.files import write
-from tests.cli.kills import AGENTLOAD, answered
+from tools.kills import AGENTLOAD, answered
 
 FAULTS: Final = """
 faults:
@@ -195,7 +195,7 @@ def main() -> int:
         found = soaked(asked.minutes, Path(folder))
     for name, played in found.items():
         before, after = played.growth
-        print(  # noqa: T201  # a script says what it found
+        print(
             f"{name}: {played.calls:,} calls in {played.seconds:.0f} s "
             f"({played.calls / played.seconds:.0f}/s),"
             f" ended by {played.code} {played.ending_s:.0f} s after the stop,",

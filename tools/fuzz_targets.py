@@ -39,7 +39,7 @@ from tests.importers.importing import KEY
 from tests.importers.samples import laid_out, samples
 from tests.store.rows import ONE_OF_EACH
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[1]
 FIXTURES: Final = ROOT / "tests" / "fixtures"
 MOST: Final = 2_000
 """Sessions of an import that are looked at: a few bytes may stand for millions."""

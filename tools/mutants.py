@@ -1,5 +1,5 @@
-"""Break one thing at a time and see whether tests notice: `python -m
-tests.house.mutants ROOM` (`make mutants ROOM=dispatch N=60 SEED=0`).
+"""Break one thing at a time and see whether tests notice: `python
+-m tools.mutants ROOM` (`make mutants ROOM=dispatch N=60 SEED=0`).
 
 A mutant is a module in which one comparison, arithmetic operator, number, truth value,
 `and`, `or` or `not` is another. One that survives is either equivalent to what it was made
@@ -40,9 +40,9 @@ import coverage
 import pytest
 import yaml
 
-from tests.house.mutations import Mutant, mutants, mutated
+from tools.mutations import Mutant, mutants, mutated
 
-HOUSE: Final = Path(__file__).parents[2]
+HOUSE: Final = Path(__file__).parents[1]
 LEFT_BEHIND: Final = shutil.ignore_patterns(".*", "__pycache__", "reports", "build", "dist")
 PYTEST: Final = (
     "-x",

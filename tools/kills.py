@@ -1,5 +1,5 @@
 """Kill what measures and what loads at random moments, and
-count what is lost: `python -m tests.cli.kills --number 100`.
+count what is lost: `python -m tools.kills --number 100`.
 
 The servers write down which answers left them whole. Of those that were complete before the
 last second of a run (and what a busy machine takes to wake the client) none may be missing,
@@ -338,7 +338,7 @@ def main() -> int:
         with TemporaryDirectory(prefix="agentload-") as folder:
             count = killed(verb, number, folder=Path(folder), seed=asked.seed)
         clean = clean and count.is_clean
-        print(  # noqa: T201  # a script says what it found
+        print(
             f"{verb}: {count.kills} kills, {count.answers:,} answers, {len(count.lost)} "
             f"lost, {len(count.twice)} twice,"
             f" {len(count.stuck)} stuck (seed {asked.seed})",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.kills import Verb, killed
+from tools.kills import Verb, killed
 
 pytestmark = [pytest.mark.loopback, pytest.mark.slow]
 

@@ -1,5 +1,5 @@
-"""Say which share of each room the tests go through: `python -m
-tests.house.covered`, after a run with `--cov` (`make coverage`).
+"""Say which share of each room the tests go through: `python
+-m tools.covered`, after a run with `--cov` (`make coverage`).
 
 Processes that the tests start are counted too, but those that are killed: they write nothing down.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.house.size import room
+from tools.house import room
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
