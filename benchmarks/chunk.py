@@ -29,8 +29,8 @@ CHUNKS = 250  # under the bytes that may wait to be parsed
 GO = 8
 ROUNDS = 200
 SAYS = (
-    b'"object":"chat.completion.chunk","created":1790000000,"model":"truth","choices":[{"index":0,"delta":{"content":" '
-    b'word"}'
+    b'"object":"chat.completion.chunk","created":1790000000,"model":"truth",'
+    b'"choices":[{"index":0,"delta":{"content":" word"}'
 )
 EVENT = (
     b"data: "

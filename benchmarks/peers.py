@@ -148,7 +148,8 @@ def guidellm(program: str, wanted: Wanted) -> list[Said]:
             "profile": f"kind=concurrent,streams={wanted.streams}",
             "constraint": f"kind=max_requests,count={wanted.calls}",
             "tokenizer": f"kind=hf_auto,model={_tokenizer(wanted.folder)}",
-            "data": f"kind=synthetic_text,prompt_tokens={PROMPT_TOKENS},output_tokens={wanted.tokens}",
+            "data": f"kind=synthetic_text,prompt_tokens={PROMPT_TOKENS},"
+            f"output_tokens={wanted.tokens}",
             "output": f"kind=json,path={result}",
         },
         flags=("disable-console",),

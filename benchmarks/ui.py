@@ -56,13 +56,15 @@ INSERT INTO runs SELECT t.* REPLACE (r.run_id AS run_id, ['measured', 'emulated'
 INSERT INTO verdicts BY NAME SELECT run_id, number AS at_ns, 'default' AS policy,
     'stay on BF16' AS headline, 'avoid' AS verdict,
     '0.1.0' AS version,
-        '{"headline":"stay on BF16","decision":{"choice":{"verdict":"avoid"},"figures":"' || repeat(run_id, 1500) || '"}}'
+        '{"headline":"stay on BF16","decision":{"choice":{"verdict":"avoid"},"figures":"'
+        || repeat(run_id, 1500) || '"}}'
     AS decision FROM r;
 INSERT INTO executions BY NAME SELECT 'nightly' AS job, number * 86400000000000 AS started_ns,
     number * 86400000000000 + 60 AS ended_ns,
     'done' AS outcome, run_id,
         format('{{"reference":"20260101-000000-aaaa","changes":[{{"arm":"bf16","metric":"turn_ms",
-    "log_ratio":{},"error":0.004,"pairs":6}}]}}', 0.01 * sin(number * 12.9898)) AS detail FROM r WHERE number BETWEEN 1 AND $job;
+    "log_ratio":{},"error":0.004,"pairs":6}}]}}', 0.01 * sin(number * 12.9898)) AS detail
+    FROM r WHERE number BETWEEN 1 AND $job;
 """
 PAGES: Final = {
     "first page of runs": "runs?page=1",

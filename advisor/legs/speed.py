@@ -129,13 +129,13 @@ def more_replicas(case: Case, speed: SpeedComparison) -> Iterator[Need]:
     ):
         return
     equal, faster = REPLICAS[pairs]
+    arms = (case.evidence.reference, speed.change.arm)
+    urls = ",".join(f"{arm}=URL" for arm in arms for _ in range(pairs))
     what = (
         f"{pairs} servers of each arm that run already "
         f"({words.scope(speed.change.workload)} on {speed.change.arm}), in --endpoints as "
-        f"{','.join(f'{arm}=URL' for arm in (case.evidence.reference, speed.change.arm) for _ in range(pairs))}. "
-        "Of drawn deployments they "
-        f"settled {equal:.0%} of those without a change, and {faster:.0%} of those that "
-        f"change by {3 * case.policy.min_change:.0%}"
+        f"{urls}. Of drawn deployments they settled {equal:.0%} of those without a change, "
+        f"and {faster:.0%} of those that change by {3 * case.policy.min_change:.0%}"
     )
     yield Need(what=what, step=Replicas(pairs=pairs))
 

@@ -32,10 +32,11 @@ def _speed(case: Case, arm: str, workload: str) -> Finding | None:
         if relative.is_within(margin) or relative.is_below(-margin) or relative.is_above(margin):
             return None
         count = need.what if need.pairs is None else words.counted(need.pairs, "more pair")
+        calls = "" if need.calls is None else f", {words.counted(need.calls, 'call')}"
         told = (
             f"Turn latency of {workload} on {arm}, {words.change(relative)}, is undecided "
             f"at a margin of {margin:.0%}: "
-            f"{count}{'' if need.calls is None else ', ' + words.counted(need.calls, 'call')}{words.spent(need.minutes, need.usd)}."
+            f"{count}{calls}{words.spent(need.minutes, need.usd)}."
         )
     return Finding(
         kind="opposes", workload=workload, message=told, next_step=need.step, leg="pays", need=need

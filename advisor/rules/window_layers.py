@@ -56,10 +56,8 @@ def _where_refused(evidence: Evidence, arm: Arm) -> str:
 def _against(direct: Spread | None, full: Arm) -> str:
     if direct is None:
         return ""
-    return (
-        f"against {full.name}, turn by turn, "
-        f"{words.change(direct.relative(unit='relative', method='mean log ratio of the same turns'))}; "
-    )
+    change = direct.relative(unit="relative", method="mean log ratio of the same turns")
+    return f"against {full.name}, turn by turn, {words.change(change)}; "
 
 
 def check(case: Case) -> Finding | None:

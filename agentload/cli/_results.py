@@ -113,8 +113,8 @@ def trial_lines(study: Search, found: Iterable[Found]) -> Iterator[str]:
             "simulated)"
         )
         yield (
-            "  "
-            f"{unit:>10}{'turns':>9}{'within':>9}{'cached':>9}{'KV peak':>9}{'preempted':>11}{'tokens/s':>10}"
+            f"  {unit:>10}{'turns':>9}{'within':>9}{'cached':>9}{'KV peak':>9}"
+            f"{'preempted':>11}{'tokens/s':>10}"
         )
         for trial in each.trials:
             cached, usage = (_percent(each) for each in (trial.hit_rate, trial.peak_kv_usage))

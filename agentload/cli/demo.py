@@ -11,9 +11,12 @@ import typer
 from agentload.cli._tour import LIVE, STOPS, live, visit
 from agentload.report.matrix import Page, write
 
-NEXT: Final = """
-Next, decide on two servers of your own: 45 minutes at most. With --dry-run it sends nothing and says what that settles.
-  $ agentload decide rag chat --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --slo ttft=2s,tpot=50ms"""
+NEXT: Final = (
+    "\nNext, decide on two servers of your own: 45 minutes at most. "
+    "With --dry-run it sends nothing and says what that settles.\n"
+    "  $ agentload decide rag chat --endpoints "
+    "bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --slo ttft=2s,tpot=50ms"
+)
 
 
 def demo(

@@ -243,11 +243,9 @@ def _defaults_in_files() -> Check:
         for path in _defaults.files()
         for verb, key in _defaults.keys(_defaults.read(path))
     ]
+    named = [(path, f"[{verb}] {key}".removeprefix("[] ")) for path, verb, key in found]
     seen = "; ".join(
-        (
-            f"{path}: "
-            f"{', '.join(f'[{verb}] {key}'.removeprefix('[] ') for of, verb, key in found if of == path)}"
-        )
+        f"{path}: {', '.join(name for of, name in named if of == path)}"
         for path in _defaults.files()
     )
     options = dict(_options_of(LazyGroup(package="agentload.cli", rich_markup_mode=None), ""))

@@ -69,8 +69,5 @@ def ui(
 
 def _show(running: Addresses) -> None:
     for url, path in running.pages.items():
-        print(
-            f"{url}  "
-            f"{path}{'' if path.is_file() else '  (not there yet: shown once a run has stored something)'}",
-            flush=True,
-        )
+        lacks = "  (not there yet: shown once a run has stored something)"
+        print(f"{url}  {path}{'' if path.is_file() else lacks}", flush=True)

@@ -88,7 +88,11 @@ _VARIABLE: Final = re.compile(
 )
 # Fields of a body and options of a command are called
 # many things: cache_key and max-token are no secrets.
-_NAMES: Final = r"(?:api|access|auth|admin|master|private)[-_]?key|(?:api|access|auth|admin|bearer|hf)[-_]?token|secret|password|passwd|credentials?"
+_NAMES: Final = (
+    r"(?:api|access|auth|admin|master|private)[-_]?key"
+    r"|(?:api|access|auth|admin|bearer|hf)[-_]?token"
+    r"|secret|password|passwd|credentials?"
+)
 _FIELD: Final = re.compile(rf"(?:.*[-_.])?(?:{_NAMES})|key|token|authorization", re.IGNORECASE)
 # Not a variable of a shell's, nor the option that follows.
 _OPTION: Final = re.compile(

@@ -21,10 +21,12 @@ from agentload.model.controls import copied, is_control
 from agentload.model.metrics import NOT_OUTCOMES
 
 READ: Final = (
-    "workload", "arm", "leg", "status", "tail", "play", "pair", "machine", "session", "turn", "restart", "start_s", "ttft_ms", "tpot_ms",
-    "turn_ms", "lag_ms", "hit_rate",
-    "prompt_tokens", "context_tokens", "cached_tokens", "asked_tokens", "tokens", "batch_kv_tokens", "batch_sequences",
-    "busy_s", "sent_ns", "first_ns", "chunk_count", "coalesced_reads", "stamp_source", "began_ns", "done_ns",
+    "workload", "arm", "leg", "status", "tail", "play", "pair", "machine",
+    "session", "turn", "restart", "start_s",
+    "ttft_ms", "tpot_ms", "turn_ms", "lag_ms", "hit_rate",
+    "prompt_tokens", "context_tokens", "cached_tokens", "asked_tokens", "tokens",
+    "batch_kv_tokens", "batch_sequences", "busy_s",
+    "sent_ns", "first_ns", "chunk_count", "coalesced_reads", "stamp_source", "began_ns", "done_ns",
 )  # fmt: skip
 
 

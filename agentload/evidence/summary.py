@@ -67,7 +67,10 @@ class RunFigures:
 
     def text(self) -> str:
         """Return a table for people."""
-        head = f"{'arm':<16}{'calls':>8}{'ok':>8}{'TTFT p50':>12}{'p95':>12}{'token p50':>12}{'tokens/s':>10}{'cached':>8}"
+        head = (
+            f"{'arm':<16}{'calls':>8}{'ok':>8}{'TTFT p50':>12}{'p95':>12}"
+            f"{'token p50':>12}{'tokens/s':>10}{'cached':>8}"
+        )
         lines = [f"run {self.run_id}", head, *map(_line, self.arms)]
         lines += [
             _failed(arm, status, count) for arm in self.arms for status, count in arm.failed.items()

@@ -18,8 +18,13 @@ BEFORE_SALT: Final = 32
 # a pool is as good as full a little below 1: a request that needs more than is left waits
 FULL: Final = 0.95
 PHASES: Final[Mapping[str, str]] = {
-    "queue": "queue_s", "prefill": "prefill_s", "decode": "decode_s", "first-token": "ttft_s", "token": "itl_s", "answer": "e2e_s",
-}  # fmt: skip
+    "queue": "queue_s",
+    "prefill": "prefill_s",
+    "decode": "decode_s",
+    "first-token": "ttft_s",
+    "token": "itl_s",
+    "answer": "e2e_s",
+}
 """Histograms of samples, by the phase of a request that each times."""
 
 # An arm idles while the other one plays: gauges count inside

@@ -152,7 +152,10 @@ def _row(of: Measured, arm: str, workload: str | None) -> Row:
     )
 
 
-_RIGHT = """SELECT arm, count_if("right"), count("right") FROM graded WHERE run_id = ? AND task <> ? GROUP BY arm ORDER BY arm"""
+_RIGHT = """
+SELECT arm, count_if("right"), count("right") FROM graded
+WHERE run_id = ? AND task <> ? GROUP BY arm ORDER BY arm
+"""
 
 
 def record_of(

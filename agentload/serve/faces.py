@@ -14,6 +14,11 @@ from agentload.serve.wanted import Wanted, token_id
 
 DONE: Final = b"data: [DONE]\n\n"
 
+_TAIL: Final = (
+    b'","logprobs":null,"finish_reason":null,"stop_reason":null,'
+    b'"prompt_token_ids":null,"token_ids":null}]}\n\n'
+)
+
 
 def chunk(payload: bytes) -> bytes:
     """Frame bytes as one chunk of a chunked body."""
@@ -333,8 +338,7 @@ class CompletionsFace(Face):
         """Return the one event that carries these tokens."""
         ended = stop == len(self._script.pieces)
         if self._is_plain and not ended:
-            tail = b'","logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null}]}\n\n'
-            return b"%b%b%b" % (self._start, b"".join(self._script.escaped[first:stop]), tail)
+            return b"%b%b%b" % (self._start, b"".join(self._script.escaped[first:stop]), _TAIL)
         more = {
             "prompt_token_ids": self._exchange.prompt_ids if first == 0 else None,
             "token_ids": self._script.ids[first:stop] if self._wanted.token_ids else None,

@@ -147,7 +147,8 @@ WITH played AS (
 counted AS (
     SELECT p.leg, p.arm, p.round, count(*) AS calls, count(*) FILTER (status = 'ok') AS ok,
         count(*) FILTER (status = 'ok' AND done_ns <= until_ns) AS finished,
-        sum(output_tokens * CASE WHEN last_ns <= until_ns THEN 1.0 WHEN first_ns >= until_ns THEN 0.0
+        sum(output_tokens * CASE WHEN last_ns <= until_ns THEN 1.0
+            WHEN first_ns >= until_ns THEN 0.0
             ELSE (until_ns - first_ns) / (last_ns - first_ns) END) AS tokens
     FROM played AS p JOIN calls_row AS c ON (c.run_id, c.leg, c.arm, c.pair) = (p.run_id, p.leg,
         p.arm, p.pair)

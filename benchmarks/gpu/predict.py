@@ -30,8 +30,9 @@ from benchmarks.gpu.run import AGENTLOAD
 PREDICTION: Final = Path(__file__).with_name("prediction.yaml")
 METRICS: Final = ("turn_ms", "ttft_ms", "tpot_ms")
 HEAD: Final = """\
-# What the profiles predict for each decision of the kit, from virtual time: nothing here was measured. Percent of the first arm, with
-# the interval of such a decision. Made by `python -m benchmarks.gpu.predict`, before any run; `python -m benchmarks.gpu.digest` compares.
+# What the profiles predict for each decision of the kit, from virtual time: nothing here was
+# measured. Percent of the first arm, with the interval of such a decision. Made by
+# `python -m benchmarks.gpu.predict`, before any run; `python -m benchmarks.gpu.digest` compares.
 """
 
 

@@ -233,7 +233,9 @@ def _text(block: object) -> str:
 
 
 def _call(name: object, arguments: object) -> str:
-    return f"{name}({arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()})"
+    if not isinstance(arguments, str):
+        arguments = msgspec.json.encode(arguments).decode()
+    return f"{name}({arguments})"
 
 
 def _image(intake: Intake, block: dict[str, Any]) -> Piece:
