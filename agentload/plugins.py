@@ -156,7 +156,12 @@ def help_of(plugin: object) -> str:
 
 def summary(text: str) -> str:
     """Return the first paragraph of a text in one line."""
-    return " ".join(text.partition("\n\n")[0].split())
+    return paragraphs(text).partition("\n\n")[0]
+
+
+def paragraphs(text: str) -> str:
+    """Return a text with each of its paragraphs in one line."""
+    return "\n\n".join(" ".join(each.split()) for each in text.split("\n\n"))
 
 
 def options(function: Callable[..., Any]) -> tuple[Option, ...]:

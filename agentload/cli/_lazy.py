@@ -115,7 +115,7 @@ def verbs(package: str) -> tuple[Verb, ...]:
     return tuple(
         Verb(
             name=name.removesuffix("_").replace("_", "-"),
-            docstring=cleandoc(docstring),
+            docstring=cleandoc(docstring.replace("\\\n", "")),  # lines that go on
             module=module,
             function=function,
         )

@@ -16,7 +16,6 @@ from agentload.run.capacity import Found
 from agentload.study.kinds import Search
 from agentload.study.quantity import LIMITS
 
-_ON: Final = {True: "on", False: "off", None: "–"}
 _CACHE: Final[Mapping[PrefixReuse, str]] = {"hit": "another arm's", "no hit": "its own"}
 
 

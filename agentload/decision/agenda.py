@@ -50,7 +50,8 @@ class Agenda:
         known of the servers: what checks have seen stays seen.
         """
         made = Agenda(means, aside=self.twins.aside, learn=self._learn)
-        made.of["checks"] = replace(self._checks, means=means, canary=made.canary)
+        made._checks = replace(self._checks, means=means, canary=made.canary)
+        made.of["checks"] = made._checks
         return made
 
     @property

@@ -106,7 +106,12 @@ def _refining(known: Known, capacity: Sequence[Look]) -> Iterator[Look]:
 
 
 def settling_look(known: Known, look: Look) -> Look:
-    """Return the look that is likely to settle what *look* is only the next one at."""
+    """Return the look that is likely to settle what *look* is only the next one at.
+
+    Before anything is known, that is *look* itself.
+    """
+    if known.decision is None:
+        return look
     kinds: tuple[type, ...]
     match look.criterion:
         case "speed":

@@ -94,6 +94,7 @@ def _of_model(
         arms=names,
         tokenizer=_tokenizer(model),
         notes=tuple(notes),
+        left_out=tuple(out),
     )
 
 

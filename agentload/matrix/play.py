@@ -279,6 +279,8 @@ class Pace:
         """Return the instant at which the share of a step of
         so many minutes ends, of all that are *ahead* with it.
         """
+        if self._until == FOREVER:
+            return FOREVER
         now = time.monotonic()
         share = minutes / ahead if ahead else 1.0
         return now + max(0.0, self._until - now) * share

@@ -31,7 +31,7 @@ from agentload.endpoints.launch import launched
 from agentload.endpoints.read import read_file
 from agentload.errors import AgentloadError
 from agentload.run.past import began
-from agentload.run.relay import primed
+from agentload.run.relay import prime_all
 from benchmarks.gpu import plan
 from benchmarks.gpu.make import make
 from benchmarks.gpu.plan import HOUSE, Phase, Site, Step
@@ -203,7 +203,7 @@ def _standing(site: Site, *, start_s: float) -> Iterator[Mapping[str, int]]:
     endpoints = read_file(plan.arms_path(site))
     logs = site.folder / "logs" / site.model
     with launched(endpoints, logs=logs, start_s=start_s, notice=print) as servers:
-        primed(endpoints, notice=print)
+        prime_all(endpoints, notice=print)
         yield {name: running.pid for name, running in servers.items()}
 
 

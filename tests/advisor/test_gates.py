@@ -60,7 +60,7 @@ def test_every_gate_is_found_by_its_file_name_and_explains_itself() -> None:
         "steady",
         "throttled",
     ]
-    assert all(str(each.__doc__).partition("\n\n")[0].endswith(".") for each in found)
+    assert all(str(each.__doc__).partition("\n\n")[0].strip().endswith(".") for each in found)
 
 
 def test_the_published_prompts_up_to_16k_are_faster_than_the_gpu() -> None:

@@ -132,10 +132,7 @@ def test_a_file_that_is_no_study_is_refused_with_its_name(here: Path) -> None:
         (
             EMULATED,
             "--into RUN",
-            (
-                "--into keeps sweeps, searches, questions and probes beside a run, and this is "
-                "a replay"
-            ),
+            "--into keeps sweeps, searches and questions beside a run, and this is a replay",
         ),
         (SIMULATED, "--into RUN", "--into does nothing without --find"),
         (
@@ -156,7 +153,7 @@ def test_a_file_that_is_no_study_is_refused_with_its_name(here: Path) -> None:
         (
             "probe --endpoints emulated:llama-3.1-8b-h100",
             "--into RUN",
-            "--into does nothing without --matrix",
+            "a probe stores nothing: --into does nothing",
         ),
         (
             "probe --endpoints emulated:llama-3.1-8b-h100",

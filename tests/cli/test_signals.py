@@ -46,7 +46,7 @@ def test_a_verb_that_is_ended_ends_the_server_that_it_was_starting(
         "a": {"url": "http://127.0.0.1:9/v1", "launch": [sys.executable, "-c", SERVER, str(mark)]}
     }
     (tmp_path / "arms.yaml").write_text(json.dumps({"arms": arms}))
-    command = [*AGENTLOAD, "probe", "--matrix", "--endpoints", "arms.yaml"]
+    command = [*AGENTLOAD, "replay", "demo-rag", "--launch", "--endpoints", "arms.yaml"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as running:
         for _ in range(1000):
             if mark.exists() and mark.read_text():

@@ -31,6 +31,7 @@ from agentload.study.parts import Load, TraceRef, Virtual
 from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import verdict
 from tests.decision.hours import steady_calls, timed
+from tests.evidence.runs import run
 
 PROFILE = "llama-3.1-8b-h100"
 ARMS = ("bf16", "fp8")
@@ -60,6 +61,7 @@ def test_changes_on_twins_are_kept_beside_a_run_and_the_last_of_each_load_counts
         replace(first, relative=of(-0.35, 0.03)),
         replace(first, agents=8, is_own=False, relative=of(-0.4, 0.1).as_bound()),
     )
+    keep([replace(run(), run_id="r")], tmp_path / "x.duckdb", run_id="r", name="begun")
     for found in ((first,), others):
         keep(rows(found, run_id="r"), tmp_path / "x.duckdb", run_id="r", name=TWINS)
     with reading(tmp_path / "x.duckdb") as connection:

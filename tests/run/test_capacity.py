@@ -41,13 +41,22 @@ from agentload.run.servers import arms_of
 from agentload.run.simulate import quiet
 from agentload.run.trial import Trial, Trouble
 from agentload.store.database import reading
+from agentload.store.loader import keep
 from agentload.study.change import extended
 from agentload.study.kinds import Search
 from agentload.study.parts import Live, Slo, TraceRef, Virtual
+from tests.evidence.runs import run
 from tests.run.test_trial import call, sample
 
 STUDY = Search(traces=(TraceRef(path="t"),), servers=Virtual(profile="p"), trial_s=60.0)
 TRIAL = Trial(load=0, turns=100, within=100, preemptions=0, peak_kv_usage=0.5, found_again=0.99)
+
+
+def begun(folder: Path) -> Path:
+    """Return a database with a run that has no calls yet."""
+    database = folder / "x.duckdb"
+    keep([replace(run(), run_id="r")], database, run_id="r", name="begun")
+    return database
 
 
 def test_the_interval_of_a_search_covers_what_a_long_run_would_find() -> None:
@@ -322,7 +331,7 @@ def searched(troubles: dict[int, Trouble | None], *, arm: str = "bf16") -> Found
 
 
 def test_a_search_that_is_made_again_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
-    database = tmp_path / "x.duckdb"
+    database = begun(tmp_path)
     first = searched({4: None, 8: None, 16: None, 32: None, 64: "slo"})
     keep_searches(
         [first, searched({4: None, 8: "slo"}, arm="fp8")],
@@ -364,7 +373,7 @@ def test_a_search_that_is_made_again_takes_the_place_of_the_one_before(tmp_path:
 
 
 def test_trials_of_one_load_are_all_kept(tmp_path: Path) -> None:
-    database = tmp_path / "x.duckdb"
+    database = begun(tmp_path)
     trials = tuple(
         replace(TRIAL, load=load, within=within)
         for load, within in ((8, 99), (8, 97), (12, 60), (12, 80))
@@ -390,7 +399,7 @@ def test_trials_of_one_load_are_all_kept(tmp_path: Path) -> None:
 def test_a_search_is_of_the_whole_server_only_with_sessions_of_all_its_classes(
     tmp_path: Path,
 ) -> None:
-    database = tmp_path / "x.duckdb"
+    database = begun(tmp_path)
     for at_ns, classes in enumerate(({"rag"}, {"chat", "code"}, {"chat", "code", "rag"})):
         keep_searches(
             [searched({at_ns + 1: None})],
@@ -413,7 +422,7 @@ def test_a_search_is_of_the_whole_server_only_with_sessions_of_all_its_classes(
 
 
 def test_steps_say_what_the_servers_own_trouble_was_and_void_ones_nothing(tmp_path: Path) -> None:
-    database = tmp_path / "x.duckdb"
+    database = begun(tmp_path)
     trials = (
         replace(TRIAL, load=4, within=99, hit_rate=0.9),
         replace(TRIAL, load=8, within=90, found_again=0.96, trouble="slo"),

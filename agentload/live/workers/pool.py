@@ -128,6 +128,8 @@ class Pool:
     async def sync(self) -> None:
         """Have the disk hold every call that has ended."""
         for hand in self._hands:
+            while not hand.health.empty():  # of a sync that was given up
+                hand.health.get_nowait()
             hand.node.say(Sync())
         self._healths = tuple([await hand.health.get() for hand in self._hands])
 

@@ -18,6 +18,7 @@ from advisor.policy import Policy
 from advisor.steps import Step as Suggestion
 from advisor.verdict import Decision
 from agentload.exposition.likeness import Likeness
+from agentload.plugins import paragraphs
 from agentload.report.parts import Answer, Check, Confidence, Document, Made, Rollout, Step
 
 FORMAT: Final = "agentload-decision/1"
@@ -129,7 +130,9 @@ def _printed(kind: type) -> type:
         )
         for each in fields(kind)
     ]
-    return make_dataclass(kind.__name__, parts, namespace={"__doc__": kind.__doc__}, kw_only=True)
+    return make_dataclass(
+        kind.__name__, parts, namespace={"__doc__": paragraphs(kind.__doc__ or "")}, kw_only=True
+    )
 
 
 def _part(hint: Any) -> Any:  # noqa: ANN401  # a type, or what stands in the brackets behind one

@@ -17,7 +17,7 @@ def test_every_rule_is_one_file_with_a_message_its_needs_and_a_check() -> None:
     found = rulebook.modules(rules)
     assert len(found) >= 23
     for module in found:
-        assert str(module.__doc__).partition("\n\n")[0].endswith("."), module.__name__
+        assert str(module.__doc__).partition("\n\n")[0].strip().endswith("."), module.__name__
         assert module.NEEDS
         assert callable(module.check)
 
