@@ -1,5 +1,5 @@
-"""A quantised cache and prefix caching exclude each
-other here: keep the one that is worth more on this load.
+"""A quantised cache ran without the prefix caching that the reference
+has: try both together, or keep the one that is worth more on this load.
 """
 
 from advisor import words
@@ -22,7 +22,7 @@ def check(case: Case, arm: Arm) -> Finding | None:
     speed = case.speed(arm.name, None)
     if speed is None:
         told = (
-            f"{arm.name} cannot have both: {why}. Replay it without prefix caching against "
+            f"{arm.name} was not tried with both: {why}. Replay it without prefix caching against "
             f"{reference.name} with it."
         )
         return Finding(kind="opposes", message=told, next_step=MorePairs(pairs=12), leg="pays")
@@ -33,7 +33,7 @@ def check(case: Case, arm: Arm) -> Finding | None:
     }.get(weight(relative), "neither is shown to be worth more")
     return Finding(
         kind="supports" if relative.is_below(0.0) else "opposes",
-        message=f"{arm.name} cannot have both: {why}. Turn time changes by "
+        message=f"{arm.name} was not tried with both: {why}. Turn time changes by "
         f"{words.change(relative)}: {keep}.",
         estimates=(relative,),
         flips="a version in which both work",

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from agentload import documents
+from agentload.endpoints.read import EMULATED
 from agentload.errors import UsageError
 from agentload.evidence.view import run_view
 from agentload.matrix.described import LeftOut
@@ -223,7 +224,8 @@ def can_join(database: Path, run: str) -> bool:
 
     A missing database is rebuilt from the journals.
     """
-    load(journals(database, run), database)
+    if not database.exists():
+        load(journals(database, run), database)
     with reading(database) as connection:
         return any(row.void is None for row in tables.rows(connection, BlockRow, run_id=run))
 
@@ -284,12 +286,17 @@ def _changes(part: ModelPart, run: ModelRun) -> Iterator[str]:
         if began.get(name) != traces.get(name):
             yield f"workload {name}"
     assert isinstance(run.study.servers, Live), run
-    if part.is_emulated:
-        if part.source != run.study.servers.endpoints.partition("/")[0]:
+    yield from _other_servers(part, run.study.servers.endpoints)
+
+
+def _other_servers(part: ModelPart, began_on: str) -> Iterator[str]:
+    """Name the servers that are others than those that the run began on."""
+    if part.is_emulated or began_on.startswith(EMULATED):
+        if part.source != began_on.partition("/")[0]:
             yield "servers"
         return
-    before, servers = arms_on_disk(part), _servers(document(part))
-    for arm, server in servers.items():
+    before = arms_on_disk(part)
+    for arm, server in _servers(document(part)).items():
         if arm in before and before[arm] != server:
             yield f"server of {arm}"
 

@@ -98,8 +98,8 @@ class Page:
             marked = "" if kind == "measured" else f", {kind}"
             own = [(of, row) for of, row in found if row.workload is not None]
             whole = [(of, row) for of, row in found if row.workload is None]
-            out.append(_table(f"Record{marked}", own, OF_SERVERS))
-            out.append(_table(f"Whole servers, all workloads{marked}", whole, OF_CLASSES))
+            out.append(_table(f"Record{marked}", own, left_out=OF_SERVERS))
+            out.append(_table(f"Whole servers, all workloads{marked}", whole, left_out=OF_CLASSES))
         return tuple(out)
 
     @property
@@ -186,11 +186,14 @@ def _cell(of: Measured, row: Row, column: str) -> Cell | str:
             return absent if value is None else written(value)
 
 
-def _table(title: str, found: Iterable[tuple[Measured, Row]], left_out: Collection[str]) -> Table:
+def _table(
+    title: str, found: Iterable[tuple[Measured, Row]], *, left_out: Collection[str]
+) -> Table:
+    """Lay rows out, without the columns that are left out or that no measurement was to fill."""
     columns = [name for name in COLUMNS if name not in left_out]
     cells = [[_cell(of, row, name) for name in columns] for of, row in found]
     # A measurement that was not ordered is no column; one that was ordered and is missing is one.
-    by_column = zip(columns, zip(*cells, strict=True), strict=True)
+    by_column = zip(columns, zip(*cells, strict=True), strict=True) if cells else ()
     kept = {name: said for name, said in by_column if any(each is not ABSENT for each in said)}
     return table(title, tuple(kept), zip(*kept.values(), strict=True))
 

@@ -127,3 +127,12 @@ def test_another_profile_is_other_servers(tmp_path: Path) -> None:
     text = "models: {toy: {endpoints: 'emulated:llama-3.1-8b-h100/bf16+fp8'}}\n"
     other = text.replace("llama-3.1-8b-h100", "gpt-oss-20b-h100")
     assert changed(text, other, tmp_path) == ("servers",)
+
+
+REAL = "models: {toy: {endpoints: 'bf16=http://h/v1,fp8=http://i/v1', fields: {model: m}}}\n"
+EMULATED = "models: {toy: {endpoints: 'emulated:llama-3.1-8b-h100/bf16+fp8'}}\n"
+
+
+@pytest.mark.parametrize(("text", "other"), [(EMULATED, REAL), (REAL, EMULATED)])
+def test_emulated_servers_and_real_ones_are_others(tmp_path: Path, text: str, other: str) -> None:
+    assert changed(text, other, tmp_path) == ("servers",)

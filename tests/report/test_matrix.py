@@ -52,6 +52,11 @@ def test_the_page_reads_as_it_was_looked_at() -> None:
     assert_golden("matrix.md", markdown(made(measured("chat"), measured("code"))))
 
 
+def test_a_record_in_which_nothing_was_timed_has_no_rows() -> None:
+    untimed = replace(measured("chat"), held=(), evidence=replace(sample.evidence(), workloads=()))
+    assert [each.rows for each in made(untimed).tables if each.title == "Record"] == [()]
+
+
 def test_each_row_is_a_model_a_workload_and_a_configuration() -> None:
     found = made(measured("chat"))
     assert len(found.rows) == 3 * (4 + 1)

@@ -156,8 +156,9 @@ def _itl(view: View) -> Plot:
 
 def _band(view: View) -> Iterator[Band]:
     """Yield the break-even of the arm that the report speaks for, where it is a range."""
-    found = first(view.decision.break_even, arm=view.focus)
-    if found is not None and found.shape in ("bounded", "half-line"):
+    ranges = [each for each in view.decision.break_even if each.shape in ("bounded", "half-line")]
+    found = first(ranges, arm=view.focus)
+    if found is not None:
         slot = view.slots[view.focus]
         yield Band(axis="x", low=found.low, high=found.high, label="break-even", slot=slot)
 

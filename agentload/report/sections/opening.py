@@ -88,14 +88,16 @@ def about(view: View) -> tuple[str, ...]:
 def by_workload(view: View) -> str:
     """Give the verdict for each of several classes: `rag, code: avoid · chat: use`.
 
-    Classes with the same verdicts stand together.
+    Classes with the same verdicts on the same arms stand together.
     """
     if len(view.workloads) < 2 or view.compares_runs:
         return ""
-    alike: dict[str, list[str]] = {}
+    alike: dict[tuple[str, ...], list[str]] = {}
     for name in view.workloads:
-        alike.setdefault(_words(view.verdicts(name)), []).append(name)
-    return " · ".join(f"{', '.join(names)}: {words}" for words, names in alike.items())
+        verdicts = view.verdicts(name)
+        arms = (each.arm for each in verdicts if each is not None)
+        alike.setdefault((_words(verdicts), *arms), []).append(name)
+    return " · ".join(f"{', '.join(names)}: {words}" for (words, *_), names in alike.items())
 
 
 def _words(verdicts: Sequence[ArmVerdict | None]) -> str:
