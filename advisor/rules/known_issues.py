@@ -2,7 +2,7 @@
 
 The table is dated data, `advisor/known_issues.json`. An issue applies when every fact that
 it asks for is known and agrees. Answers measured here outrank a report from elsewhere:
-where they are shown to be good, an issue is a reason for a canary, not against the arm.
+where they are shown to be good, a harmful issue only informs.
 """
 
 import json
@@ -29,7 +29,7 @@ HARMFUL = frozenset({"wrong answers", "crash"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class When:
-    """State the deployment that an issue is about; None asks nothing."""
+    """Name the facts that a deployment must have for an issue to apply; None matches all."""
 
     gpu: str | None = None  # part of the GPU's name
     sm: tuple[int, ...] | None = None
@@ -71,7 +71,7 @@ def _issue(entry: dict[str, Any]) -> Issue:
 
 @cache
 def table() -> tuple[str, tuple[Issue, ...]]:
-    """Return the month the table speaks for and its entries."""
+    """Return the month in which the table was last checked, and its entries."""
     content = json.loads(
         resources.files("advisor").joinpath("known_issues.json").read_text(encoding="utf-8")
     )
@@ -79,7 +79,7 @@ def table() -> tuple[str, tuple[Issue, ...]]:
 
 
 def version(text: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version string."""
+    """Return the leading numbers of a version string; () where it has none."""
     found = re.match(r"v?(\d+(?:\.\d+)*)", text)
     return tuple(int(part) for part in found.group(1).split(".")) if found else ()
 
@@ -141,7 +141,7 @@ def _shown_good(case: Case, arm: str) -> bool:
     return found is not None and found.p_not_worse <= case.policy.alpha / 2 < found.worst_p
 
 
-def _ask(issue: Issue) -> Word | None:
+def _verdict_asked(issue: Issue) -> Word | None:
     if issue.certain:
         return "avoid"
     return "test further" if issue.state == "open" else None
@@ -153,7 +153,7 @@ def _finding(case: Case, arm: Arm, issue: Issue, as_of: str) -> Finding:
     asks: Word | None = None
     if harmful and not good:
         kind = "blocks" if issue.certain else "opposes"
-        asks = _ask(issue)
+        asks = _verdict_asked(issue)
     return Finding(
         kind=kind,
         message=f"{issue.id}, {issue.state} as of {as_of}: {issue.title}."
@@ -171,6 +171,6 @@ def _finding(case: Case, arm: Arm, issue: Issue, as_of: str) -> Finding:
 
 
 def check(case: Case, arm: Arm) -> Iterator[Finding]:
-    """Yield one finding an issue that applies."""
+    """Yield a finding for each issue that applies."""
     as_of, issues = table()
     yield from (_finding(case, arm, issue, as_of) for issue in issues if applies(issue, case, arm))

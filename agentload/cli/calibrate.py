@@ -1,4 +1,4 @@
-"""Calibration of an FP8 KV cache on your own prompts."""
+"""Write a script that calibrates an FP8 KV cache on a trace's own prompts."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,7 @@ from agentload.study.parts import TraceRef
 from agentload.verdict.policy import Setting
 from agentload.verdict.recheck import recheck
 
-# Below this, most of what is calibrated on would be drawn words.
+# Below this, most of what is calibrated on would be words that agentload made up.
 LITERAL_WANTED = 0.5
 
 

@@ -1,4 +1,4 @@
-"""Matrices: what one would do, and doing it."""
+"""Carry out a matrix file, or print what that would do and cost."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -87,7 +87,7 @@ def _lines(matrix: Matrix, parts: Sequence[ModelPart]) -> Iterator[str]:
 
 
 def _rows(part: ModelPart) -> Iterator[tuple[str, ...]]:
-    """Yield a row a kind of step: a search has a step for each configuration and workload."""
+    """Yield a row for each kind of step; the searches of all arms and workloads are added up."""
     for kind in dict.fromkeys(step.kind for step in part.steps if step.kind != "report"):
         costs = [part.estimates[step.name] for step in part.steps if step.kind == kind]
         taken = total(costs)

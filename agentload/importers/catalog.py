@@ -21,7 +21,7 @@ names: Final = PLUGINS.names
 _LOOKS: Final = 20
 """Files of a folder that are read to guess its format."""
 _BLOCK: Final = 16
-"""vLLM's default cache block in tokens: the unit of hits if the source has no blocks."""
+"""Cache block in tokens for sources that name none: vLLM's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +62,9 @@ def importer(name: str) -> Importer:
 
 
 def likeliest_format(paths: Sequence[Path]) -> str:
-    """Return the format with the highest confidence;
-    raise `UsageError` if none recognises the files.
+    """Return the surest format of the first files.
+
+    Raises `UsageError` where no format recognises them.
     """
     known = [found for found in every() if isinstance(found, Importer)]
     surest = (0.0, "")
@@ -121,7 +122,7 @@ def _some(paths: Sequence[Path]) -> Iterator[Path]:
 
 @dataclass(slots=True, kw_only=True)
 class Conversion:
-    """One import; iterating it reads the source and then sets `summary`."""
+    """Read a source as sessions when iterated; `summary` then describes that reading."""
 
     importer: Importer
     files: tuple[Path, ...]
@@ -211,8 +212,9 @@ class Conversion:
 
 
 def _playable(session: Session, notes: Notes) -> Session:
-    """Request at least one token for every call, as
-    servers require; the recorded length is kept.
+    """Return a session whose empty answers ask for one token, as servers require.
+
+    What was recorded of their length is kept.
     """
     empty = [number for number, turn in enumerate(session.turns) if turn.output < 1]
     if not empty:

@@ -1,5 +1,4 @@
-"""Play a window at the nominal speed, or at another,
-without a server: which of its calls are sent, and when.
+"""Predict which calls of a window are sent, and when, at an assumed speed.
 
 Blocks are laid out with more sessions than they need;
 this says how much of one is likely to be played.
@@ -16,12 +15,15 @@ from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Tu
 from agentload.model.walk import contexts, families
 
 UNBOUNDED_S: Final = 600.0
-"""What a window without a duration is taken for: it ends by a number of calls or tokens."""
+"""Bound a window that has no duration: calls that are sent later are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NominalCall:
-    """A call of a window; priming calls and the rests of answers do not count."""
+    """Describe one call of a window.
+
+    `counts` is False for priming, and for the end of an answer that was already under way.
+    """
 
     session: Session
     turn: Turn
@@ -35,8 +37,9 @@ class NominalCall:
 def nominal_calls(
     header: Header, block: Block, load: Load, pace: Pace = NOMINAL
 ) -> tuple[NominalCall, ...]:
-    """Return the calls of a window in the order in which
-    they are sent: the primed ones, and those of its time.
+    """Return the calls of a window in the order of sending.
+
+    Priming calls come first, then those sent before its duration or its budget ends.
     """
     seconds = load.budget.seconds or UNBOUNDED_S
     found = [
@@ -69,7 +72,7 @@ def _starts(
     slots = load.arrivals.sessions if isinstance(load.arrivals, ClosedLoop) else None
     free_s: list[float] = [] if slots is None else [0.0] * slots
     for family in families(sessions):
-        lasting_s = _ends_s(family, timeline(family, load, pace))
+        lasting_s = _lasts_s(family, timeline(family, load, pace))
         if slots is None:
             yield family, family[0].start_s or 0.0
         elif lasting_s <= 0:  # it only primes
@@ -87,7 +90,8 @@ def _primed_s(session: Session, timings: Timeline) -> float:
     return timings[session.session][0].answered_s if session.turns[0].event == PRIME else 0.0
 
 
-def _ends_s(family: Sequence[Session], timings: Timeline) -> float:
+def _lasts_s(family: Sequence[Session], timings: Timeline) -> float:
+    """Return how long a family keeps its place in a closed loop: until its first session ends."""
     root = family[0]
     played = timings.get(root.session, ())
     return played[-1].answered_s - _primed_s(root, timings) if played else 0.0

@@ -23,7 +23,7 @@ from agentload.workloads import catalog
 
 
 class File(Entry, frozen=True):
-    """The whole file."""
+    """Hold a matrix file's keys as typed, before names and settings are checked."""
 
     models: dict[str, str | Model]
     workloads: dict[str, str | Workload]
@@ -66,7 +66,7 @@ DEFAULT_CONFIGS: Final = [recipe.arm for recipe in USUAL]
 
 
 def read_matrix(path: Path) -> Matrix:
-    """Read a matrix file. Raises UsageError that names the wrong key."""
+    """Read a matrix file. Raises UsageError, which names the wrong key."""
     text = documents.text(
         path, raises=UsageError, missing=f"agentload matrix --preset mini-lab > {path}", hint=SHOWN
     )
@@ -74,7 +74,7 @@ def read_matrix(path: Path) -> Matrix:
 
 
 def parse(text: str, *, at: str) -> Matrix:
-    """Parse the text of a matrix file."""
+    """Parse the text of a matrix file; errors begin with *at*."""
     document = documents.parsed(text, at=at, raises=UsageError)
     try:
         file = msgspec.convert(document, File)
@@ -276,14 +276,14 @@ def _check_name(name: str, where: str) -> None:
         )
 
 
-PLACE: Final = "meta-llama/Llama-3.1-8B-Instruct"
+PRESET_MODEL: Final = "meta-llama/Llama-3.1-8B-Instruct"
 """The first model of a preset, which --model replaces."""
 
 
 def preset_text(name: str, *, model: str | None) -> str:
     """Return a shipped matrix, for *model* if given.
 
-    Raises AgentloadError that lists the presets.
+    Raises AgentloadError, which lists the presets.
     """
     text = find("presets", name).read_text(encoding="utf-8")
-    return text if model is None else text.replace(PLACE, model)
+    return text if model is None else text.replace(PRESET_MODEL, model)

@@ -1,4 +1,4 @@
-"""Search the load that just holds, arm by arm, on servers or in virtual time."""
+"""Find the largest load that each arm carries, on servers or in virtual time."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,17 +44,17 @@ def find_loads(
     most: int | None = None,
     probe: str = PROBE,
 ) -> tuple[Found, ...]:
-    """Search the load that just holds, arm by arm; where we start the
-    servers, one runs at a time, and one that died is started again.
+    """Find the largest load that each arm carries within the service level.
 
-    With *loads* for the arms, those are tried and nothing is searched, and trials
-    *before* count with them; *most* are made of each arm. They are kept as *probe*.
+    Servers that are launched run one at a time, and one that died is started again. The
+    *loads* given for an arm are tried; an arm without any is searched, in at most *most*
+    trials. Trials *before* count with them. All are stored under the name *probe*.
     """
     trace, _ = read_traces(study.traces, max_context_tokens=study.load.max_context_tokens)
     stock = steady(trace, study.load.planned())
     tried: dict[str, tuple[Trial, ...]] = {}
 
-    def tries(arm: str, attempt: Attempt, start: float) -> tuple[Trial, ...]:
+    def try_arm(arm: str, attempt: Attempt, start: float) -> tuple[Trial, ...]:
         own = loads.get(arm, ())
         return try_loads(study, arm, attempt, start=start, others=tried, loads=own, most=most)
 
@@ -65,7 +65,7 @@ def find_loads(
         chosen = arms.profiles if study.servers.noise else quiet(arms.profiles).values()
         for arm in chosen:
             attempt = partial(simulate_trial, study, stock, arm)
-            tried[arm.name] = tries(arm.name, attempt, START[study.find])
+            tried[arm.name] = try_arm(arm.name, attempt, START[study.find])
     else:
         with arms.up(noise=study.servers.noise, seed=study.seed) as served:
             for each in served:
@@ -78,7 +78,7 @@ def find_loads(
                         told=audience.notice,
                         play=lambda leg: finish(leg.play(), audience),
                     )
-                    tried[each.name] = tries(each.name, crowd.attempt, study.start or FEW)
+                    tried[each.name] = try_arm(each.name, crowd.attempt, study.start or FEW)
     found = conclude(
         {arm: (*before.get(arm, ()), *own) for arm, own in tried.items()}, share=study.share
     )
@@ -108,9 +108,7 @@ def _server(arm: Endpoint, launching: Launching | None) -> Iterator[Kept | None]
 
 
 def require_found(found: Sequence[Found]) -> None:
-    """Raise `EndpointError` for an arm of which nothing
-    is known, because its first trial says nothing.
-    """
+    """Raise `EndpointError` for an arm with an invalid trial and no bound on its load."""
     for each in found:
         if each.void is not None and each.holds is None and each.high is None:
             raise EndpointError(

@@ -2,7 +2,7 @@
 
 `generate(rng, *, …)` yields sessions in the order they start, each followed by those it spawns;
 its keyword-only parameters are the workload's options. `parts` has what they share:
-`distributions` (inverse CDFs over one uniform draw, equal on every Python), `times` (arrivals and
+`draws` (inverse CDFs over one uniform draw, equal on every Python), `times` (arrivals and
 think times), and `talk`, which composes a session turn by turn and keeps track of its context.
 
 Every constant is measured, with its source in a comment, or marked as judgement.

@@ -9,7 +9,7 @@ from agentload.errors import AgentloadError, UsageError
 from agentload.matrix.described import Config, Model, Server, Workload
 from agentload.matrix.measure import NOBODY, measure
 from agentload.matrix.parts import traces_of
-from agentload.matrix.read import PLACE, parse, preset_text, read_matrix
+from agentload.matrix.read import PRESET_MODEL, parse, preset_text, read_matrix
 from agentload.model.walk import contexts
 from agentload.study.kinds import Replay, Search, Sweep
 from agentload.study.parts import Live, Load, Slo, TraceRef
@@ -265,7 +265,7 @@ def test_a_file_that_is_not_there_names_the_way_to_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", builtin.names("presets"))
 def test_the_shipped_matrices_are_read_and_serve_the_model_that_one_asks_for(name: str) -> None:
-    assert parse(preset_text(name, model=None), at=name).models[0].serve == PLACE
+    assert parse(preset_text(name, model=None), at=name).models[0].serve == PRESET_MODEL
     assert parse(preset_text(name, model="org/other"), at=name).models[0].serve == "org/other"
 
 

@@ -1,6 +1,6 @@
-"""Which part of the user's own trace was played.
+"""Show which part of the user's trace was played, under which load.
 
-A line on the first screen, and the quantiles of both side by side.
+Two lines on the first screen, and a table of the quantiles of both.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ NOTE: Final = (
     "with what an ideal cache would hold."
 )
 ALIKE: Final = 1.1
-"""Factor of sessions below which a window has as many at work as hours have."""
+"""Loads are the same where sessions over hours are less than this many times a window's."""
 _SAID: Final[dict[Quantity, tuple[str, Callable[[float], str]]]] = {
     "context_tokens": ("context, tokens", say.tokens),
     "new_tokens": ("new tokens a turn", say.tokens),
@@ -61,9 +61,9 @@ def line(view: View) -> str:
 
 
 def load(view: View) -> str:
-    """Say whose load the change of latency is about, and whose the agents per GPU.
+    """Name the load of the latency changes, and that of the agents per GPU.
 
-    Empty where pairs are whole sessions.
+    Empty where pairs are whole sessions, or no change was measured.
     """
     played = view.decision.pair_load
     if played is None or not view.decision.changes:
@@ -83,7 +83,7 @@ def load(view: View) -> str:
 
 
 def _on_twins(each: TwinChange) -> str:
-    """Say which load a row of the twins is about."""
+    """Name the load that twins were played under: the user's peak, or the pairs' for hours."""
     if each.is_own:
         return f"at your peak a replica has {say.plural(each.agents, 'agent')} (twins)"
     return f"{say.plural(each.agents, 'session')} for hours (twins)"
@@ -119,7 +119,7 @@ def _of(view: View, workload: str | None) -> Coverage | None:
 
 
 def _share(share: float) -> str:
-    """Return a share rounded down: all is said of nothing less."""
+    """Write a share, rounded down; only 1 is written as all."""
     if share == 1:
         return "all"
     return f"{int(100 * share)}%" if share >= 0.01 or share == 0 else "less than 1%"

@@ -2,8 +2,9 @@
 
 A question comes with some of a few thousand passages, in any order and popular
 ones far more often, after a system prompt that is shared except for its last
-part. A share of the sessions asks about one document instead. A follow-up
-question replaces the passages, so that only the system prompt is reused.
+part. A share of the sessions asks about one document instead and keeps it. Elsewhere a
+follow-up question replaces the passages and the last part of the system prompt, so
+that only the shared part is reused.
 """
 
 from collections.abc import Iterator, Mapping
