@@ -1,5 +1,6 @@
-"""Say up to which context a verdict holds: what was
-timed, or asked, says nothing of calls that are longer.
+"""Say up to which context a verdict holds.
+
+Latencies that were timed, and questions that were asked, say nothing of longer calls.
 """
 
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ from advisor.verdict import Need, Word
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """Hold the context up to which a verdict holds, what
-    share of the calls is longer, and what would say more.
+    """Hold the context up to which a verdict holds, and what would extend it.
+
+    `to` is a length in tokens, `calls` the share of the user's calls that are longer.
     """
 
     to: float
@@ -28,9 +30,9 @@ def bound(
 ) -> Bound | None:
     """Return the bound of a verdict; None where it holds for all of the user's calls.
 
-    What follows from the load that was played holds for contexts that were
-    timed, and "use" for those at which answers were compared as well. Wrong
-    answers, and a rule that refuses an arm, are enough anywhere.
+    A verdict that follows from the load that was played holds up to the longest context that was
+    timed, and "use" no further than the longest at which answers were compared. Wrong answers, and
+    a rule that asks to avoid an arm, decide at every length.
     """
     reach = case.reach_of(arm, workload)
     follows_from_load = word in ("use", "no difference") or (word == "avoid" and is_by_load)

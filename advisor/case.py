@@ -1,4 +1,4 @@
-"""Evidence with everything that was computed from it once: what rules and legs read."""
+"""Join the evidence with everything computed from it once: all that rules and legs read."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -29,27 +29,29 @@ from advisor.verdict import (
 
 TRIAL_S = 60.0  # each load of a search, where nothing asks for longer
 SHORTEST = 1024  # tokens: where latencies are measured from, and doubled
-LONGEST = 128 * 1024  # tokens, where nothing tells what agents send or servers take
+LONGEST = 128 * 1024  # tokens, where it is not known what agents send or servers take
 WEIGHTY = 0.10  # share of the mix from which a class binds the whole server
 SPOILED_BY: dict[Metric, Spoiled] = {"ttft_ms": "ttft", "tpot_ms": "itl", "turn_ms": "turn"}
 
 
 def weighty(weights: tuple[tuple[str, float], ...]) -> tuple[str, ...]:
-    """Return the workloads that bind the whole server: those of
-    a tenth of the mix or more, or all where none is so large.
+    """Return the workloads that bind the whole server: those of a tenth of the mix or more.
+
+    All of them bind it where no share is so large.
     """
     found = tuple(name for name, share in weights if share >= WEIGHTY)
     return found or tuple(name for name, _ in weights)
 
 
 def rivals(evidence: Evidence) -> int:
-    """Count the arms of which any could be chosen."""
+    """Count the arms that could be chosen instead of the reference, 1 at least."""
     return max(1, len(evidence.challengers))
 
 
 def answer_level(evidence: Evidence, policy: Policy) -> float:
-    """Return the one-sided level of a look at paired answers, of one
-    arm: its part where the policy or the run planned several looks.
+    """Return the one-sided level of one look at an arm's paired answers.
+
+    Where the policy or the run planned several looks, each has a part of the error.
     """
     return planning.answer_level(
         policy.alpha, planned=policy.planned_looks or evidence.planned_answers
@@ -57,7 +59,7 @@ def answer_level(evidence: Evidence, policy: Policy) -> float:
 
 
 def doubling(shortest: int, longest: int) -> tuple[int, ...]:
-    """Return lengths that double from the shortest, as far as the longest."""
+    """Return lengths that double from *shortest* and end with *longest*."""
     out = []
     while shortest < longest:
         out.append(shortest)
@@ -67,18 +69,19 @@ def doubling(shortest: int, longest: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """Hold what copies of one configuration differed by: on one server, or with a server each."""
+    """Hold what copies of one configuration differed by, on one server or with one each."""
 
     spread: Spread  # inside the run
-    # of starts; none where both copies were one server,
-    # and as alike as their places in the order allow
+    # between starts; empty where both copies were one server and
+    # differ by no more than their places in the order explain
     draws: tuple[Draw, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedComparison:
-    """Hold one comparison of latencies with its sampling
-    distribution (log ratio, arm over reference).
+    """Hold one comparison of latencies with its sampling distribution.
+
+    The distribution is that of the log ratio, arm over reference.
     """
 
     change: Change
@@ -90,22 +93,23 @@ class SpeedComparison:
     # of them is below the first, and above the second
     mildest: tuple[float, float]
     starts: int = 1  # pairs of starts that share no server's start
-    # of these, those that pairs take turns on; None: no start is returned to
+    # how many of `starts` the pairs take turns on; None: no start is returned to
     in_turn: int | None = None
-    # the same had a start added twice as much; None: the starts themselves tell
+    # the change if a start added twice as much; None: the starts themselves show what they add
     doubted: Estimate | None = None
     controls: tuple[Control, ...] = ()  # of the same figure and scope
 
     @property
     def control(self) -> Spread | None:
-        """Return what the surest A/A control showed: the noise floor."""
+        """Return the noise floor: the spread of the surest A/A control."""
         return min((each.spread for each in self.controls), key=lambda each: each.se, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PooledAccuracy:
-    """Hold the pooled paired accuracy of one arm over the
-    buckets that matter to one workload (None: all of them).
+    """Hold the pooled paired accuracy of one arm over the buckets that count for a workload.
+
+    All buckets count where the workload is None.
     """
 
     arm: str
@@ -118,14 +122,14 @@ class PooledAccuracy:
     good_to: BucketResult | None
     worst_p: float  # that some bucket loses more than the margin, after Holm over the buckets
     discordance: float
-    items: int  # different ones; `estimate.n` counts what they are worth
+    items: int  # different ones; `estimate.n` counts the independent ones they are worth
     lengths: tuple[float, ...]  # contexts of the buckets that count, the shortest first
     asked_to: float  # longest context with answers, whether or not the workload needs it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenAnswers:
-    """Say where the answers of one arm are wrong altogether: that is no matter of scales."""
+    """Say where one arm's answers are wrong altogether: no calibrated scales would fix them."""
 
     arm: str
     lengths: tuple[float, ...]  # neighbours among those that were asked, the shortest first
@@ -139,9 +143,7 @@ class BrokenAnswers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tested:
-    """Hold a leg with the p-values of the claim that speaks
-    for the arm and of the one that speaks against it.
-    """
+    """Hold a criterion with the p-values of the claims for and against the arm."""
 
     leg: Leg
     p_for: float | None = None
@@ -162,16 +164,14 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beyond:
-    """Say how much of the user's load is longer than a context."""
+    """Say which share of the user's load has longer contexts than `to`."""
 
     to: float
     calls: float  # share
     tokens: float  # share
 
     def bound(self, policy: Policy) -> float | None:
-        """Return the context where what was seen at it ends
-        to speak for the load; None where little lies beyond.
-        """
+        """Return `to` where the share beyond it is too large to stay untested, else None."""
         is_much = self.calls > policy.max_untested_share or self.tokens > policy.max_untested_tokens
         return self.to if is_much else None
 
@@ -185,20 +185,18 @@ class TestedReach:
     usual: tuple[float, float] | None  # contexts between which the user's calls usually lie
     longest: float | None  # the user's longest context
     asked: Beyond | None = None  # the longest context at which answers were compared
-    # and at which latencies were; None: what could have been played is not known
+    # the longest at which latencies were timed; None: what could have been played is not known
     timed: Beyond | None = None
 
     @property
     def beyond_share(self) -> float | None:
-        """Return the share of calls that are longer than what answers were compared at."""
+        """Return the share of calls longer than any context at which answers were compared."""
         return None if self.asked is None else self.asked.calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Case:
-    """Join evidence, policy and all that follows from
-    them by computation; rules read nothing else.
-    """
+    """Join evidence, policy and everything computed from them; rules read nothing else."""
 
     evidence: Evidence
     policy: Policy
@@ -211,9 +209,9 @@ class Case:
     buckets: tuple[BucketResult, ...]
     accuracy: tuple[PooledAccuracy, ...]
     broken: tuple[BrokenAnswers, ...]
-    # arms that may be so at one depth: too few answers were asked there
+    # arms that may be broken at one depth: too few questions were asked there to be sure
     suspects: tuple[BrokenAnswers, ...]
-    # of arms that were asked twice: what equal servers lose and win
+    # of arms that were asked the same questions twice: what equal servers lose and win
     same_answers: tuple[PooledAccuracy, ...]
     capacity: tuple[Capacity, ...]
     rooms: tuple[Room, ...]
@@ -222,7 +220,7 @@ class Case:
     service_levels: tuple[ServiceLevel, ...] = ()
 
     def service_level(self, arm: str) -> ServiceLevel | None:
-        """Return whether *arm* meets the service level at all; None where there is none."""
+        """Return how *arm* meets the service level; None where no level was stated."""
         return next((each for each in self.service_levels if each.arm == arm), None)
 
     @property
@@ -232,18 +230,18 @@ class Case:
 
     @property
     def is_unmet_as_played(self) -> bool:
-        """Say whether no arm meets the level at the load that was played, which is what decides."""
+        """Say whether every arm misses the level at the load of the pairs, where it decides."""
         return {each.is_missed_as_played for each in self.service_levels} == {True}
 
     @property
     def decided_by(self) -> DecideBy:
-        """Return what arms within the service level are compared by."""
+        """Return what arms that meet the service level are compared by."""
         return self.policy.decider(self.evidence.deployment.peak_agents)
 
     def speed(
         self, arm: str, workload: str | None, metric: Metric = "turn_ms"
     ) -> SpeedComparison | None:
-        """Return the comparison of *metric*, or None when there is none or a gate spoils it."""
+        """Return the comparison of *metric*; None where there is none or it is invalid."""
         if self.spoiler(SPOILED_BY[metric], arm, workload) is not None:
             return None
         return self.comparison(arm, workload, metric)
@@ -251,9 +249,7 @@ class Case:
     def comparison(
         self, arm: str, workload: str | None, metric: Metric = "turn_ms"
     ) -> SpeedComparison | None:
-        """Return the comparison of *metric*, whatever
-        the gates say, with the interval that decides.
-        """
+        """Return the comparison of *metric*, whatever gates say, with its deciding interval."""
         wanted = (arm, workload, metric)
         found = next(
             (
@@ -275,11 +271,11 @@ class Case:
         return replace(found, change=change)
 
     def level(self, arm: str, *, alone: bool = False, look: int | None = None) -> float:
-        """Return the one-sided level at which a claim about *arm* is
-        tested, and its interval printed; at another *look* than this one.
+        """Return the one-sided level at which a claim about *arm* is tested.
 
-        It is shared where any of several claims would be enough: over the arms, and over speed
-        and capacity where both were measured. Accuracy stands *alone*: "use" needs it besides.
+        Its interval is printed at the same level; *look* asks for that of another look. The level
+        is divided where any of several claims would be enough: over the arms, and over speed and
+        capacity where both were measured. *alone* is for accuracy, which "use" needs in addition.
         The mix decides; what is said of classes is secondary, and not adjusted for their number.
         """
         searched = {each.arm for each in self.capacity if each.agents_per_gpu is not None}
@@ -304,10 +300,9 @@ class Case:
         return whole / rivals(self.evidence) / either
 
     def spoiler(self, what: Spoiled, arm: str, workload: str | None) -> Gate | None:
-        """Return the failed gate that makes *what*
-        unusable for *arm* against the reference, if any.
+        """Return the failed gate that invalidates *what* for *arm* or the reference, if any.
 
-        The whole server is spoiled by what spoils a workload that carries a tenth of it or more.
+        A workload that carries a tenth of the server or more invalidates the whole server too.
         """
         binding = self.weighty()
         for gate in self.gates:
@@ -330,9 +325,7 @@ class Case:
         )
 
     def broken_of(self, arm: str) -> BrokenAnswers | None:
-        """Return where *arm* is broken, at its longest
-        lengths first; None: nowhere that was asked.
-        """
+        """Return where *arm* is broken, at its longest lengths; None: nowhere that was asked."""
         return next((each for each in self.broken if each.arm == arm), None)
 
     def capacity_of(self, arm: str, workload: str | None) -> Capacity | None:
@@ -342,8 +335,9 @@ class Case:
         )
 
     def carries(self, arm: str, workload: str | None) -> bool:
-        """Say whether it is known how many agents *arm* carries
-        of *workload*; of the mix, where that is all there is.
+        """Say whether the agents that *arm* carries of *workload* are known.
+
+        With a single workload class, a search on the mix answers for it.
         """
         alike = (workload, None) if len(self.evidence.workloads) < 2 else (workload,)
         return any(
@@ -360,7 +354,7 @@ class Case:
         return next(each for each in self.reach if (each.arm, each.workload) == (arm, workload))
 
     def starts_told(self) -> str:
-        """Say what a start is held to add to its latencies, and who says so."""
+        """Say how much a start is assumed to add to latencies, and where that figure is from."""
         history = self.evidence.starts
         spread, source = (
             (self.policy.start_spread, "assumed, not measured")
@@ -370,15 +364,16 @@ class Case:
         return f"{100 * spread:.1f} % a start ({source})"
 
     def search(self, *, seconds: float = 0.0) -> Search:
-        """Return a search for what one GPU carries within
-        the service level, in trials of *seconds* at least.
+        """Return a search for the agents that one GPU carries within the service level.
+
+        Each trial takes *seconds* at least.
         """
         return Search(
             limits=self.policy.slo(None), trial_s=float(round(max(seconds, self.trial_seconds())))
         )
 
     def usd(self, minutes: float) -> float | None:
-        """Return what so many minutes of all arms' servers cost; None where no price is known."""
+        """Return the price of *minutes* on all arms' servers; None where no price is known."""
         price = self.evidence.deployment.gpu.usd_per_hour
         gpus = (
             sum(self.evidence.gpus(each.name) for each in self.evidence.arms)
@@ -387,8 +382,9 @@ class Case:
         return None if price is None else price * gpus * minutes / 60
 
     def trial_seconds(self) -> float:
-        """Return how long each load of a search has to be tried: twice
-        what the pool takes to fill, so that it is full for half of it.
+        """Return how long each load of a search has to be tried.
+
+        Twice what the pool takes to fill, so that the pool is full for half of the trial.
         """
         found = (
             self.evidence.telemetry(scope, arm.name)
@@ -407,9 +403,7 @@ class Case:
         )
 
     def context_sweep(self) -> Lengths:
-        """Return a measurement of latencies against
-        context, up to the longest that the servers take.
-        """
+        """Return a sweep of latencies over contexts, up to the longest that the servers take."""
         window = self.evidence.deployment.max_model_len
         return Lengths(
             lengths=doubling(
@@ -430,12 +424,12 @@ class Case:
         return weighty(self.shares)
 
     def concerns(self, arm: str, workload: str | None, tokens: float | None) -> bool:
-        """Say whether *workload* reaches as far as a length that something was seen at."""
+        """Say whether *workload* reaches a context of *tokens*; yes where either is unknown."""
         found = self.accuracy_of(arm, workload)
         if tokens is None or found is None:
             return True
-        # Classes share one trace: which of them gets as
-        # far as it does is known of the only one alone.
+        # The canary's lengths are those of the whole trace: which
+        # class reaches them is known only where there is one class.
         is_whole = workload is None or len(self.evidence.workloads) == 1
         return tokens <= max((found.lengths[-1], *(self.evidence.canary if is_whole else ())))
 
@@ -460,7 +454,5 @@ def _values(root: object, path: str) -> list[object]:
 
 
 def missing(case: Case, needs: frozenset[str]) -> tuple[str, ...]:
-    """Return the inputs of *needs* that *case* lacks; a need
-    is a dotted path, met when anything lies at its end.
-    """
+    """Return the *needs* that *case* lacks: dotted paths at whose end there is no value."""
     return tuple(sorted(path for path in needs if not _values(case, path)))

@@ -1,5 +1,6 @@
-"""Choose the arm for the whole server, name the runner-up
-and why it lost, and say whether one flag is enough.
+"""Choose the arm for the whole server, and say why the runner-up lost.
+
+The choice also says whether one configuration is enough or the pool should be split.
 """
 
 import math
@@ -21,8 +22,8 @@ _RANK: dict[Word, int] = {
 }
 
 
-# contexts that two verdicts hold to: what was drawn moves
-# them by a few tokens, and windows are rounded in many ways
+# ratio of contexts up to which two verdicts hold equally far: draws
+# move these by a few tokens, and windows are rounded in many ways
 ALIKE = 1.02
 
 
@@ -74,7 +75,7 @@ def _said(case: Case, best: ArmVerdict, to: str) -> str:
 
 
 def _unmet(case: Case) -> str:
-    """Say that no arm meets the service level, and from which load on; empty where one may."""
+    """Say that no arm meets the service level, and up to which load each does; else empty."""
     found = case.service_levels
     if case.is_unmet:
         return f"no arm meets {found[0].limits}, even with one session"
@@ -100,9 +101,7 @@ def _why(case: Case, best: ArmVerdict, other: ArmVerdict) -> str:
 
 
 def _slower(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> dict[str, float]:
-    """Return what each class that surely loses on
-    *arm* adds at least to the turn latency of the mix.
-    """
+    """Return what each class that loses on *arm* adds at least to the mix's turn latency."""
     shares, out = dict(case.shares), {}
     for each in classes:
         if each.arm != arm or each.workload is None:
@@ -115,9 +114,7 @@ def _slower(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> dict[str, fl
 
 
 def _spare(case: Case, arm: str) -> float | None:
-    """Return what one spare replica more is of those
-    that the peak takes; None where that is not known.
-    """
+    """Return one spare replica as a share of those the peak takes; None where unknown."""
     found = case.capacity_of(arm, None)
     return None if found is None or not found.replicas_at_peak else 1 / found.replicas_at_peak
 
@@ -147,9 +144,7 @@ def split_if_used(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> str:
 
 
 def split_if_refused(case: Case, classes: Sequence[ArmVerdict]) -> str:
-    """Say which classes would gain from a pool of their
-    own although the whole server stays on the reference.
-    """
+    """Say which classes would gain from their own pool though the reference stays in use."""
     winners = [
         (each.workload, each.arm)
         for each in classes

@@ -1,4 +1,4 @@
-"""Turn evidence into a decision: the only door of the package.
+"""Turn evidence into a decision: the only entry point of the package.
 
 Every gate and computation runs once, in the order of what each needs.
 """
@@ -31,7 +31,7 @@ def gate_results(evidence: Evidence, policy: Policy) -> tuple[Gate, ...]:
 
 
 def _unspoiled(evidence: Evidence, seen: Sequence[Gate], what: Spoiled) -> Evidence:
-    """Return *evidence* without the sweeps of arms that failed a gate."""
+    """Return *evidence* without the sweeps of arms that failed a gate on *what*."""
     failed = {gate.arm for gate in seen if gate.status == "fail" and what in gate.spoils}
     return replace(
         evidence, sweeps=tuple(sweep for sweep in evidence.sweeps if sweep.arm not in failed)
@@ -39,9 +39,7 @@ def _unspoiled(evidence: Evidence, seen: Sequence[Gate], what: Spoiled) -> Evide
 
 
 def assess(evidence: Evidence, policy: Policy) -> Case:
-    """Return the case that *evidence* makes under *policy*:
-    all that is computed, and nothing concluded yet.
-    """
+    """Return the case that *evidence* makes under *policy*: all computed, nothing concluded."""
     shares = reach.shares(evidence)
     gates_seen = gate_results(evidence, policy)
     decoded, prefilled = (
@@ -116,9 +114,7 @@ def _caveats(case: Case) -> tuple[str, ...]:
 
 
 def _shares_that_flip(case: Case, choice: Choice) -> tuple[str, ...]:
-    """Return the share of server time at which a
-    class that loses would undo the gain of the mix.
-    """
+    """Return the share of server time above which a losing class undoes the gain of the mix."""
     if choice.verdict != "use":
         return ()
     out = []

@@ -1,5 +1,6 @@
-"""What all arms of a comparison share: the model, the machines
-and the load at the user's peak, as far as each is known.
+"""Describe what all arms share: the model, the machines and the load at the user's peak.
+
+A fact that is not known is None.
 """
 
 from dataclasses import dataclass
@@ -50,8 +51,8 @@ class Deployment:
     max_model_len: int | None = None
     machines: tuple[str, ...] = ()  # distinct machines that served an arm
     swapped: bool = False  # each arm ran on each machine
-    # that a further paired question takes, by what
-    # earlier ones took; None: by the length of its prompt
+    # what one more paired question takes, judged by earlier ones;
+    # None: judged by the length of its prompt
     question_s: float | None = None
     peak_agents: int | None = None  # concurrent agents at the user's peak
     load_growth_per_month: float | None = None  # share, 0.05 is five percent

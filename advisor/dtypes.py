@@ -31,10 +31,9 @@ def is_fp8(arm: Arm) -> bool:
 
 
 def kernel_of(arm: Arm, sm: int | None) -> str | None:
-    """Return an arm's kernel; a version that the server
-    does not tell is filled in where only one can be meant.
+    """Return an arm's kernel, with a version its server omits where only one can be meant.
 
-    Of vLLM's FLASH_ATTN on Hopper, FA3 alone takes an FP8 cache; only a start-up log names it.
+    On Hopper, only FA3 of vLLM's FLASH_ATTN takes an FP8 cache; only a start-up log names it.
     """
     return (
         "FLASH_ATTN(FA3)"
@@ -44,8 +43,9 @@ def kernel_of(arm: Arm, sm: int | None) -> str | None:
 
 
 def same_numbers(mine: Arm, theirs: Arm) -> bool:
-    """Say whether two arms read and write the same KV values
-    with the same kernel, so that answers cannot change.
+    """Say whether two arms share KV dtype and kernel, so that answers cannot change.
+
+    No where either dtype or the kernel is not known.
     """
     if mine.observed_dtype is None or theirs.observed_dtype is None or mine.kernel is None:
         return False

@@ -22,8 +22,9 @@ class Estimate:
     level: float = 0.95
 
     def inverse(self, factor: float, *, unit: str, method: str | None = None) -> "Estimate":
-        """Return *factor* over this estimate, which is above
-        zero; an end at or below zero becomes an open one.
+        """Return *factor* over this estimate, which has to be above zero.
+
+        An end at or below zero becomes an open one.
         """
         low, high = (
             None if end is None or end <= 0 else factor / end for end in (self.high, self.low)
@@ -39,15 +40,14 @@ class Estimate:
 
     @property
     def is_bound(self) -> bool:
-        """Say whether the value is no best estimate, but an end that the truth lies beyond."""
+        """Say whether the value is an end that the truth lies beyond, and no best estimate."""
         return (self.low is None) != (self.high is None) and self.value in (self.low, self.high)
 
     def as_bound(self, mildest: tuple[float, float] = (math.inf, -math.inf)) -> "Estimate":
-        """Return how far from zero the value is at least, where
-        it surely is above or below; anything else as it is.
+        """Return the bound next to zero where the sign is sure, else the estimate as it is.
 
-        That is the end of the interval next to zero, or nearer where
-        *mildest*, the least that was seen of it on either side, is.
+        The bound is the end of the interval next to zero, or, where nearer to zero, the first of
+        *mildest* for a rise and the second for a fall: the least that was seen either way.
         """
         low = min(mildest[0], -math.inf if self.low is None else self.low)
         high = max(mildest[1], math.inf if self.high is None else self.high)
@@ -66,8 +66,9 @@ class Estimate:
         return self.high is not None and self.high < bound
 
     def is_within(self, margin: float) -> bool:
-        """Say whether the whole interval lies inside plus or
-        minus *margin*: equivalence, not lack of significance.
+        """Say whether the whole interval lies inside plus or minus *margin*.
+
+        This is equivalence, not lack of significance.
         """
         return (
             self.low is not None

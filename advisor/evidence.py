@@ -1,5 +1,4 @@
-"""What the measurement side hands over: facts about the
-servers and columns of observations, without judgement.
+"""Hold what was measured: facts about servers and columns of observations, not judged.
 
 Absent is None (a whole column, a whole figure) or NaN (one row of a float column), never 0. Times
 are milliseconds unless the name says otherwise, shares and rates lie in 0..1, lengths are tokens.
@@ -30,7 +29,7 @@ _T = TypeVar("_T")
 
 
 def present(values: Iterable[_T | None]) -> list[_T]:
-    """Return the values that are not absent."""
+    """Return the values that are not None."""
     return [value for value in values if value is not None]
 
 
@@ -46,10 +45,10 @@ class Arm:
     skip_layers: tuple[str, ...] = ()  # --kv-cache-dtype-skip-layers
     scales: Scales | None = None  # None for an unquantised cache or when unknown
     prefix_caching: bool | None = None
-    # what else it was started with, word by word, as far as that is known
+    # the other words of the command line that started it, as far as known
     flags: tuple[str, ...] = ()
-    all_flags: bool = False  # its log or launch told: what is not among the flags was not set
-    # what it was started with, where the model is served under another name
+    all_flags: bool = False  # read from its log or launch: what is not in `flags` was not set
+    # model path that it was started with, where it serves the model under another name
     weights: str | None = None
     # bytes read per cached token and step, growing layers only, over all GPUs of the replica
     kv_bytes_per_token: float | None = None
@@ -61,11 +60,11 @@ class Arm:
     machine: str | None = None  # None when the arm moved between machines
     # what a short request took alone on the server, once for each start of this run
     checks_ms: tuple[float, ...] = ()
-    # the same of other runs' starts with this model, version and cache
+    # the same, for starts in other runs with this model, version and cache
     past_checks_ms: tuple[float, ...] = ()
-    compile_cache: tuple[str, ...] = ()  # of each start that told: hit, missed
+    compile_cache: tuple[str, ...] = ()  # hit or missed, of each start that said so
     gpus: int | None = None  # of one replica; None: as many as the deployment's
-    # told apart from the reference by nothing that either says: a control, whatever it is called
+    # its server reports the same as the reference's: a control, whatever its name
     twin: bool = False
 
 
@@ -89,8 +88,9 @@ class WorkloadClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OwnCalls:
-    """Hold what the calls of one class of the user's own trace are
-    like, played or not: evenly spaced quantiles, or all of a few.
+    """Hold columns of the calls of one class of the user's own trace, played or not.
+
+    A column holds evenly spaced quantiles, or all values where there are few.
     """
 
     workload: str
@@ -105,8 +105,9 @@ class OwnCalls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """Carry one published or fitted figure that was not
-    measured in this run; shown beside, never pooled.
+    """Carry one published or fitted figure that was not measured in this run.
+
+    A report shows it next to measured figures, and nothing pools it with them.
     """
 
     # itl_slope_ms_per_token, itl_intercept_ms, break_even_tokens, decode_ratio_b1, prefill_ratio, …
@@ -124,11 +125,10 @@ class Prior:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Calls:
-    """Hold the turns of one workload on one arm as equally
-    long columns: one row a turn (its last attempt).
+    """Hold the turns of one workload on one arm in columns of equal length: one row a turn.
 
-    The drain tail is there: its latencies are paired like any other's, only
-    throughput has to leave it out. Void blocks are left out. (pair, session,
+    A row is the turn's last attempt. The drain tail is included: its latencies are paired like
+    any other's, and only throughput leaves it out. Invalid blocks are left out. (pair, session,
     turn) names the same bytes on every arm. A float is NaN where a row lacks it.
     """
 
@@ -152,7 +152,7 @@ class Calls:
     machine: Ints | None = None  # index into Deployment.machines
     # from the end of the session's turn before to this one's start; NaN for a first turn
     wait_s: Floats | None = None
-    # released when the block's load had begun to drain; None: nobody knows
+    # released when the block's load had started to drain; None: not known
     tail: Bools | None = None
 
     def __post_init__(self) -> None:
@@ -164,17 +164,16 @@ class Calls:
         return int(self.pair.size)
 
     def lasting(self, metric: str) -> Floats:
-        """Return what each turn took in this column;
-        one that died took longer than any that ended.
-        """
+        """Return the column *metric*, infinite where a turn failed: longer than any other."""
         took: Floats = np.where(self.ok, getattr(self, metric), np.inf)
         return took
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sweep:
-    """Hold a context sweep on one arm: one row a call, all
-    arms of a run with the same (pair, context, users) cells.
+    """Hold a context sweep on one arm: one row a call.
+
+    All arms of a run have the same (pair, context, users) cells.
     """
 
     arm: str
@@ -197,7 +196,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """Hold what a request took in one phase by the server's own clock."""
+    """Hold how long requests took in one phase, by the server's own clock."""
 
     name: str  # queue, prefill, decode, first-token, token, answer
     mean_ms: float
@@ -206,9 +205,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telemetry:
-    """Hold figures taken from the server's own samples, for
-    one workload on one arm (workload None: whole server).
-    """
+    """Hold figures from a server's own samples, for one workload or all of them on one arm."""
 
     peak_kv_usage: float | None = None
     # share of the time with the pool full (usage >= 0.95 or evictions running)
@@ -220,17 +217,17 @@ class Telemetry:
     impossible_hits: float | None = None  # cached tokens where the salt rules any hit out
     running_max: float | None = None
     waiting_max: float | None = None
-    # time this load needs to fill the pool, when the plan could tell
+    # time this load needs to fill the pool, where the plan knew it
     fill_minutes: float | None = None
-    # of what was asked of a cache outside the server (KV offload, other servers)
+    # hits among what was looked up in a cache outside the server (KV offload, other servers)
     external_hit_rate: float | None = None
     rejections: float | None = None  # requests that the server declined because its queue was full
     phases: tuple[Phase, ...] = ()
     acceptance_rate: float | None = None  # speculative decoding
     watts: float | None = None  # mean draw of the replica's GPUs
-    # of the time, of the GPU that was slowed most: by heat, or by a brake of the hardware
+    # share of the time that the GPU slowed most was throttled: by heat, or by a hardware brake
     throttled_share: float | None = None
-    # of the time, at the limit of its power: slower than its clocks, as its maker means it to be
+    # share of the time at its power limit: slower than its clocks, as its maker intends
     power_capped_share: float | None = None
     clock_mhz: float | None = None  # of the slowest GPU, median under load
     # prompts and answers of all that was sent to the server, whether or not it is evidence
@@ -262,12 +259,13 @@ class CapacityPoint:
     preemptions: float | None = None
     hit_rate: float | None = None
     output_tokens_per_s: float | None = None
-    # agents of an ordinary draw that each of its own is, where a model has played both
+    # ordinary agents that each agent of its draw is worth, where a model has played both
     worth: float | None = None
-    # of what they are worth, on the log scale: half width of an interval that the arm's steps share
+    # error of `worth` on the log scale: half width of an interval that the arm's steps share
     error: float = 0.0
-    slo: Slo | None = None  # what its turns had to hold; None: not told
-    ttft_ms: float | None = None  # what as many turns as have to hold it took at most
+    slo: Slo | None = None  # service level that its turns had to meet; None: not known
+    # the most that the share of its turns that has to meet the level took
+    ttft_ms: float | None = None
     tpot_ms: float | None = None
     turn_ms: float | None = None
 
@@ -312,8 +310,7 @@ class TwinChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AccuracyBucket:
-    """Hold the paired answers of one task at one length: the
-    same items and seeds on the reference and on the arm.
+    """Hold the paired answers of one task at one length: same items and seeds on both arms.
 
     `both`, `reference_only`, `arm_only`, `neither` count
     right answers (a, b, c, d of a paired 2x2 table).
@@ -330,7 +327,7 @@ class AccuracyBucket:
     arm_scores: Floats | None = None
     clusters: Ints | None = None  # rows with the same number share a context
     depths: Floats | None = None  # how deep in its context each row's answer stands, 0..1
-    workload: str | None = None  # None: the task stands for all
+    workload: str | None = None  # None: the task represents all workloads
     # answers of the arm that trip the guards (repetition, non-printing, cut short)
     garbage: int | None = None
     reference_garbage: int | None = None
@@ -342,8 +339,9 @@ class AccuracyBucket:
 
     @property
     def reference_right(self) -> float | None:
-        """Return the share that the reference gets right (its mean
-        score where answers are graded); None without answers.
+        """Return the share that the reference gets right; None without answers.
+
+        Where answers are graded, this is its mean score.
         """
         if self.reference_scores is not None and self.reference_scores.size:
             return float(self.reference_scores.mean())
@@ -352,15 +350,17 @@ class AccuracyBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screened:
-    """Hold how far the log probabilities of an arm and the
-    reference lie apart on one prompt, at one length of it.
+    """Hold how far an arm's log probabilities are from the reference's on one prompt.
+
+    The prompt is taken at one length.
     """
 
     arm: str
     prompt: int
     length: float  # tokens
-    variation: float  # mean total variation of what comes next, what is not listed as one
-    # of the reference against itself on this prompt: behind another salt, in another batch, both
+    # mean total variation of the next token; all tokens that are not listed count as one
+    variation: float
+    # the reference's from itself on this prompt: behind another salt, in another batch, or both
     own: tuple[float, ...]
     agreement: float  # share of the places with the same likeliest token
     cached: float | None = None  # share of the prompt that was read from the arm's cache
@@ -368,13 +368,13 @@ class Screened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientHealth:
-    """Say how well our own side kept up, for one arm (None: the whole run)."""
+    """Say how well the load generator kept up, for one arm (None: the whole run)."""
 
     arm: str | None = None
     send_lag_p99_ms: float | None = None
     loop_stall_max_ms: float | None = None
     coalesced_share: float | None = None  # reads that held more than one chunk under one stamp
-    # how often the wall clock, whose time the kernel's stamps are, was stepped
+    # how often the wall clock was stepped, which the kernel takes its stamps from
     clock_steps: float | None = None
     dropped_share: float | None = None  # of reads, those that the kernel gave no stamp
     stamp_source: Literal["kernel", "user"] | None = None
@@ -397,9 +397,7 @@ class AaControl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartHistory:
-    """Say what a start of a server adds to its
-    latencies, where something else than this run tells.
-    """
+    """Say what a start of a server adds to its latencies, as other sources than this run say."""
 
     spread: float  # standard deviation of one arm's log latency from start to start
     source: str  # "24 starts in 6 runs of this database"
@@ -407,9 +405,7 @@ class StartHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evidence:
-    """Hold all that is known about one model on one
-    set of servers; the advisor reads nothing else.
-    """
+    """Hold all that is known of one model on one set of servers; the advisor reads only this."""
 
     run: str
     kind: Kind
@@ -438,8 +434,10 @@ class Evidence:
     screen: tuple[Screened, ...] = ()
     priors: tuple[Prior, ...] = ()
     starts: StartHistory | None = None  # None: the policy's assumption holds
-    looks: int = 1  # times that the run was as long as it was asked to be, this one included
-    planned_answers: bool = False  # the looks at them were planned beforehand, and share the error
+    # how often the run has reached the length that was asked for, this time included
+    looks: int = 1
+    # the looks at answers were planned beforehand, and share the error
+    planned_answers: bool = False
     dated: str | None = None  # ISO date of the run, for the known-issue table
     notes: tuple[str, ...] = field(default=())
 
@@ -481,7 +479,7 @@ class Evidence:
         return calls if calls is not None and len(calls) else None
 
     def calls_of(self, arm: str, workload: str | None = None) -> dict[str, Calls]:
-        """Return the calls of *arm* by workload, of one or (None) of all that were played on it."""
+        """Return the calls of *arm* by workload; of *workload* alone where it is given."""
         names = [each.name for each in self.workloads if workload in (None, each.name)]
         found = {name: self.calls(name, arm) for name in names}
         return {name: calls for name, calls in found.items() if calls is not None}
@@ -489,17 +487,18 @@ class Evidence:
     def sides(
         self, workload: str, arm: str, *, against: str | None = None
     ) -> tuple[Calls, Calls] | None:
-        """Return the calls of *workload* on the reference, or on the
-        arm *against*, and on *arm*; None where one of them has none.
+        """Return the calls of *workload* on the reference and on *arm*; None if one has none.
+
+        With *against*, the calls of that arm take the place of the reference's.
         """
         theirs, mine = self.calls(workload, against or self.reference), self.calls(workload, arm)
         return None if theirs is None or mine is None else (theirs, mine)
 
     def overfull(self, *arms: str) -> tuple[str, ...]:
-        """Return those of the *arms* whose KV pool does not hold the
-        contexts of the pairs: who is thrown out decides how long turns take.
+        """Return those of *arms* whose KV pool does not hold the contexts of the pairs.
 
-        A window of a minute then tells which arm is faster, and not by how much.
+        Evictions then decide how long turns take: a window of a minute shows which arm is faster,
+        and not by how much.
         """
         if self.pair_load is None:
             return ()
@@ -514,9 +513,7 @@ class Evidence:
         return tuple(filter(is_full, arms))
 
     def telemetry(self, workload: str | None, arm: str) -> Telemetry | None:
-        """Return the server's figures for *workload*
-        on *arm*; with None, those of the whole server.
-        """
+        """Return the server's figures for *workload* on *arm*; with None, the whole server's."""
         if workload is None:
             return next((figures for name, figures in self.server if name == arm), None)
         return next(

@@ -1,4 +1,4 @@
-"""Give one verdict: legs first, then what the rules ask for, then the caps."""
+"""Give one verdict: criteria first, then what the rules ask for, then what caps the verdict."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -26,8 +26,10 @@ BROKEN = "broken"  # the rule about answers that are wrong altogether: no scales
 def concerning(
     case: Case, findings: Sequence[Finding], arm: str, workload: str | None
 ) -> tuple[Finding, ...]:
-    """Return the findings about *arm* in this scope; the whole
-    server listens to what its weighty classes ask for as well.
+    """Return the findings about *arm* in this scope.
+
+    The whole server also takes from its weighty classes what asks to avoid an arm, and what
+    is about speed.
     """
     weighty, out = case.weighty(), []
     for each in findings:
@@ -48,7 +50,7 @@ def _asked(findings: Sequence[Finding], word: Word) -> Finding | None:
 
 
 def _is_uncalibrated(case: Case, arm: str, workload: str | None) -> bool:
-    """Say whether scales may be all that is wrong with the answers of *arm*."""
+    """Say whether missing calibration may be all that is wrong with the answers of *arm*."""
     found, each = case.accuracy_of(arm, workload), case.evidence.arm(arm)
     return is_quantised(each) and each.scales in ("default", None) and found is not None
 
@@ -56,7 +58,7 @@ def _is_uncalibrated(case: Case, arm: str, workload: str | None) -> bool:
 def _word(
     pays: Leg, safe: Leg, findings: Sequence[Finding], *, uncalibrated: bool
 ) -> tuple[Word, str]:
-    """Return the verdict and the sentence that carries it."""
+    """Return the verdict and the sentence that gives its reason."""
     broken = _asked([each for each in findings if each.rule == BROKEN], "avoid")
     veto = _asked(findings, "avoid")
     same = _asked(findings, "no difference")
@@ -112,7 +114,7 @@ def _sentence(words: str) -> str:
 
 
 def _vetoed(leg: Leg, findings: Sequence[Finding]) -> Leg:
-    """Return a criterion with what a rule says against it: a report shows both as one."""
+    """Return a criterion as "no" where a rule vetoes it: a report shows both as one."""
     veto = _asked([each for each in findings if each.leg == leg.name], "avoid")
     if veto is None or leg.state == "no":
         return leg
@@ -148,8 +150,9 @@ MEASURES: Final = {AGENTS: "agents per GPU", GPUS: "GPUs at the peak"}
 
 
 def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
-    """Return the comparison that decided, in parts: accuracy
-    where it is what is wrong or missing, else what pays.
+    """Return the comparison that decided, in parts; None where a rule decided, or nothing.
+
+    It is that of accuracy where answers are what is wrong or missing, else that of what pays.
     """
     pays = verdict.pays
     open_answers = (
@@ -187,7 +190,7 @@ def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
 
 
 def _proven(tested: Tested) -> Leg:
-    """Return a leg with the p-value of what it claims."""
+    """Return a criterion with the p-value of what it claims."""
     p = {"yes": tested.p_for, "no": tested.p_against}.get(tested.leg.state)
     return replace(tested.leg, p=p)
 
@@ -243,7 +246,7 @@ def judge(case: Case, findings: Sequence[Finding], arm: str, workload: str | Non
 
 
 def _paid(case: Case, arm: str, workload: str | None, speed: Leg, capacity: Leg) -> Leg:
-    """Return whether an arm pays, in what decides: GPUs at the peak, or the latency of turns."""
+    """Return the criterion "pays" by what decides: GPUs at the peak, or turn latency."""
     if case.decided_by == "gpus":
         return pays_by_gpus(speed, gpus_leg(case, arm, workload, capacity))
     return pays_leg(speed, capacity, case.room(workload), least_change=case.policy.min_change)
@@ -283,7 +286,7 @@ def _needs(
 
 
 def _flips(case: Case, verdict: ArmVerdict, findings: Sequence[Finding]) -> tuple[str, ...]:
-    """Return what would turn the verdict round: thresholds first, then what the rules name."""
+    """Return what would reverse the verdict: thresholds first, then what the rules name."""
     out = [*_of_speed(verdict), *_of_pool(case, verdict), *_of_answers(case, verdict)]
     out.extend(
         dict.fromkeys(

@@ -1,5 +1,6 @@
-"""The thresholds a user may move: what counts as a gain,
-a loss, a healthy client, and the service levels to hold.
+"""Hold the thresholds that a user may move.
+
+They say what counts as a gain, a loss and a healthy client, and which service levels to meet.
 """
 
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ class Policy:
     slos: tuple[Slo, ...] = ()
 
     def decider(self, peak_agents: int | None) -> DecideBy:
-        """Return what arms within the service level are compared by, at such a peak."""
+        """Return what arms within the level are compared by; latency where no peak is known."""
         if peak_agents is None:
             return "latency"
         return self.decide_by or ("gpus" if self.slos else "latency")

@@ -1,10 +1,10 @@
-"""Find rules and gates by file name and run them: a rule
-whose inputs are missing is skipped and listed, never guessed.
+"""Find rules and gates by file name, and run those whose inputs are there.
 
-Every module of a package is a plug-in, in the order of its name; other packages announce rules
-as entry points. The parameters of a rule are its scope: `check(case)` looks at everything
-once, `check(case, arm)` at each challenger, `check(case, arm, workload)` at each workload of
-each, `check(case, workload, arm)` the other way round; what it finds is about that scope.
+A rule whose inputs are missing is skipped and listed, never guessed. Every module of a package is
+a plug-in, in the order of its name; other packages announce rules as entry points. The parameters
+of a rule are its scope: `check(case)` looks at everything once, `check(case, arm)` at each
+challenger, `check(case, arm, workload)` at each workload of each, `check(case, workload, arm)` the
+other way round; what it finds is about that scope.
 """
 
 import pkgutil
@@ -23,8 +23,8 @@ from advisor.case import Case, missing
 from advisor.evidence import Arm, WorkloadClass
 from advisor.verdict import Finding, Skipped
 
-GROUP = "agentload.rules"  # in which other packages announce theirs
-NEEDED = ("NEEDS", "check")  # what they define
+GROUP = "agentload.rules"  # entry points by which other packages announce rules
+NEEDED = ("NEEDS", "check")  # what the module of a rule has to define
 _ORDER = {"blocks": 0, "opposes": 1, "supports": 2, "informs": 3}
 
 
@@ -39,17 +39,16 @@ class RuleFile:
 
 @cache
 def modules(package: ModuleType) -> tuple[ModuleType, ...]:
-    """Return the modules of *package*, sorted by name:
-    rules and gates are files that are known by their names.
-    """
+    """Return the modules of *package*, sorted by name: files are known by their names."""
     names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
     return tuple(import_module(f"{package.__name__}.{name}") for name in names)
 
 
 @cache
 def all_rules() -> tuple[RuleFile, ...]:
-    """Return ours, then those of other packages by their names: none
-    may have a name that is taken, and each defines what it needs to.
+    """Return our rules, then those of other packages, sorted by name.
+
+    A rule that has a taken name, cannot be loaded or lacks a part comes with its problem.
     """
     found = [
         RuleFile(name=module.__name__.rpartition(".")[2], module=module)

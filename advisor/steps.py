@@ -1,6 +1,6 @@
-"""What settles an open question, as data.
+"""Describe what settles an open question, as data.
 
-Who knows how the run was made turns a step into the command that takes it.
+A caller that knows how the run was made turns a step into the command that takes it.
 """
 
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from advisor.policy import Slo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again:
-    """Replay once more what did not count."""
+    """Replay again what a failed check invalidated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +30,14 @@ class Restarts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
-    """Let pairs take turns on more servers of each arm that run already."""
+    """Let pairs take turns on more servers of each arm, which run already."""
 
     pairs: int  # of servers, in all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
-    """Tell the machine from the arm: replay with the arms on each other's machine half way."""
+    """Exchange the arms' machines half way through a replay, to separate machine from arm."""
 
     pairs: int  # in all
 
@@ -85,7 +85,7 @@ class Calibrate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmsFile:
-    """Print an arms file with every arm that tells something, and what each is for."""
+    """Print an arms file with every arm worth testing, and what each is for."""
 
 
 Step: TypeAlias = (
@@ -105,8 +105,9 @@ Step: TypeAlias = (
 
 
 def counted(step: Step) -> tuple[Step, float]:
-    """Return a step without how much of it is done, and how much
-    that is: of steps that differ in it alone, the most settles all.
+    """Return a step without its amount, and that amount.
+
+    Of steps that differ in the amount alone, the largest settles all.
     """
     match step:
         case MorePairs(pairs=pairs) | Swap(pairs=pairs) | Replicas(pairs=pairs):

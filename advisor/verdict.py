@@ -1,5 +1,6 @@
-"""What the advisor hands on: gates, findings and verdicts as
-plain frozen values that `dataclasses.asdict` turns into JSON.
+"""Define what the advisor returns: gates, findings and verdicts.
+
+All are plain frozen values that `dataclasses.asdict` turns into JSON.
 """
 
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ to differ by less than the margin; unclear: looked at, not settled.
 
 
 def weight(change: Estimate) -> Weight:
-    """Return what a change of latency is for an arm: against it where it is surely longer."""
+    """Return whether a change of latency supports an arm, opposes it, or only informs."""
     if change.is_above(0.0):
         return "opposes"
     return "supports" if change.is_below(0.0) else "informs"
@@ -104,9 +105,7 @@ class Gate:
     spoils: tuple[Spoiled, ...] = ()  # evidence that a failure makes unusable
 
     def judged(self, *, good: bool, but: str = "") -> "Gate":
-        """Return a gate that passed, spoiling nothing, or
-        failed, with what that means added to its message.
-        """
+        """Return the gate as passed, spoiling nothing, or as failed, *but* in its message."""
         return (
             replace(self, status="pass", spoils=())
             if good

@@ -13,9 +13,7 @@ def percent(value: float) -> str:
 
 
 def interval(low: str | None, high: str | None) -> str:
-    """Return an interval from the words for its ends;
-    one that has no end on a side says what it has.
-    """
+    """Return an interval as text from the text of its ends; a missing end is said in words."""
     if low is not None and high is not None:
         return f"[{low}, {high}]"
     if low is not None:
@@ -28,9 +26,7 @@ def _spread(estimate: Estimate, say: Callable[[float], str]) -> str:
 
 
 def change(estimate: Estimate) -> str:
-    """Return a relative change with its interval; of
-    a bound, that the change is at least so large.
-    """
+    """Return a relative change with its interval as text; a bound is "at least" so large."""
     if estimate.is_bound:
         return (
             f"at least {abs(100 * estimate.value):.1f} % "
@@ -62,9 +58,7 @@ def length(context_tokens: float) -> str:
 
 
 def lengths(tokens: Sequence[int]) -> str:
-    """Return lengths as people name them together:
-    `4k..128k` where they double from the first to the last.
-    """
+    """Return lengths as one text: `4k..128k` where they double from the first to the last."""
     names = [f"{each // 1024}k" if each % 1024 == 0 else str(each) for each in tokens]
     doubles = all(after == min(2 * before, tokens[-1]) for before, after in pairwise(tokens))
     return f"{names[0]}..{names[-1]}" if doubles and len(names) > 1 else ",".join(names)
@@ -82,7 +76,7 @@ def counted(count: float, noun: str) -> str:
 
 
 def whole(estimate: Estimate, noun: str = "") -> str:
-    """Return a count, of a *noun*, with its interval; one that is known for certain has none."""
+    """Return a count of *noun* with its interval, or alone where the count is certain."""
     said = counted(estimate.value, noun) if noun else f"{estimate.value:,.0f}"
     ends = (estimate.low, estimate.high)
     if ends == (estimate.value, estimate.value):
@@ -91,7 +85,7 @@ def whole(estimate: Estimate, noun: str = "") -> str:
 
 
 def ms(value: float) -> str:
-    """Return a time: in seconds from one of them on."""
+    """Return a time in milliseconds as text, in seconds from 1 s on."""
     return f"{value / 1e3:.3g} s" if value >= 1e3 else f"{value:.3g} ms"
 
 
@@ -104,7 +98,7 @@ def limits(slo: Slo) -> str:
 
 
 def beyond(factor: float) -> str:
-    """Return by how much a limit is exceeded, as the words before it."""
+    """Return the words before a limit that say by how much it is exceeded."""
     if factor >= 2:
         return f"{factor:.2g} times the limit of"
     return f"{100 * (factor - 1):.2g} % above the limit of"
@@ -116,7 +110,7 @@ def times(count: int) -> str:
 
 
 def spent(minutes: float | None, usd: float | None) -> str:
-    """Return what something takes, as the end of a list: time, and money where a price is known."""
+    """Return a time, and its price where known, as the end of a list; empty without a time."""
     if not minutes:
         return ""
     return f", {counted(minutes, 'minute')}{'' if usd is None else f' and {money(usd)}'}"
@@ -128,5 +122,5 @@ def money(usd: float) -> str:
 
 
 def scope(workload: str | None) -> str:
-    """Return what a statement is about."""
+    """Return the workload's name, or "the mix" where it is None."""
     return "the mix" if workload is None else workload

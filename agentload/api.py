@@ -1,8 +1,8 @@
-"""Run studies and read what they found: what `import agentload` offers.
+"""Run studies and read their results: the functions that `import agentload` offers.
 
-A study is played in a thread of its own, with an event loop of its own: that of a notebook is
-running already. The caller's thread waits meanwhile, and hands Ctrl-C, which it alone hears,
-to the run as its stop. Whoever listens is called in the run's thread. Nothing is printed.
+A study is played in a thread of its own with an event loop of its own, because a notebook's
+loop is running already. The caller's thread waits, and passes Ctrl-C, which it alone receives,
+to the run as a stop. Listeners are called in the run's thread. Nothing is printed.
 """
 
 import asyncio
@@ -48,14 +48,14 @@ from agentload.verdict.policy import Setting, parse, read_policy
 T = TypeVar("T")
 StudyT = TypeVar("StudyT", Replay, Sweep, Search, Ask, Probe, Decide)
 Written: TypeAlias = Path | str | Mapping[str, Any]
-"""A study as a file, as the text of one, or as what YAML or JSON makes of it."""
+"""A study as a file, as the text of one, or as parsed YAML or JSON."""
 Policy: TypeAlias = Setting | Path | str | Mapping[str, Any]
-"""A policy as a file, or as what YAML makes of it."""
+"""A policy, a file with one, or parsed YAML."""
 Notice: TypeAlias = Callable[[str], None]
 SAID: Final = ("warning: ", "caveat: ")
-"""How lines begin that a reader of the result should know."""
+"""Beginnings of lines that a reader of the result should know."""
 HEARS_S: Final = 0.2
-"""A signal that another thread was handed wakes nobody: the one that waits looks for itself."""
+"""Seconds between looks for a signal: one that another thread receives wakes nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ class Advice:
     """The report of a run, or of two; a notebook shows its page."""
 
     document: Document
-    """What it says, as data."""
+    """The report as data."""
 
     def render(self, format: str = "md") -> str:
-        """Return its text in a format: `txt`, `md`, `html` or `json`."""
+        """Return the report's text in a format: `txt`, `md`, `html` or `json`."""
         return render(self.document, format)
 
     def write(self, folder: Path | str, *, formats: Sequence[str] = USUAL) -> tuple[Path, ...]:
@@ -81,16 +81,17 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run that is stored."""
+    """One run that is stored."""
 
     run_id: str
     database: Path
     was_stopped: bool = False
-    """By Ctrl-C, or because a server died that should stop
-    it: what was measured is stored, `resume=` goes on.
+    """Whether Ctrl-C or a server's death stopped the run before its end.
+
+    What was measured is stored; `resume=` continues the run.
     """
     warnings: tuple[str, ...] = ()
-    """What a reader of its figures should know."""
+    """Warnings and caveats that a reader of its figures should know."""
 
     def report(self, *, policy: Policy | None = None) -> Advice:
         """Decide on the run, as `Database.report` does."""
@@ -99,9 +100,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """A database of runs. It is opened for each question and
-    closed again, so that runs can write to it in between.
-    """
+    """A database of runs, opened for each query only, so that runs can write in between."""
 
     path: Path
 
@@ -117,8 +116,9 @@ class Database:
         """Leave nothing to close."""
 
     def frame(self, table: str, *columns: str, run: str | None = None) -> pl.DataFrame:
-        """Read these columns of a table or view, or all, of one run (its
-        name, or how that begins) or of all; docs/database.md has them.
+        """Read a table or view: these columns or all, of one run or of all.
+
+        *run* is a name or the beginning of one; docs/database.md lists tables and columns.
         """
         with reading(self.path) as connection:
             chosen = None if run is None else run_named(self.path, run)
@@ -143,11 +143,11 @@ class Database:
             return found
 
     def calls(self, *columns: str, run: str | None = None) -> pl.DataFrame:
-        """Read calls, a row an attempt; with the stamps of every chunk unless columns are named."""
+        """Read calls, a row an attempt; without *columns*, with the stamps of every chunk."""
         return self.frame("calls", *columns, run=run)
 
     def turns(self, *columns: str, run: str | None = None) -> pl.DataFrame:
-        """Read calls with what each took: `ttft_ms`, `tpot_ms`, `turn_ms`, `lag_ms`, `hit_rate`."""
+        """Read calls with figures: `ttft_ms`, `tpot_ms`, `turn_ms`, `lag_ms`, `hit_rate`."""
         return self.frame("turns", *columns, run=run)
 
     def verdicts(self, *columns: str, run: str | None = None) -> pl.DataFrame:
@@ -162,8 +162,9 @@ class Database:
         reference: str | None = None,
         profile: str | None = None,
     ) -> Advice:
-        """Decide on a run, or on the one stored last, as the
-        verb `report` does; *reference* is the arm in use today.
+        """Decide on a run, or on the one stored last, as the verb `report` does.
+
+        *reference* is the arm in use today.
         """
         setting = _setting(policy)
         return Advice(
@@ -178,17 +179,17 @@ class Database:
         reference: str | None = None,
         profile: str | None = None,
     ) -> Advice:
-        """Decide likewise, and store the decision, as the verb `advise` does."""
+        """Decide as `report` does, and store the decision, as the verb `advise` does."""
         found = self.report(run, policy=policy, reference=reference, profile=profile)
         advise.keep(found.document, self.path, setting=_setting(policy))
         return found
 
 
-# `agentload.open` reads as what it does
+# A001: callers write `agentload.open`
 def open(database: Path | str = DATABASE) -> Database:  # noqa: A001
-    """Return a database that is there.
+    """Return an existing database.
 
-    Raises StoreError for a file that is none, or of another version.
+    Raises StoreError if the file is missing, no database, or of another version.
     """
     with reading(Path(database)):
         return Database(Path(database))
@@ -232,8 +233,9 @@ def replay(
     notice: Notice | None = None,
     listener: Listener | None = None,
 ) -> Run:
-    """Play a trace on live servers, or go on with the run *resume*.
-    *listener* hears of each call, *notice* a line of what matters.
+    """Play a trace on live servers, or resume the run *resume*.
+
+    *listener* is called for each call, *notice* with each line that matters.
     """
     made = _live(_checked(study, Replay))
     place = place_of(made, db=db, run_id=run_id, resume=resume)
@@ -249,9 +251,7 @@ def sweep(
     notice: Notice | None = None,
     listener: Listener | None = None,
 ) -> Run:
-    """Ask every arm prompts of growing length, as a
-    run of its own or for the report of the run *into*.
-    """
+    """Ask every arm prompts of growing length, as a new run or for the run *into*."""
     made = _live(_checked(study, Sweep))
     place = place_of(made, db=db, run_id=run_id, into=into)
     return _run(made, place, _Follower(notice, calls=listener))
@@ -264,7 +264,7 @@ def search(
     into: str | None = None,
     notice: Notice | None = None,
 ) -> tuple[Found, ...]:
-    """Find the load that just holds, arm by arm; kept for the report of the run *into*.
+    """Find the largest load that holds, arm by arm; the run *into* reports the result.
 
     Raises KeyboardInterrupt when it is stopped.
     """
@@ -285,8 +285,9 @@ def eval(  # noqa: A001  # as the verb
     notice: Notice | None = None,
     listener: AnswerListener | None = None,
 ) -> Run:
-    """Ask every arm the same questions and grade the answers, or screen
-    the arms, as the study says; *listener* hears of each answer.
+    """Ask every arm the same questions and grade the answers, or screen the arms.
+
+    The study says which. *listener* is called for each answer.
     """
     made, follower = _checked(study, Ask), _Follower(notice, answers=listener)
     place = place_of(made, db=db, run_id=run_id, resume=resume, into=into)
@@ -297,7 +298,7 @@ def eval(  # noqa: A001  # as the verb
 
 
 def probe(study: Probe | Written, *, notice: Notice | None = None) -> Probed:
-    """Try what a comparison rests on; nothing is stored."""
+    """Try out on the servers what a comparison relies on; nothing is stored."""
     made, follower = _checked(study, Probe), _Follower(notice)
     place = place_of(made)
     return follower.carry_out(made, lambda: door.carry_out(made, place, follower.audience))
@@ -311,8 +312,10 @@ def decide(
     resume: str | None = None,
     notice: Notice | None = None,
 ) -> DecisionOutcome:
-    """Decide which arm to run, as far as the study's budget goes;
-    a stop decides on what is there. *notice* hears what is asked.
+    """Decide which arm to run, as far as the study's budget goes.
+
+    After a stop, the decision is made on what was measured so far. *notice* is called
+    with each line about what is asked.
     """
     made, follower = _checked(study, Decide), _Follower(notice)
     place = place_of(made, db=db, run_id=run_id, resume=resume)
@@ -321,7 +324,7 @@ def decide(
 
 
 class _Follower:
-    """Keeps what a run says, and hands it the stops of the thread that waits for it."""
+    """Keep a run's warnings, and pass stops to the run from the thread that waits for it."""
 
     def __init__(
         self,
@@ -341,10 +344,10 @@ class _Follower:
         self._lock = RLock()  # a second Ctrl-C may come in the middle of the first
         self._stop: Callable[[], object] | None = None
         self._pending = 0
-        """Stops that came while nothing heeded them."""
+        """Number of stops that came while no run could take them."""
 
     def notice(self, text: str) -> None:
-        """Pass a line on; between two steps it is where a stop is heeded."""
+        """Pass a line on; raise KeyboardInterrupt if a stop came between two steps."""
         if self._pending:
             raise KeyboardInterrupt
         if text.startswith(SAID):
@@ -353,15 +356,16 @@ class _Follower:
             self._notice(text)
 
     def carry_out(self, study: Study, act: Callable[[], T]) -> T:
-        """Act for a study: on servers apart, in virtual time
-        at once; a screen runs an event loop there, too.
+        """Act for a study: virtual time in this thread, live servers in another.
+
+        A screen has an event loop even in virtual time, so it runs in another thread too.
         """
         is_screen = isinstance(study, Ask) and study.screen
         is_here = isinstance(study.servers, Virtual) and not is_screen
         return act() if is_here else self.apart(act)
 
     def apart(self, act: Callable[[], T]) -> T:
-        """Act in a thread of its own, and wait; Ctrl-C stops what it does, a second one sooner."""
+        """Act in another thread and wait; Ctrl-C stops the run, a second one stops it sooner."""
         with ThreadPoolExecutor(1, thread_name_prefix="agentload") as thread, self._hearing():
             ended = thread.submit(act)
             while not ended.done():
@@ -370,9 +374,9 @@ class _Follower:
 
     @contextmanager
     def _hearing(self) -> Iterator[None]:
-        """Take Ctrl-C for a stop.
+        """Turn Ctrl-C into a stop.
 
-        An exception would do too, but one that is raised in the middle of a callback is lost.
+        The KeyboardInterrupt that it raises otherwise is lost in the middle of a callback.
         """
         before = signal.getsignal(signal.SIGINT)
         if current_thread() is not main_thread() or not callable(before):
@@ -415,7 +419,7 @@ def _live(study: StudyT) -> StudyT:
 
 
 def _run(study: Replay | Sweep | Ask, place: Place, follower: _Follower) -> Run:
-    """Carry a study out that makes a run."""
+    """Carry out a study that makes a run, and return the run."""
     ended = follower.carry_out(study, lambda: door.carry_out(study, place, follower.audience))
     return _stored(ended, place, follower)
 
@@ -431,9 +435,9 @@ def _stored(ended: Stored, place: Place, follower: _Follower) -> Run:
 
 
 def _checked(given: StudyT | Written, kind: type[StudyT]) -> StudyT:
-    """Return a study of this kind.
+    """Return a study of this kind; raise UsageError for another kind.
 
-    One that was written in Python is read as any other is: nothing else looks at its values.
+    A study that was made in Python is read like any other: nothing else checks its values.
     """
     study = read_study(
         given if isinstance(given, Path | str | Mapping) else document.builtins(given)

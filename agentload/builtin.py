@@ -1,6 +1,4 @@
-"""Find shipped data: an explicit path, then the
-working directory, then what travels with the package.
-"""
+"""Find shipped data: by an explicit path, in the working directory, or in the package."""
 
 from pathlib import Path
 from typing import Final, Literal
@@ -20,17 +18,16 @@ _PACKAGE: Final = Path(__file__).parent
 
 
 def find(kind: Kind, name: str | Path, *, within: Path = HERE) -> Path:
-    """Return the file that `name` stands for, with or without
-    its suffix; raise `AgentloadError` if there is none.
+    """Return the file that *name* means, with or without its suffix.
 
-    *within* takes the place of the working directory.
+    *within* replaces the working directory. Raises `AgentloadError` if there is no file.
     """
     wanted = str(name)
     candidates = [Path(wanted + suffix) for suffix in ("", *SUFFIXES[kind])]
     places = [within, within / kind, _shipped(kind)]
     for place in places:
-        # Only an explicit path may leave its place or omit nothing:
-        # `rag` in the working directory could be anything.
+        # In the working directory a name needs its suffix:
+        # `rag` there could be any file.
         for candidate in candidates if place != within else candidates[:1]:
             if (place / candidate).is_file():
                 return place / candidate
@@ -60,7 +57,7 @@ def names(kind: Kind, *, within: Path = HERE) -> tuple[str, ...]:
 
 def _shipped(kind: Kind) -> Path:
     # A wheel carries the data inside the package; a
-    # checkout (editable install) has it beside the package.
+    # checkout (editable install) has it next to the package.
     inside = _PACKAGE / "_builtin" / kind
     return inside if inside.is_dir() else _PACKAGE.parent / kind
 

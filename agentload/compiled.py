@@ -1,5 +1,4 @@
-"""Load compiled modules in place of their sources, where
-the distribution `agentload-speedups` has brought them.
+"""Load compiled modules in place of their sources, if `agentload-speedups` is installed.
 
 The sources are the product, and all of it. `speedups/` compiles the pure rooms that every call
 and every simulated step pass through, under their own names and into a folder of its own;
@@ -23,7 +22,7 @@ OTHER_PYTHON: Final = "none: agentload-speedups was made for another Python"
 
 
 def digest(house: Path, modules: Iterable[str]) -> str:
-    """Name the sources of some modules: equal for equal bytes."""
+    """Return a hash of the sources of some modules."""
     import hashlib
 
     found = hashlib.blake2b(digest_size=16)
@@ -33,7 +32,7 @@ def digest(house: Path, modules: Iterable[str]) -> str:
 
 
 class Finder:
-    """Find the modules that were compiled; every other one is left to those who are asked next."""
+    """Find the compiled modules; leave every other module to the next finder."""
 
     def __init__(self, places: Mapping[str, Path]) -> None:
         self._places = places
@@ -41,7 +40,7 @@ class Finder:
     def find_spec(
         self, name: str, _path: object = None, _target: object = None
     ) -> ModuleSpec | None:
-        """Say where a module is loaded from."""
+        """Return where a compiled module is loaded from; None for any other module."""
         place = self._places.get(name)
         return (
             None
@@ -51,8 +50,9 @@ class Finder:
 
 
 def prefer() -> str:
-    """Load compiled modules from now on where that can be done;
-    return what is loaded and why, as `agentload doctor` prints it.
+    """Load compiled modules from now on, if possible; return how many, or why none.
+
+    `agentload doctor` prints the result.
     """
     if os.environ.get(PURE) == "1":
         return f"none: {PURE}=1"

@@ -1,5 +1,4 @@
-"""Make a trace harder to serve: pure functions from sessions
-to sessions, determined by a seed and their arguments.
+"""Make a trace harder to serve: pure functions from sessions to sessions, drawn by a seed.
 
 Recorded traces are often kinder than production: nearly every call hits the prefix
 cache, users do not pause. These functions show how much a result depends on that.
@@ -51,9 +50,9 @@ def split(
     seed: int,
     first: int | None = None,
 ) -> Iterator[Session]:
-    """Start each session of three turns or more mid-way with this
-    probability, at a turn drawn from all but its first and last.
+    """Start sessions mid-way, each with probability *share*, at a turn that is drawn.
 
+    Sessions of three turns or more may start so, at any turn but the first and the last.
     A trace of long sessions takes hours to reach long contexts. A session started
     mid-way first sends its whole context in one call with an answer of one token,
     marked `prime`, which fills the cache. Spawned sessions start when they are spawned
@@ -88,7 +87,7 @@ def _told(session: Session, *, share: float, seed: int) -> int:
 @dataclass(slots=True)
 class _Cuts:
     told: dict[str, int] = field(default_factory=dict)
-    """How many turns of a session are skipped; they become its turn 0."""
+    """Number of skipped turns by session; they become the session's turn 0."""
     dropped: set[str] = field(default_factory=set)
 
     def heard(self, turn: Turn) -> Turn:
@@ -138,12 +137,11 @@ def _from(header: Header, session: Session, at: int, cuts: _Cuts) -> Session:
 def broken(
     header: Header, sessions: Iterable[Session], *, share: float, keep: int, seed: int
 ) -> Iterator[Session]:
-    """Break the prefix of each call after a session's first
-    with this probability, after its first `keep` segments.
+    """Break the prefix of calls, each with probability *share*, after *keep* segments.
 
-    A broken call sends the rest of its context under new keys, as if a tool's
-    schema or a date before the history had changed: same lengths, no hits after
-    the break. Later calls of the session keep the new keys.
+    A session's first call is never broken. A broken call sends the rest of its context
+    under new keys, as if a tool's schema or a date before the history had changed: same
+    lengths, no hits after the break. Later calls of the session keep the new keys.
     """
     for session in sessions:
         if session.prefix is None or keep >= len(header.prefixes[session.prefix]):
@@ -192,8 +190,8 @@ def _renamed(segment: Segment, number: int) -> Segment:
 def shortened(header: Header, sessions: Iterable[Session], *, tokens: int) -> Iterator[Session]:
     """End each session before its first turn that needs more than *tokens*, its answer included.
 
-    What the turns that go would have spawned goes with them; who waited for one of
-    them waits for the last that is left, and what was quoted of it stands as text.
+    Sessions that the cut turns would have spawned are dropped too. A turn that waited for
+    a cut turn waits for the last that is left; a quote of a shortened session becomes text.
     """
     left: dict[str, int] = {}
     dropped: set[str] = set()
@@ -220,7 +218,7 @@ def shortened(header: Header, sessions: Iterable[Session], *, tokens: int) -> It
 
 
 def _hearing(turn: Turn, left: Mapping[str, int]) -> Turn:
-    """Return a turn that refers to turns that are left."""
+    """Return a turn whose references are to turns that are left."""
     if not any(
         ref.session in left
         for ref in (*turn.after, *(each.source for each in turn.add if each.source is not None))
@@ -241,7 +239,7 @@ def _hearing(turn: Turn, left: Mapping[str, int]) -> Turn:
 
 
 def capped(sessions: Iterable[Session], *, cap_s: float) -> Iterator[Session]:
-    """Cap every wait; session starts stay, recorded times no longer apply and are dropped."""
+    """Cap every wait; session starts stay, and the recorded starts of calls are dropped."""
     return (_mapped(session, lambda turn: _capped(turn, cap_s)) for session in sessions)
 
 
@@ -271,7 +269,5 @@ def _scaled(turn: Turn, scale: float) -> Turn:
 
 
 def _drawn(seed: int, purpose: str, session: Session) -> Random:
-    """Return a separate generator for each session,
-    so that the order of changes does not matter.
-    """
+    """Return a session's own generator for a purpose: the order of changes does not matter."""
     return seeded(f"{seed}\0{purpose}\0{session.session}")

@@ -1,10 +1,9 @@
-"""Read files that people and other programs wrote: bounded, and
-what is wrong in one is an error that names the file and the line.
+"""Read files that people and other programs wrote, with bounds and errors that name the line.
 
 YAML can say more than anybody means: lists within lists by the thousand, a
-mapping that holds itself, an alias that stands for a million others, numbers of
-five thousand digits or none at all. Each is refused where it stands, so whoever
-reads a document afterwards may walk it without a bound of its own.
+mapping that holds itself, an alias that expands to a million others, numbers of
+five thousand digits or none at all. Each is refused with its line, so that
+readers of a document may walk it without a bound of their own.
 """
 
 import gzip
@@ -21,38 +20,39 @@ import zstandard
 from agentload.errors import AgentloadError, TraceError
 
 MOST_BYTES: Final = 1 << 20
-"""Of a document; the largest that is meant has a few tens of kilobytes."""
+"""Most bytes of a document; the largest that is meant has a few tens of kilobytes."""
 DEEPEST: Final = 100
 MOST_NODES: Final = 1 << 19
-"""Values of a document with its aliases written out: half a
-second to read, and no text of `MOST_BYTES` has more of its own.
+"""Most values of a document with its aliases expanded: half a second to read.
+
+No text of `MOST_BYTES` has more without aliases.
 """
 LONGEST_LINE: Final = 1 << 28
-"""Bytes of one line; what is longer is no log line,
-and would not fit into memory many times over.
-"""
+"""Most bytes of one line: a longer one is no log line, and memory must hold several copies."""
 BUFFER: Final = 1 << 18
 ORDINARY: Final = 1 << 28
 EXPANDS: Final = 2_000
-"""Times: logs that repeat each context whole expand some hundreds
-of times, and a file that is made to keep its reader busy 30,000.
+"""Most times that a compressed file may expand.
+
+Logs that repeat each context whole expand some hundreds of times, and a file that is
+made to keep its reader busy 30,000 times.
 """
 UNREADABLE: Final = (ValueError, RecursionError)
-"""What decoding JSON raises: of a wrong form, not UTF-8, or nested without end."""
+"""Errors of decoding JSON: of a wrong form, not UTF-8, or nested without end."""
 TEXT: Final = "name a file of text in UTF-8, such as a YAML file"
 QUOTE: Final = "quote values that hold ':' or '#'"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _GZIP: Final = b"\x1f\x8b"
 _MAX_WINDOW: Final = 1 << 27  # what `zstd --long` writes by default
 DAMAGED: Final = (zstandard.ZstdError, zlib.error, EOFError, gzip.BadGzipFile)
-"""What reading a compressed file raises."""
+"""Errors of reading a compressed file."""
 _CONSTRUCTION: Final = (
     ValueError,
     TypeError,
     LookupError,
     AttributeError,
 )  # of `!!int ""`, `2026-02-30`, five thousand digits
-_WHOLE: Final = 10**300  # any figure can be divided by any, and printed
+_WHOLE: Final = 10**300  # below this, any two figures can be divided, and printed
 
 
 def read(
@@ -62,8 +62,9 @@ def read(
     missing: str | None = None,
     hint: str = QUOTE,
 ) -> Any:  # noqa: ANN401  # what YAML holds
-    """Return what a YAML file holds; raise an error of this
-    kind, with the hint *missing* where there is no such file.
+    """Return what a YAML file holds.
+
+    Errors are of the class *raises*, with the hint *missing* if there is no such file.
     """
     return parsed(
         text(path, raises=raises, missing=missing, hint=hint),
@@ -80,7 +81,7 @@ def text(
     missing: str | None = None,
     hint: str | None = None,
 ) -> str:
-    """Return the text of a file, which may have `MOST_BYTES`."""
+    """Return the text of a file of at most `MOST_BYTES`."""
     try:
         with path.open("rb") as file:
             found = file.read(MOST_BYTES + 1)
@@ -100,7 +101,7 @@ def text(
 
 def parsed(
     found: str, *, at: str, raises: type[AgentloadError] = AgentloadError, hint: str = QUOTE
-) -> Any:  # noqa: ANN401  # as above
+) -> Any:  # noqa: ANN401  # what YAML holds
     """Return what a YAML text holds; *at* is where it came from."""
     _check_size(len(found), at, raises, hint)
     try:
@@ -124,20 +125,19 @@ def _check_size(size: int, at: str, raises: type[AgentloadError], hint: str | No
 
 
 class _Loader(yaml.SafeLoader):
-    """A loader that counts what aliases stand for,
-    and says where a value is that cannot be made.
-    """
+    """Loader that counts the values behind aliases and gives the line of a bad value."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self._depth = 0
         self._nodes = 0
         self._sizes: dict[str, int | None] = {}
-        """Of what each anchor stands for; None: it is being
-        read, and an alias inside would make it hold itself.
+        """Number of values behind each anchor.
+
+        None while the anchor is being read: an alias to it would make it hold itself.
         """
 
-    # PyYAML's own
+    # ANN401: the types are PyYAML's
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401
         event = self.peek_event()  # type: ignore[no-untyped-call]  # as its stubs are
         name, before = event.anchor, self._nodes
@@ -164,7 +164,7 @@ class _Loader(yaml.SafeLoader):
         self._depth -= 1
         return node
 
-    # as above
+    # ANN401, FBT001, FBT002: the signature is PyYAML's
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002
         try:
             made = super().construct_object(node, deep)
@@ -180,9 +180,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
-    """Open a file for reading its expanded bytes, whether
-    it is plain, gzip or zstd; raise OSError likewise.
-    """
+    """Open a plain, gzip or zstd file for reading its expanded bytes; raise OSError."""
     file = path.open("rb")
     magic = file.peek(4)[:4]
     if magic.startswith(_ZSTD):
@@ -197,8 +195,9 @@ def opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
 
 
 def chunks(path: Path) -> Iterator[bytes]:
-    """Yield the expanded bytes of a file; raise OSError or one of
-    `DAMAGED` likewise, and `TraceError` for one that expands without end.
+    """Yield the expanded bytes of a file.
+
+    Raises OSError, one of `DAMAGED`, or `TraceError` for a file that expands without end.
     """
     size, read = path.stat().st_size, 0
     most = max(ORDINARY, EXPANDS * size) if size else math.inf  # a pipe has no size
@@ -214,8 +213,9 @@ def chunks(path: Path) -> Iterator[bytes]:
 
 
 def lines(found: Iterable[bytes], *, at: str) -> Iterator[bytes]:
-    """Yield the lines of what comes in chunks, each with its
-    newline if it has one; raise `TraceError` for one without end.
+    """Yield the lines of a stream of chunks, each with its newline if it has one.
+
+    Raises `TraceError` for a line longer than LONGEST_LINE.
     """
     held: list[bytes] = []  # the beginning of a line
     size = number = 0

@@ -1,4 +1,4 @@
-"""Errors that the user can mend; all others are bugs and keep their traceback."""
+"""Define the errors that a user can fix; all others are bugs and keep their traceback."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,11 +13,9 @@ ALIKE: Final = 0.65
 
 
 class AgentloadError(Exception):
-    """Say what is wrong, where and with which value;
-    `hint` is the command or the edit that mends it.
+    """Say what is wrong, where and with which value; `hint` is a command or edit to fix it.
 
-    The command line prints `error:` and `hint:` and
-    exits with 1; whoever calls from Python catches it.
+    The command line prints `error:` and `hint:` and exits with 1; callers from Python catch it.
     """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
@@ -69,8 +67,9 @@ class InterruptError(AgentloadError):
 def nearest(
     name: str, known: Iterable[str], *, form: str = "{}", otherwise: str | None = None
 ) -> str:
-    """Name what the user may have meant, as a hint; where
-    nothing is alike, say *otherwise*, or list what is known.
+    """Return a hint that names what the user may have meant.
+
+    If no known name is alike, the hint is *otherwise*, or lists what is known.
     """
     names = tuple(known)
     if near := get_close_matches(name, names, n=3, cutoff=ALIKE):
@@ -79,14 +78,15 @@ def nearest(
 
 
 def first_of(group: BaseExceptionGroup[Raised]) -> Raised:
-    """Return the first of what tasks that ran side by side raised."""
+    """Return the first error of a group, which tasks that ran at the same time raised."""
     found = group.exceptions[0]
     return first_of(found) if isinstance(found, BaseExceptionGroup) else found
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error comes of a lack of memory: every
-    line of code may fail of it, and so may whatever clears up.
+    """Return whether an error comes from a lack of memory.
+
+    Any line of code may fail for that reason, and so may the clean-up after it.
     """
     waiting: list[BaseException | None] = [error]
     seen: set[int] = set()
@@ -107,9 +107,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Have what the user can mend leave a group of tasks by
-    itself; one with a mistake of ours in it stays whole.
-    """
+    """Raise a group's first error alone if the user can fix all; else leave it whole."""
     try:
         yield
     except BaseExceptionGroup as group:

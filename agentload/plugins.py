@@ -1,9 +1,9 @@
-"""Find plug-ins: the modules beside a room's catalog, and what other
-packages announce as entry points of a group of the room's name.
+"""Find plug-ins: the modules next to a room's catalog, and other packages' entry points.
 
-A plug-in's name is its file's or its entry point's, the keyword-only signature of its
-function is its option schema, its docstring is its help. Nothing is imported before it is
-used, and entry points are looked up only when a catalog is: `agentload --help` reads neither.
+Other packages announce theirs in a group of the room's name. A plug-in's name is its file's or
+its entry point's, the keyword-only signature of its function is its option schema, its docstring
+is its help. Nothing is imported before it is used, and entry points are looked up only when a
+catalog is: `agentload --help` reads neither.
 """
 
 import hashlib
@@ -60,18 +60,16 @@ class Plugins:
     """All plug-ins of one kind."""
 
     room: str
-    """The package that holds ours, beside its catalog; other
-    packages announce theirs in the group of this name.
-    """
+    """Package of our plug-ins; other packages announce theirs in a group of this name."""
     kind: str
-    """What messages call one."""
+    """Word for one plug-in in messages."""
     needs: tuple[str, ...]
     """What a plug-in must define, first the function whose keywords are its options."""
     joint: Literal["_", "-"] = "_"
-    """What stands between the words of a name; users may write either."""
+    """Character between the words of a name; users may write either."""
 
     def own(self) -> tuple[str, ...]:
-        """List ours, sorted."""
+        """List the names of our plug-ins, sorted."""
         found = pkgutil.iter_modules(import_module(self.room).__path__)
         return tuple(
             sorted(
@@ -80,7 +78,7 @@ class Plugins:
         )
 
     def names(self) -> tuple[str, ...]:
-        """List all, sorted, without loading any."""
+        """List the names of all plug-ins, sorted, without loading any."""
         return tuple(sorted({*self.own(), *map(self.shown, _announced(self.room))}))
 
     def load(self, name: str) -> Any:  # noqa: ANN401  # a module, or what an entry point names
@@ -102,13 +100,11 @@ class Plugins:
         return self._loaded(announced[0]) if announced else self.load_own(shown)
 
     def load_own(self, name: str) -> Any:  # noqa: ANN401  # as `load`
-        """Import one of ours, whatever other packages call theirs."""
+        """Import one of our plug-ins, even if another package uses its name."""
         return import_module(f"{self.room}.{name.replace('-', '_')}")
 
     def every(self, made: Callable[[str], T]) -> Iterator[T | Broken]:
-        """Yield what *made* makes of each name; what another
-        package broke is among them, and breaks nothing else.
-        """
+        """Yield *made* of each name, or `Broken` for a plug-in that cannot be used."""
         for name in self.names():
             try:
                 yield made(name)
@@ -150,7 +146,7 @@ def _package(entry: EntryPoint) -> str:
 
 
 def help_of(plugin: object) -> str:
-    """Return what a plug-in says of itself."""
+    """Return a plug-in's docstring, which is its help."""
     return inspect.cleandoc(plugin.__doc__ or "") or "(it says nothing of itself)"
 
 
@@ -178,9 +174,7 @@ def options(function: Callable[..., Any]) -> tuple[Option, ...]:
 def checked(
     name: str, known: tuple[Option, ...], given: Mapping[str, object], *, kind: str = ""
 ) -> dict[str, Any]:
-    """Convert what was given, perhaps as text, to the
-    options' types; raise `UsageError` for what does not fit.
-    """
+    """Convert given values, perhaps text, to the options' types; raise `UsageError`."""
     by_name = {option.name: option for option in known}
     read = {}
     for key, value in given.items():

@@ -1,7 +1,7 @@
-"""Say which share of each room the tests go through: `python
--m tools.covered`, after a run with `--cov` (`make coverage`).
+"""Print which share of each room the tests execute: `python -m tools.covered`.
 
-Processes that the tests start are counted too, but those that are killed: they write nothing down.
+Run the tests with `--cov` first (`make coverage`). Processes that the tests start are
+counted too, except killed ones, which write nothing.
 """
 
 import json
@@ -17,7 +17,7 @@ from tools.house import room
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Covered:
-    """How many statements and branches there are, and how many were gone through."""
+    """Numbers of statements and branches, and of those that were executed or taken."""
 
     statements: int = 0
     executed: int = 0

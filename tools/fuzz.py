@@ -1,9 +1,9 @@
-"""Feed every reader with what nobody would write, and keep what breaks one: `make fuzz MINUTES=10`.
+"""Feed every reader malformed input, and keep what breaks one: `make fuzz MINUTES=10`.
 
 Where atheris is installed (`pip install atheris`) it looks for inputs that take new
 branches; else texts are damaged, spliced and filled with what has broken parsers before.
-Either way a finding is an error that no user is told, or more than `SECONDS` or `MEMORY`;
-its input lands in `tests/tools/corpus/TARGET/`, where `test_fuzz.py` runs it for ever.
+Either way a finding is an error not meant for users, or more than `SECONDS` or `MEMORY`;
+its input is kept in `tests/tools/corpus/TARGET/`, where `test_fuzz.py` runs it for ever.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def kept(target: str, text: bytes) -> Path:
 
 
 def bound() -> None:
-    """Let what takes too long or too much end in an error."""
+    """Make a reader that takes too much time or memory end in an error."""
 
     def late(*_: object) -> None:
         raise TimeoutError(f"more than {SECONDS} s")

@@ -1,5 +1,6 @@
-"""What others write and we read, each as a function of bytes
-that may raise nothing but the errors which users are told.
+"""Define each reader of foreign input as a function of bytes, for the fuzzer.
+
+Such a function may raise nothing but the errors that users are meant to see.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ from tests.store.rows import ONE_OF_EACH
 ROOT: Final = Path(__file__).parents[1]
 FIXTURES: Final = ROOT / "tests" / "fixtures"
 MOST: Final = 2_000
-"""Sessions of an import that are looked at: a few bytes may stand for millions."""
+"""Most sessions of an import that are looked at: a few bytes may mean millions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A reader, and what it is known to read."""
+    """A reader, and inputs that it is known to read."""
 
     one: Callable[[bytes], None]
     seeds: Callable[[], Iterator[bytes]]
@@ -78,8 +79,9 @@ def _journal(data: bytes) -> None:
 
 
 def _rows(data: bytes) -> None:
-    """Put whole frames around what is no row: checksums are
-    right, and a newer or a mistaken program wrote them.
+    """Read bytes that are no row in a whole frame with a right checksum.
+
+    A newer or a faulty program may write such frames.
     """
     kind, payload = (data[0] % 16, data[1:]) if data else (0, b"")
     content = codec.header() + frame(kind, payload)
@@ -159,7 +161,7 @@ def _log_seeds() -> Iterator[bytes]:
 def _document(reader: Callable[[Path], Any], data: bytes) -> None:
     _in_file(
         data, reader, AgentloadError, OSError
-    )  # of a name that no file can have; the command line tells it
+    )  # OSError: a name that no file can have, which the command line reports
 
 
 def _profile(path: Path) -> None:

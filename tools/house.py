@@ -1,4 +1,4 @@
-"""Add up what a reader meets, over a room or over all of them, and name what passes a limit."""
+"""Add up the measures of modules, by room or for all, and name what exceeds a limit."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -15,13 +15,13 @@ DENSITY: Final = 8.0
 COMPLEXITY: Final = 15
 """Ways through a function: nobody keeps more in mind, and no table of cases covers them."""
 PARAMETERS: Final = 8
-"""Of a function: more are a value that has no name yet."""
+"""Most parameters of a function: more are a value that has no name yet."""
 VERBS: Final = "agentload/cli"
-"""There the parameters of a function are the options of a verb."""
+"""Room in which the parameters of a function are the options of a verb."""
 
 
 def room(path: Path) -> str:
-    """Return the room of a module by its path in the house: a folder of its package, or that."""
+    """Return the room of a module's path: a folder of its package, or the package itself."""
     return "/".join(path.parent.parts[:2])
 
 
@@ -58,7 +58,7 @@ class Part:
 
     @property
     def names(self) -> int:
-        """Count the public classes and functions of module level."""
+        """Number of public classes and functions of module level."""
         return sum(len(each.classes) + len(each.functions) for each in self.modules.values())
 
     def functions(self) -> Iterator[tuple[Path, Function]]:
@@ -76,7 +76,7 @@ class Part:
         ]
 
     def wide_functions(self) -> list[str]:
-        """Return the functions, but for verbs, that have too many parameters."""
+        """Return the functions, except verbs, that have too many parameters."""
         return [
             f"{each.name} in {path}"
             for path, each in self.functions()
@@ -93,7 +93,7 @@ class Part:
         ]
 
     def homes(self) -> dict[str, list[str]]:
-        """Return the rooms of each public class name that several have."""
+        """Return the rooms of each public class name that several rooms have."""
         found = defaultdict[str, set[str]](set)
         for path, each in self.modules.items():
             for name in each.classes:
@@ -101,7 +101,7 @@ class Part:
         return {name: sorted(where) for name, where in sorted(found.items()) if len(where) > 1}
 
     def rooms(self) -> dict[str, "Part"]:
-        """Return each room."""
+        """Return the modules of each room, by the room's name."""
         found = defaultdict[str, dict[Path, Module]](dict)
         for path, each in self.modules.items():
             found[room(path)][path] = each

@@ -1,9 +1,8 @@
-"""Kill what measures and what loads at random moments, and
-count what is lost: `python -m tools.kills --number 100`.
+"""Kill verbs at random moments, and count what is lost: `python -m tools.kills --number 100`.
 
 The servers write down which answers left them whole. Of those that were complete before the
 last second of a run (and what a busy machine takes to wake the client) none may be missing,
-none may be there twice, and what was killed goes on: a replay, questions and a decision with
+none may be there twice, and what was killed resumes: a replay, questions and a decision with
 `--resume`, a sweep with `--into`, a job with its next execution, a load with the next load.
 """
 
@@ -40,35 +39,37 @@ A_RUN: Final = 8
 CALLS: Final = 30_000
 PAIRS: Final = 12
 LAST_NS: Final = 1_500_000_000
-"""Before a kill, within which an answer may be lost: a second,
-and half of one until a client whose machine is busy has seen it.
+"""Time before a kill within which an answer may be lost.
+
+A second, and half of one until a client whose machine is busy has seen the answer.
 """
 
 NAMED: Final = 32
-"""Letters of the name that a call of a run has; the server gives
-others, such as a check's before a decision, a shorter one.
+"""Letters of a call's name in a run.
+
+The server gives shorter names to other calls, such as a check's before a decision.
 """
 
 
 @dataclass(slots=True)
 class Count:
-    """What kills did."""
+    """Results of the kills of one verb."""
 
     kills: int = 0
     answers: int = 0
     lost: list[str] = field(default_factory=list)
     twice: list[str] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
-    """What those said that did not go on."""
+    """Error output of commands that did not resume."""
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether nothing went wrong."""
+        """Whether nothing was lost, stored twice or stuck."""
         return not (self.lost or self.twice or self.stuck)
 
 
 def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_RUN) -> Count:
-    """Kill a verb so many times, each of its runs *a_run* times."""
+    """Kill a verb *number* times, each of its runs *a_run* times."""
     rng, count = Random(f"{seed} {verb}"), Count()
     if verb == "load":
         _loads(number, folder, rng, count)
@@ -77,7 +78,7 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
     stored: list[str] = []
     with _servers(
         folder, speed=3.0 if verb == "decide" else 20.0
-    ) as endpoints:  # a decision ends where chunks cannot be told apart
+    ) as endpoints:  # at high speed a decision ends, as it cannot separate chunks
         while count.kills < number:
             database = folder / f"x{count.kills}.duckdb"
             command = _command(verb, endpoints, database)
@@ -131,12 +132,10 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
 
 
 def answered(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield what a server knows of the answers it wrote
-    whole: the request, and when its last byte had left.
-    """
+    """Yield the request id and end (ns) of each answer that a server sent whole."""
     for line in path.read_bytes().splitlines():
         entry = msgspec.json.decode(line)
-        # With one token it is asked how long a prompt is.
+        # A call of one token only asks for the length of a prompt.
         if (
             entry.get("end") == "done"
             and entry["output_tokens"] > 1
@@ -146,8 +145,9 @@ def answered(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def _has_ended(verb: Verb, done: subprocess.CompletedProcess[str]) -> bool:
-    """Tell whether a command came to its end; a busy machine
-    may have a decision end because it cannot measure.
+    """Return whether a command came to its end.
+
+    On a busy machine a decision may end because it cannot measure.
     """
     match verb:
         case "watch":
@@ -243,8 +243,9 @@ def _on(verb: Verb, database: Path) -> Sequence[str]:
 
 
 def _was_killed(command: Sequence[str], database: Path, rng: Random, *, begins: bool) -> bool:
-    """Start a command and kill it, if it has not ended by then; with
-    *begins* from when it has begun to write, however long it starts.
+    """Start a command and kill it at random; return whether it was still running.
+
+    With *begins*, the random time starts when the command first writes a journal.
     """
     written = _written(database)
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -1,6 +1,6 @@
-"""Keep what passes a limit today in lists that may only shrink.
+"""Keep what exceeds a limit today in lists that may only shrink.
 
-What is on a list may be there; all else fails a test of tests/house.
+An entry of a list is allowed; anything else beyond a limit fails a test of tests/house.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ HEAD: Final = f"""\
 WIDTH: Final = 200
 
 Lists = Mapping[str, list[str]]
-"""By heading."""
+"""Entries by heading."""
 
 
 def lists(whole: Part) -> dict[str, Lists]:

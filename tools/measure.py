@@ -1,4 +1,4 @@
-"""Measure what a reader meets in one module: syntax, names, functions and lines."""
+"""Measure one module as its reader meets it: syntax, names, functions and lines."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 COLUMNS: Final = 100
-"""Of a line, as the formatter is set."""
+"""Most columns of a line, as the formatter is set."""
 PAST: Final = re.compile(r"\w{2,}ed")
 NOT_PAST: Final = frozenset({"bed", "breed", "deed", "feed", "need", "seed", "shed", "speed"})
 """Nouns and verbs that end as participles do."""
@@ -85,7 +85,7 @@ def module(source: str) -> Module:
 
 
 def is_participle(name: str) -> bool:
-    """Whether a name is one past participle and nothing else."""
+    """Return whether a name is one past participle and nothing else."""
     return name in IRREGULAR or (
         bool(PAST.fullmatch(name)) and name not in NOT_PAST and "_" not in name
     )

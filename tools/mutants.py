@@ -1,12 +1,12 @@
-"""Break one thing at a time and see whether tests notice: `python
--m tools.mutants ROOM` (`make mutants ROOM=dispatch N=60 SEED=0`).
+"""Break one thing at a time and see whether tests notice: `python -m tools.mutants ROOM`.
 
-A mutant is a module in which one comparison, arithmetic operator, number, truth value,
-`and`, `or` or `not` is another. One that survives is either equivalent to what it was made
-from, or a behaviour that no test checks. ROOM is a room (`dispatch`, `advisor`), a folder
-of one (`report/sections`) or a module (`verdict/policy`). The nearest tests that mirror it
-judge, in a copy of the tree. Equal seeds draw the same. Mutants known to be equivalent are
-listed with the reason in `equivalents.yaml` next to those tests, and counted apart.
+Or `make mutants ROOM=dispatch N=60 SEED=0`. A mutant is a module in which one comparison,
+arithmetic operator, number, truth value, `and`, `or` or `not` is another. A mutant that
+survives is either equivalent to its source, or shows a behaviour that no test checks. ROOM
+is a room (`dispatch`, `advisor`), a folder of one (`report/sections`) or a module
+(`verdict/policy`). The nearest tests that mirror it judge, in a copy of the tree. Equal
+seeds draw the same. Mutants known to be equivalent are listed with the reason in
+`equivalents.yaml` next to those tests, and counted separately.
 
 The tests run once without a mutation, and coverage records which lines each one takes. A
 mutant is judged by the tests that take its statement, the fastest first. A statement
@@ -55,8 +55,9 @@ PYTEST: Final = (
 )
 PASSED: Final = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 PATIENCE: Final = 5
-"""A mutant that takes so many times as long as its tests
-without one, and `SPARE_S` more, has made something endless.
+"""Times as long that tests may take with a mutant as without one, and `SPARE_S` more.
+
+A mutant that takes longer has made something endless.
 """
 SPARE_S: Final = 60.0
 WIDTH: Final = 100
@@ -84,8 +85,9 @@ def judges(house: Path, room: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """A mutant that is kept as equivalent, as `equivalents.yaml`
-    has it, by the line of the source where its texts occur twice.
+    """A mutant that `equivalents.yaml` lists as equivalent.
+
+    `of` is a part of its source line, given where its texts occur twice.
     """
 
     module: str
@@ -95,7 +97,7 @@ class Equivalent:
     of: str = ""
 
     def is_of(self, path: Path, mutant: Mutant, source: str) -> bool:
-        """Whether it is this mutant of a module."""
+        """Return whether this entry is about a mutant of a module."""
         texts = (str(path), mutant.before, mutant.after) == (self.module, self.before, self.after)
         return texts and self.of in source.splitlines()[mutant.line - 1]
 
@@ -112,9 +114,7 @@ def equivalents(judging: Path) -> tuple[Equivalent, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What tests do without a mutation: how long each takes, who
-    takes a line of a module, and the libraries that they load.
-    """
+    """What tests do without a mutation: seconds, the tests of each line, loaded libraries."""
 
     seconds: dict[str, float]
     lines: dict[str, dict[int, frozenset[str]]]
@@ -143,7 +143,7 @@ class Taken:
 
 @dataclass(slots=True)
 class Recorder:
-    """A plugin of pytest that tells coverage which test runs, and keeps how long it took."""
+    """A plugin of pytest that names the running test to coverage, and keeps its duration."""
 
     covering: coverage.Coverage
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -163,8 +163,9 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A plugin of pytest that plays these of all *known* tests in
-    this order, behind those whose parameters have another name now.
+    """A plugin of pytest that plays these of all *known* tests in this order.
+
+    Tests that are not known, because their parameters have another name now, come first.
     """
 
     tests: Sequence[str]
@@ -178,8 +179,9 @@ class Order:
 
 
 def record(judging: Path, paths: Iterable[Path], into: Path) -> int:
-    """Run the tests, and write what they take of the modules *paths*
-    into a file; to be called in the tree, in a process of its own.
+    """Run the tests, and write into a file which lines of *paths* each test takes.
+
+    Call this in the copied tree, in a process of its own.
     """
     covering = coverage.Coverage(
         data_file=None, config_file=False, source=sorted({path.parts[0] for path in paths})
@@ -202,8 +204,9 @@ def record(judging: Path, paths: Iterable[Path], into: Path) -> int:
 
 
 def judged(tests: Sequence[str], known: Container[str]) -> int:
-    """Run these tests in their order until one fails;
-    to be called in the tree, in a process of its own.
+    """Run these tests in their order until one fails.
+
+    Call this in the copied tree, in a process of its own.
     """
     return pytest.main(
         [*PYTEST, *dict.fromkeys(test.partition("::")[0] for test in tests)], [Order(tests, known)]
@@ -211,8 +214,9 @@ def judged(tests: Sequence[str], known: Container[str]) -> int:
 
 
 def outcome(act: Callable[[], int | None], house: Path, limit_s: float | None = None) -> Outcome:
-    """Say what tests in a tree say, in a process of
-    their own, with which all that they started ends.
+    """Run *act* in a copied tree and return what its tests say of the mutant.
+
+    It runs in a process of its own, and all processes that it started end with it.
     """
     process = multiprocessing.get_context("fork").Process(target=_act, args=(act, house))
     process.start()
@@ -232,8 +236,9 @@ def outcome(act: Callable[[], int | None], house: Path, limit_s: float | None = 
 
 
 def _act(act: Callable[[], int | None], house: Path) -> None:
-    """Run in a tree as if nothing of this one had been imported: its
-    packages are loaded from there, in processes of the tests too.
+    """Run *act* in a copied tree as if nothing had been imported from this one.
+
+    The packages are loaded from the copy, in processes that the tests start too.
     """
     os.setpgid(0, 0)
     silence = os.open(os.devnull, os.O_RDWR)
@@ -261,8 +266,9 @@ def play(
     write: Callable[[str], object],
     house: Path = HOUSE,
 ) -> Counter[Outcome]:
-    """Draw mutants of a room and print what the tests *judging*
-    say of each; raises SystemExit where they fail without one.
+    """Draw mutants of a room and write what the tests *judging* say of each.
+
+    Raises SystemExit if the tests fail without a mutation.
     """
     sources = {path: (house / path).read_text(encoding="utf-8") for path in modules(house, room)}
     drawn = [(path, mutant) for path, source in sources.items() for mutant in mutants(source)]
@@ -280,7 +286,7 @@ def play(
         for library in taken.libraries:
             with suppress(
                 Exception
-            ):  # loaded once here instead of in each process; what cannot be is loaded there
+            ):  # loaded once here, not in each process; a library that fails here is loaded there
                 importlib.import_module(library)
         for path, mutant in drawn:
             tests = taken.judging(path, mutant, sources)
@@ -310,7 +316,7 @@ def _put(path: Path, source: str) -> None:
     path.write_text(source, encoding="utf-8")
     Path(importlib.util.cache_from_source(path)).unlink(
         missing_ok=True
-    )  # trusted where its source has the same size in the same second
+    )  # Python trusts a cached file if the source has the same size and second
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,5 +1,7 @@
-"""Mutations of a module: one comparison, arithmetic operator,
-number, truth value, `and`, `or` or `not` is another.
+"""List and apply the mutations of a module.
+
+In a mutation one comparison, arithmetic operator, number, truth value, `and`, `or` or
+`not` is another.
 """
 
 import ast
@@ -31,8 +33,9 @@ EXCHANGES: Final[dict[type[ast.AST], tuple[type[ast.AST], ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """One mutation of a module: where it is (the node's place in a
-    walk of the tree, and which of its mutations), and how it reads.
+    """One mutation of a module: where it is, and how it reads before and after.
+
+    `node` is the node's place in a walk of the tree, `way` the number of the node's mutation.
     """
 
     line: int
@@ -41,8 +44,9 @@ class Mutant:
     node: int
     way: int
     lines: range
-    """Of its statement, up to the body of that; empty outside of
-    functions and in functions that remember what they returned.
+    """Lines of its statement, up to the statement's body.
+
+    Empty outside of functions and in functions that cache their results.
     """
 
 
@@ -108,9 +112,7 @@ def _statements(tree: ast.AST) -> dict[int, range]:
 
 
 def _spared(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the parts that promise nothing at run time:
-    annotations, decorators, assertions, `strict` of `zip`.
-    """
+    """Yield the parts that are not mutated: annotations, decorators, assertions, `strict`."""
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             yield from node.decorator_list
@@ -155,7 +157,7 @@ def _with(node: ast.AST, **fields: object) -> ast.AST:
 
 
 def _is_text(node: ast.AST) -> bool:
-    """Whether an operator joins or fills texts."""
+    """Return whether an operator joins or fills texts."""
     sides = (getattr(node, side, None) for side in ("left", "right", "value"))
     return any(
         isinstance(side, ast.JoinedStr)

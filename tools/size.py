@@ -25,7 +25,7 @@ ROW: Final = re.compile(r"^\| `((?:agentload|advisor)(?:/\w+)?)` \| ([\d,]+) \|"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What the whole product may have of one thing."""
+    """Most that the whole product may have of one measure."""
 
     name: str
     most: float
@@ -66,10 +66,10 @@ LIMITS: Final = (
     Limit(name="class names with several homes", most=20, of=lambda whole: len(whole.homes())),
     # A function is a noun of the field or a verb that acts.
     Limit(name="bare participles", most=0, of=lambda whole: len(whole.participles())),
-    # Two files fit beside each other on a screen; the
+    # Two files then fit side by side on a screen; the
     # formatter breaks code, and leaves texts to us.
     Limit(name="longest line", most=COLUMNS, of=lambda whole: whole.longest),
-    # More says that files are paragraphs of their readers.
+    # A larger share shows files that are mere paragraphs of their importers.
     Limit(name="share of imports", most=0.08, of=lambda whole: whole.imports, form=".1%"),
 )
 
@@ -98,7 +98,7 @@ def other_lines(house: Path, folders: Sequence[str], suffixes: Sequence[str]) ->
 
 
 def rest(whole: Part, house: Path) -> str:
-    """Return what has no limit."""
+    """Return the figures that have no limit."""
     shipped = other_lines(house, SHIPPED, SUFFIXES)
     ours = {
         folder: other_lines(house, [folder], ["py"])["py"]

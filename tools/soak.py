@@ -1,9 +1,8 @@
-"""Play for a long time beside servers that fail in every way, and
-beside one that does not: `python -m tools.soak --minutes 30`.
+"""Play for a long time on a server that fails in every way, and on one that does not.
 
-Both are played at once, as fast as the machine allows. Every answer that a
-server wrote whole must be stored once, every call must have an end, and the
-memory of neither may grow; the rates are printed.
+`python -m tools.soak --minutes 30`. Both are played at once, as fast as the machine
+allows. Every answer that a server wrote whole must be stored once, every call must have
+an end, and the memory of neither may grow; the rates are printed.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ faults:
 """A crash invalidates its pair, and three such pairs in a row end a run."""
 SESSIONS: Final = 64
 A_MINUTE: Final = 2_000
-"""Sessions of ten calls that the trace has; no two cores play so many."""
+"""Sessions of ten calls in the trace for each minute; no two cores play as many."""
 A_BLOCK: Final = 100
 GROWTH: Final = 1.15
 SLACK: Final = 32 << 10
-"""KiB."""
+"""KiB that memory may grow beyond `GROWTH`."""
 
 
 @dataclass(slots=True)
 class Played:
-    """What became of one side."""
+    """Results of one side."""
 
     calls: int = 0
     answers: int = 0
@@ -58,21 +57,19 @@ class Played:
     kib: list[int] = field(default_factory=list)
     said: str = ""
     code: int | None = None
-    """With which it exited when it was stopped; one that ended before had given up."""
+    """Exit code after the stop; a run that ended before the stop had given up."""
     ending_s: float = 0.0
-    """From the stop to the exit."""
+    """Seconds from the stop to the exit."""
 
     @property
     def growth(self) -> tuple[float, float]:
-        """Return the memory in KiB of the second quarter of the time, and of the last."""
+        """Median memory in KiB in the second quarter of the time, and in the last."""
         quarter = max(1, len(self.kib) // 4)
         return median(self.kib[quarter : 2 * quarter] or [0]), median(self.kib[-quarter:] or [0])
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether it was played until it was stopped,
-        nothing was lost or told twice, and nothing grew.
-        """
+        """Whether it played until the stop, and nothing was lost, stored twice or grew."""
         before, after = self.growth
         return (
             self.calls > 0

@@ -1,3 +1,1 @@
-"""Compute everything a decision rests on, once:
-speed, lines, accuracy, capacity, reach, figures.
-"""
+"""Compute once what a decision rests on: speed, lines, accuracy, capacity, reach, figures."""

@@ -1,6 +1,6 @@
 """Judge paired answers: by bucket, and pooled over the lengths that a workload really has.
 
-Where the user's own trace is known, a length weighs as many of its calls as the length stands for.
+Where the user's own trace is known, a length weighs as many calls as it represents.
 """
 
 from collections import defaultdict
@@ -21,21 +21,24 @@ from advisor.verdict import BucketResult
 
 # of the right answers: scales that are off lose points, a broken kernel loses most
 COLLAPSED: Final = 0.5
-LEAST_LOST: Final = 10  # answers that only the reference has right, and none that only the arm has
+LEAST_LOST: Final = 10  # answers right on the reference alone, while none is right on the arm alone
 LEAST_SUSPECT: Final = 4  # the same at one depth: a reason to ask more
-LEAST_CONTEXTS: Final = 3  # that they stand in: the questions of one context may share its odd text
-LEAST_IN_A_BUCKET = 2.0  # margins; below, half of all it can do could be lost inside the margin
+# contexts with such answers: the questions of one context may share its odd text
+LEAST_CONTEXTS: Final = 3
+# margins of right answers; below, half of them could be lost inside the margin
+LEAST_IN_A_BUCKET = 2.0
 
 
 def _is_binary(bucket: AccuracyBucket) -> bool:
-    """Say whether answers are right or wrong and nothing between, so that counts tell all."""
+    """Say whether answers are right or wrong and nothing between, so that counts are enough."""
     scores = (bucket.reference_scores, bucket.arm_scores)
     return all(each is None or bool(np.isin(each, (0.0, 1.0)).all()) for each in scores)
 
 
 def _rows(buckets: list[AccuracyBucket]) -> tuple[Floats, Floats, Ints]:
-    """Return reference scores, arm scores and clusters
-    of all rows; counted buckets enter as zeros and ones.
+    """Return reference scores, arm scores and clusters of all rows.
+
+    Buckets that only count right answers enter as zeros and ones.
     """
     reference: list[Floats] = []
     arm: list[Floats] = []
@@ -62,8 +65,9 @@ def _rows(buckets: list[AccuracyBucket]) -> tuple[Floats, Floats, Ints]:
 def _weight(
     buckets: Sequence[AccuracyBucket], shares: Mapping[float, float] | None
 ) -> Floats | None:
-    """Return what each row weighs, in the order of `_rows`, where
-    each length has a share of the whole; None where all weigh alike.
+    """Return what each row weighs, in the order of `_rows`; None where all weigh alike.
+
+    *shares* are those that each length has of the whole.
     """
     if shares is None:
         return None
@@ -82,10 +86,10 @@ def _judged(
     one_sided: float,
     shares: Mapping[float, float] | None = None,
 ) -> tuple[Estimate, float, float] | None:
-    """Return the difference, with an interval at this *one-sided*
-    level, and the p-values of "not worse" and of "worse" by the margin.
+    """Return the difference, and the p-values of "not worse" and of "worse" by the margin.
 
-    *shares* are those of the user's calls that each length stands for.
+    The interval of the difference is at the *one_sided* level. *shares* are those of the user's
+    calls that each length represents.
     """
     margin, level = policy.accuracy_margin, 1 - 2 * one_sided
     reference, arm, clusters = _rows(buckets)
@@ -128,8 +132,9 @@ def _result(bucket: AccuracyBucket, difference: Estimate) -> BucketResult:
 
 
 def correlation(bucket: AccuracyBucket) -> float:
-    """Return how much the differences of one context resemble
-    each other, as they show and as is assumed of ten more.
+    """Return how much the differences of one context resemble each other.
+
+    As they show, joined by what is assumed of ten more.
     """
     reference, arm, clusters = _rows([bucket])
     found = accuracy.counts(arm - reference, clusters)
@@ -152,8 +157,9 @@ def bucket_results(evidence: Evidence, policy: Policy) -> tuple[BucketResult, ..
 def _own(
     buckets: Sequence[AccuracyBucket], workload: str, between: tuple[float, float] | None
 ) -> list[AccuracyBucket]:
-    """Return the buckets that speak about *workload*: its own or
-    everybody's, at the lengths at which its calls usually are.
+    """Return the buckets that speak about *workload*, at the usual lengths of its calls.
+
+    These are its own buckets and those of no workload.
     """
     mine = [each for each in buckets if each.workload in (None, workload)]
     lengths = reach.own((each.context_tokens for each in mine), between)
@@ -161,8 +167,9 @@ def _own(
 
 
 def pooled(evidence: Evidence, policy: Policy) -> tuple[PooledAccuracy, ...]:
-    """Return the pooled accuracy of every challenger for each workload,
-    and for the server over all that its weighty workloads need.
+    """Return the pooled accuracy of every challenger for each workload and for the server.
+
+    The server's is over all buckets that its weighty workloads need.
     """
     between = {each.name: reach.usual(evidence, each.name) for each in evidence.workloads}
     mix = reach.shares(evidence)
@@ -200,8 +207,9 @@ def pooled(evidence: Evidence, policy: Policy) -> tuple[PooledAccuracy, ...]:
 def _shares(
     evidence: Evidence, buckets: Sequence[AccuracyBucket], mix: Sequence[tuple[str, float]]
 ) -> Mapping[float, float] | None:
-    """Return the share of the calls of a mix of classes that each
-    length stands for; None where no class says how long its calls are.
+    """Return the share of a mix's calls that each tested length represents.
+
+    None where no class says how long its calls are, or only one length was tested.
     """
     tested = sorted({each.context_tokens for each in buckets})
     weights = {name: share for name, share in mix if share > 0}
@@ -217,8 +225,9 @@ def _shares(
 
 
 def controls(evidence: Evidence, policy: Policy) -> tuple[PooledAccuracy, ...]:
-    """Return, pooled over all lengths, how the second answers
-    of each arm that was asked twice differ from its first.
+    """Return how the second answers of each arm that was asked twice differ from its first.
+
+    They are pooled over all lengths.
     """
     arms = dict.fromkeys(each.arm for each in evidence.aa_accuracy)
     again = {
@@ -286,8 +295,9 @@ def _result_of(buckets: list[AccuracyBucket], difference: Estimate) -> BucketRes
 
 
 def _good_to(buckets: list[AccuracyBucket], policy: Policy, level: float) -> BucketResult | None:
-    """Return the answers up to the longest length beyond which
-    they are surely worse, and up to which none of them are.
+    """Return the answers up to a length where none is surely worse and those beyond it are.
+
+    It is the longest such length; None where there is none.
     """
     alone = ((each.context_tokens, _judged([each], policy, level)) for each in buckets)
     surely_worse = [length for length, found in alone if found is not None and found[2] <= level]
@@ -310,8 +320,9 @@ def _good_to(buckets: list[AccuracyBucket], policy: Policy, level: float) -> Buc
 
 
 def telling(buckets: tuple[AccuracyBucket, ...], policy: Policy) -> tuple[AccuracyBucket, ...]:
-    """Return the buckets that can show a loss; the others
-    count for nothing, and what they cover is untested.
+    """Return the buckets that can show a loss.
+
+    The others count for nothing, and what they cover is untested.
     """
     least = LEAST_IN_A_BUCKET * policy.accuracy_margin
     return tuple(
@@ -350,7 +361,7 @@ class _Answers:
 
     @property
     def is_mostly_lost(self) -> bool:
-        """Tell whether less is left than half of what the reference gets right."""
+        """Tell whether the arm has less than half of what the reference gets right."""
         return bool(self.arm.sum() < (1 - COLLAPSED) * self.reference.sum())
 
 
@@ -383,10 +394,10 @@ class Faults:
 def faults(evidence: Evidence, policy: Policy) -> Faults:
     """Return where the answers of each arm are wrong altogether.
 
-    What counts is neighbouring lengths at each of which most of the right answers
-    are gone. There, all that differs speaks against the arm, often enough, in
-    several contexts and at all depths; or so much is gone that the interval says
-    so. What is gone at single depths alone has to be so at each of them by itself.
+    What counts is neighbouring lengths at each of which most of the right answers are gone. There,
+    every answer that differs has to speak against the arm, often enough, in several contexts and
+    at all depths; or so much has to be gone that the interval says so. Where answers are gone at
+    single depths alone, each of those depths has to show it by itself.
     """
     level = answer_level(evidence, policy)
     broken: list[BrokenAnswers] = []
@@ -416,8 +427,9 @@ def faults(evidence: Evidence, policy: Policy) -> Faults:
 
 
 def _gone(answers: _Answers, arm: str) -> Iterator[tuple[BrokenAnswers, _Answers]]:
-    """Yield each run of lengths at which most right answers
-    are gone, at every depth: the longest lengths first.
+    """Yield each run of lengths at which most right answers are gone, at every depth.
+
+    The longest lengths come first.
     """
     lengths = [float(each) for each in np.unique(answers.lengths)]
     gone = {each: answers.only(answers.lengths == each).is_mostly_lost for each in lengths}
@@ -441,7 +453,7 @@ def _gone(answers: _Answers, arm: str) -> Iterator[tuple[BrokenAnswers, _Answers
 
 
 def _at_depths(answers: _Answers, arm: str) -> Iterator[tuple[BrokenAnswers, _Answers]]:
-    """Yield the same of each depth by itself, where other depths of these lengths are sound."""
+    """Yield the same for each single depth, where other depths of its lengths are sound."""
     for depth in np.unique(answers.depths):
         for found, within in _gone(answers.only(answers.depths == depth), arm):
             around = (answers.depths != depth) & np.isin(answers.lengths, found.lengths)
@@ -463,9 +475,7 @@ def _is_against(answers: _Answers, least_lost: int, least_contexts: int) -> bool
 def _is_surely_gone(
     answers: _Answers, lengths: tuple[float, ...], policy: Policy, level: float
 ) -> bool:
-    """Tell whether the interval of what is lost lies
-    beyond half of what the reference gets right.
-    """
+    """Tell whether the interval shows a loss of over half of what the reference gets right."""
     within = [each for each in answers.buckets if each.context_tokens in lengths]
     found = _judged(within, policy, level)
     return found is not None and found[0].is_below(-COLLAPSED * float(answers.reference.mean()))

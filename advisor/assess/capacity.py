@@ -1,5 +1,6 @@
-"""Say how many agents one GPU carries within the service level,
-from long runs that filled the pool and from nothing else.
+"""Say how many agents one GPU carries within the service level.
+
+Only long runs that filled the pool can say it.
 """
 
 import math
@@ -35,14 +36,15 @@ def _agents_per_gpu(
 
 
 def _busy(agents_per_gpu: float | None, deployment: Deployment, gpus: int) -> int | None:
-    """Return the replicas that the user's peak keeps busy
-    where each GPU carries so many (None: any number).
+    """Return the replicas that the user's peak keeps busy, by what each GPU carries.
+
+    None for *agents_per_gpu* means any number.
     """
     if deployment.peak_agents is None:
         return None
     if agents_per_gpu is None:
         return 1
-    # A share of a GPU times its GPUs may fall short of the whole number it stands for.
+    # Agents per GPU times GPUs may fall just short of the whole number that was divided.
     per_replica = math.floor(agents_per_gpu * gpus + 1e-9)
     return math.ceil(deployment.peak_agents / per_replica) if per_replica >= 1 else None
 
@@ -54,7 +56,7 @@ def _gpus(
     *,
     each: int,
 ) -> Estimate | None:
-    """Return the GPUs of so many busy replicas (fewest, likely, most), those to spare included."""
+    """Return the GPUs of the busy replicas (fewest, likely, most), spare ones included."""
     if deployment.peak_agents is None:
         return None
     spare = deployment.spare_replicas
@@ -73,8 +75,7 @@ def _gpus(
 
 
 def saved(theirs: Capacity | None, mine: Capacity | None) -> Estimate | None:
-    """Return the GPUs that *mine* needs less than
-    *theirs* at the peak; None where that is not known.
+    """Return the GPUs that *mine* needs less than *theirs* at the peak; None where unknown.
 
     The interval is what those of both arms give together
     (MOVER; Zou and Donner 2008), out to whole GPUs.
@@ -173,7 +174,7 @@ def _capacity(
             reason=reason,
         )
 
-    # What even the smallest load misses is no matter of the pool.
+    # Where no load meets the level, the pool is not what limits.
     if limit.value and not any(each.pool_filled for each in points):
         watched = all(each.pool_filled is not None for each in points)
         return silent("the KV pool never filled" if watched else "KV pool usage was not monitored")
@@ -196,8 +197,9 @@ def _capacity(
 
 
 def capacities(evidence: Evidence, policy: Policy, *, level: float = LEVEL) -> tuple[Capacity, ...]:
-    """Return the capacity of every arm, for the whole mix and for
-    whatever was searched on its own, with intervals at *level*.
+    """Return the capacity of every arm, for the mix and for whatever was searched alone.
+
+    Intervals are at *level*.
     """
     tried: dict[str | None, dict[str, list[CapacityPoint]]] = defaultdict(lambda: defaultdict(list))
     for each in evidence.capacity:

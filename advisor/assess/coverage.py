@@ -1,8 +1,7 @@
-"""Compare the calls that were played with the user's own trace:
-how long they are, and which part of the trace they stand for.
+"""Compare the calls that were played with the user's own trace, by length and by share.
 
 A context is timed where calls as long as it were played in enough block pairs, or as often as
-the trace has them: one stray call says nothing. It stands for contexts up to a tenth longer.
+the trace has them: one stray call says nothing. It represents contexts up to a tenth longer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,15 +13,16 @@ from advisor.evidence import Arm, Calls, Evidence, Floats, Ints, OwnCalls
 from advisor.statistics.paired import MIN_PAIRS, same_turns
 from advisor.verdict import Coverage, Quantiles, Quantity
 
-SLACK = 1.1  # a length speaks for those up to a tenth above it
-# of how often the trace's own calls are as long: what fails or is drawn takes some away
+SLACK = 1.1  # a length represents those up to a tenth above it
+# of how often the trace's calls are as long: failed calls and the draw leave fewer
 AS_OFTEN = 0.5
 LEVELS = (0.10, 0.50, 0.90, 0.99, 1.0)
 
 
 def beyond(contexts: Floats, length: float, *, slack: float = SLACK) -> Beyond:
-    """Return the share of calls with such contexts, and of
-    their tokens, that is longer than what *length* speaks for.
+    """Return the share of calls, and of their tokens, that *length* does not cover.
+
+    It covers contexts up to *slack* times as long.
     """
     is_longer = contexts > slack * length
     return Beyond(
@@ -38,8 +38,9 @@ def lengths(calls: Calls) -> Floats:
 
 
 def timed_to(contexts: Floats, pairs: Ints, own: Floats) -> float | None:
-    """Return the longest context that was timed, of calls with
-    these *contexts* in these block *pairs*; None without calls.
+    """Return the longest context that was timed; None without calls.
+
+    Calls had these *contexts* in these block *pairs*; *own* are the contexts of the trace.
     """
     if not contexts.size:
         return None
@@ -55,7 +56,7 @@ def _in_enough_pairs(contexts: Floats, pairs: Ints) -> float:
 
 
 def _as_often(contexts: Floats, own: Floats) -> float:
-    """Return the context up to which calls are as long as often as those of the trace."""
+    """Return the context up to which long calls were played about as often as in the trace."""
     ordered = np.sort(contexts)
     # share of calls that are at least as long
     played = np.arange(ordered.size, 0, -1) / ordered.size
@@ -65,8 +66,9 @@ def _as_often(contexts: Floats, own: Floats) -> float:
 
 
 def timed(evidence: Evidence, arm: str, own: OwnCalls) -> Beyond | None:
-    """Return what of a class lies beyond the contexts that were
-    timed on both the reference and *arm*; None where nothing was.
+    """Return what of a class lies beyond the contexts timed on both the reference and *arm*.
+
+    None where nothing was timed.
     """
     sides = evidence.sides(own.workload, arm)
     if sides is None:
@@ -80,8 +82,9 @@ def timed(evidence: Evidence, arm: str, own: OwnCalls) -> Beyond | None:
 
 
 def together(parts: Sequence[tuple[OwnCalls, Beyond | None]]) -> Beyond | None:
-    """Return what lies beyond of all classes, each of their calls
-    alike; a class that was not timed lies beyond altogether.
+    """Return what lies beyond of all classes, where each call weighs alike.
+
+    A class that was not timed lies beyond altogether.
     """
     found = [each for _, each in parts if each is not None]
     if not found:
@@ -100,8 +103,9 @@ def together(parts: Sequence[tuple[OwnCalls, Beyond | None]]) -> Beyond | None:
 
 
 def refusal(evidence: Evidence, arm: str) -> Beyond | None:
-    """Return what of the whole trace is longer than *arm* takes;
-    None where the reference takes no more of it, or nobody tells.
+    """Return what of the whole trace is longer than *arm* takes.
+
+    None where the reference takes no more of it, or either limit is unknown.
     """
     mine, theirs = (_beyond_window(evidence, each) for each in evidence.both(arm))
     return mine if mine is not None and theirs is not None and mine.calls > theirs.calls else None
@@ -117,8 +121,9 @@ def _beyond_window(evidence: Evidence, arm: Arm) -> Beyond | None:
 
 
 def coverages(evidence: Evidence) -> tuple[Coverage, ...]:
-    """Return the coverage of the whole trace by the calls of
-    the reference, and of each class where there are several.
+    """Return the coverage of the trace by the reference's calls, whole and by class.
+
+    Classes are left out where there is only one.
     """
     return tuple(_coverages(evidence)) if evidence.trace else ()
 
@@ -194,8 +199,9 @@ def _hit_rate(calls: Calls) -> Floats | None:
 
 
 def quantiles(columns: Sequence[Floats], calls: Sequence[int]) -> tuple[float, ...]:
-    """Return q10, q50, q90, q99 and the largest of columns whose
-    values stand for so many *calls* each; nothing of none.
+    """Return q10, q50, q90, q99 and the largest value; empty without values.
+
+    The values of a column represent its number of *calls*.
     """
     known = [column[np.isfinite(column)] for column in columns]
     values = np.concatenate([np.zeros(0), *known])

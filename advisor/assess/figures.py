@@ -1,5 +1,6 @@
-"""Tabulate what was measured, arm by arm: latencies, throughput,
-goodput, hits, cost, energy; each with its interval or its count.
+"""Tabulate what was measured, arm by arm, each figure with its interval or its count.
+
+Latencies, throughput, goodput, hits, cost and energy.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,8 +24,9 @@ LATENCIES: tuple[Metric, ...] = ("ttft_ms", "tpot_ms", "turn_ms")
 
 
 def rate(values: Floats, *, unit: str, method: str) -> Estimate | None:
-    """Return the mean rate over independent blocks; from four on
-    with Student's interval, on a log scale: no rate lies below zero.
+    """Return the mean rate over independent blocks; None with fewer than two.
+
+    From four blocks on with Student's interval, on a log scale: no rate lies below zero.
     """
     n, mean = values.size, float(values.mean()) if values.size else 0.0
     if n < LEAST_BLOCKS or mean <= 0:
@@ -55,9 +57,7 @@ def _counted(value: float, *, unit: str, method: str, n: int = 1) -> Estimate:
 
 
 def _within(calls: Calls, slo: Slo) -> Floats:
-    """Return 1 for each turn inside the service level,
-    0 for each other; a turn that failed is outside.
-    """
+    """Return 1 for each turn within the service level, 0 for others; failed turns are not."""
     good = calls.ok.copy()
     for limit, column in (
         (slo.ttft_ms, calls.ttft_ms),
@@ -100,17 +100,16 @@ def _latencies(calls: Calls) -> Iterator[tuple[str, Estimate]]:
 
 
 def under_load(calls: list[Calls]) -> bool:
-    """Say whether most turns were released before their block began to
-    drain; else a rate says how sessions end, not what a server does.
+    """Say whether most turns were released before their block started to drain.
+
+    Otherwise a rate says how sessions end, not what a server does.
     """
     tail = sum(int(each.tail.sum()) for each in calls if each.tail is not None)
     return tail <= MOST_TAIL * sum(len(each) for each in calls)
 
 
 def output_rate(calls: list[Calls]) -> Estimate | None:
-    """Return the tokens that turns which succeeded
-    were answered with, per second of their blocks.
-    """
+    """Return the output tokens of turns that succeeded, per second of their blocks."""
     tokens = [np.where(each.ok, np.nan_to_num(each.output_tokens), 0.0) for each in calls]
     return rate(_by_block(calls, tokens), unit="tokens/s", method="blocks")
 
@@ -147,7 +146,7 @@ def _goodput_rate(observed: Mapping[str, Calls], policy: Policy) -> Estimate | N
 def _costs(
     evidence: Evidence, arm: Arm, tokens: Estimate, requests: Estimate | None
 ) -> Iterator[tuple[str, Estimate]]:
-    """Yield what tokens and turns cost in money and energy, where a rate is surely above zero."""
+    """Yield what tokens and turns cost in money and energy, where a rate surely exceeds 0."""
     price = evidence.deployment.gpu.usd_per_hour
     gpus = evidence.gpus(arm.name) * evidence.deployment.replicas
     if price is not None and tokens.is_above(0.0):
@@ -235,8 +234,9 @@ def _of_workload(seen: Observation, policy: Policy) -> Iterator[tuple[str, Estim
 
 
 def _goodput(calls: Calls, slo: Slo | None) -> Iterator[tuple[str, Estimate]]:
-    """Yield the share of turns within the service level, with Wilson's
-    interval on the turns that blocks of turns alike are worth.
+    """Yield the share of turns within the service level, with Wilson's interval.
+
+    The interval counts turns by what they are worth where those of a block resemble each other.
     """
     if slo is None:
         return
@@ -249,7 +249,7 @@ def _goodput(calls: Calls, slo: Slo | None) -> Iterator[tuple[str, Estimate]]:
             _counted(share, unit="share", method=f"{method}, too few for an interval", n=blocks),
         )
         return
-    # Where all turns are alike, blocks are what was seen to be so.
+    # Where all turns are alike, each block counts as one observation.
     alone, together = share * (1 - share) / within.size, cluster_variance(within, index)
     worth = within.size * min(1.0, alone / together) if together > 0 else float(blocks)
     turns = max(1, round(worth))

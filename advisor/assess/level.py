@@ -1,5 +1,6 @@
-"""Say whether an arm meets the service level at all:
-with a single session, or at the load that was played.
+"""Say whether an arm meets the service level at all.
+
+It may miss the level with a single session, or at the load that was played.
 """
 
 import math
@@ -14,15 +15,16 @@ from advisor.statistics.quantiles import quantile
 from advisor.verdict import Capacity, LegState, ServiceLevel
 
 FEWEST = 6  # turns of single sessions that show an arm within the level
-# that show it beyond the level, however few turns a slow arm has time for: one may be an exception
+# single sessions that show an arm beyond the level, however few turns each has: one may be odd
 SESSIONS = 3
-MISSED = 0.5  # where the typical turn of each misses it, no draw of sessions is to blame
+# share of turns: where half of each session's turns miss, no draw of sessions is to blame
+MISSED = 0.5
 
 
 def service_levels(
     evidence: Evidence, policy: Policy, capacities: Sequence[Capacity]
 ) -> tuple[ServiceLevel, ...]:
-    """Return what is known of each arm; nothing where nobody stated a level for the whole mix."""
+    """Return what is known of each arm; empty where no level is stated for the whole mix."""
     slo = policy.slo(None)
     if slo is None:
         return ()
@@ -50,8 +52,9 @@ def _of_arm(evidence: Evidence, arm: str, slo: Slo, capacities: Sequence[Capacit
 def _state(
     evidence: Evidence, alone: Sequence[CapacityPoint], slo: Slo, found: Capacity | None
 ) -> LegState:
-    """Return whether a single session is within the
-    level; many trials of many say more than a few of one.
+    """Return whether a single session is within the level.
+
+    A search with many trials of many sessions says more than a few trials of one.
     """
     if found is not None and found.agents_per_gpu is not None:
         agents, gpus = found.agents_per_gpu, evidence.gpus(found.arm) * evidence.deployment.replicas
@@ -70,16 +73,14 @@ def _state(
 
 
 def _lightest(evidence: Evidence, arm: str, slo: Slo) -> list[CapacityPoint]:
-    """Return the trials of a search at the smallest load that was tried."""
+    """Return an arm's trials at the smallest load that its search tried."""
     own = [each for each in evidence.capacity if each.arm == arm and each.slo == slo]
     least = min((each.agents for each in own), default=0)
     return [each for each in own if each.agents == least]
 
 
 def _reason(points: Sequence[CapacityPoint], slo: Slo) -> str:
-    """Name the limit that is missed by most, and by
-    how much; empty where each is met or nobody knows.
-    """
+    """Name the limit that is missed by most, and by how much; empty where none is missed."""
     worst, said = 1.0, ""
     for metric, limit in slo.limits():
         seen: list[float] = present(getattr(each, metric) for each in points)
@@ -92,9 +93,7 @@ def _reason(points: Sequence[CapacityPoint], slo: Slo) -> str:
 
 
 def _is_missed(evidence: Evidence, arm: str, slo: Slo) -> bool:
-    """Say whether some limit is surely broken by what was
-    played, of any class that has no level of its own.
-    """
+    """Say whether the played turns of some class surely break a limit of *slo*."""
     for workload in evidence.workloads:
         calls = evidence.calls(workload.name, arm)
         if calls is None:

@@ -16,7 +16,7 @@ from advisor.verdict import BreakEven, ItlLine, TtftCurve
 _SCALE = np.array([1e8, 1e4, 1.0])  # puts the three columns on one footing
 _UNITS = ("ms/token^2", "ms/token", "ms")
 MIN_LENGTHS = 4  # one more than coefficients
-MIN_PAIRS = 3  # fewer are not worth resampling as wholes
+MIN_PAIRS = 3  # fewer pairs are too few to resample whole
 DRAWS = 500
 
 
@@ -40,8 +40,9 @@ def itl_lines(evidence: Evidence) -> tuple[ItlLine, ...]:
 
 
 def ttft_curves(evidence: Evidence) -> tuple[TtftCurve, ...]:
-    """Return one curve an arm whose sweep knows the computed
-    tokens; calls that ran alone, because a batch waits.
+    """Return the prefill curve of each arm whose sweep knows the computed tokens.
+
+    Only calls that ran alone count, because a call in a batch waits.
     """
     out = []
     for sweep in evidence.sweeps:
@@ -68,9 +69,9 @@ def ttft_curve(
     ttft_ms: Floats,
     prompt_tokens: Floats | None = None,
 ) -> TtftCurve | None:
-    """Return the curve of one arm with intervals from resampled
-    pairs (cells, below three pairs), or None with too few lengths.
+    """Return the curve of one arm, or None with too few lengths.
 
+    Intervals come from resampled pairs, or from resampled cells below three pairs.
     The time is a q + b n + c with a, b, c >= 0, on the tokens that were computed: n = prompt
     - cached, and q = prompt^2 - cached^2 counts the causal pairs those tokens attend to (n^2
     for a cold prompt). Coefficients below zero predict negative times for short prompts, and
@@ -153,8 +154,9 @@ def _prior(evidence: Evidence, arm: str) -> float | None:
 def break_evens(
     evidence: Evidence, shares: tuple[tuple[str, float], ...], policy: Policy
 ) -> tuple[BreakEven, ...]:
-    """Return the break-even sets of every challenger: from
-    its sweeps, one a batch size, else from the replay itself.
+    """Return the break-even sets of every challenger.
+
+    They are from its sweeps, one a batch size, or else from the replay itself.
     """
     own, spread = _own_batch(evidence, dict(shares)), start_spread(evidence, policy)
     reference = next((each for each in evidence.sweeps if each.arm == evidence.reference), None)

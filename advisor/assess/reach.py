@@ -1,8 +1,7 @@
-"""Weigh the classes of the user's load, and measure at which
-lengths its calls live and how many are longer than what was tested.
+"""Weigh the classes of the user's load, and say how much of it was tested.
 
-A class weighs its share of the server's time where
-that is known, else the reference's time in turns.
+A class weighs its share of the server's time where that is known, else the reference's time in
+turns. Lengths are measured at which its calls usually lie, and beyond which none was tested.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,14 +17,12 @@ USUAL = (
     0.10,
     0.99,
     # a tenth may be shorter: what is asked there dilutes; one
-    # in a hundred may be longer: `beyond_share` tells of them
+    # in a hundred may be longer: `beyond_share` counts them
 )
 
 
 def shares(evidence: Evidence) -> tuple[tuple[str, float], ...]:
-    """Return the weight of each workload, adding up
-    to 1 (equal weights when nothing was observed).
-    """
+    """Return the weight of each workload, adding up to 1; equal where nothing was observed."""
     told = {each.name: each.gpu_time_share for each in evidence.workloads}
     weights = {name: float(share) for name, share in told.items() if share is not None}
     if len(weights) < len(told):
@@ -40,9 +37,7 @@ def shares(evidence: Evidence) -> tuple[tuple[str, float], ...]:
 
 
 def contexts(evidence: Evidence, workload: str) -> Floats | None:
-    """Return the contexts of *workload*: the user's own
-    where given, else those replayed on the reference.
-    """
+    """Return the contexts of *workload*: the user's own, else those played on the reference."""
     own = next((each.context_tokens for each in evidence.workloads if each.name == workload), None)
     if own is not None and own.size:
         return own
@@ -54,9 +49,7 @@ def contexts(evidence: Evidence, workload: str) -> Floats | None:
 
 
 def usual(evidence: Evidence, workload: str) -> tuple[float, float] | None:
-    """Return the lengths between which the calls of
-    *workload* usually lie; None where nobody knows.
-    """
+    """Return the lengths between which calls of *workload* usually lie; None where unknown."""
     lengths = contexts(evidence, workload)
     if lengths is None or not lengths.size:
         return None
@@ -65,10 +58,10 @@ def usual(evidence: Evidence, workload: str) -> tuple[float, float] | None:
 
 
 def own(tested: Iterable[float], between: tuple[float, float] | None) -> frozenset[float]:
-    """Return those of the *tested* lengths that speak about calls
-    *between* two lengths: to each end, the first that covers it.
+    """Return those of the *tested* lengths that speak about calls *between* two lengths.
 
-    Where none is long enough the longest speaks for as far as it goes.
+    At each end that is the first length that covers it; where none is long enough, the longest
+    speaks for as far as it goes.
     """
     lengths = sorted(set(tested))
     if between is None or not lengths:
@@ -80,10 +73,10 @@ def own(tested: Iterable[float], between: tuple[float, float] | None) -> frozens
 
 
 def standing(tested: Sequence[float], contexts: Floats) -> Floats:
-    """Return the share of calls with such *contexts* that
-    each of the *tested* lengths, in rising order, stands for.
+    """Return the share of calls with such *contexts* that each *tested* length represents.
 
-    A length stands for those that no shorter one covers, the longest for all that are longer.
+    *tested* rises. A length represents those that no shorter one covers, the longest all that are
+    longer.
     """
     ends = SLACK * np.asarray(tested[:-1], dtype=np.float64)
     counts = np.bincount(np.searchsorted(ends, contexts, side="left"), minlength=len(tested))
@@ -125,8 +118,9 @@ def _asked(parts: Sequence[tuple[float, TestedReach]]) -> Beyond | None:
 def reaches(
     evidence: Evidence, shares: tuple[tuple[str, float], ...], accuracy: Sequence[PooledAccuracy]
 ) -> tuple[TestedReach, ...]:
-    """Return the reach of every challenger, for each workload
-    and, weighted by their shares, for the whole mix.
+    """Return the reach of every challenger, for each workload and for the whole mix.
+
+    The mix weighs workloads by their shares.
     """
     tested = {(each.arm, each.workload): each.asked_to for each in accuracy}
     out = []

@@ -1,5 +1,6 @@
-"""Judge whether the KV pool can limit a workload at the user's
-peak, from what is alive at once and from what the server saw.
+"""Judge whether the KV pool can limit a workload at the user's peak.
+
+It is judged from the contexts that are alive at once and from what the server saw.
 """
 
 import math
@@ -12,8 +13,8 @@ from advisor.evidence import Calls, Evidence, Telemetry, present
 from advisor.policy import Policy
 from advisor.statistics.paired import session_numbers
 
-HIT_GAP = 0.05  # cached share lost against a cache without bounds
-LARGER = 1.25  # times the reference's pool: an arm that shows what more room brings
+HIT_GAP = 0.05  # hit rate lost against a cache without bounds
+LARGER = 1.25  # times the reference's pool, from which an arm shows what more room brings
 FULL = 0.95  # usage at which vLLM starts to evict and preempt
 
 
@@ -22,11 +23,11 @@ class LiveContexts:
     """Hold what is in the pool of one replica at the fullest moment."""
 
     tokens: float
-    sessions: float | None  # None: only the tokens were told
+    sessions: float | None  # None: only the tokens are known
     played: float | None = None  # sessions of the replay that were scaled to the user's peak
 
     def told(self, workload: str | None) -> str:
-        """Say it in words."""
+        """Say in words how many tokens the sessions hold."""
         if self.sessions is None:
             return f"sessions at once hold {self.tokens:,.0f} tokens"
         scaled = "" if self.played is None else f" (scaled from {self.played:,.0f} in the replay)"
@@ -35,8 +36,9 @@ class LiveContexts:
 
 
 def working_set(calls: list[Calls]) -> LiveContexts:
-    """Return the largest sum of contexts of sessions alive
-    at the same time; shared prefixes count once for each.
+    """Return the largest sum of contexts of sessions alive at the same time.
+
+    A shared prefix counts once for each session.
     """
     numbers, found = [], 0
     for each in calls:
@@ -67,8 +69,9 @@ def _replayed(evidence: Evidence, workload: str | None) -> LiveContexts | None:
 def _alive(
     evidence: Evidence, workload: str | None, whole: LiveContexts | None
 ) -> LiveContexts | None:
-    """Return what one replica holds at the user's peak, as told
-    or scaled from the replay; without a peak what it held there.
+    """Return what one replica holds at the user's peak: as stated, or scaled from the replay.
+
+    Without a peak, what it held in the replay.
     """
     told = [each.working_set_tokens for each in evidence.workloads if workload in (None, each.name)]
     known = [each for each in told if each is not None]
@@ -95,9 +98,7 @@ def _alive(
 
 
 def _never_full(evidence: Evidence) -> bool:
-    """Say whether the reference's pool could hold all that
-    was ever sent: then it never had to let go of a token.
-    """
+    """Say whether the reference's pool could hold all that was ever sent, so evicted nothing."""
     figures, pool = evidence.telemetry(None, evidence.reference), evidence.base.pool_tokens
     return (
         figures is not None
@@ -108,8 +109,9 @@ def _never_full(evidence: Evidence) -> bool:
 
 
 def _misses_alike(evidence: Evidence, workload: str | None) -> bool:
-    """Say whether arms with larger pools hit their caches
-    no more often: then it is not room that the hits lack.
+    """Say whether arms with larger pools hit their caches no more often than the reference.
+
+    Then it is not room that the hits lack.
     """
     reference = evidence.base
     ours = evidence.telemetry(workload, reference.name)
@@ -126,7 +128,7 @@ def _misses_alike(evidence: Evidence, workload: str | None) -> bool:
 
 
 def _strain(figures: Telemetry | None, *, has_room: bool) -> str | None:
-    """Return what the server's own figures say against slack, if anything."""
+    """Return what in the server's figures shows that the pool limits, if anything."""
     if figures is None:
         return None
     if figures.preemptions:

@@ -1,8 +1,8 @@
 """Compare latencies of every arm with the reference, by workload and for the whole mix.
 
-An A/A control is the same comparison between two copies of one configuration. On one
-server they tell what the place in the order adds, which is taken off; with a server
-each, what one start differs from the next by, which informs the width and nothing else.
+An A/A control is the same comparison between two copies of one configuration. On one server the
+copies show what the place in the order adds, which is subtracted; with a server each, they show
+what one start differs from the next by, which informs the width and nothing else.
 """
 
 import math
@@ -21,7 +21,7 @@ from advisor.verdict import Change
 
 METRICS: tuple[Metric, ...] = ("turn_ms", "ttft_ms", "tpot_ms")
 METHOD = "mean log ratio of the same turns, starts of the servers included, over"
-# standard deviations of what a place in the order adds, above which it was something else
+# `position` is a standard deviation: a control further off than this many shows something else
 NO_PLACE = 3
 _SIDES = math.sqrt(2)  # a ratio has a start on each of its sides
 
@@ -30,8 +30,9 @@ Controls = dict[tuple[str | None, Metric], tuple[Control, ...]]
 
 
 def start_spread(evidence: Evidence, policy: Policy) -> float:
-    """Return what a start adds to one arm's latencies, log units: as
-    history tells, else as the policy assumes; nothing where that is 0.
+    """Return what a start adds to one arm's latencies, in log units.
+
+    By the history of starts, else as the policy assumes; 0 where the policy says 0.
     """
     return (
         policy.start_spread
@@ -52,8 +53,9 @@ def controls(
     *,
     position: float,
 ) -> Controls:
-    """Return what the controls of each workload showed, and of
-    the mix (None): classes weighted as those of the arms are.
+    """Return what the controls of each workload showed, and those of the mix (None).
+
+    The mix weighs classes as it does for the arms.
     """
     found: dict[tuple[str | None, Metric], list[Control]] = defaultdict(list)
     for metric in metrics:
@@ -84,7 +86,7 @@ def _control(table: PairTable, *, across: bool, position: float) -> list[Control
         return []
     pairs = paired.pairs_of(table)
     spread = starts.inside(pairs)
-    # whatever it is, it may be between the arms as well
+    # More than a place in the order adds: whatever it is, it may be between the arms as well.
     odd = abs(spread.value) - 2 * spread.se > NO_PLACE * position
     return [Control(spread=spread, draws=starts.drawn(pairs) if across or odd else ())]
 
@@ -97,9 +99,7 @@ def controls_of(found: Controls, metric: Metric, workload: str | None) -> tuple[
 def estimated(
     table: PairTable, scale: float, known: Sequence[Control] = (), *, position: float = 0.0
 ) -> Spread | None:
-    """Return the change that *table* shows, with what
-    controls tell of starts and of places in the order.
-    """
+    """Return the change that *table* shows, with what controls say of starts and order."""
     spread = paired.change(
         table, scale=scale, draws=tuple(draw for each in known for draw in each.draws)
     )
@@ -118,8 +118,9 @@ def floor_of(control: Spread) -> float:
 
 
 def _minutes_per_pair(evidence: Evidence) -> float:
-    """Return what one more pair of the run takes: the blocks
-    of all arms and of the control, gaps between them left out.
+    """Return the minutes that one more pair of the run takes.
+
+    The blocks of all arms and of the control count, gaps between them do not.
     """
     sides = [
         each.calls for each in evidence.observations if each.calls is not None and len(each.calls)
@@ -237,8 +238,9 @@ def between(
     shares: tuple[tuple[str, float], ...],
     policy: Policy,
 ) -> Spread | None:
-    """Return the change in turn time of the mix from *first*
-    to *second*, taken on the turns that both finished.
+    """Return the change in turn time of the mix from *first* to *second*.
+
+    It is taken on the turns that both finished.
     """
     tables, weights = [], []
     for name, share in shares:

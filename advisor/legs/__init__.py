@@ -1,3 +1,1 @@
-"""The questions a verdict stands on, each answered from its
-own evidence: is it faster, does it carry more, is it safe?
-"""
+"""Answer the questions of a verdict, each from its own evidence: faster, more agents, safe?"""

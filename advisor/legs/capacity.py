@@ -1,8 +1,7 @@
-"""Does the arm carry more agents per GPU? Only runs that filled
-the pool can say so, or a load that the pool cannot limit.
+"""Decide whether an arm carries more agents per GPU.
 
-An arm pays by faster turns or by more agents per GPU,
-and by neither where one is bought with the other.
+Only runs that filled the pool can say so, or a load that the pool cannot limit. An arm pays by
+faster turns or by more agents per GPU, and by neither where one is bought with the other.
 """
 
 import math
@@ -18,7 +17,7 @@ from advisor.verdict import Leg, LegState, Need
 AGENTS = "agents per GPU within the service level"
 SAME_POOL = 0.05  # pools this close hold the same load
 TRIALS = 14  # of a search: four to bracket the limit, and draws of sessions around it
-LONGER = 4  # times as many sessions a trial halve what its draw leaves open
+LONGER = 4  # times as many sessions a trial: they halve what its draw leaves open
 # half width of a claim: a wider interval covers
 # whatever the truth is, and helps nobody to order GPUs
 WIDEST = 0.25
@@ -48,13 +47,14 @@ def _measured(case: Case, arm: str, workload: str | None) -> tuple[Estimate, Est
 
 
 def _likely(found: Estimate) -> float:
-    """Return what held, or, where no step did, the most that may."""
+    """Return the agents that held, or, where no step did, the most that may hold."""
     return found.value or found.high or 0.0
 
 
 def _ratio(mine: Estimate, theirs: Estimate) -> Estimate:
-    """Return the relative change, with the interval that those of both
-    arms give together (MOVER on the log scale; Zou and Donner 2008).
+    """Return the relative change, with an interval from those of both arms.
+
+    By MOVER on the log scale (Zou and Donner 2008).
     """
     value = _likely(mine) / _likely(theirs)
 
@@ -78,8 +78,9 @@ def _ratio(mine: Estimate, theirs: Estimate) -> Estimate:
 
 
 def _is_narrow(mine: Estimate, ratio: Estimate) -> bool:
-    """Tell whether a ratio is known well enough for a claim; an
-    arm that carries nobody is, whatever the other one carries.
+    """Say whether a ratio is known well enough for a claim.
+
+    That of an arm that carries nobody is, whatever the other one carries.
     """
     if not mine.value:
         return True
@@ -102,7 +103,7 @@ def _need(case: Case, what: str, *, seconds: float = 0.0) -> Need:
 
 
 def finer(case: Case, arm: str, workload: str | None, ratio: Estimate) -> Need:
-    """Return a search with more turns a step; from a single step, a search at all."""
+    """Return a search with longer steps, or a first search where there was a single step."""
     reference = case.evidence.reference
     if ratio.n <= 1:
         return _need(
@@ -145,9 +146,7 @@ def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: 
 
 
 def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
-    """Return whether the arm carries more, fewer or
-    as many agents, or that nothing can be said yet.
-    """
+    """Return whether the arm carries more, fewer or as many agents, or nobody can say yet."""
     spoiled, measured = case.spoiler("capacity", arm, workload), _measured(case, arm, workload)
     if measured is not None and spoiled is None:
         return _judged(case, arm, workload, *measured)
@@ -162,7 +161,7 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
         if workload is None or case.spoiler("capacity", arm, None) is not None
         else _measured(case, arm, None)
     )
-    if mixed is not None:  # the flag is one for the server that the class shares
+    if mixed is not None:  # classes share one server and its flag, so the mix answers
         leg = _judged(case, arm, None, *mixed)
         return (
             leg

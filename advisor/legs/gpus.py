@@ -1,9 +1,8 @@
-"""How many GPUs does the arm need at the user's peak?
+"""Decide by the GPUs that an arm needs at the user's peak.
 
-With a service level and a peak, this decides.
-
-Agents within the service level are what one GPU carries, so arms that meet the level are compared
-by GPUs. Turns that are slower within it are a fact and no harm. Latency breaks a tie.
+This decides where a service level and a peak are given. Agents within the service level are what
+one GPU carries, so arms that meet the level are compared by GPUs. Turns that are slower within it
+are a fact and no harm. Latency breaks a tie.
 """
 
 from dataclasses import replace
@@ -16,12 +15,12 @@ from advisor.legs.capacity import finer
 from advisor.verdict import Capacity, Leg, LegState
 
 GPUS = "GPUs at the user's peak"
-# of the reference's GPUs: an arm that may need more than so many more is not tied with it
+# of the reference's GPUs: an arm that may need a larger share in addition is not tied with it
 TIE = 0.20
 
 
 def gpus_leg(case: Case, arm: str, workload: str | None, capacity: Leg) -> Leg:
-    """Return whether the arm surely saves or takes a GPU, and the smallest change that counts."""
+    """Return whether the arm surely saves or costs a GPU, and the least change that counts."""
     both = None if capacity.estimate is None else _measured(case, arm, workload)
     if both is None:  # known by argument, not known, or no number of GPUs is enough
         return replace(capacity, name="pays")
@@ -44,7 +43,10 @@ def gpus_leg(case: Case, arm: str, workload: str | None, capacity: Leg) -> Leg:
 def _measured(
     case: Case, arm: str, workload: str | None
 ) -> tuple[Estimate, Estimate, Estimate] | None:
-    """Return the GPUs of the arm, of the reference, and what is saved; of the mix at least."""
+    """Return the GPUs of the arm, those of the reference, and what the arm saves.
+
+    They are the mix's where the class has none; None where neither is known.
+    """
     for scope in dict.fromkeys((workload, None)):
         mine: Capacity | None = case.capacity_of(arm, scope)
         theirs: Capacity | None = case.capacity_of(case.evidence.reference, scope)

@@ -1,8 +1,6 @@
-"""Does the arm meet the service level at all?
+"""Decide by the service level, where one arm meets it and another does not, or none does.
 
-Where one arm does and another does not, this decides.
-
-What is faster, or cheaper, outside the level is of no use to whoever stated it.
+What is faster, or cheaper, outside the level is of no use to the user who stated it.
 """
 
 from dataclasses import replace
@@ -15,7 +13,7 @@ LEVEL = "turns of a single session within the service level"
 
 
 def level_leg(case: Case, arm: str, speed: Leg) -> Leg | None:
-    """Return the leg that the service level decides; None where both arms may meet it."""
+    """Return the criterion that the service level decides; None where it decides nothing."""
     mine, theirs = case.service_level(arm), case.service_level(case.evidence.reference)
     if mine is None or theirs is None:
         return None
@@ -52,5 +50,5 @@ def _share(case: Case, arm: str, speed: Leg) -> Estimate | None:
         return None
     within = sum(each.within_slo for each in alone) / turns
     counted = Estimate(value=within, low=None, high=None, n=turns, unit="share", method=LEVEL)
-    # The interval beside it is that of the speed.
+    # A report shows it next to the interval of speed: the level is that one's.
     return counted if speed.estimate is None else replace(counted, level=speed.estimate.level)

@@ -1,4 +1,4 @@
-"""How many questions settle whether an arm is safe, and the lengths that they are wanted at."""
+"""Plan how many questions settle whether an arm is safe, and at which lengths."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -16,14 +16,16 @@ from advisor.verdict import Need
 # tokens, unless no call is as long: less is read in
 # an instant, and four questions do not fit behind it
 SHORTEST = 4096
-LEAST_SHARE = 0.3  # of an equal one: few calls are as long, and a loss there is to be seen
-# that one server reads, an ordinary 8B model on one current GPU: what a dry run assumes
+# of an equal share, at least: few calls may be as long, but a loss there is to be seen
+LEAST_SHARE = 0.3
+# what one server reads, as a dry run assumes: an ordinary 8B model on one current GPU
 PROMPT_TOKENS_PER_S = 10_000.0
 
 
 def first(case: Case, arm: str, workload: str | None) -> Need:
-    """Return the questions that settle *workload* where none were asked
-    yet: enough at the lengths that count, as many at the longest.
+    """Return the questions that settle *workload* where none were asked yet.
+
+    There are enough at the lengths that count, and as many at each other length.
     """
     found = case.reach_of(arm, workload)
     lengths = _own_ladder(case, arm, workload)
@@ -34,8 +36,9 @@ def first(case: Case, arm: str, workload: str | None) -> Need:
 
 
 def more(case: Case, found: PooledAccuracy) -> Need:
-    """Return the questions that settle what *found* leaves open:
-    as many items in all, each worth what those asked are worth.
+    """Return the questions, in all, that settle what *found* leaves open.
+
+    Each is taken to be worth what those asked were worth.
     """
     # Where none of n differs, three in n may still (the rule
     # of three): agreement of a few is no proof for many.
@@ -51,7 +54,7 @@ def more(case: Case, found: PooledAccuracy) -> Need:
 
 
 def longer(case: Case, found: PooledAccuracy) -> Need:
-    """Return the questions that reach the calls beyond what was asked."""
+    """Return the questions that cover calls longer than any that was asked."""
     lengths = _ladder(case, found.asked_to, case.reach_of(found.arm, found.workload).longest)
     return _need(
         case,
@@ -66,7 +69,10 @@ def _needed(case: Case, arm: str, discordance: float) -> int:
 
 
 def _need(case: Case, arm: str, items: int, lengths: tuple[int, ...], *, already: int = 0) -> Need:
-    """Return so many items in all, with what they take: every arm is asked at the same time."""
+    """Return the need for *items* questions in all, with what the missing ones take.
+
+    Every arm is asked at the same time.
+    """
     more = items - already
     seconds = (
         case.evidence.deployment.question_s or sum(lengths) / len(lengths) / PROMPT_TOKENS_PER_S
@@ -104,11 +110,11 @@ def lengths(contexts: Iterable[Sequence[float]], *, window: int | None) -> tuple
 def shared(
     lengths: Sequence[int], calls: Sequence[tuple[int, Sequence[float]]]
 ) -> dict[int, float]:
-    """Return which share of the questions each of the *lengths*, in rising order, is worth.
+    """Return which share of the questions each of *lengths* gets; they rise.
 
     The error of a weighted mean is least for what it takes where each part is
     asked in proportion to its weight, over the square root of its price.
-    *calls* are classes: how many, and contexts that stand for them.
+    *calls* are classes: how many calls each has, and contexts that represent them.
     """
     own = [
         (number, np.asarray(contexts, dtype=np.float64))
@@ -126,11 +132,10 @@ def shared(
 
 
 def ladder(first: float | None, last: float | None, *, window: int | None) -> tuple[int, ...]:
-    """Return the lengths to ask at for calls of *first* to
-    *last* tokens, no longer than what the servers take.
+    """Return the lengths to ask at for calls of *first* to *last* tokens.
 
-    They double, and all classes share them, so that what one class is asked
-    counts for the others that get there; the last is the longest of all contexts.
+    None is longer than what the servers take. They double, and all classes share them, so that
+    what one class is asked counts for the others that get there; the last is the longest context.
     """
     longest = LONGEST if last is None else 1024 * max(1, math.ceil(last / 1024))
     if window is not None:
@@ -141,5 +146,5 @@ def ladder(first: float | None, last: float | None, *, window: int | None) -> tu
 
 
 def _holding(tokens: float) -> int:
-    """Return the least length, of 1,024 tokens doubled, that holds so many."""
+    """Return the least length, of 1,024 tokens doubled, that holds *tokens*."""
     return 1024 << max(0, math.ceil(math.log2(max(tokens, 1.0) / 1024)))

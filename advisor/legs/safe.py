@@ -1,8 +1,7 @@
-"""Is the arm safe? Paired answers at the workload's own
-lengths, not worse by the margin, pooled and in every bucket.
+"""Decide whether an arm is safe: answers not worse by the margin, pooled and in every bucket.
 
-The server is safe where every workload that binds it is: a loss that
-one of them has at its own lengths is not thinned by the others.
+Answers are paired, and at the workload's own lengths. The server is safe where every workload that
+binds it is: a loss that one of them has at its own lengths is not thinned by the others.
 """
 
 from dataclasses import replace
@@ -89,7 +88,7 @@ def _where(lengths: tuple[float, ...]) -> str:
 
 
 def _with(own: Tested, parts: dict[str, Tested], *, level: float) -> Tested:
-    """Return the server's leg: its own pool, and each part that binds it."""
+    """Return the server's criterion from its pooled answers and each workload that binds it."""
     tested = [(name, each, each.p_against) for name, each in parts.items()]
     against = [(name, each, p) for name, each, p in tested if p is not None]
     for name, each, p in against:

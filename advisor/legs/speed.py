@@ -1,8 +1,8 @@
-"""Is the arm faster? Turn latency against the smallest change that counts.
+"""Decide whether an arm is faster: turn latency against the smallest change that counts.
 
-What a start of a server and its machine add was drawn once for all pairs of that start, and
-is in the interval: measured where there are enough starts, else by what the policy or the
-database's history says of starts. No claim is lost to a control: a noisy one tells little.
+What a start of a server and its machine add was drawn once for all pairs of that start, and is in
+the interval: measured where there are enough starts, else by what the policy or the database's
+history says of starts. No claim is lost to a control: a noisy one tells little.
 """
 
 import math
@@ -25,7 +25,7 @@ START_MINUTES = 1.5
 # ten days at a quarter of an hour each: what takes more is not settled by pairs like these
 MOST_PAIRS = 1_000
 OF_STARTS = ("one mode", "no trend")  # gates that judge starts by each other
-# shares that a decision settles, of equal arms and of three margins (docs/statistics.md)
+# shares that are settled, of equal arms and of arms three margins apart (docs/statistics.md)
 REPLICAS = {2: (0.7, 0.85), 4: (0.9, 0.95)}
 FEWEST = 6  # pairs, three a half: with fewer, the machine cannot be taken out of the difference
 
@@ -42,33 +42,37 @@ def confounded(case: Case, arm: str) -> bool:
 
 
 def swap(pairs: int) -> Swap:
-    """Return a replay of at least so many pairs in which the arms change machines half way."""
+    """Return a replay of an even number of pairs in which the arms change machines half way.
+
+    It has *pairs* pairs at least.
+    """
     return Swap(pairs=max(FEWEST, pairs + pairs % 2))
 
 
 def more_pairs(case: Case, speed: SpeedComparison) -> Need:
-    """Return what settles *speed* against the smallest change that
-    counts: pairs, where the starts that they share leave room for it.
+    """Return what settles *speed* against the smallest change that counts.
+
+    Pairs do where the error of the starts that they share leaves room for it, else restarts.
     """
     return _pairs(case, speed) or restarts(case, speed)
 
 
 def _pairs(case: Case, speed: SpeedComparison) -> Need | None:
     have, scatter, margin = speed.change.pairs, speed.scatter, math.log1p(case.policy.min_change)
-    # A simulation is made again, longer; a run is looked at once more.
+    # A simulation starts again, longer, which is the same look; a run is looked at once more.
     level = _planned_level(
         case, speed, look=case.evidence.looks + (case.evidence.kind != "simulated")
     )
-    # More pairs leave the error of their starts as it
-    # is: what is left of the margin has to do for them.
+    # More pairs do not shrink the error of their starts:
+    # they have to settle within what it leaves of the margin.
     room = margin**2 - (z_reach(level) * scatter.start) ** 2 / speed.starts
     if room <= 0:
         return None
     units = units_needed(scatter.pair, math.sqrt(room), level=level)
     if units > MOST_PAIRS:
         return None
-    # Enough for nine truths of ten, and still open: it lies at
-    # the margin itself, where only a narrower interval can tell.
+    # Enough for nine truths of ten, and still open: it lies at the
+    # margin itself, where only a narrower interval can settle it.
     more = units - have if units > have else have
     return Need(
         what=f"paired calls of {words.scope(speed.change.workload)} on {speed.change.arm}",
@@ -81,17 +85,18 @@ def _pairs(case: Case, speed: SpeedComparison) -> Need | None:
 
 
 def _planned_level(case: Case, speed: SpeedComparison, *, look: int) -> float:
-    """Return the level to plan at: that of the look that will decide,
-    and never above that of two criteria that both have to stand.
+    """Return the level to plan at: that of the look that will decide.
+
+    It is never above that of two criteria that both have to hold.
     """
     return min(LEVEL / FAMILY, case.level(speed.change.arm, look=look))
 
 
 def restarts(case: Case, speed: SpeedComparison) -> Need:
-    """Return what a start of both servers for every pair would take to
-    settle *speed* without knowing anything of starts: in a new run.
+    """Return a new run that settles *speed* with a start of both servers for every pair.
 
-    Where that is more pairs than anybody plays, the need has no count, and says what else to do.
+    It assumes nothing of starts. Where that takes more than `MOST_PAIRS` pairs, the need has no
+    count, and says what else to do.
     """
     total = math.hypot(speed.scatter.pair, speed.scatter.start)
     level = _planned_level(case, speed, look=1)
@@ -117,8 +122,9 @@ def restarts(case: Case, speed: SpeedComparison) -> Need:
 
 
 def more_replicas(case: Case, speed: SpeedComparison) -> Iterator[Need]:
-    """Yield what twice as many servers of each arm settle, where
-    some run all the time and what their starts add is what is open.
+    """Yield the need for twice as many servers of each arm, where their starts leave it open.
+
+    Only where pairs take turns on servers that run all the time.
     """
     pairs = 2 * (speed.in_turn or 0)
     if (
@@ -141,8 +147,10 @@ def more_replicas(case: Case, speed: SpeedComparison) -> Iterator[Need]:
 
 
 def by_prior(case: Case, speed: SpeedComparison) -> bool:
-    """Say whether a claim about *speed* rests on what is assumed of
-    starts: one start a side, or a claim that twice as much would undo.
+    """Say whether a claim about *speed* rests on what is assumed of starts.
+
+    It does with one start a side and no history of starts, or where a start that adds twice as much
+    would undo it.
     """
     if speed.doubted is None:
         return False
@@ -156,8 +164,9 @@ def by_prior(case: Case, speed: SpeedComparison) -> bool:
 
 
 def claim(relative: Estimate, *, margin: float) -> LegState:
-    """Return whether turn latency surely falls (yes) or rises (no) by
-    more than *margin*, does neither, or may: as its interval says.
+    """Return whether turn latency surely falls (yes), surely rises (no), or stays (equal).
+
+    By more than *margin*, as its interval says; unclear where the interval leaves it open.
     """
     if relative.is_below(-margin):
         return "yes"
@@ -195,7 +204,7 @@ def _untested(case: Case, arm: str, workload: str | None) -> Tested:
 
 
 def _unsized(speed: SpeedComparison) -> str:
-    """Say whose KV pool the pairs overfilled: capacity alone then tells how large the change is."""
+    """Say whose KV pool the pairs overfilled: capacity alone shows how large the change is."""
     full = speed.change.overfull
     if not full:
         return ""
@@ -206,8 +215,9 @@ def _unsized(speed: SpeedComparison) -> str:
 
 
 def _checked_again(case: Case, gate: Gate, arm: str, workload: str | None) -> Need:
-    """Return what mends a failed *gate*: more starts, where it
-    judged too few of them to end a comparison, or another run.
+    """Return what may make a failed *gate* pass: more starts, or another run.
+
+    More starts where the gate judged too few of them to end a comparison.
     """
     speed = case.comparison(arm, gate.workload or workload)
     if (
@@ -231,9 +241,7 @@ def _checked_again(case: Case, gate: Gate, arm: str, workload: str | None) -> Ne
 
 
 def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
-    """Return whether turn latency falls or rises by more
-    than the margin, stays within it, or is undecided.
-    """
+    """Return whether turn latency falls or rises by more than the margin, or stays within."""
     speed = case.speed(arm, workload)
     if speed is None:
         return _untested(case, arm, workload)

@@ -1,10 +1,9 @@
-"""Does the time of all turns together say what the typical turn says?
+"""Check the typical turn against the time of all turns together.
 
-Where it does not, one kind of turn wins and another loses.
-
-The mean log ratio counts every turn alike, the total counts every second alike.
-A verdict on speed needs both; where they surely disagree about the smallest
-change that counts, the policy has to say which of them does (`counts`).
+Where they disagree, one kind of turn wins and another loses. The mean log ratio counts every
+turn alike, the total counts every second alike. A verdict on speed needs both; where they
+surely disagree about the smallest change that counts, the policy has to say which of them
+decides (`counts`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +23,7 @@ from advisor.statistics.spread import Spread
 from advisor.verdict import Leg, LegState, Need
 
 EVERY = slice(None)
-# margins, and the level: what the total has to bear out is shown by the typical turn already
+# margins, and levels: the typical turn has shown the claim, the total only has to bear it out
 TWICE = 2
 
 
@@ -38,7 +37,7 @@ class _Matched:
     rows: tuple[Ints, Ints]
 
     def column(self, name: str, side: int = 0) -> Floats:
-        """Return what the calls of a side say."""
+        """Return a column of the matched calls of one side (0: reference, 1: arm)."""
         values: Floats = getattr(self.sides[side], name)[self.rows[side]]
         return values
 
@@ -49,7 +48,7 @@ class _Matched:
         )
 
     def total(self) -> PairTable | None:
-        """Return the pairs with the log ratio of the time of all their turns."""
+        """Return the pairs with the log ratio of the summed time of their turns."""
         table = self.table()
         if table is None:
             return None
@@ -59,9 +58,7 @@ class _Matched:
 
 
 def _matched(case: Case, arm: str, workload: str | None) -> Iterator[_Matched]:
-    """Yield the turns of a class, or of every class of
-    the mix, that ended on both arms with a turn time.
-    """
+    """Yield the turns of a class, or of every class of the mix, that both arms timed."""
     for name, share in case.shares:
         sides = case.evidence.sides(name, arm)
         if workload not in (None, name) or sides is None:
@@ -85,9 +82,7 @@ def _mixed(
 
 
 def _kinds(case: Case, matched: Sequence[_Matched]) -> Iterator[list[tuple[str, Spread | None]]]:
-    """Yield ways to tell the turns apart: by class, by
-    the tokens they read or write, by how long they take.
-    """
+    """Yield ways to group the turns: by class, by tokens read or written, by duration."""
     yield [(each.workload, _mixed(case, [(each.table(), 1.0)])) for each in matched]
     read, written = (
         [each.column(name) for each in matched] for name in ("prompt_tokens", "output_tokens")
@@ -136,8 +131,9 @@ def _who(case: Case, matched: Sequence[_Matched], level: float) -> str:
 
 
 def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> Tested:
-    """Return the verdict on speed that the typical turn and the time
-    of all turns bear out together, or the one that the policy counts.
+    """Return the criterion of speed that the typical turn and the total time agree on.
+
+    Or that of the one alone that the policy counts.
     """
     leg, counts, speed = typical.leg, case.policy.counts, case.speed(arm, workload)
     is_settled = leg.state in ("yes", "no", "equal")
@@ -145,8 +141,8 @@ def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> T
     if speed is None or leg.estimate is None or not is_asked:
         return typical
     matched = tuple(_matched(case, arm, workload))
-    # What a place in the order adds, and what starts
-    # differ by, a control tells of all turn times alike.
+    # A control shows what a place in the order adds, and what
+    # starts differ by, for single turn times and their total alike.
     total = _mixed(case, ((each.total(), each.share) for each in matched), speed.controls)
     if total is None:
         return typical
@@ -176,7 +172,7 @@ def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> T
 
 
 def _relative(total: Spread, level: float) -> Estimate:
-    """Return the relative change of the total with its interval, one-sided at this level."""
+    """Return the relative change of the total, with its interval at a one-sided *level*."""
     method = "log ratio of the time of all turns"
     return total.relative(unit="relative", method=method, level=1 - 2 * level)
 

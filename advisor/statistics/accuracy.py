@@ -1,9 +1,9 @@
-"""Compare paired answers: Tango's score interval for the difference,
-exact McNemar for "changed", cluster means for graded scores.
+"""Compare paired answers: by Tango's interval, by exact McNemar, and by cluster means.
 
-With paired items a Wald interval covers 76 % at n = 50 where it claims 95; Tango's covers
-96 to 99 (Tango 1998, Fagerland et al. 2014). A small shift in one direction that no single
-bucket can show is looked for by the sign test over buckets and by the trend over length.
+Tango's score interval is for the difference, McNemar for "changed", cluster means for graded
+scores. With paired items a Wald interval covers 76 % at n = 50 where it claims 95; Tango's covers
+96 to 99 (Tango 1998, Fagerland et al. 2014). A small shift in one direction that no single bucket
+can show is looked for by the sign test over buckets and by the trend over length.
 """
 
 import math
@@ -31,24 +31,25 @@ PRIOR: Final = 10  # answers that differ, or contexts, that what is assumed of c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerCounts:
-    """Count paired answers; where lengths weigh differently, as many as they are worth."""
+    """Count paired answers, as equally weighted ones where lengths weigh differently."""
 
     reference_only: float
     arm_only: float
     n: float
-    # variance of won less lost beyond that of independent
-    # answers: what differs together behind one context
+    # variance of (won - lost) beyond that of independent
+    # answers: some differ together behind one context
     together: float = 0.0
-    # and what an answer that has yet to differ would add to
-    # it: the others of its context, as far as they resemble it
+    # what one more answer that differs would add to `together`:
+    # the others of its context, as far as they resemble it
     beside: float = 0.0
     # Student's t takes the place of the normal distribution where contexts are what counts
     df: int | None = None
 
     @property
     def effect(self) -> float:
-        """Return how many answers one independent answer is worth:
-        as those that differed show, and as is assumed of ten more.
+        """Return the design effect: how many answers one independent answer is worth.
+
+        It is that of the answers that differed, joined by what is assumed of `PRIOR` more.
         """
         alone = self.reference_only + self.arm_only - self.n * self.value**2
         return 1 + (self.together + PRIOR * self.beside) / (alone + PRIOR)
@@ -73,14 +74,13 @@ class AnswerCounts:
 
 
 def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) -> AnswerCounts:
-    """Count answers of which those of one cluster share a
-    context, and of which some may weigh more than others.
+    """Count answers of which some share a context (a cluster) or weigh more than others.
 
-    What differs together is counted as it was seen, less what chance would put
-    together. What a hypothesis needs to differ beyond what was seen is held to
-    resemble the rest of its context by `RESEMBLANCE`. So agreement counts as evidence,
-    a further equal answer never makes an arm less safe, and a lost one never makes it
-    safer: a correlation of all would fall with a loss that stands alone.
+    Answers that differ together are counted as they were seen, less what chance would put
+    together. Where a hypothesis needs more of them to differ than were seen, each is assumed to
+    resemble the rest of its context by `RESEMBLANCE`. Agreement thus counts as evidence: a further
+    equal answer never makes an arm less safe, and a lost one never makes it safer. A single
+    correlation of all answers would fall with a loss that stands alone.
     """
     size = difference.size
     lost, won = difference < 0, difference > 0
@@ -90,7 +90,7 @@ def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) ->
         return AnswerCounts(reference_only=float(lost.sum()), arm_only=float(won.sum()), n=size)
     weight = np.ones(size) if weights is None else weights * (size / weights.sum())
     square = float(weight @ weight)
-    unit = square / size  # Kish: so many rows are worth one that weighs as all do
+    unit = square / size  # Kish: rows that are worth one of equal weight
     n, down, up = size / unit, float(weight @ lost) / unit, float(weight @ won) / unit
     sums, lost_sums, won_sums = (
         np.bincount(index, weights=weight * each) for each in (np.ones(size), lost, won)
@@ -109,8 +109,9 @@ def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) ->
 
 
 def _under(found: AnswerCounts, difference: float) -> tuple[float, float]:
-    """Return the variance and third moment of won minus lost where
-    the shares of right answers differ by *difference* (Tango 1998).
+    """Return variance and third moment of won - lost if *difference* is true (Tango 1998).
+
+    *difference* is that of the shares of right answers, arm minus reference.
     """
     n, changed = found.n, found.reference_only + found.arm_only
     linear = -changed + (2 * n - found.arm_only + found.reference_only) * difference
@@ -126,9 +127,7 @@ def _under(found: AnswerCounts, difference: float) -> tuple[float, float]:
 
 
 def tango_z(found: AnswerCounts, difference: float) -> float:
-    """Return Tango's score statistic for the hypothesis
-    that arm - reference equals *difference*.
-    """
+    """Return Tango's score statistic for the hypothesis that arm - reference = *difference*."""
     gap = found.arm_only - found.reference_only - found.n * difference
     if gap == 0:
         return 0.0
@@ -137,9 +136,7 @@ def tango_z(found: AnswerCounts, difference: float) -> float:
 
 
 def tango(found: AnswerCounts, *, level: float = 0.95) -> Estimate:
-    """Return the difference in the share of right
-    answers, arm minus reference, with Tango's interval.
-    """
+    """Return the difference of the shares right, arm minus reference, with Tango's interval."""
     assert found.n > 0, "no paired items"
     value, reach = found.value, found.reach(level)
 
@@ -172,12 +169,11 @@ def p_not_worse(found: AnswerCounts, *, margin: float) -> float:
 
 
 def p_worse(found: AnswerCounts, *, margin: float) -> float:
-    """Return the one-sided p-value of the claim that the
-    arm loses more than *margin*; never below Tango's own.
+    """Return the one-sided p-value of the claim that the arm loses more than *margin*.
 
-    Where little more differs than the margin, losses are few and rare ones many:
-    at a level of 0.45 %, the normal distribution calls 1 % of the arms at the
-    margin worse. A transformation for the skewness (Hall 1992) takes that back.
+    Where little more than the margin differs, won - lost is skewed: at a level of 0.45 %, the
+    normal distribution calls 1 % of the arms at the margin worse. A transformation for the
+    skewness (Hall 1992) corrects that. The p-value is never below Tango's own.
     """
     variance, third = _under(found, -margin)
     if variance <= 0:
@@ -190,8 +186,9 @@ def p_worse(found: AnswerCounts, *, margin: float) -> float:
 
 
 def power(items: int, discordance: float, margin: float, *, level: float) -> float:
-    """Return how often Tango's test shows "not worse by *margin*"
-    where nothing is lost and such a share of the items differs.
+    """Return how often Tango's test shows "not worse by *margin*" where nothing is lost.
+
+    *discordance* is the share of the items that differ.
     """
     enough, spread = float(scipy.special.ndtri(1 - level)), 8 * math.sqrt(items * discordance)
     differ = np.arange(
@@ -225,13 +222,12 @@ def mcnemar(*, reference_only: int, arm_only: int) -> float:
 def graded(
     reference: Floats, arm: Floats, clusters: Ints | None = None, weights: Floats | None = None
 ) -> Spread | None:
-    """Return the mean difference of graded scores over contexts,
-    arm minus reference, or None with fewer than three contexts.
+    """Return the mean difference of graded scores, arm minus reference, over contexts.
 
-    Items of one context share its luck, so the cluster is the unit; the mean
-    stays a mean over items (Miller 2024, arXiv 2411.00640). The error is never
-    taken below that of one more context with the largest change seen, or with a
-    full one where all scores agree: agreement has not shown that none can differ.
+    None with fewer than three contexts. Items of one context share its luck, so the cluster is the
+    unit; the mean stays a mean over items (Miller 2024, arXiv 2411.00640). The error is never taken
+    below that of one more context with the largest change seen, or with a full one where all
+    scores agree: agreement has not shown that none can differ.
     """
     difference = arm - reference
     weight = (
@@ -260,8 +256,9 @@ def graded(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signs:
-    """Count the buckets that fell, rose and did not move,
-    with the two-sided p-value of so uneven a count.
+    """Count the buckets that fell, rose and did not move.
+
+    `p` is the two-sided p-value of a count as uneven.
     """
 
     down: int
@@ -276,7 +273,7 @@ class Signs:
 
 
 def sign_test(differences: Sequence[float]) -> Signs:
-    """Return the sign test over bucket differences; buckets without a difference carry no sign."""
+    """Return the sign test over bucket differences; a difference of 0 carries no sign."""
     down = sum(each < 0 for each in differences)
     up = sum(each > 0 for each in differences)
     p = 1.0 if down + up == 0 else float(scipy.stats.binomtest(down, down + up).pvalue)
@@ -286,10 +283,9 @@ def sign_test(differences: Sequence[float]) -> Signs:
 def slope_per_doubling(
     lengths: Sequence[float], differences: Sequence[float], items: Sequence[float]
 ) -> tuple[float, float] | None:
-    """Return the slope of the difference per doubling of length and
-    its two-sided p-value, or None with fewer than three lengths.
+    """Return the slope of the difference per doubling of length, and its two-sided p-value.
 
-    A bucket weighs as much as it has items; how far the
+    None with fewer than three lengths. A bucket weighs as much as it has items; how far the
     buckets scatter about the line is its own error.
     """
     if len(set(lengths)) < 3:

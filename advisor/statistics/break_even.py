@@ -1,5 +1,4 @@
-"""Find where two lines cross as a set, not as a number:
-Fieller's set of the paired difference (Fieller 1954).
+"""Find where two lines cross as a set: Fieller's, of the paired difference (Fieller 1954).
 
 The difference arm - reference is fitted as one line over KV tokens of the whole batch. Its
 zero is a ratio of two noisy numbers, so the points that cannot be told from zero form an
@@ -23,8 +22,8 @@ from advisor.statistics.line import MIN_PAIRS, FittedLine, Grid, on_grid
 from advisor.verdict import BreakEven
 
 MIN_CALLS = 8  # in a pair, on each arm
-_TAIL = 2.2  # standard deviations in 95 % of a normal whose own is half-normal
-# what an arm wanders and few pairs do not show: half
+_TAIL = 2.2  # standard deviations that hold 95 % of a normal whose own deviation is half-normal
+# slow wander of an arm that few pairs do not show: half
 # of 2 %, with probability one half (see `starts`)
 _WANDER = 0.01
 MIN_SPAN = 2.0  # largest over smallest batch that a pair has to span (5th to 95th percentile)
@@ -32,8 +31,9 @@ MIN_SPAN = 2.0  # largest over smallest batch that a pair has to span (5th to 95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fieller:
-    """Hold the lengths where a line cannot be told from
-    zero: [low, high], outside (low, high), or everywhere.
+    """Hold the lengths where a line cannot be distinguished from zero.
+
+    interval: in [low, high]; rays: outside (low, high); line: everywhere.
     """
 
     shape: Literal["interval", "rays", "line"]
@@ -56,8 +56,9 @@ def fieller(fitted: FittedLine, level: float = 0.95) -> Fieller:
 
 
 def difference_grid(reference: Sweep, arm: Sweep, users: int) -> tuple[Grid, Grid] | None:
-    """Return (arm - reference, reference) over the pairs
-    and lengths that both have at this batch size, or None.
+    """Return (arm - reference, reference) over the pairs that both played, or None.
+
+    Only calls at this batch size count.
     """
     left, right = reference.users == users, arm.users == users
     if not left.any() or not right.any():
@@ -81,11 +82,10 @@ def difference_grid(reference: Sweep, arm: Sweep, users: int) -> tuple[Grid, Gri
 
 
 def with_starts(fitted: FittedLine, base: Floats, *, spread: float, starts: int = 1) -> FittedLine:
-    """Return the line of differences with what starts add to
-    either arm: a share of the *base* line, drawn *starts* times.
+    """Return the line of differences with the variance that starts add to either arm.
 
-    *spread* is one arm's, log units; what an arm wanders
-    belongs to it as far as pairs do not show it.
+    What a start adds is a share of the *base* line, drawn *starts* times. *spread* is that of one
+    arm, in log units. The wander of an arm is added as far as pairs do not show it.
     """
     if spread == 0:
         return fitted
@@ -107,10 +107,10 @@ def break_even(
     own_users: float | None = None,
     prior_tokens: float | None = None,
 ) -> BreakEven | None:
-    """Return the break-even set at batch size *users*, restated for
-    a batch of *own_users*, or None without three shared lengths.
+    """Return the break-even set at batch size *users*, or None without three shared lengths.
 
-    *spread* is what one start of one arm adds, log units.
+    The set is restated for a batch of *own_users*. *spread* is what one start of one arm adds,
+    in log units.
     """
     grids = difference_grid(reference, arm, users)
     if grids is None:
@@ -144,8 +144,9 @@ def judged(
     users: float,
     prior_tokens: float | None,
 ) -> BreakEven:
-    """Return what the line of differences says about
-    lengths above zero, tested from *first* to *last*.
+    """Return what the line of differences says about lengths above zero.
+
+    Lengths from *first* to *last* were tested.
     """
     shape, low, high = _on_tested(fitted, fieller(fitted), first, last)
     crosses = (
@@ -178,7 +179,7 @@ def _on_tested(
 ) -> tuple[
     Literal["bounded", "half-line", "none", "always", "unclear"], float | None, float | None
 ]:
-    """Return shape and ends for lengths above zero; rays are judged on the tested range alone."""
+    """Return shape and ends for lengths above zero; rays are judged on the tested range."""
     ahead: Literal["none", "always"] = "always" if fitted.at((first + last) / 2)[0] < 0 else "none"
     match found.shape:
         case "interval" if found.high < 0:
@@ -220,8 +221,9 @@ def _columns(calls: Sequence[Calls]) -> tuple[Ints, Floats, Floats]:
 
 
 def _lines(pair: Ints, tokens: Floats, tpot: Floats, unit: float) -> dict[int, Floats]:
-    """Return (intercept, slope) of each pair with enough
-    calls over a wide enough span; relative weights.
+    """Return (intercept, slope) of each pair with enough calls over a wide enough span.
+
+    Slopes are per *unit* of tokens; errors are weighed as relative ones.
     """
     names, index = np.unique(pair, return_inverse=True)
     weight, x = 1 / tpot**2, tokens / unit
@@ -249,8 +251,9 @@ def _lines(pair: Ints, tokens: Floats, tpot: Floats, unit: float) -> dict[int, F
 
 
 def _kept_machines(reference: Sequence[Calls], challenger: Sequence[Calls]) -> bool:
-    """Say whether the arms ran on machines of their own and never
-    changed places: then all starts share what a machine adds.
+    """Say whether the arms ran on machines of their own and never changed places.
+
+    All starts then share what a machine adds.
     """
     mine, theirs = (
         [each.machine for each in side if each.machine is not None]
@@ -271,8 +274,9 @@ def break_even_from_calls(
     own_users: float | None = None,
     prior_tokens: float | None = None,
 ) -> BreakEven | None:
-    """Return the break-even set, or None without KV tokens of
-    the batch or with fewer than three pairs that span a range.
+    """Return the break-even set of a replay, from the KV tokens of the batches it decoded in.
+
+    None without these tokens, or with fewer than three pairs that span a range.
     """
     left, right = _columns(reference), _columns(challenger)
     if not left[0].size or not right[0].size:

@@ -1,17 +1,16 @@
-"""Find the load at which a share of the turns still holds the
-service level, from trials that are each a new draw of sessions.
+"""Find the load at which a share of the turns still meets the service level, from trials.
 
-The share within falls from almost all to almost none over a narrow range of loads, and
-where it falls depends on which sessions a trial drew: ten trials of fifteen minutes put
-the limit of one server at 6 to 10 agents. So a trial's share is a logistic curve in the
-log of its load, moved by a draw of its own; slope and scatter are one for all arms,
-whose trials are regressed together on a grid. What is looked for is the load at which
-the *mean* share over draws crosses the level: what a long run sees. Above the level and
-below a half, a share says that the load is carried, or is not, and nothing of the
-slope: curves level out there for other reasons, such as prompts that hit no cache.
+Each trial is a new draw of sessions. The share within falls from almost all to almost none over a
+narrow range of loads, and where it falls depends on which sessions a trial drew: ten trials of
+fifteen minutes put the limit of one server at 6 to 10 agents. So a trial's share is a logistic
+curve in the log of its load, moved by a draw of its own; slope and scatter are one for all arms,
+whose trials are regressed together on a grid. What is looked for is the load at which the *mean*
+share over draws crosses the level: what a long run sees. Above the level and below a half, a share
+says that the load is carried, or is not, and nothing of the slope: curves level out there for
+other reasons, such as prompts that hit no cache.
 
-Where a model of the server has played the very sessions of a trial, it says how many
-ordinary sessions they are worth: what is left of the draw is what the model misses.
+Where a model of the server has played the very sessions of a trial, it says how many ordinary
+sessions they are worth: what is left of the draw is what the model misses.
 """
 
 import math
@@ -64,10 +63,10 @@ class Tried:
         *,
         worth: float | None = None,
     ) -> "Tried":
-        """Return a trial; a server in trouble of its own carries nothing, whatever its turns say.
+        """Return a trial; a server in trouble carries nothing, whatever its turns say.
 
-        *worth* says how many sessions of an ordinary draw each
-        of its sessions is, where a model has played them.
+        *worth* is how many ordinary sessions each of its sessions counts for, where a model of the
+        server has played them.
         """
         load, is_modelled = load * (worth or 1.0), worth is not None
         if trouble is not None:
@@ -77,8 +76,9 @@ class Tried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedLoad:
-    """The load that an arm carries, between the ends of its
-    interval; no upper end where no trial broke, 0 where none held.
+    """The load that an arm carries, between the ends of its interval.
+
+    No upper end where no trial broke the level, 0 where none met it.
     """
 
     low: float
@@ -86,8 +86,9 @@ class CarriedLoad:
     high: float | None
 
     def widened(self, error: float) -> "CarriedLoad":
-        """Return the limit with an error (half width of its
-        interval, on the log scale) that all its trials share.
+        """Return the load with an interval that holds an *error* which all its trials share.
+
+        *error* is a half width on the log scale.
         """
         if not error or not self.low:
             return self
@@ -100,13 +101,13 @@ class CarriedLoad:
         return CarriedLoad(low=low, value=self.value, high=high)
 
     def is_within(self, width: float) -> bool:
-        """Tell whether each end is at most a factor of 1 + *width* away, on the log scale."""
+        """Say whether the ends are at most a factor of (1 + *width*) squared apart."""
         return self.low > 0 and self.high is not None and self.high <= self.low * (1 + width) ** 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossing:
-    """What the trials of all arms say together of the load at which *share* of the turns holds."""
+    """What all arms' trials say of the load at which *share* of the turns meets the level."""
 
     trials: Mapping[str, Sequence[Tried]]
     share: float
@@ -136,8 +137,9 @@ class Crossing:
 
 
 def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing:
-    """Regress the share within on log load over the
-    trials of all arms; each arm has one at least.
+    """Regress the share of turns within the level on log load, over the trials of all arms.
+
+    Each arm has one trial at least.
     """
     ceiling = 1 - (1 - share) / 2
     tried = np.log([each.load for own in trials.values() for each in own])
@@ -147,8 +149,9 @@ def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing
     moves /= moves.sum(axis=1, keepdims=True)
 
     def alone(trial: Tried) -> Floats:
-        """Return how likely a trial is where half of the turns hold at
-        each place of the grid, by slope and scatter; 1 at its best.
+        """Return how likely a trial is, by slope, scatter and where half of the turns hold.
+
+        Likelihoods are relative to the best, which is 1.
         """
         best = min(max(trial.within / trial.turns, FLOOR), ceiling)
         shares = np.clip(

@@ -1,5 +1,4 @@
-"""Lay a sweep on a grid and fit lines through it by weighted least
-squares, with an error that comes from block pairs, not from residuals.
+"""Lay a sweep on a grid and fit lines whose errors come from block pairs, not residuals.
 
 A grid has one row a block pair, one column a length, the median in each cell. Each pair covers
 all lengths, so each pair gives a line of its own; their mean is the fit and their scatter its
@@ -104,8 +103,9 @@ class FittedLine:
 
 
 def _solve(x: Floats, y: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Return the coefficients of each row of *y* and the
-    inverse normal matrix; x is scaled by its largest value.
+    """Return the coefficients of each row of *y* and the inverse normal matrix.
+
+    The caller scales *x* by its largest value.
     """
     design = np.stack([np.ones_like(x), x], axis=1)
     inverse: Floats = np.linalg.inv(design.T @ (weights[:, None] * design)).astype(np.float64)
@@ -114,9 +114,7 @@ def _solve(x: Floats, y: Floats, weights: Floats) -> tuple[Floats, Floats]:
 
 
 def _lack_of_fit(residuals: Floats, weights: Floats) -> float | None:
-    """Return the p-value that the residuals at a
-    length are alike from pair to pair only by chance.
-    """
+    """Return the p-value of a bend that all pairs share; None with too few pairs or lengths."""
     pairs, lengths = residuals.shape
     if pairs < 2 or lengths < 3:
         return None
@@ -129,11 +127,11 @@ def _lack_of_fit(residuals: Floats, weights: Floats) -> float | None:
 
 
 def fit(grid: Grid, scale: Floats) -> FittedLine | None:
-    """Return the line through *grid*, or None with fewer than
-    three lengths; *scale* is the noise scale at each length.
+    """Return the line through *grid*, or None with fewer than three lengths.
 
-    Lengths or pairs with an empty cell are left out, whichever
-    costs less. A fit that bends gets the error of its bend as well.
+    *scale* is the noise at each length. Lengths that half of the pairs or more lack are left out,
+    then pairs with an empty cell; where no pair is left, lengths with an empty cell instead. A fit
+    that bends gets the error of its bend as well.
     """
     filled = np.isfinite(grid.values)
     columns = filled.mean(axis=0) > 0.5

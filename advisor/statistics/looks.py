@@ -1,6 +1,4 @@
-"""Play a sequence of looks at paired answers against a
-simulated truth: when does it end, and with which word?
-"""
+"""Simulate looks at paired answers against a known truth: when they end, with which word."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +14,7 @@ from advisor.statistics.accuracy import AnswerCounts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """Hold how the draws of one truth ended."""
+    """Hold how the simulated draws of one truth ended."""
 
     items: Floats  # asked, of each draw
     words: Floats  # 1: it ended "as accurate", -1: "worse", 0: it is open
@@ -43,7 +41,7 @@ class Ends:
         return self.by(math.inf, -1)
 
     def by(self, items: float, word: int) -> float:
-        """Return the share of the draws that have ended with a word after so many items."""
+        """Return the share of the draws that ended with *word* after at most *items* items."""
         return float(np.mean((self.words == word) & (self.items <= items)))
 
 
@@ -68,13 +66,11 @@ def ends(
     correlation: float = 0.0,
     most: int | None = None,
 ) -> Ends:
-    """Simulate sequences in which *flips* of the items
-    differ and the share of right ones changes by *change*.
+    """Simulate sequences of looks in which the share *flips* of the items differs.
 
-    Nothing is looked at beyond *most* items; what is said up to there is the same without it.
-
-    With *together*, so many questions stand behind one context,
-    and those of one context differ together by *correlation*.
+    The share of right answers changes by *change*. No look goes beyond *most* items; what is said
+    up to there is the same without it. *together* questions share one context, and differ together
+    by *correlation*.
     """
     rng = np.random.default_rng(seed)
     chances = np.array([(flips - change) / 2, (flips + change) / 2, 1 - flips])

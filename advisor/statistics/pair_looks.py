@@ -1,8 +1,8 @@
-"""Play a sequence of looks at block pairs against a simulated truth: how likely is a gain shown?
+"""Simulate looks at block pairs against a known truth: how likely is a gain shown?
 
-What is asked of each simulated look is what the verdict asks: the upper end of the same
-interval, at the level of that look. What a start adds is drawn once for all pairs of it; the
-only one of a server moves every look alike, so it is not drawn but weighed by its prior.
+Each simulated look is judged as the verdict judges: by the upper end of the same interval, at
+the level of that look. What a start adds is drawn once for all pairs of it. A server's only
+start moves every look alike, so it is not drawn but weighed by its prior.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from advisor.statistics.paired import PairTable, pairs_of
 from advisor.statistics.starts import below, highest
 
 DRAWS = 200
-# pairs that are drawn, whatever is looked at: a longer sequence repeats the shorter one
+# pairs drawn, however few are looked at: a longer sequence then repeats the shorter one
 MOST_LOOKS = 64
 
 
@@ -28,11 +28,11 @@ def shown(
     scale: float,
     starts: int | None,
 ) -> tuple[float, ...]:
-    """Return, for each of the *gains*, how likely some look shows
-    that it exceeds the *margin*; both are changes of the log ratio.
+    """Return, for each of *gains*, how likely some look shows that the gain exceeds *margin*.
 
-    A look is so many pairs, judged at a one-sided level. Pairs scatter by *deviation*; *scale*
-    is that of the prior of starts. They take turns on so many *starts*; None: each has its own.
+    Gains and margin are changes of the log ratio. A look is a number of pairs, with the one-sided
+    level at which it is judged. Pairs scatter by *deviation*; *scale* is that of the prior of
+    starts. Pairs take turns on *starts* starts; None: each pair has its own.
     """
     ends = [
         _ends(pairs, level, deviation=deviation, scale=scale, starts=starts)
@@ -48,7 +48,7 @@ def shown(
 def _ends(
     pairs: int, level: float, *, deviation: float, scale: float, starts: int | None
 ) -> Floats:
-    """Return the upper ends of what so many pairs show where nothing differs."""
+    """Return the upper ends that *pairs* pairs show where nothing differs, one for each draw."""
     drawn = np.random.default_rng(0)
     values = deviation * drawn.standard_normal((MOST_LOOKS, DRAWS))
     start = np.arange(MOST_LOOKS) % (starts or MOST_LOOKS)

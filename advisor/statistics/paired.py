@@ -1,5 +1,4 @@
-"""Compare two arms block pair by block pair: the mean
-log ratio over the turns that ended cleanly on both.
+"""Compare two arms pair by pair: the mean log ratio of turns that ended cleanly on both.
 
 A pair shares bytes, salt and minute, so content and slow drift cancel; pairs are
 close to independent where calls are not (Abedi & Brecht 2017 for the interleaving,
@@ -25,9 +24,7 @@ _KEY_LIMIT = 2**62  # three numbers are packed into one int64
 
 
 def _keys(columns: Sequence[Ints]) -> Ints:
-    """Return one integer a row, equal where all
-    columns are; ids of any size are renumbered first.
-    """
+    """Return one integer a row, equal where all columns are; large ids are renumbered."""
     keys, room = np.zeros(columns[0].size, dtype=np.int64), 1
     for column in columns:
         low, high = int(column.min()), int(column.max())
@@ -73,10 +70,10 @@ class PairTable:
     pair: Ints
     value: Floats
     calls: Ints
-    # of the reference's server; on another machine it is
-    # another start, and on one of its own the machine is
+    # start of the reference's server: on another machine it is another start;
+    # where the arms never changed machines, the machine counts as the start
     start: Ints
-    other_start: Ints  # of the arm's
+    other_start: Ints  # the same of the arm's server
     order: Ints  # +1: the arm ran after the reference, -1: before
     # sign of (arm's machine - reference's machine); 0: the same machine, or not observed
     machine: Ints
@@ -95,8 +92,9 @@ def _first_of(index: Ints, column: Ints, groups: int) -> Ints:
 def pair_table(
     reference: Calls, arm: Calls, metric: Metric, *, rows: tuple[Ints, Ints] | None = None
 ) -> PairTable | None:
-    """Return the pairs of *metric*, or None when no turn ended on
-    both arms with that figure; *rows* are matched rows known already.
+    """Return the pairs of *metric*, or None where no turn ended on both with that figure.
+
+    *rows* are the matched rows, where the caller knows them already.
     """
     left, right = same_turns(reference, arm) if rows is None else rows
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -134,8 +132,9 @@ def pair_table(
 
 
 def pairs_of(table: PairTable) -> Pairs:
-    """Return the table with the covariates that it can carry: both
-    ways at least twice, and pairs left to tell their scatter.
+    """Return the table with the covariates that it can carry.
+
+    A covariate needs at least two pairs each way, and enough pairs left to estimate their scatter.
     """
     covariates: list[Floats] = []
     for covariate in (table.machine, table.order):
@@ -156,11 +155,10 @@ def pairs_of(table: PairTable) -> Pairs:
 
 
 def of_place(table: PairTable) -> Spread | None:
-    """Return what the second place in a pair adds to
-    its log ratio, or None where too few pairs tell.
+    """Return what the second place in a pair adds to its log ratio; None with too few pairs.
 
-    Where one arm leaves the other something, and not the other
-    way round, half of that is in the effect and half is here.
+    Where one arm leaves something behind that changes the next arm's turns, and the other does
+    not, half of that is in the effect and half is here.
     """
     pairs, order = pairs_of(table), table.order.astype(np.float64)
     if not any(np.array_equal(each, order) for each in pairs.covariates):
@@ -173,16 +171,18 @@ def of_place(table: PairTable) -> Spread | None:
 
 
 def start_means(sides: tuple[Calls, Calls] | None) -> Floats:
-    """Return the mean log ratio of turn times of each start, arm
-    over reference; none without turns that ended on both *sides*.
+    """Return the mean log ratio of turn times of each start, arm over reference.
+
+    Empty without turns that ended on both *sides*.
     """
     table = None if sides is None else pair_table(*sides, "turn_ms")
     return np.zeros(0) if table is None else starts.start_means(pairs_of(table))
 
 
 def change(table: PairTable, *, scale: float, draws: tuple[Draw, ...] = ()) -> Spread | None:
-    """Return the mean log ratio over pairs with its distribution,
-    or None with fewer than three pairs; see `starts` for the rest.
+    """Return the mean log ratio over pairs with its distribution; None below three pairs.
+
+    `starts` explains *scale* and *draws*.
     """
     return (
         None if len(table) < MIN_PAIRS else starts.spread(pairs_of(table), scale=scale, draws=draws)
@@ -192,8 +192,8 @@ def change(table: PairTable, *, scale: float, draws: tuple[Draw, ...] = ()) -> S
 def mixture(tables: tuple[PairTable, ...], shares: tuple[float, ...]) -> PairTable | None:
     """Return the pairs of a whole mix, class means weighted by *shares*.
 
-    A pair in which a class did not play has that class's mean there; one in which it
-    did counts for those too, so that the scatter of the means is that of the pairs.
+    A pair in which a class did not play gets that class's mean. Pairs in which it did play are
+    scaled up for those, so that the mean scatters as much as without the filling.
     """
     known = [
         (table, share)

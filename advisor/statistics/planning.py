@@ -1,9 +1,8 @@
-"""Say how much more evidence settles a question, and never from the
-observed effect: a plan that chases its own estimate is worth nothing.
+"""Say how much more evidence settles a question, never from the observed effect.
 
-The plan asks for enough units that a truth of twice the margin is called
-different, and a truth of zero is called equal, in nine runs of ten: a verdict
-stands on two criteria, and both then stand in four runs of five.
+A plan that chases its own estimate is worth nothing. The plan asks for enough units that a
+truth of twice the margin is called different, and a truth of zero is called equal, in nine runs
+of ten: a verdict stands on two criteria, and both then hold in four runs of five.
 """
 
 import math
@@ -16,7 +15,7 @@ from advisor.statistics import accuracy
 
 POWER = 0.90
 LEVEL = 0.025  # one-sided, of a claim that no other can replace
-FAMILY = 2  # claims that any of which would do: faster turns, or more agents
+FAMILY = 2  # claims of which either is enough: faster turns, or more agents
 LATER_LOOKS = 0.005  # one-sided, what all looks after the first may spend together
 # one-sided and at each of twelve looks: 2.5 % over all (simulated, docs/statistics.md)
 PLANNED_LEVEL = 0.0037
@@ -30,8 +29,7 @@ PLANNED_CORRELATION = 0.10  # of the differences behind one context, likewise
 
 
 def look_level(look: int, alpha: float) -> float:
-    """Return the one-sided level of a run's *look*-th look (1,
-    2, …), where nobody said beforehand how many there would be.
+    """Return the one-sided level of a run's *look*-th look (1, 2, …) where none were planned.
 
     The first has half of *alpha*, as a single look does; the later ones spend half a
     percent more among them, each half of what is left. However often a run is enlarged
@@ -42,8 +40,7 @@ def look_level(look: int, alpha: float) -> float:
 
 
 def planned_level(alpha: float, *, starts: int | None = None) -> float:
-    """Return the one-sided level of each look of a
-    sequence that has at most twelve, and was planned so.
+    """Return the one-sided level of each look of a planned sequence of at most twelve.
 
     Where pairs take turns on a few *starts*, all looks share their errors: what is drawn
     once is paid once, and only as many looks are made as still narrow the interval.
@@ -57,22 +54,24 @@ def planned_level(alpha: float, *, starts: int | None = None) -> float:
 
 
 def answer_level(alpha: float, *, planned: bool) -> float:
-    """Return the one-sided level of a look at paired answers: all
-    of it, or, in a *planned* sequence of at most twelve, its part.
+    """Return the one-sided level of a look at paired answers.
+
+    A look of a *planned* sequence of at most twelve has its part of *alpha*, another all of it.
     """
     return PLANNED_ANSWERS * alpha / (2 * LEVEL) if planned else alpha / 2
 
 
 def z_reach(level: float = LEVEL / FAMILY, power: float = POWER) -> float:
-    """Return how many standard errors a truth has to lie beyond what it is told from."""
+    """Return how many standard errors a truth must lie beyond a bound to be shown beyond it."""
     return float(scipy.special.ndtri(1 - level) + scipy.special.ndtri(power))
 
 
 def units_needed(
     deviation: float, margin: float, *, level: float = LEVEL / FAMILY, power: float = POWER
 ) -> int:
-    """Return how many units (block pairs) of standard
-    deviation *deviation* settle an effect against *margin*.
+    """Return how many units (block pairs) settle an effect against *margin*.
+
+    *deviation* is the standard deviation of one unit.
     """
     assert margin > 0, margin
     if deviation == 0:
@@ -89,8 +88,9 @@ def units_needed(
 def items_needed(
     discordance: float, margin: float, *, level: float = LEVEL, power: float = POWER
 ) -> int:
-    """Return how many paired items show "not worse by *margin*" when
-    the truth is no difference and so many differ, by the test's power.
+    """Return how many paired items show "not worse by *margin*" where nothing is lost.
+
+    *discordance* is the share of the items that differ; the count follows from the test's power.
     """
     return _least(lambda n: accuracy.power(n, discordance, margin, level=level) >= power)
 
@@ -98,8 +98,9 @@ def items_needed(
 def questions_a_context(
     correlation: float, context_tokens: float, question_tokens: float, *, most: int
 ) -> int:
-    """Return how many questions behind one context tell most for what
-    they take, where those of one context differ together so much.
+    """Return how many questions behind one context settle most for the tokens they take.
+
+    *correlation* is that of the differences behind one context.
     """
     if correlation <= 0:
         return most
@@ -108,7 +109,7 @@ def questions_a_context(
 
 
 def _least(settles: Callable[[int], bool]) -> int:
-    """Return the least count that settles, and no more than can be asked for."""
+    """Return the least count that settles, or `MOST_UNITS` where that many do not."""
     low, high = 2, 4
     while not settles(high):
         low, high = high, high * 2
@@ -121,8 +122,9 @@ def _least(settles: Callable[[int], bool]) -> int:
 
 
 def holm_adjusted(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Return Holm's adjusted p-values in the order
-    given; reject those at or below the family's level.
+    """Return Holm's adjusted p-values in the order given.
+
+    Reject those at or below the family's level.
     """
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     out = [0.0] * len(p_values)

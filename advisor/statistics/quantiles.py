@@ -1,9 +1,9 @@
-"""Bound a quantile by order statistics, free of any
-distribution, and refuse it where the sample cannot bound it.
+"""Bound a quantile by order statistics, and refuse where the sample cannot bound it.
 
-Calls of one session resemble each other, so the count behind the binomial is the effective
-one: calls divided by the design effect of the indicator "at or below the quantile"
-(Woodruff 1952). Refusal counts sessions: p99 needs 299 of them for a one-sided 95 % bound.
+No distribution is assumed. Calls of one session resemble each other, so the count behind the
+binomial is the effective one: calls divided by the design effect of the indicator "at or below the
+quantile" (Woodruff 1952). Refusal counts sessions: p99 needs 299 of them for a one-sided 95 %
+bound.
 """
 
 import math
@@ -20,7 +20,7 @@ BOUND_LEVEL = 0.95  # one-sided; sets the least count
 
 
 def least_sessions(q: float) -> int:
-    """Return the least count of independent sessions that bounds quantile *q* from the far side."""
+    """Return the fewest independent sessions that bound quantile *q* from the far side."""
     tail = max(q, 1 - q)
     return math.ceil(math.log(1 - BOUND_LEVEL) / math.log(tail))
 
@@ -28,10 +28,10 @@ def least_sessions(q: float) -> int:
 def quantile(
     values: Floats, clusters: Ints, q: float, *, unit: str, level: float = 0.95
 ) -> Estimate | None:
-    """Return quantile *q* of *values* with its interval, or None below the least count of sessions.
+    """Return quantile *q* of *values* with its interval, or None with too few sessions.
 
-    NaN rows are left out; infinite ones never ended,
-    and a quantile or an end among them is not known.
+    NaN rows are left out. Infinite values are turns that never ended: a quantile or an end among
+    them is not known (None).
     """
     seen = ~np.isnan(values)
     values, clusters = values[seen], clusters[seen]
@@ -75,9 +75,9 @@ FEWEST_BLOCKS = 4  # below, Student's t is wider than any tail
 class Tail:
     """Compare the far tails of two samples that were drawn in the same blocks.
 
-    Where the arm's quantile is *times* the reference's, its values over *times*
-    and the reference's have one quantile in common: as many of either lie above
-    it, but for chance, and how that differs from block to block is the chance.
+    If the arm's quantile is *times* the reference's, the arm's values divided by *times* have a
+    quantile in common with the reference's: equal shares of both lie above it, but for chance.
+    How the difference of these shares varies from block to block measures that chance.
     """
 
     q: float
@@ -87,9 +87,7 @@ class Tail:
     samples: tuple[tuple[Floats, Ints], tuple[Floats, Ints]]
 
     def p_longer(self, times: float) -> float:
-        """Return the one-sided p-value of the claim that the
-        arm's quantile is more than *times* the reference's.
-        """
+        """Return the one-sided p-value that the arm's quantile is above *times* the other's."""
         (theirs, at), (mine, on) = self.samples
         pooled = np.concatenate([theirs, mine / times])
         bound = np.partition(pooled, rank := math.ceil(self.q * pooled.size) - 1)[rank]
@@ -116,8 +114,9 @@ class Tail:
 
 
 def independent(values: Floats, blocks: Ints, q: float) -> float:
-    """Return how many independent turns tell of quantile *q*,
-    where those of a block (0, 1, …) resemble each other.
+    """Return how many independent turns a sample has for bounding quantile *q*.
+
+    Turns of one block (0, 1, …) resemble each other.
     """
     above = (values > np.quantile(values, q, method="inverted_cdf")).astype(np.float64)
     share, count = float(above.mean()), values.size
@@ -129,8 +128,9 @@ def independent(values: Floats, blocks: Ints, q: float) -> float:
 def tails(
     reference: Floats, reference_blocks: Ints, arm: Floats, arm_blocks: Ints
 ) -> tuple[tuple[Tail, ...], float]:
-    """Return the tails that both samples tell of, and the
-    independent turns of the nearest; infinite values never ended.
+    """Return the tails that both samples bound, and the independent turns of the nearest.
+
+    Infinite values are turns that never ended.
     """
     blocks = np.intersect1d(np.unique(reference_blocks), np.unique(arm_blocks), assume_unique=True)
     samples = []

@@ -1,4 +1,4 @@
-"""Bootstrap whole units where a figure has no closed form; what lies below a unit stays whole.
+"""Bootstrap whole units where a figure has no closed form; parts of a unit stay together.
 
 The standard error of the draws is widened by sqrt(n / (n - 1)) and read against Student's
 t, which repairs the narrowness of the bootstrap with few units (Hesterberg 2015).
@@ -14,8 +14,9 @@ SEED = 20260422  # fixed: equal evidence gives an equal decision
 
 
 def cluster_variance(values: Floats, index: Ints) -> float:
-    """Return the variance of the mean of *values* where the rows
-    of a cluster (0, 1, …) share its luck; two clusters at least.
+    """Return the variance of the mean of *values* where rows of a cluster share its luck.
+
+    Clusters are numbered 0, 1, …, two at least.
     """
     sums = np.bincount(index, weights=values - values.mean())
     return sums.size / (sums.size - 1) * float(sums @ sums) / values.size**2
@@ -29,8 +30,9 @@ def draw_weights(n: int, *, draws: int = DRAWS) -> Floats:
 
 
 def spread(value: float, drawn: Floats, *, units: int, lost: int = 1) -> Spread:
-    """Return the distribution behind *drawn* values of a
-    statistic over *units* units, *lost* degrees of freedom spent.
+    """Return the distribution behind *drawn* values of a statistic over *units* units.
+
+    *lost* is the number of degrees of freedom spent.
     """
     usable = drawn[np.isfinite(drawn)]
     df = max(units - lost, 1)

@@ -1,10 +1,9 @@
-"""Compare an arm's log probabilities with what the reference differs
-by from itself: is a length far off, or all, or is it broken?
+"""Compare an arm's log probabilities with how far the reference is from itself.
 
-No fixed distance means anything: equal servers differ as well, by another salt or
-batch. So the reference is asked again on the same prompt, and the log of a ratio of
-mean total variations is looked at, prompt by prompt: the prompt is the unit. That an
-arm is as accurate does not follow from equal distances; only graded answers say that.
+Is a length far off, or are all, or is one broken? No fixed distance means anything: equal servers
+differ as well, by another salt or batch. So the reference is asked again on the same prompt, and
+the log of a ratio of mean total variations is looked at, prompt by prompt: the prompt is the unit.
+That an arm is as accurate does not follow from equal distances; only graded answers say that.
 """
 
 import math
@@ -23,12 +22,12 @@ from advisor.statistics.planning import holm_adjusted
 FLOOR = 1e-4
 LEAST_PROMPTS = 8  # 2^-8 = 0.4 %: with five, no test passes where six lengths are looked at
 FAR = 10.0  # times the reference's own distance
-# of a total variation, which is never above 1: where ten times the reference's own would be more
+# limit of `FAR` times the reference's own distance: a total variation is never above 1
 NEARLY_ALL = 0.9
-UNSTEADY = 0.3  # a reference that is so far from itself tells nothing broken
+UNSTEADY = 0.3  # a reference this far from itself cannot show that an arm is broken
 AGREES = 0.5  # share of places with the same likeliest token; below, and far, answers are broken
-BROKEN_PROMPTS = 3  # that many in a row, and every one of them
-# times as far as at the length before: what a kernel does differently, and rounding does not
+BROKEN_PROMPTS = 3  # prompts in a row, all of which have to be far off
+# times as far as at the length before: another kernel path jumps so far, rounding does not
 STEP = 3.0
 
 
@@ -38,10 +37,10 @@ class AtLength:
 
     length: float
     prompts: int
-    times: float  # median over prompts: as far from the reference as the reference is from itself
+    times: float  # median over prompts: its distance from the reference over the reference's own
     agreement: float  # mean share of places with the same likeliest token
-    # one-sided, of being farther than the reference from
-    # itself; Holm over lengths; None: too few prompts
+    # one-sided, of a larger distance than the reference has
+    # from itself; Holm over lengths; None: too few prompts
     p: float | None
     is_broken: bool
 
@@ -51,14 +50,15 @@ Pattern = Literal["broken", "step", "uniform", "grows", "inside", "few"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screening:
-    """Hold what a screen says of one arm; lengths with the
-    largest shift first are where questions are worth most.
+    """Hold what a screen says of one arm.
+
+    Questions are worth most at the lengths with the largest shift, the first in `ranked`.
     """
 
     arm: str
     pattern: Pattern
     lengths: tuple[AtLength, ...]
-    at: float | None = None  # of a step or of what is broken: the length from which on
+    at: float | None = None  # length at which a step or the broken answers start
 
     @property
     def ranked(self) -> tuple[float, ...]:
@@ -70,9 +70,7 @@ class Screening:
 
 
 def shift(row: Screened) -> float:
-    """Return the log10 of how many times as far an arm
-    is from the reference as the reference from itself.
-    """
+    """Return log10 of the arm's distance from the reference over the reference's own."""
     return math.log10(max(row.variation, FLOOR) / _own(row))
 
 
@@ -85,8 +83,9 @@ def _is_far(row: Screened) -> bool:
 
 
 def is_broken(rows: Sequence[Screened]) -> bool:
-    """Say whether an arm's answers are broken at a length: by
-    size, on each of some prompts in a row, and not by a test.
+    """Say whether an arm's answers are broken at a length, by size and not by a test.
+
+    They are where each of `BROKEN_PROMPTS` prompts in a row is far off and disagrees.
     """
     bad = [
         row.agreement < AGREES and _is_far(row) for row in sorted(rows, key=lambda row: row.prompt)
@@ -132,9 +131,7 @@ def screening(rows: Sequence[Screened], *, alpha: float) -> Screening:
 
 
 def _step(by_length: dict[float, list[Screened]], *, alpha: float) -> float | None:
-    """Return the length at which the distance jumps
-    most, if that is a jump on the very same prompts.
-    """
+    """Return the length with the largest jump of the distance on the same prompts, if any."""
     jumps = {}
     for before, after in pairwise(by_length):
         shorter = {row.prompt: shift(row) for row in by_length[before]}

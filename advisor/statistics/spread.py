@@ -1,6 +1,4 @@
-"""What is known of one figure: a value with Student's
-t, or a mixture of normals, and the tails that decide.
-"""
+"""Hold what is known of one figure: Student's t or a mixture of normals, and its tails."""
 
 from dataclasses import dataclass, field, replace
 
@@ -13,9 +11,7 @@ from advisor.evidence import Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Hold the distribution of one statistic: its value, standard
-    error and degrees of freedom, or the normals that it is mixed of.
-    """
+    """Hold the distribution of one statistic: Student's t, or the normals it is mixed of."""
 
     value: float
     se: float
@@ -43,7 +39,7 @@ class Spread:
         )
 
     def shifted(self, by: float, se: float) -> "Spread":
-        """Return the distribution with *by* taken off, which is known to *se*."""
+        """Return the distribution with *by* subtracted, whose own standard error is *se*."""
         normals = (
             None
             if self.normals is None

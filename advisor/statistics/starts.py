@@ -1,5 +1,4 @@
-"""Estimate an effect from block pairs whose servers were
-started, and whose machines were chosen, only now and then.
+"""Estimate an effect from block pairs that share a few starts of servers and machines.
 
 Pairs see the noise that happens inside them. What a start or a machine adds is drawn once and
 shared by all its pairs, and an arm may wander slowly: more pairs average neither. So their log
@@ -23,7 +22,7 @@ import scipy
 from advisor.evidence import Floats, Ints
 from advisor.statistics.spread import Spread
 
-# of starts: before, a mode or a trend may be a few odd starts, and more of them tell
+# with fewer pairs of starts, a mode or a trend may be a few odd starts, and more show which
 SURE_PAIRS = 20
 OWN_STARTS = 5  # from here on t over starts needs no prior
 # t over starts is then as narrow as anything that knows a prior (docs/statistics.md)
@@ -54,9 +53,7 @@ Draw = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pairs:
-    """Hold one log ratio a block pair, in order of time, with
-    the starts behind it and what was balanced over the pairs.
-    """
+    """Hold one log ratio a block pair, in order of time, with its starts and covariates."""
 
     values: Floats
     start: Ints  # of the reference; a machine is part of its start
@@ -65,8 +62,9 @@ class Pairs:
 
     @property
     def units(self) -> Ints:
-        """Return the number of the start that each pair
-        belongs to: pairs that share a server's start are one.
+        """Return the number of each pair's start.
+
+        Pairs that share the start of either server have one number.
         """
         ends = [np.unique(each, return_inverse=True)[1] for each in (self.start, self.other_start)]
         if np.array_equal(ends[0], ends[1]):
@@ -81,16 +79,15 @@ class Pairs:
 
     @property
     def starts(self) -> int:
-        """Count the starts that share no server's start with another."""
+        """Count the starts, none of which shares a server's start with another."""
         return int(self.units.max()) + 1
 
 
 def in_turn(pairs: Pairs) -> int | None:
-    """Count the starts that *pairs* take turns on, one included;
-    None where they leave starts for good, or each has its own.
+    """Count the starts that *pairs* take turns on; a single start counts as 1.
 
-    Who returns to a start moves more often than there
-    are others to move to, whichever pairs are missing.
+    None where pairs leave starts for good, or each has its own. Pairs that return to starts move
+    more often than there are others to move to, whichever pairs are missing.
     """
     starts = pairs.starts
     returns = starts == 1 or np.count_nonzero(np.diff(pairs.units)) >= starts
@@ -98,20 +95,19 @@ def in_turn(pairs: Pairs) -> int | None:
 
 
 def spread(pairs: Pairs, *, scale: float, draws: tuple[Draw, ...] = ()) -> Spread:
-    """Return what *pairs* say of the effect, *scale* being
-    that of the prior of what a start adds to a ratio.
+    """Return what *pairs* say of the effect.
 
-    *draws* are differences between starts of one configuration:
-    they tell how much a start adds, and are never taken off.
+    *scale* is that of the prior of what a start adds to a ratio. *draws* are differences between
+    starts of one configuration: they tell how much a start adds, and are never subtracted.
     """
     return _over_starts(pairs) if _is_over_starts(pairs) else _on_grid(pairs, scale, draws)
 
 
 def highest(pairs: Pairs, values: Floats, *, scale: float, level: float) -> Floats:
-    """Return the upper end, at a one-sided *level*, of what each
-    column of *values* says of the effect, in the design of *pairs*.
+    """Return the upper end of the effect for each column of *values*, at a one-sided *level*.
 
-    It is that of `spread`, to a hundredth of a percent, for many columns at once.
+    *pairs* give the design. The end is that of `spread`, to a hundredth of a percent, for many
+    columns at once.
     """
     if _is_over_starts(pairs):
         return np.array(
@@ -129,8 +125,9 @@ def highest(pairs: Pairs, values: Floats, *, scale: float, level: float) -> Floa
 
 
 def _is_over_starts(pairs: Pairs) -> bool:
-    """Tell whether starts themselves say what they add; where
-    pairs take turns on them, one wander is shared by all.
+    """Say whether the starts themselves show what they add.
+
+    They do not where pairs take turns on them: all then share one wander.
     """
     return pairs.starts >= OWN_STARTS and in_turn(pairs) is None
 
@@ -144,8 +141,9 @@ def below(bounds: Floats, *, scale: float) -> Floats:
 
 
 def inside(pairs: Pairs) -> Spread:
-    """Return what *pairs* say of this run alone, whatever
-    another start would add: Student's t over pairs.
+    """Return what *pairs* say of this run alone, by Student's t over pairs.
+
+    What another start would add is left out.
     """
     return _plain(
         pairs.values,
@@ -164,8 +162,9 @@ def _evened(pairs: Pairs) -> Floats:
 
 
 def start_means(pairs: Pairs) -> Floats:
-    """Return the mean log ratio of each start; order and machine
-    are taken out where there are starts enough to tell them apart.
+    """Return the mean log ratio of each start.
+
+    Order and machine are taken out where there are enough starts to separate them.
     """
     unit = pairs.units
     values = _evened(pairs) if pairs.starts >= ENOUGH_STARTS else pairs.values
@@ -174,8 +173,9 @@ def start_means(pairs: Pairs) -> Floats:
 
 
 def drawn(pairs: Pairs) -> tuple[Draw, ...]:
-    """Return what each start of a control across starts
-    showed, with the scatter that all of them share.
+    """Return what each start of a control across starts showed, with its standard error.
+
+    The scatter of pairs behind these errors is one for all starts.
     """
     unit = pairs.units
     sizes, means = np.bincount(unit), start_means(pairs)
@@ -189,8 +189,9 @@ def drawn(pairs: Pairs) -> tuple[Draw, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scatter:
-    """Hold what a plan needs: the standard deviations of a pair's log
-    ratio within its starts, and of what a pair of starts adds to it.
+    """Hold the standard deviations of log ratios that a plan needs.
+
+    `pair` is that of a pair within its starts, `start` that of what a pair of starts adds.
     """
 
     pair: float
@@ -198,8 +199,9 @@ class Scatter:
 
 
 def scatter(pairs: Pairs, *, scale: float, worth: int | None = None) -> Scatter:
-    """Return how pairs scatter, and how starts do: as they did, with
-    the prior worth the starts that are missing to enough, or *worth*.
+    """Return how pairs scatter within their starts, and what starts add.
+
+    The prior counts for as many starts as are missing to `ENOUGH_STARTS`, or for *worth*.
     """
     unit, n = pairs.units, pairs.values.size
     values, fitted = _evened(pairs), 1 + len(pairs.covariates)
@@ -234,7 +236,7 @@ def _over_starts(pairs: Pairs) -> Spread:
 
 
 def _plain(values: Floats, design: Floats, unit_name: str) -> Spread:
-    """Return least squares' intercept with Student's t."""
+    """Return the intercept of least squares with Student's t."""
     inverse = np.linalg.inv(design.T @ design)
     fitted = inverse @ (design.T @ values)
     df = values.size - design.shape[1]
@@ -257,8 +259,9 @@ def _lags(n: int, lasting: float) -> tuple[Floats, Floats]:
 
 
 def _shared(start: Ints, other_start: Ints) -> Floats:
-    """Return columns whose products say what two pairs share of
-    their starts' variance: all, half (one server's), or nothing.
+    """Return columns whose products say what two pairs share of their starts' variance.
+
+    That is all of it, half (one server's), or nothing.
     """
     sides = [np.unique(each, return_inverse=True)[1] for each in (start, other_start)]
     columns = [np.eye(int(side.max()) + 1)[side] for side in sides]
@@ -271,8 +274,9 @@ def _shared(start: Ints, other_start: Ints) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Lasting:
-    """Hold what a design says, whatever its pairs show, of wander that
-    lasts so long: by t, by s and w together, and by fixed effect.
+    """Hold what a design says of a wander of one length, whatever its pairs show.
+
+    Axes are t, then s and w together, then fixed effects and starts.
     """
 
     vectors: Floats  # that turn the pairs so that wander and scatter are independent
@@ -288,8 +292,9 @@ class _Lasting:
 def _prepared(
     start: bytes, other_start: bytes, covariates: tuple[bytes, ...], scale: float, wider: int
 ) -> tuple[_Lasting, ...]:
-    """Return the grid for a design, with *wider* steps
-    of s beyond the usual: all metrics of a run share it.
+    """Return the grid for a design, which all metrics of a run share.
+
+    *wider* is the number of steps of s beyond the usual.
     """
     shared = _shared(
         np.frombuffer(start, dtype=np.int64), np.frombuffer(other_start, dtype=np.int64)
@@ -349,8 +354,9 @@ def _prepared(
 
 
 def _upper_ends(weight: Floats, centre: Floats, se: Floats, *, level: float) -> Floats:
-    """Return where the mixtures leave so little above: by
-    secants of the tail's probit, which is nearly straight.
+    """Return the upper ends of the mixtures at a one-sided *level*.
+
+    They are found by secants of the tail's probit, which is nearly straight.
     """
     mean = np.sum(weight * centre, axis=(0, 1))
     deviation = np.sqrt(np.sum(weight * (se**2 + (centre - mean) ** 2), axis=(0, 1)))
@@ -387,8 +393,9 @@ def _on_grid(pairs: Pairs, scale: float, draws: tuple[Draw, ...]) -> Spread:
 
 
 def _wider(values: Floats) -> Ints:
-    """Return how many steps of s beyond the usual
-    each column needs: four times what it scatters by.
+    """Return how many steps of s beyond the usual each column needs.
+
+    The last step lies near four times what the column scatters by.
     """
     widest = 4 * values.std(axis=0)
     steps = np.ceil(np.log(np.maximum(widest, SCATTER[-1]) / SCATTER[-1]) / _STEP) - 1
@@ -399,8 +406,9 @@ def _wider(values: Floats) -> Ints:
 def _mixtures(
     pairs: Pairs, values: Floats, scale: float, draws: tuple[Draw, ...] = ()
 ) -> tuple[Floats, Floats, Floats]:
-    """Return weight, centre and standard error of the normals that
-    are known of each column of *values*, of one design and one width.
+    """Return weight, centre and standard error of the normals for each column of *values*.
+
+    The columns share one design and one width.
     """
     starts = (
         np.ascontiguousarray(each, dtype=np.int64).tobytes()

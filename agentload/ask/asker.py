@@ -1,5 +1,6 @@
-"""Ask one endpoint questions, greedily and with a fixed seed;
-what goes wrong is a value, not an exception, and holds no key.
+"""Ask one endpoint questions, greedily and with a fixed seed.
+
+What goes wrong is a value, not an exception, and contains no key.
 """
 
 import asyncio
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
 
 
 TIMEOUT_S: Final = 900.0
-"""For a whole answer, with what is tried again: one that drips does not end by silence."""
+"""Limit for a whole answer, retries included; an answer that drips is never silent."""
 RETRIES: Final = 2
 
 
 async def _bounded(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Hand on the pieces of an answer, up to the bytes that any may have."""
+    """Pass on the pieces of an answer; raise OverlongError past the most bytes of any."""
     size = 0
     async for piece in pieces:
         size += len(piece)
@@ -40,7 +41,7 @@ async def _bounded(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> "openai.AsyncOpenAI":
-    """Open a client with all that the arms file says of the endpoint."""
+    """Open a client with everything that the arms file says of the endpoint."""
     import httpx2
     import openai
 
@@ -61,9 +62,8 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> "openai.Asy
             await self._whole.aclose()
 
     async def ends(response: httpx2.Response) -> None:
-        if (
-            encoding := response.headers.get("content-encoding", "identity")
-        ) != "identity":  # a megabyte may stand for a gigabyte
+        # a compressed megabyte may hold a gigabyte
+        if (encoding := response.headers.get("content-encoding", "identity")) != "identity":
             raise httpx2.DecodingError(
                 f"an answer encoded as '{word(encoding)}', which was not asked for",
                 request=response.request,
@@ -79,7 +79,7 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> "openai.Asy
         default_headers={"Accept-Encoding": "identity", **endpoint.own_headers()},
         timeout=timeout_s,
         max_retries=retries,
-        # The environment's proxies are not asked: timed calls do not take them either.
+        # Proxies of the environment are not used, as timed calls do not use them either.
         http_client=openai.DefaultAsyncHttpx2Client(
             verify=trusted(endpoint) or ssl.create_default_context(),
             proxy=proxy(endpoint),
@@ -94,8 +94,9 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> "openai.Asy
 
 
 def told(error: Exception, secrets: Sequence[str]) -> str:
-    """Return the kind of an error and at most 200 characters
-    of what the server said, without keys and echoed prompts.
+    """Return the kind of an error and at most 200 characters of what the server said.
+
+    Keys and echoed prompts are masked.
     """
     import openai
 
@@ -104,19 +105,17 @@ def told(error: Exception, secrets: Sequence[str]) -> str:
         return masked(f"{error.status_code}: {said}", secrets)
     if isinstance(error, openai.APIConnectionError) and isinstance(
         error.__cause__, Exception
-    ):  # "Connection error." says nothing
+    ):  # the SDK's own "Connection error." says nothing
         error = error.__cause__
     return masked(f"{type(error).__name__}: {cut(str(error))}", secrets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What an endpoint said. Absent is None: a server need not count, nor tell probabilities."""
+    """What an endpoint answered; None where it gives no counts or no probabilities."""
 
     text: str
-    """The content; the first tool call as a JSON
-    object of name and arguments, when there is one.
-    """
+    """The content; or the first tool call, as JSON with name and arguments, if there is one."""
     finish_reason: str | None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
@@ -133,7 +132,7 @@ class Failed:
 
 
 class Asker:
-    """Speak to one endpoint."""
+    """Ask one endpoint; use as an asynchronous context manager."""
 
     def __init__(self, endpoint: Endpoint, model: str) -> None:
         self._endpoint = endpoint
@@ -152,8 +151,9 @@ class Asker:
         seed: int,
         request_id: str,
     ) -> Answered | Failed:
-        """Ask at temperature 0. A server that refuses to tell
-        log probabilities is asked without them, from then on.
+        """Ask at temperature 0, with log probabilities.
+
+        A server that refuses log probabilities is asked without them from then on.
         """
         import openai
 
@@ -183,7 +183,7 @@ class Asker:
                 return _answered(await self._client.chat.completions.create(**wanted))
         except openai.APIStatusError as error:
             return Failed(error=told(error, self._secrets), http_status=error.status_code)
-        # whatever a server sends, it ends its own question alone
+        # Whatever a server sends, only its own question fails.
         except Exception as error:  # noqa: BLE001
             return Failed(error=told(error, self._secrets))
 
@@ -199,7 +199,7 @@ class Asker:
         await self._client.close()
 
 
-# what a server sends need not be what the SDK's types say
+# Any: what a server sends need not match the SDK's types.
 def _answered(completion: Any) -> Answered | Failed:  # noqa: ANN401
     choices = getattr(completion, "choices", None)
     if not choices:

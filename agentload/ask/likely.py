@@ -1,8 +1,7 @@
-"""Ask an endpoint how likely it holds what comes next, behind
-a prompt that its cache has, and within one; small lists first.
+"""Ask an endpoint for the likeliest next tokens, after a prompt in its cache and within one.
 
-Some servers list nothing, some at most so many, and some have died
-of being asked: what cannot be asked is a sentence, not an exception.
+Some servers list nothing, some limit the length of lists, and some have died of being asked, so
+short lists are tried first. What cannot be asked is a sentence, not an exception.
 """
 
 import math
@@ -17,16 +16,16 @@ from agentload.endpoints.endpoint import Endpoint
 T = TypeVar("T")
 TIMEOUT_S: Final = 600.0
 LISTS: Final = (1, 5, 20)
-"""How many tokens are asked for, one after the other, before anything rests on it."""
+"""Lengths of lists that are tried one after the other before anything relies on them."""
 Prompt: TypeAlias = Sequence[int] | str
-"""Token ids, or text where the server does not count."""
+"""Token ids, or text where the server does not count tokens."""
 Listed: TypeAlias = Mapping[str, float]
 """Log probabilities by token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likely:
-    """What may come next at one place. Absent is None."""
+    """The likeliest tokens at one place; None where the server gives no count."""
 
     listed: Listed
     prompt_tokens: int | None = None
@@ -34,22 +33,22 @@ class Likely:
 
 
 class Source(Protocol):
-    """Whoever tells how likely tokens are: a server, or the model of one."""
+    """Describe a source of probabilities of tokens: a server, or a server's model."""
 
     async def behind(self, prompt: Prompt, *, most: int) -> Likely | Failed:
-        """Ask for the *most* likely tokens behind a prompt."""
+        """Ask for the *most* likely tokens after a prompt."""
 
     async def within(self, prompt: Prompt, *, most: int) -> tuple[Likely, ...] | Failed:
-        """Ask for the same at every place within it, but the first."""
+        """Ask for the *most* likely tokens at every place within a prompt but the first."""
 
 
 class Scorer:
-    """Speak to one endpoint; use it as an asynchronous context."""
+    """Ask one endpoint; use as an asynchronous context manager."""
 
     def __init__(self, endpoint: Endpoint, model: str) -> None:
         own = {name: value for name, value in endpoint.extra_body.items() if name != "temperature"}
-        # Texts of different tokens may be equal: a server
-        # that takes foreign fields names tokens by their ids.
+        # Different tokens may have equal texts, so a server that accepts
+        # fields beyond OpenAI's is asked to name tokens by their ids.
         ours = {"return_tokens_as_token_ids": True} if endpoint.counting == "token_ids" else {}
         self._wanted: dict[str, Any] = {
             "model": model,
@@ -69,9 +68,9 @@ class Scorer:
         await self._client.close()
 
     async def behind(self, prompt: Prompt, *, most: int) -> Likely | Failed:
-        """Ask for one token, and the *most* likely in its place."""
-        # A connection may have been closed while it was
-        # idle; what was never asked for is asked once.
+        """Ask for one token after a prompt, and for the *most* likely tokens in its place."""
+        # An idle connection may have been closed, so this is tried again;
+        # a list length that never worked is asked for once only.
         said = await self._asked(
             prompt, {"logprobs": most}, _behind, retries=RETRIES if most <= self._proven else 0
         )
@@ -80,8 +79,9 @@ class Scorer:
         return said
 
     async def within(self, prompt: Prompt, *, most: int) -> tuple[Likely, ...] | Failed:
-        """Ask for the likeliest tokens at every place
-        of a prompt, which servers compute anew for it.
+        """Ask for the *most* likely tokens at every place of a prompt.
+
+        Servers compute such a prompt again rather than read it from the cache.
         """
         return await self._asked(prompt, {"prompt_logprobs": most}, _within, retries=0)
 
@@ -97,7 +97,7 @@ class Scorer:
 
         asked = prompt if isinstance(prompt, str) else list(prompt)
         try:
-            # Not by the SDK's own method, which looks at each of a hundred thousand token ids.
+            # The SDK's own method looks at each of a hundred thousand token ids.
             server = self._client.with_options(max_retries=retries)
             return read(
                 await server.post(
@@ -106,12 +106,12 @@ class Scorer:
             )
         except openai.APIStatusError as error:
             return Failed(error=told(error, self._secrets), http_status=error.status_code)
-        # whatever a server sends, it ends its own question alone
+        # Whatever a server sends, only its own question fails.
         except Exception as error:  # noqa: BLE001
             return Failed(error=told(error, self._secrets))
 
 
-# JSON of a server, whose errors its reader catches
+# Any: JSON of a server; the caller catches the errors of reading it.
 def _behind(said: Any) -> Likely | Failed:  # noqa: ANN401
     tops = (said["choices"][0].get("logprobs") or {}).get("top_logprobs")
     if not tops or not tops[0]:
@@ -142,9 +142,9 @@ def _likely(listed: Mapping[str, float | None], usage: Mapping[str, Any] | None)
 
 
 async def longest_list(source: Source, prompt: Prompt) -> int | str:
-    """Return how many tokens a server lists, at most those that are wanted; else why none.
+    """Return how many tokens a server lists, up to the most wanted; or why it lists none.
 
-    One that fails is not asked for more.
+    After a failure the server is not asked for longer lists.
     """
     most = 0
     for wanted in LISTS:
@@ -159,13 +159,13 @@ async def longest_list(source: Source, prompt: Prompt) -> int | str:
 
 
 def variation(one: Listed, other: Listed) -> float:
-    """Return the total variation between two places, all that is not listed as one token."""
+    """Return the total variation distance of two places; unlisted tokens count as one token."""
     apart = sum(abs(_share(one, token) - _share(other, token)) for token in {*one, *other})
     return (apart + abs(_rest(one) - _rest(other))) / 2
 
 
 def agrees(one: Listed, other: Listed) -> bool:
-    """Tell whether the likeliest token is the same."""
+    """Tell whether the likeliest token is the same at both places."""
     return (
         bool(one)
         and bool(other)

@@ -1,6 +1,6 @@
-"""Ask endpoints for short streams, and compare the arms' first tokens.
+"""Ask endpoints for short streams, and compare the arms' greedy answers.
 
-A KV cache of another dtype shifts some answers, a broken one shifts nearly all or makes them empty.
+A KV cache of another dtype changes some answers; a broken one changes nearly all or empties them.
 """
 
 import asyncio
@@ -21,15 +21,14 @@ from agentload.tasks import Json
 TIMEOUT_S: Final = 600.0
 PROMPTS: Final = 8
 TOKENS: Final = 512
-OUTPUT: Final = 24  # tokens: enough to tell one that is repeated without end
-ENOUGH: Final = (
-    4  # prompts: on fewer, chance alone parts two sound caches of a model that is in doubt
-)
+OUTPUT: Final = 24  # enough tokens to recognise one that is repeated without end
+# Prompts; on fewer, two sound caches of an unsure model may differ everywhere by chance.
+ENOUGH: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streamed:
-    """What a short stream showed; its times are a probe's, not a measurement's."""
+    """What a short stream showed; its times are those of a probe, not of a measurement."""
 
     text: str
     ttft_ms: float | None
@@ -39,18 +38,16 @@ class Streamed:
 
 
 def tokens_of(answer: Streamed) -> tuple[object, ...]:
-    """Return what an answer is compared by: its token
-    ids, or its words where the server does not tell them.
-    """
+    """Return what an answer is compared by: its token ids, or else its words."""
     return answer.token_ids or tuple(answer.text.split(" "))
 
 
 class Plain:
-    """Speak to one endpoint; use it as an asynchronous context."""
+    """Ask one endpoint for streams; use as an asynchronous context manager."""
 
     def __init__(self, endpoint: Endpoint, model: str) -> None:
         self._model = model
-        # Greedy answers are compared with each other, whatever the arms file draws by.
+        # Greedy answers are compared with each other, so a temperature in the arms file is ignored.
         own = {name: value for name, value in endpoint.extra_body.items() if name != "temperature"}
         ours = {
             "ignore_eos": endpoint.force_lengths,
@@ -97,12 +94,11 @@ class Plain:
                             first_ms = (time.monotonic() - began) * 1e3
         except openai.APIStatusError as error:
             return Failed(error=told(error, self._secrets), http_status=error.status_code)
-        # whatever a server sends, it ends its own question alone
+        # Whatever a server sends, only its own question fails.
         except Exception as error:  # noqa: BLE001
             return Failed(error=told(error, self._secrets))
-        if first_ms is None and not (
-            usage and usage.completion_tokens
-        ):  # llama.cpp's way to say that a prompt is too long
+        # llama.cpp answers a prompt that is too long with no token at all
+        if first_ms is None and not (usage and usage.completion_tokens):
             return Failed(error="the answer holds no token")
         details = usage.prompt_tokens_details if usage else None
         return Streamed(
@@ -126,7 +122,7 @@ class Agreement:
     """Prompts whose whole short answer is the same."""
     failed: int
     wrong: str | None = None
-    """What shows that the cache is broken; None: nothing does."""
+    """Evidence that the cache is broken; None if there is none."""
 
 
 async def agreement(
@@ -137,8 +133,9 @@ async def agreement(
     tokenizer: Tokenizer | None = None,
     prompts: int = PROMPTS,
 ) -> tuple[Agreement, ...]:
-    """Ask *reference* and then every arm the same
-    prompts; *models* are theirs, the reference's first.
+    """Ask *reference* and every arm the same prompts, and compare their answers.
+
+    *models* are the names of their models, the reference's first.
     """
     base, *others = await asyncio.gather(
         *(
@@ -159,7 +156,7 @@ async def answers(
     prompts: int = PROMPTS,
     output_tokens: int = OUTPUT,
 ) -> tuple[Streamed | None, ...]:
-    """Ask an endpoint the prompts that all are compared by; None is a request that failed."""
+    """Ask an endpoint the prompts that all arms are compared by; None for a failed request."""
     renderer = Renderer(seed=1, tokenizer=tokenizer or WORD_TOKENS)
     async with Plain(endpoint, model) as plain:
         said = []
@@ -173,7 +170,7 @@ async def answers(
 def compared(
     arm: str, base: Sequence[Streamed | None], own: Sequence[Streamed | None]
 ) -> Agreement:
-    """Count the prompts on which an arm says what the reference says."""
+    """Count the prompts on which an arm answers as the reference does."""
     both = [
         (one, other)
         for one, other in zip(base, own, strict=True)
@@ -181,7 +178,7 @@ def compared(
     ]
     pairs = [(tokens_of(one), tokens_of(other)) for one, other in both]
     first_token = sum(one[:1] == other[:1] for one, other in pairs)
-    # What the reference says is the model: a random one repeats itself, whatever its cache.
+    # Garbage that the reference says too comes from the model: a random one repeats itself.
     garbled = next(
         (
             found

@@ -1,9 +1,8 @@
-"""Try servers that run: does each one's prefix cache answer,
-has each one a cache of its own, do they say the same?
+"""Probe running servers: prefix reuse, a cache of their own, equal answers.
 
-A long prompt is sent twice: a prefix cache that works answers the second from
-its cache, and faster. Another arm must not have it: one that does is the same
-server under another URL, or both stand behind one router.
+A long prompt is sent twice: a working prefix cache answers the second request from
+the cache, and faster. Another arm must not have the prompt: an arm that does is the same
+server under another URL, or both are behind one router.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from agentload.tasks import Json
 
 TOKENS: Final = 2048  # some blocks of the largest size that servers use
 OUTPUT: Final = 4
-HIT: Final = 0.5  # of the prompt: whole blocks are cached, and never the last
+HIT: Final = 0.5  # share of the prompt: only whole blocks are cached, and never the last one
 SETTLE_S: Final = 1.0  # counters may lag behind the answer
 LOOK_S: Final = 0.1
 PrefixReuse: TypeAlias = Literal["hit", "no hit", "not told", "off", "failed"]
@@ -39,19 +38,19 @@ _UNSURE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reuse:
-    """What equal requests showed. Absent is None."""
+    """What one or two equal requests showed of prefix reuse; None is not observed."""
 
     arm: str
     verdict: PrefixReuse
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
-    """Of the last request, as its usage says."""
+    """Cached tokens of the last request, from its usage."""
     counted_hits: float | None = None
-    """Tokens, as the server's counters say; None also where others asked meanwhile."""
+    """Hit tokens from the server's counters; None also if others sent requests meanwhile."""
     first_ttft_ms: float | None = None
     second_ttft_ms: float | None = None
     is_same: bool | None = None
-    """Both answers are equal."""
+    """Whether both answers are equal."""
     error: str | None = None
 
     def detail(self) -> str:
@@ -98,9 +97,7 @@ class _Seen:
 async def reuse(
     endpoint: Endpoint, model: str, *, tokenizer: Tokenizer | None = None, tokens: int = TOKENS
 ) -> Reuse:
-    """Send one prompt twice to *endpoint* and say whether
-    the second was answered from the prefix cache.
-    """
+    """Send one prompt twice to *endpoint*; return whether the second hit the prefix cache."""
     seen = await _seen(endpoint, model, _messages(tokenizer, tokens), times=2)
     return seen.reuse(endpoint.name, tokens=tokens)
 
@@ -112,8 +109,9 @@ async def crossed(
     tokenizer: Tokenizer | None = None,
     tokens: int = TOKENS,
 ) -> tuple[Reuse, ...]:
-    """Send one prompt to one arm after the other; return what
-    each but the first showed: a hit is the cache of another arm.
+    """Send one prompt to one arm after the other; return what all but the first showed.
+
+    A hit is then in the cache of another arm.
     """
     messages = _messages(tokenizer, tokens)
     seen = [
@@ -126,7 +124,7 @@ async def crossed(
 def _messages(tokenizer: Tokenizer | None, tokens: int) -> Sequence[Json]:
     renderer = Renderer(seed=0, tokenizer=tokenizer or WORD_TOKENS)
     context = (Segment(role="user", tokens=tokens, key="reuse"),)
-    # New content in every probe: an earlier one must not be what is hit.
+    # New content in every probe, so that no hit comes from an earlier probe.
     found: Sequence[Json] = json.loads(
         renderer.render(context, salt=f"reuse {time.time_ns()}").messages
     )
@@ -148,7 +146,7 @@ async def _seen(endpoint: Endpoint, model: str, messages: Sequence[Json], *, tim
 
 
 async def _settled(endpoint: Endpoint, before: Identity, *, asked: int) -> Identity:
-    """Ask who it is until its counters know of what was asked, where they count requests."""
+    """Read the server's identity until its counters include the requests sent, or time is up."""
     until = time.monotonic() + SETTLE_S
     while True:
         after = await identify(endpoint, known=before)
@@ -175,20 +173,20 @@ def _verdict(last: Streamed, hits: float | None, *, is_on: bool, tokens: int) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """What the probes found."""
+    """Hold what the probes found."""
 
     reuse: tuple[Reuse, ...]
     crossed: tuple[Reuse, ...]
-    """Every arm but the first, asked what those before it were asked."""
+    """Every arm but the first, asked the prompt that the arms before it were asked."""
     reference: str
-    """The arm that the others' answers are held against."""
+    """The arm with whose answers the others' are compared."""
     agreement: tuple[Agreement, ...]
     mismatches: tuple[str, ...]
-    """Arms that are not what the arms file expects."""
+    """Differences between what the arms are and what the arms file expects."""
     caveats: tuple[str, ...]
 
     def troubles(self) -> Iterator[str]:
-        """Yield what makes the arms unfit for a comparison."""
+        """Yield a sentence for everything that makes the arms unfit for a comparison."""
         yield from self.mismatches
         if misses := [each.arm for each in self.reuse if each.verdict in {"no hit", "failed"}]:
             yield f"no prefix reuse on {', '.join(misses)}"
@@ -208,7 +206,7 @@ class Probed:
 
 
 async def probed(arms: Sequence[Endpoint], *, tokens: int, prompts: int) -> Probed:
-    """Ask every arm. Raises EndpointError when one cannot be asked."""
+    """Probe every arm; raise EndpointError when one cannot be asked."""
     identities = await identify_all(tuple(arms))
     models = [served_model(arm, identity) for arm, identity in zip(arms, identities, strict=True)]
     said = identities_agree(
@@ -216,7 +214,7 @@ async def probed(arms: Sequence[Endpoint], *, tokens: int, prompts: int) -> Prob
     )
     place = sixteen_bit([identity.facts() for identity in identities])
     counted = await tokenizer(arms[0], models[0])
-    # One after the other: on one machine they would share its GPU or its cores.
+    # One after the other, as arms on one machine would share its GPU or its cores.
     reused = [
         await reuse(arm, name, tokenizer=counted, tokens=tokens)
         for arm, name in zip(arms, models, strict=True)
@@ -238,9 +236,7 @@ async def probed(arms: Sequence[Endpoint], *, tokens: int, prompts: int) -> Prob
 
 
 def sixteen_bit(facts: Sequence[Mapping[str, object]]) -> int | None:
-    """Return which server is the first whose cache
-    has 16 bits, by its own word; None: none says so.
-    """
+    """Return the place of the first server that reports a 16-bit KV cache; None if none does."""
     wanted = {"kv_cache_dtype": "bfloat16"}
     return next(
         (
@@ -253,7 +249,7 @@ def sixteen_bit(facts: Sequence[Mapping[str, object]]) -> int | None:
 
 
 def short(tokens: int) -> Iterator[str]:
-    """Say what a prompt that is sent twice is too short for."""
+    """Yield a warning if a prompt is too short to show prefix reuse."""
     if tokens < TOKENS:
         yield (
             f"a prompt of {tokens:,} tokens may be no whole block of a cache: take {TOKENS:,} "

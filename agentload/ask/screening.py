@@ -1,11 +1,10 @@
-"""Screen arms before they are graded: is what comes
-next as likely on each of them as on the reference?
+"""Screen arms before they are graded: compare how likely the next tokens are on each.
 
-A prompt is read into the cache once; then single tokens are asked for behind many
+A prompt is read into the cache once; then single tokens are asked for after many
 of its places, so that each reads the stored cache. A place is one token past a
-whole block: that token alone is computed. The reference is asked four times, so
-that it is known how far equal servers are apart on this very prompt: alone, in a
-batch, behind another salt, and both. Whoever fails is asked nothing more.
+whole block: only that token is computed. The reference is asked four times, to
+know how far equal servers are apart on this very prompt: alone, in a
+batch, under another salt, and both. An arm that fails is asked nothing more.
 """
 
 import asyncio
@@ -21,11 +20,11 @@ from agentload.layout.passages import places
 from agentload.model.rows import ProbeRow
 
 SCORED_TO: Final = 8192
-"""A prompt is scored whole, and on some servers in one piece: no longer ones."""
+"""Longest prompt that is scored whole, as some servers score it in one piece."""
 ROUNDING: Final = 1.01
-"""A prompt that lacks so little of a length has it."""
+"""A prompt may be this factor shorter than a length and still have that length."""
 SCORES: Final = (1, 5)
-"""How many tokens are asked for at each of its places: servers have died of more."""
+"""Tokens asked for at each place of a scored prompt: servers have died of more."""
 Variant: TypeAlias = Literal["alone", "batch", "salt", "both"]
 VARIANTS: Final[Mapping[Variant, tuple[str, bool]]] = {
     "alone": ("a", False),
@@ -33,24 +32,24 @@ VARIANTS: Final[Mapping[Variant, tuple[str, bool]]] = {
     "salt": ("b", False),
     "both": ("c", True),
 }
-"""Salt, and whether all places are asked for at once."""
+"""For each variant its salt, and whether all places are asked for at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """One prompt as a server takes it, behind each salt."""
+    """One prompt as a server takes it, under each salt."""
 
     number: int
     salted: Mapping[str, Prompt]
 
     def cut(self, salt: str, tokens: int) -> Prompt:
-        """Return its first tokens."""
+        """Return the first *tokens* tokens of the prompt under a salt."""
         whole = self.salted[salt]
         return " ".join(whole.split()[:tokens]) if isinstance(whole, str) else whole[:tokens]
 
     @property
     def tokens(self) -> int:
-        """Return the length that it has behind every salt."""
+        """Number of tokens that the prompt has under every salt."""
         return min(
             len(each.split()) if isinstance(each, str) else len(each)
             for each in self.salted.values()
@@ -59,13 +58,11 @@ class Passage:
 
 @dataclass(slots=True, kw_only=True)
 class Screening:
-    """The screen of one run, under way: what the
-    reference said is kept until every arm was asked.
-    """
+    """Run the screen of one run, and keep the reference's answers until every arm was asked."""
 
     run: str
     at_ns: int
-    """Wall clock, one for all of its rows; 0 in virtual time."""
+    """Wall clock, the same for all rows; 0 in virtual time."""
     reference: str
     passages: Sequence[Passage]
     lengths: tuple[int, ...]
@@ -74,14 +71,14 @@ class Screening:
     is_stopping: Callable[[], bool] = lambda: False
     most: int = 0
     excused: dict[str, str] = field(default_factory=dict)
-    """Arms that are asked no more, and why."""
+    """Arms that are asked nothing more, and why."""
     rows: list[ProbeRow] = field(default_factory=list)
     _said: dict[tuple[int, Variant], dict[int, Likely]] = field(default_factory=dict)
     _scored: dict[tuple[int, str], tuple[Likely, ...]] = field(default_factory=dict)
     _done: set[str] = field(default_factory=set)
 
     async def meet(self, sources: Mapping[str, Source]) -> None:
-        """See how much each server lists, on a short prompt."""
+        """Find out how many tokens each server lists, with a short prompt."""
         short = self.passages[0].cut("a", 4 * self.block)
         for arm, source in sources.items():
             found = await longest_list(source, short)
@@ -91,9 +88,7 @@ class Screening:
                 self.most = min(self.most or found, found)
 
     async def ask(self, sources: Mapping[str, Source]) -> None:
-        """Ask servers that run side by side about one prompt
-        after the other, until nothing is left to ask.
-        """
+        """Ask servers that run at the same time about one prompt after the other."""
         await self.meet(sources)
         for passage in self.passages:
             asked = {
@@ -135,7 +130,7 @@ class Screening:
     async def _passage(
         self, arm: str, source: Source, passage: Passage
     ) -> dict[int, Likely] | None:
-        """Ask one server about one prompt; the reference in all ways. None where it failed."""
+        """Ask one server about one prompt, the reference in all variants; None if it failed."""
         first: dict[int, Likely] | None = None
         for variant, (salt, is_together) in VARIANTS.items():
             if variant != "alone" and arm != self.reference:
@@ -173,9 +168,7 @@ class Screening:
         }
 
     async def _score(self, arm: str, source: Source) -> None:
-        """Have a prompt scored, where the server does that:
-        its places are computed, not read from the cache.
-        """
+        """Have a prompt scored, if the server can: its places are computed without the cache."""
         passage = self.passages[0]
         length = next(
             (each for each in reversed(self._own_lengths(passage)) if each <= SCORED_TO), None
@@ -216,8 +209,9 @@ class Screening:
             )
 
     def _own_lengths(self, passage: Passage) -> tuple[int, ...]:
-        """Return the lengths that a prompt has, be it that
-        the last token of a window is left for an answer.
+        """Return the lengths that a prompt has.
+
+        A prompt may be slightly shorter than a length: a window's last token is left for an answer.
         """
         return tuple(each for each in self.lengths if each <= passage.tokens * ROUNDING) or (
             passage.tokens,
@@ -280,7 +274,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _cached(said: Sequence[Likely]) -> float | None:
-    """Return the share of the prompts that was read from the cache; None where nobody says."""
+    """Return the share of the prompts read from the cache; None if no server says."""
     told = [
         each.cached_tokens / each.prompt_tokens
         for each in said

@@ -186,9 +186,7 @@ def _print_lengths(found: tuple[Screening, ...], reference: str) -> None:
 
 
 def _next(study: Ask, found: tuple[Screening, ...], database: Path, run: str) -> str:
-    """Return the command that follows: a report where answers
-    are broken, else questions where they are worth most.
-    """
+    """Return the next command: a report if answers are broken, else questions worth asking."""
     open_ = [each for each in found if each.pattern != "broken"]
     if found and not open_:
         return f"agentload advise {database} --run {run}"

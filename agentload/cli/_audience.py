@@ -118,9 +118,9 @@ class Progress:
         return (name, self._done(name), in_flight, failed, *times, rate)
 
     def _done(self, arm: str) -> str:
-        """Say how many calls of an arm are done, and of how many.
+        """Return how many calls of an arm are done, and of how many.
 
-        What a time budget leaves room for is a guess, and is not shown once it was too low.
+        With a time budget the total is a guess; it is left out once more calls are done.
         """
         done, total = self._arms[arm].done, self._expected[arm]
         return f"{done}/{total}" if done <= total else str(done)
@@ -130,8 +130,8 @@ class Progress:
         if done < 3 or done > total:
             return "…"
         rest = 1 - done / total
-        # The plan knows of waits that are still to come.
-        # What was seen counts for as much as it is of the whole.
+        # The plan knows of waits that are still to come; the time
+        # measured so far counts by the share of calls that are done.
         whole_s = (time.monotonic() - self._started) + rest * self._planned_s
         seconds = rest * whole_s
         return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(0.0, seconds):.0f} s"

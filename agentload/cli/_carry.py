@@ -53,7 +53,7 @@ def carry_out(
 
 
 def _print_result(study: door.Measured, place: Place, *, as_json: bool, is_gated: bool) -> None:
-    """Carry a study out, and print what came of it."""
+    """Run a study and print its result."""
     started_s = time.monotonic()
     if isinstance(study, Search):
         _print_found(study, door.carry_out(study, place, TERMINAL), as_json=as_json)

@@ -84,8 +84,9 @@ def _late(ended: DecisionOutcome) -> AgentloadError:
 
 
 def _go_on(study: Decide, place: Place, ended: DecisionOutcome) -> str | None:
-    """Return the command that resumes a decision; one in
-    virtual time is made again. None where it has not started.
+    """Return the hint that resumes a decision, or makes one in virtual time again.
+
+    None if the decision has not started.
     """
     if isinstance(study.servers, Virtual):
         return f"make it again with: {again(study, place.database)}"

@@ -27,7 +27,7 @@ Values: TypeAlias = dict[str, Any]
 
 def files() -> tuple[Path, ...]:
     """List the files that there are, the nearer one first."""
-    # which has no error without a home
+    # PTH111: Path.expanduser raises an error without a home, this does not
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111
     return tuple(path for path in (Path(NAME), Path(home, "agentload", NAME)) if path.is_file())
 
@@ -70,7 +70,7 @@ def defaults(verb: Sequence[str], names: Mapping[str, str]) -> Values:
 
 def read(path: Path) -> Values:
     """Read a file. Raises UsageError where it is no TOML."""
-    import tomllib  # which `agentload --help` does without
+    import tomllib  # late: `agentload --help` does not need it
 
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

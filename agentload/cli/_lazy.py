@@ -115,7 +115,7 @@ def verbs(package: str) -> tuple[Verb, ...]:
     return tuple(
         Verb(
             name=name.removesuffix("_").replace("_", "-"),
-            docstring=cleandoc(docstring.replace("\\\n", "")),  # lines that go on
+            docstring=cleandoc(docstring.replace("\\\n", "")),  # continued lines
             module=module,
             function=function,
         )
@@ -151,7 +151,7 @@ class LazyGroup(TyperGroup):
         """List the names of the verbs."""
         return list(self.verbs)
 
-    # as list_commands
+    # override: typer's base class is private, as for list_commands
     def get_command(self, ctx: typer.Context, cmd_name: str) -> TyperCommand | TyperGroup:  # type: ignore[override]
         """Import the verb of that name; raise `UsageError`
         naming the nearest one if there is none.
@@ -176,7 +176,7 @@ class LazyGroup(TyperGroup):
             )
         return _command(verb)
 
-    # as list_commands
+    # override: typer's base class is private, as for list_commands
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # noqa: ANN401, ARG002
         """List each verb with the first line of its docstring."""
         if self.verbs:
@@ -198,8 +198,9 @@ class _Command(TyperCommand):
         return super().parse_args(ctx, args)
 
     def _moved(self, ctx: typer.Context, args: list[str]) -> list[str]:
-        """Return the words with the value of `--db` in front, of
-        a verb that reads and has a DATABASE without an option.
+        """Return the words with the value of `--db` in front, for a verb that reads a database.
+
+        Such a verb takes its DATABASE as an argument, not as an option.
         """
         words, databases, rest = iter(args), list[str](), list[str]()
         for word in words if _reads(self) else ():
@@ -214,7 +215,7 @@ class _Command(TyperCommand):
         )
         return [*databases, *rest]
 
-    # as parse_args
+    # override: typer's base class is private, as for parse_args
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Leave out arguments that are hidden: they are older ways to say something."""
         hidden = [
@@ -225,7 +226,7 @@ class _Command(TyperCommand):
         ]
         return [piece for piece in super().collect_usage_pieces(ctx) if piece not in hidden]
 
-    # as parse_args
+    # override: typer's base class is private, as for parse_args
     def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # noqa: ANN401
         """Write the options in groups, where there are many."""
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}

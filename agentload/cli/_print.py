@@ -60,7 +60,7 @@ def print_json(value: object) -> None:
 
     A verb with `--json` prints one document with it and nothing else to stdout.
     """
-    import msgspec  # which `agentload --help` does without
+    import msgspec  # late: `agentload --help` does not need it
 
     text = msgspec.json.format(msgspec.json.encode(value), indent=2)
     sys.stdout.write(text.decode() + "\n")

@@ -156,7 +156,7 @@ def print_limits(found: Sequence[Found]) -> None:
 
 
 def _sessions(sessions: float | None) -> str:
-    """Write whole sessions: a part of one carries nobody."""
+    """Write a number of sessions, rounded down: a part of a session serves nobody."""
     return "–" if sessions is None else f"{math.floor(sessions)}"
 
 

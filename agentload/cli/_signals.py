@@ -27,7 +27,7 @@ def heard(stop: Callable[[], None]) -> Iterator[None]:
     """Call *stop* for each of them while an event loop runs, which
     would have them kill us afterwards. `nohup` stays as it is.
     """
-    from asyncio import get_running_loop  # which `agentload --help` does without
+    from asyncio import get_running_loop  # late: `agentload --help` does not need it
 
     loop = get_running_loop()
     terminals = [stream.fileno() for stream in (sys.stdout, sys.stderr) if stream.isatty()]

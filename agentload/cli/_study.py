@@ -116,8 +116,10 @@ def _parameters(verb: str, flags: tuple[Flag, ...]) -> list[Parameter]:
 
 
 def _parameter(flag: Flag, *, is_required: bool, is_switch: bool) -> Parameter:
-    """Return a parameter of a verb; without one that
-    *is_switch*, the verb runs another kind of study.
+    """Return the parameter of a verb for a field.
+
+    Leaving out an option that *is_switch* selects another kind of study, so its
+    default is not shown.
     """
     if flag.said.positional and not flag.option.startswith("--"):
         return _keyword(
@@ -153,6 +155,6 @@ def _parameter(flag: Flag, *, is_required: bool, is_switch: bool) -> Parameter:
     return _keyword(flag.name, Annotated[kind | None, option], default=None)
 
 
-# of any option
+# ANN401: the annotation and the default of any option
 def _keyword(name: str, annotation: Any, *, default: Any) -> Parameter:  # noqa: ANN401
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

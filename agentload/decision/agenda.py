@@ -21,13 +21,14 @@ from agentload.run.servers import Sizes
 
 
 class Agenda:
-    """The questions of one decision, all asked with the same means."""
+    """Hold the questions of one decision, all asked with the same means."""
 
     def __init__(
         self, means: Means, *, aside: str | None, learn: Callable[[Mapping[str, Sizes]], None]
     ) -> None:
-        """Make the questions; *learn* hears how much servers
-        hold and take, and *aside* says why twins are no help.
+        """Make the questions.
+
+        *learn* receives how much servers hold and take; *aside* says why there are no twins.
         """
         self.means, self._learn = means, learn
         self.twins = Twins(means=means, aside=aside)
@@ -46,9 +47,7 @@ class Agenda:
         }
 
     def asked_with(self, means: Means) -> "Agenda":
-        """Return the questions with other means, once more is
-        known of the servers: what checks have seen stays seen.
-        """
+        """Return the questions with other *means*; what the checks have seen stays."""
         made = Agenda(means, aside=self.twins.aside, learn=self._learn)
         made._checks = replace(self._checks, means=means, canary=made.canary)
         made.of["checks"] = made._checks
@@ -56,7 +55,7 @@ class Agenda:
 
     @property
     def searches(self) -> bool:
-        """Tell whether capacity is part of the answer."""
+        """Whether capacity is part of the answer."""
         study = self.means.study
         return study.slo is not None or study.agents is not None
 
@@ -69,9 +68,7 @@ class Agenda:
         yield from next_looks(known, capacity=self.searches, level=level, cheap=cheap)
 
     def cheap(self, asked: Ledger, asking: Criterion | None = None) -> tuple[Look, ...]:
-        """Return what is asked before speed is refined,
-        of what a small share of the budget pays for.
-        """
+        """Return what is asked before speed is refined, for a small share of the budget."""
         looks = list[Look]()
         if self.canary.look is not None and asking != "canary" and not asked.looks("canary"):
             looks.append(self.canary.look)
@@ -80,16 +77,15 @@ class Agenda:
         return tuple(looks)
 
     def price(self, look: Look, known: Known) -> LookPrice:
-        """Return what a question takes, beyond what the run has already:
-        where some of its kind were asked, at the pace of those.
+        """Return what a question takes beyond what the run has already.
+
+        The minutes follow the pace of earlier questions of its kind.
         """
         price = self.of[look.criterion].price(look, known)
         return replace(price, minutes=_pace(look, known) * price.minutes)
 
     def question_s(self, known: Known) -> float | None:
-        """Return how long each question takes of those that
-        would settle accuracy next; None where none is asked.
-        """
+        """Return the seconds per question that would settle accuracy next; None without any."""
         looks = [look for look in self.next_looks(known) if look.criterion == "accuracy"]
         if not looks:
             return None

@@ -1,8 +1,7 @@
-"""Ask questions in sequence: a pilot, then looks with the
-error spent, until the answers decide or the items are used up.
+"""Ask questions in sequence: a pilot, then looks that spend the error.
 
-The looks and what each may spend are those of a decision. A first
-look that finds a reference which cannot answer ends it all.
+The answers decide, or the items are used up. The looks and what each may spend are those of a
+decision. A look that finds a reference which cannot answer ends the sequence.
 """
 
 import json
@@ -40,17 +39,17 @@ from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import verdict
 
 AnswersEnding: TypeAlias = Literal["settled", "hopeless", "open", "stopped"]
-"""hopeless: the reference cannot answer; open: all items
-were asked, and an arm is neither as accurate nor worse.
+"""How a sequence ended.
+
+hopeless: the reference cannot answer; open: all items were asked, and an arm is neither shown to
+be as accurate nor to be worse.
 """
 
 CORRELATED: Final = 40
-"""Items from which on it is estimated how much those behind one context differ together."""
+"""Items from which on the likeness of questions behind one context is estimated."""
 EVENLY: Final[Mapping[int, float]] = MappingProxyType({})
 QUESTION_TOKENS: Final = 256
-"""What a further question takes: its own words, and an
-answer whose tokens take longer than those of a prompt.
-"""
+"""Prompt tokens that a further question is worth: its own words, and its slower answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +63,7 @@ class AnswersEnd:
 
 
 def looks(study: Ask) -> tuple[int, ...]:
-    """Return after how many items in all a study is looked at."""
+    """Return the numbers of items after which a study is looked at."""
     most = study.items or ITEMS[-1]
     return (*(each for each in ITEMS if each < most), most)
 
@@ -109,9 +108,7 @@ def answers_until(
     *,
     order: tuple[Question, ...] | None = None,
 ) -> Asked:
-    """Have questions answered until there are so many
-    answers in all; in this *order*, where one is given.
-    """
+    """Ask until there are *items* answers in all, in this *order* where one is given."""
     order = question_order(study, items, place) if order is None else order
     with evaluation(study, place) as made:
         if study.own is not None:
@@ -122,11 +119,9 @@ def answers_until(
 def question_order(
     study: Ask, items: int, place: Place, *, shares: Mapping[int, float] = EVENLY
 ) -> tuple[Question, ...]:
-    """Return what a run is asked until it has so many
-    answers in all, each length with its share of them.
+    """Return what a run is asked until it has *items* answers, each length with its share.
 
-    Behind each further context stand as many questions as
-    are worth it, by how much those so far differed together.
+    As many questions follow each further context as are worth it, by how alike those so far were.
     """
     asking = replace(asking_of(study), items=items)
     run, each = place.into or place.resume, asking.together
@@ -152,9 +147,7 @@ def open_questions(order: Sequence[Question], place: Place) -> tuple[Question, .
 
 
 def carry_answers(database: Path, run: str, into: str) -> None:
-    """Keep the answers of a run in another one as well, with
-    the lengths of its canary: they are of the same arms.
-    """
+    """Copy the answers of a run and its canary's lengths to another run of the same arms."""
     with reading(database) as connection:
         answers = tables.rows(connection, AnswerRow, run_id=run)
         canaries = tables.rows(connection, ProbeRow, run_id=run, probe=grades.CANARY)
@@ -178,13 +171,14 @@ def _given(place: Place) -> set[past.Asked]:
 
 
 def _together(buckets: Sequence[AccuracyBucket]) -> float:
-    """Return how much the questions of one context differ together."""
+    """Return how alike the questions of one context are: their largest correlation."""
     return max((correlation(each) for each in buckets if each.items >= CORRELATED), default=0.0)
 
 
 def _shared(asking: Asking, shares: Mapping[int, float]) -> tuple[Question, ...]:
-    """Return so many questions, or a few more, each length with its
-    share; of more questions, the same come first at each length.
+    """Return the questions, a few more than asked for, each length with its share.
+
+    A larger number of questions begins with the same ones at each length.
     """
     wanted = {
         length: math.ceil(asking.items * share)
@@ -205,7 +199,7 @@ def _shared(asking: Asking, shares: Mapping[int, float]) -> tuple[Question, ...]
 
 
 def _looked(place: Place, run: str) -> tuple[AnswersEnding | None, str]:
-    """Say what the answers so far decide."""
+    """Return how the sequence ends, or None, and what the answers so far show."""
     first = grades.summarise(place.database, run).arms[0]
     if first.right < LEAST_IN_A_BUCKET * Setting().policy.accuracy_margin * first.answered:
         return "hopeless", (

@@ -1,9 +1,9 @@
-"""Compare an arm that takes shorter contexts than others by itself.
+"""Compare an arm that takes shorter contexts than the others by itself.
 
 Sessions are played as far as all arms of a run take them, so one arm with a short window would cut
-everybody's. It is compared with the reference alone, up to its own window, in a run of its own that
-has its share of the budget; the others are decided on all that they take afterwards, within what is
-left. The ledger of the decision's run keeps what came of it.
+everybody's. That arm is compared with the reference alone, up to its own window, in a run of its
+own that has its share of the budget; the others are decided on all that they take afterwards,
+within what is left. The ledger of the decision's run keeps the result.
 """
 
 import math
@@ -20,17 +20,17 @@ from agentload.study.parts import Virtual
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Apart:
-    """State what came of an arm that was compared by itself."""
+    """State the result for an arm that was compared by itself."""
 
     arm: str
     reference: str
     window: int
     run: str
-    """In which it was compared."""
+    """Run in which the arm was compared."""
     minutes: float
     is_decided: bool
     headline: str | None
-    """None where nothing could be decided."""
+    """Headline of the decision; None where nothing could be decided."""
 
     def said(self) -> str:
         """Say up to where the arm was compared, and what followed."""
@@ -54,11 +54,11 @@ class NarrowError(AgentloadError):
 def narrowest(
     arms: Sequence[str], windows: Mapping[str, int], *, reference: str, longest: int
 ) -> tuple[str, int] | None:
-    """Return the arm that takes least of a trace with this *longest*
-    context, and its window; None where no other arm takes more.
+    """Return the arm that takes least of a trace, and its window; None if others take no more.
 
-    Raises PlanError where the reference takes less than
-    another arm: nothing could be compared beyond its window.
+    *longest* is the longest context of the trace. Two arms are never compared apart. Raises
+    PlanError where the reference takes less than another arm: nothing could be compared beyond
+    its window.
     """
     taken = {arm: min(longest, windows.get(arm, longest)) for arm in arms}
     others = [arm for arm in arms if arm != reference]
@@ -78,17 +78,17 @@ def narrowest(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One arm that is to be compared with the reference alone, in a run of its own."""
+    """Describe one arm to compare with the reference alone, in a run of its own."""
 
     narrow: NarrowError
     reference: str
     run: str
     minutes: float
-    """What of the budget it has: as much as each of the other arms."""
+    """Minutes of the budget that it has: as many as each of the other arms."""
 
     @property
     def announcement(self) -> str:
-        """Say what is compared, and within what."""
+        """Announcement of what is compared, and within which time."""
         return (
             f"{self.narrow.message}: it is compared with {self.reference} alone first, within "
             f"{self.minutes:.0f} min"
@@ -102,7 +102,7 @@ class Comparison:
     def ended(
         self, *, run: str, left_minutes: float, is_decided: bool, headline: str | None
     ) -> Apart:
-        """Return what came of it."""
+        """Return the result."""
         return Apart(
             arm=self.narrow.arm,
             reference=self.reference,
@@ -114,8 +114,9 @@ class Comparison:
         )
 
     def check_room(self, *, others: int, spent_minutes: float) -> None:
-        """Raise UsageError where its minutes settle nothing, so many
-        arms sharing a budget of which so many minutes are spent already.
+        """Raise UsageError where its minutes settle nothing.
+
+        *others* arms share a budget of which *spent_minutes* are spent already.
         """
         if 60 * self.minutes >= least_s(2):
             return
@@ -134,11 +135,10 @@ def of_arms(study: Decide, arms: Sequence[str]) -> Decide:
 
 
 def without(study: Decide, arms: Sequence[str], apart: Sequence[Apart]) -> Decide:
-    """Return the decision between the arms that were not compared
-    by themselves, within what those have left of the budget.
+    """Return the decision between the other arms, within what is left of the budget.
 
-    Where that is nothing, pairs are laid out for the least that settles
-    something, and what of them is asked is a matter of what is left.
+    Where nothing is left, pairs are laid out for the least that settles something; what is left
+    decides which of them are asked.
     """
     if not apart:
         return study
@@ -149,7 +149,5 @@ def without(study: Decide, arms: Sequence[str], apart: Sequence[Apart]) -> Decid
 
 
 def left_s(study: Decide, apart: Sequence[Apart]) -> float:
-    """Return what comparisons of arms by themselves leave
-    of the budget; less than nothing where they took more.
-    """
+    """Return the seconds that separate comparisons leave of the budget; below 0 if overspent."""
     return study.budget_s - 60 * sum(each.minutes for each in apart)

@@ -29,9 +29,7 @@ from agentload.virtual.shell import Shell
 
 
 class NewSizesError(AgentloadError):
-    """Servers that were started for the first pair hold
-    or take less than the pair that was laid out for them.
-    """
+    """Started servers hold or take less than the first pair was laid out for."""
 
     def __init__(self, sizes: Mapping[str, Sizes]) -> None:
         super().__init__(
@@ -41,24 +39,24 @@ class NewSizesError(AgentloadError):
 
 
 SILENT_SHARE: Final = 0.1
-"""Of the budget: a server that is silent for so long will not answer."""
+"""Share of the budget after which a silent server will not answer."""
 
 
 @dataclass(kw_only=True)
 class BlockPairs:
-    """The pairs of a decision.
+    """Play the pairs of a decision.
 
     In virtual time they are simulated once, as far as they are asked for.
     """
 
     means: Means
     learn: Callable[[Mapping[str, Sizes]], None]
-    """Hears how much servers hold and take that were started for the first pair."""
+    """Receives how much servers hold and take that were started for the first pair."""
     _ahead: Iterator[Row] | None = None
     _seen: list[Row] = field(default_factory=list)
 
     def price(self, look: Look, known: Known) -> LookPrice:
-        """Return what more pairs take: by what those of finished looks took, once there is one."""
+        """Return what more pairs take, by the finished looks once there is one."""
         first, looks = self._first, known.ledger.looks("speed")
         share, more = look.amount / PAIRS[0], look.amount - known.pairs
         minutes = first.minutes * share + look.amount * self.means.starts_minutes
@@ -75,7 +73,7 @@ class BlockPairs:
         )
 
     def ask(self, look: Look, known: Known) -> float | None:
-        """Play pairs until there are so many."""
+        """Play pairs until the run has as many as the look says."""
         if not self.means.is_virtual:
             self._play(look.amount, known)
             return None
@@ -126,7 +124,7 @@ class BlockPairs:
         conclude(self.means, ended)
 
     def _watchful(self, known: Known, made: Prepared) -> Prepared:
-        """Have pairs end where requests leave late, and the run say which load was given up."""
+        """End the pairs where requests leave late; note in the run which load was given up."""
         playing = made.playing
         assert isinstance(playing, Playing), playing
         notes, said = self._of_whole(playing.notes, known), caveat(self.means.given_up)
@@ -174,8 +172,9 @@ class BlockPairs:
         return replace(made, notes=self._of_whole(made.notes, known))
 
     def _of_whole(self, notes: Notes, known: Known) -> Notes:
-        """Return notes of a run that know what it leaves out: the user's
-        waits, calls that some arm does not take, arms by themselves.
+        """Return notes that state what the run leaves out.
+
+        That may be: waits of the user, calls that some arm does not take, arms compared apart.
         """
         means = self.means
         notes = msgspec.structs.replace(

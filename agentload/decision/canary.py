@@ -1,10 +1,9 @@
-"""Ask a few graded questions before speed is refined:
-an arm whose answers are wrong altogether ends there.
+"""Ask a few graded questions before speed is refined, to find an arm that is broken.
 
-The longest contexts of the trace are asked for most, because kernels break with
-length; some are shorter, so that what is broken is known from which length on.
-All questions are those that accuracy asks later at these lengths, and count
-there. Their number is what a twentieth of the budget pays for, in whole contexts.
+An arm whose answers are wrong altogether ends there. Most questions are at the longest contexts
+of the trace, because kernels break with length; some are shorter, to show from which length on an
+arm is broken. Accuracy asks the same questions later at these lengths, and counts their answers.
+Their number is what a twentieth of the budget pays for, in whole contexts.
 """
 
 import json
@@ -29,32 +28,31 @@ from agentload.store.database import reading
 from agentload.store.loader import rewrite
 
 NEARLY: Final = 7 / 8
-"""Of the longest length: the one between it and an
-ordinary one says from where on an arm is broken.
+"""Share of the longest length that is the second length asked.
+
+Between the longest and an ordinary length, it shows from where on an arm is broken.
 """
 SIZES: Final = ((5, 2, 2), (4, 1, 1), (3,))
-"""Contexts at each of these lengths, the largest canary first.
+"""Contexts at each length, the longest length first; the largest canary comes first.
 
-Three at the longest can show ten lost answers.
+Three at the longest length can show ten lost answers.
 """
 ENDS: Final = (BROKEN, "same_server")
 """Rules that say what a canary found."""
 NO_CANARY: Final = f"no canary: the smallest takes more than {CANARY_SHARE:.0%} of the budget"
 SHORTEST: Final = 4096
-"""Of the lengths below the longest: shorter ones say little of where kernels break."""
+"""Tokens below which a shorter length says little of where kernels break."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Canary:
-    """The questions before speed is refined, as many as fit."""
+    """Ask the questions before speed is refined, as many as fit."""
 
     means: Means
 
     @cached_property
     def look(self) -> Look | None:
-        """Return the largest canary that fits into
-        its share of the budget; None where none does.
-        """
+        """Largest canary that fits its share of the budget; None where none does."""
         most = CANARY_SHARE * self.means.study.budget_s / 60
         sizes = map(self._sized, SIZES)
         return next((each for each in sizes if self._price(each).minutes <= most), None)
@@ -67,7 +65,7 @@ class Canary:
         return price_of_questions(self.means, self.means.questions(look), self.order(look))
 
     def ask(self, look: Look, _: Known) -> float | None:
-        """Ask the questions; simulated ones take what they were expected to."""
+        """Ask the questions; simulated ones take the minutes that they were expected to."""
         means, order = self.means, self.order(look)
         row = ProbeRow(
             run_id=means.run,
@@ -109,16 +107,14 @@ class Canary:
 
     @property
     def _lengths(self) -> tuple[int, ...]:
-        """Return the lengths that are asked for, the
-        longest first; accuracy asks at two of them as well.
-        """
+        """Lengths that are asked, the longest first; accuracy asks at two of them, too."""
         *shorter, top = self.means.lengths
         between = int(NEARLY * top) // 1024 * 1024
         half = max((each for each in shorter if each <= between), default=0)
         return (top, *(each for each in (between, half) if SHORTEST <= each < top))
 
     def order(self, look: Look) -> tuple[Question, ...]:
-        """Return the questions: so many contexts of each length, a task after the other."""
+        """Return the questions: the contexts of each length, task by task."""
         size = next(
             each for each in SIZES if _contexts(each, look.lengths) * TOGETHER == look.amount
         )
@@ -136,7 +132,5 @@ def _of_arm(buckets: Sequence[AccuracyBucket], arm: str) -> list[AccuracyBucket]
 
 
 def _contexts(size: Sequence[int], lengths: Sequence[int]) -> int:
-    """Return how many contexts a canary has that asks for
-    so many at each length, where there are so many lengths.
-    """
+    """Return how many contexts a canary of this size has at these lengths."""
     return sum(size[: len(lengths)])

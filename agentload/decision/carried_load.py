@@ -1,12 +1,12 @@
-"""Ask how much load each arm carries: a few trials on both
-sides of what the twins say, or a search where there are none.
+"""Ask how much load each arm carries: a few trials around what the twins say, or a search.
 
-A twin is free, so it plays the trace with the waits it has, draw after draw of its sessions, until
-the load is known that it carries in the long run. Servers then play a few draws each, the same on
-every arm, below and above what the twin carries *of that draw*: below it must hold, above it must
-break. Which sessions were drawn moves a trial's limit by a fifth, and moves that of a twin which is
-a few percent wrong alike: so a trial says far more of the long run than it would by itself. What is
-measured decides. A twin is set aside where its arm does otherwise, and has cost those trials.
+A twin is free, so it plays the trace with its waits, draw after draw of its sessions, until the
+load is known that it carries in the long run. Servers then play a few draws each, the same on every
+arm, below and above what the twin carries *of that draw*: below it must hold, above it must break.
+The draw of sessions moves a trial's limit by a fifth, and moves that of a twin which is a few
+percent wrong alike: so a trial with a twin says far more of the long run than a trial by itself.
+What is measured decides. A twin is set aside where its arm does otherwise; those trials are lost.
+Without twins the load is searched.
 """
 
 import math
@@ -40,35 +40,38 @@ from agentload.study.parts import Live, Load
 from agentload.study.quantity import LIMITS
 
 BRACKET_SHARE: Final = 0.4
-"""Of the budget."""
+"""Share of the budget that the measured trials take."""
 BRACKET_S: Final = (20.0, 90.0)
-"""Length of a measured trial, at least and at most: with a
-larger budget there are more of them, until capacity is settled.
+"""Seconds of a measured trial, at least and at most.
+
+A larger budget pays for more trials, until capacity is settled.
 """
 BELOW: Final = 0.9
 ABOVE: Final = 1.2
-"""At 1.1 most turns still hold, and the few dozen of
-a trial do not tell that from a load that is carried.
+"""Factors on the limit of a twin for the trials on both sides.
+
+At 1.1 most turns still hold: a few dozen turns of a trial do not distinguish that from a load
+that is carried.
 """
 LONGER: Final = 8
 MANY: Final = 16
-"""How many times as long as a measured trial a twin's is, of up to so many sessions."""
+"""Times that a trial of a twin is longer than a measured one, up to `MANY` sessions."""
 FREE: Final = 40
-"""Trials of a twin at most, and how well it then knows its limit."""
+"""Most trials of a twin, and below the half width of its limit at which they end."""
 KNOWN: Final = 0.06
 CANDIDATES: Final = 3
-"""Draws of sessions looked at for each that is measured, at most."""
+"""Draws of sessions that are looked at, at most, for each one that is measured."""
 ORDINARY: Final = 1.5
-"""A draw whose limit is further than this factor from the long run's says little of it."""
+"""Factor to the long run's limit beyond which a draw says little of the long run."""
 ALLOWED: Final = 0.03
-"""By how much the share of turns within the limits may miss its level before a twin is wrong."""
+"""Miss of the share of turns within the limits that does not make a twin wrong."""
 TRIALS: Final = 8
-"""Of a search, on each arm."""
+"""Trials of a search on each arm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bracket:
-    """What was measured on both sides of what the twins say."""
+    """Hold what was measured on both sides of what the twins say."""
 
     said: tuple[Found, ...]
     trials: Mapping[str, tuple[Trial, ...]]
@@ -76,9 +79,7 @@ class Bracket:
 
     @property
     def failed(self) -> str | None:
-        """Say which arm did not do what its twin says,
-        all trials of a side together; None: all did.
-        """
+        """Which arm did not do what its twin says, over all trials of a side; None: all did."""
         for found in self.said:
             limit, trials = found.holds or 0.0, self.trials[found.arm]
             if void := next((each.void for each in trials if each.void is not None), None):
@@ -95,9 +96,7 @@ class Bracket:
         return None
 
     def _trouble(self, trials: Sequence[Trial], *, share: float) -> str | None:
-        """Return what kept a load from holding: what its turns say,
-        or else the trouble of its server in most of the trials.
-        """
+        """Return why a load did not hold, by its turns or else by most trials; None: it held."""
         if sum(each.within for each in trials) < share * sum(each.turns for each in trials):
             return "slo"
         own = [each.trouble for each in trials if each.trouble not in OF_THE_TURNS]
@@ -106,14 +105,14 @@ class Bracket:
 
 @dataclass(kw_only=True)
 class CarriedLoad:
-    """The trials of a decision."""
+    """Run the trials of a decision."""
 
     means: Means
     twins: Twins
     _unmet: bool = False
     _is_sized: bool = False
     _draws: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
-    """Those worth measuring, with the load that each arm's twin carries of it."""
+    """Draws worth measuring: number, and the load that each arm's twin carries of the draw."""
 
     def price(self, look: Look, known: Known) -> LookPrice:
         """Return what the trials take that were not made yet."""
@@ -122,7 +121,7 @@ class CarriedLoad:
         return LookPrice(minutes=minutes + self.means.starts_minutes)
 
     def ask(self, look: Look, known: Known) -> float | None:
-        """Measure what the twins say, or search where they say nothing, or what is wrong."""
+        """Measure around what the twins say; search where they say nothing or are wrong."""
         means, spent = self.means, 0.0
         planned = self.price(look, known).minutes
         found = self.bracket(look.amount, known)
@@ -172,12 +171,13 @@ class CarriedLoad:
         before: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
         most: int | None = None,
     ) -> tuple[Found, ...]:
-        """Try these loads on each arm besides those before, or search where there are none."""
+        """Try these loads on each arm, besides those *before*, or search without any."""
         return carry_out_trials(self.means, study, loads=loads, before=before, most=most)
 
     def bracket(self, draws: int, known: Known) -> Bracket | None:
-        """Measure trials below and above what the twins say, and keep
-        them as a search; None without twins, or where they find no limit.
+        """Measure trials below and above what the twins say, and keep them as a search.
+
+        None without twins, or where they find no limit.
         """
         said = self._said
         if not said:
@@ -207,14 +207,12 @@ class CarriedLoad:
 
     @cached_property
     def _said(self) -> tuple[Found, ...]:
-        """Return the load that each twin carries in the long
-        run, over draws of sessions that all of them play.
-        """
+        """Load that each twin carries in the long run, over draws that all of them play."""
         study = self.means.search(self._trial_s)
         tried: dict[str, tuple[Trial, ...]] = {}
 
         def attempt(twin: Twin, size: float, number: int) -> Trial:
-            # Of many sessions a short draw is an ordinary one already.
+            # With many sessions, a short draw is an ordinary one already.
             longer = self.means.search(self._trial_s * max(1.0, min(LONGER, LONGER * MANY / size)))
             return self._on(twin, longer, size, number)
 
@@ -232,7 +230,7 @@ class CarriedLoad:
         return conclude(tried, share=study.share) if tried else ()
 
     def _draw(self, study: Search, said: Sequence[Found], draws: int) -> None:
-        """Draw sessions until so many draws are worth measuring, or too many were looked at."""
+        """Draw sessions until enough draws are worth measuring, or too many were looked at."""
         twins = self.twins.fitted()
         for number in range(self._draws[-1][0] + 1 if self._draws else 0, CANDIDATES * draws):
             limits = [
@@ -245,8 +243,9 @@ class CarriedLoad:
                 return
 
     def _chosen(self, said: Sequence[Found], *, first: int) -> dict[str, list[Chosen]]:
-        """Return what is measured of each arm: draws from the *first* on,
-        the same on all, at loads around what its twin carries of each.
+        """Return the loads to measure on each arm, for the draws from the *first* on.
+
+        They are around what the twin of the arm carries of each draw.
         """
         chosen: dict[str, list[Chosen]] = {}
         for place, each in enumerate(said):
@@ -261,9 +260,7 @@ class CarriedLoad:
         return chosen
 
     def _limit(self, twin: Twin, study: Search, near: float, number: int) -> float | None:
-        """Return the load that a twin carries of one draw; None
-        where that is far from what it carries in the long run.
-        """
+        """Return the load that a twin carries of one draw; None if far from the long run's."""
         shares: dict[int, float] = {}
 
         def share(load: int) -> float:
@@ -281,8 +278,9 @@ class CarriedLoad:
         return low + (share(low) - study.share) / (share(low) - share(high))
 
     def say_sizes(self, said: Sequence[Found]) -> None:
-        """Play long runs of the twins once, at the user's own load
-        and at that of the pairs, each where a pool does not hold it.
+        """Play long runs of the twins once, at the user's own load and at that of the pairs.
+
+        Each is played only where a pool does not hold the load.
         """
         if self._is_sized:
             return
@@ -293,9 +291,7 @@ class CarriedLoad:
         keep(rows(found, run_id=means.run), means.place.database, run_id=means.run, name=TWINS)
 
     def _load_at_peak(self, said: Sequence[Found]) -> Iterator[OwnLoad]:
-        """Yield as many agents as a replica of the reference
-        has at the user's peak, where they overfill a pool.
-        """
+        """Yield the agents per reference replica at the user's peak, if they overfill a pool."""
         means, peak = self.means, self.means.study.agents
         holds = [each.holds or 0.0 for each in said if each.arm == means.reference]
         carried = math.floor(holds[0]) if holds else 0
@@ -308,7 +304,7 @@ class CarriedLoad:
             yield OwnLoad(agents=agents, is_own=True, study=study, stock=means.stock)
 
     def _load_of_pairs(self) -> Iterator[OwnLoad]:
-        """Yield the sessions of block pairs, with their waits, where they overfill a pool."""
+        """Yield the sessions of block pairs, with their waits, if they overfill a pool."""
         means, played = self.means, self.means.load
         if played.sessions is None or not means.overfills(means.held_tokens):
             return
@@ -323,7 +319,7 @@ class CarriedLoad:
         yield OwnLoad(agents=played.sessions, is_own=False, study=study, stock=stock)
 
     def _line(self, found: Found) -> str:
-        """Say what an arm's twin carries."""
+        """Say what the twin of an arm carries."""
         assert found.holds is not None
         line = (
             f"{found.arm}'s twin carries {found.holds:.1f} agents [{found.low:.1f}, "
@@ -338,8 +334,9 @@ class CarriedLoad:
         return seeded(self.means.study.seed, "twin", number).getrandbits(32)
 
     def _on(self, twin: Twin, study: Search, size: float, number: int) -> Trial:
-        """Play a draw on a twin, and judge it as the arm is
-        judged: live, by the server's own trouble as well.
+        """Play a draw on a twin, and judge the twin as the arm is judged.
+
+        Live, that includes the server's own trouble.
         """
         trial = simulate_trial(study, self.means.stock, twin.arm, size, seed=self._seed(number))
         if not isinstance(study.servers, Live):
@@ -348,6 +345,6 @@ class CarriedLoad:
 
 
 def around(limit: float) -> tuple[int, int]:
-    """Return the loads on both sides of a limit; next to a small one they are its neighbours."""
+    """Return the loads on both sides of a limit; next to a small limit, its neighbours."""
     low = max(1, math.floor(BELOW * limit))
     return low, max(low + 1, math.ceil(ABOVE * limit))

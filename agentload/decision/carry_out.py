@@ -32,12 +32,12 @@ def carry_out_probe(means: Means, study: Probe) -> Probed:
 
 
 def carry_out_screen(means: Means, study: Ask) -> None:
-    """Screen the answers of the arms, beside the run."""
+    """Screen the answers of the arms, and add them to the run."""
     screen(study, means.beside, means.audience)
 
 
 def carry_out_questions(means: Means, study: Ask, order: tuple[Question, ...], items: int) -> None:
-    """Ask graded questions beside the run, until it has so many answers in all.
+    """Ask graded questions of the run, until there are *items* answers in all.
 
     Raises InterruptError where some are left.
     """
@@ -57,9 +57,7 @@ def carry_out_trials(
     most: int | None = None,
     probe: str = PROBE,
 ) -> tuple[Found, ...]:
-    """Try these loads on each arm besides those before, or
-    search where there are none, and keep what was found.
-    """
+    """Try these loads on each arm besides those *before*, or search; keep what was found."""
     return find_loads(
         study, means.beside, means.audience, loads=loads, before=before, most=most, probe=probe
     )
@@ -68,7 +66,7 @@ def carry_out_trials(
 def carry_out_pairs(
     means: Means, study: Replay, following: Callable[[Prepared], Prepared]
 ) -> Played:
-    """Play block pairs in the run itself, as *following* has them followed."""
+    """Play block pairs in the run itself, after *following* has adapted the layout."""
     is_begun = began(means.place.database, means.run) is not None
     run, resume = (None, means.run) if is_begun else (means.run, None)
     place = replace(means.place, run=run, resume=resume)
@@ -79,7 +77,7 @@ def carry_out_pairs(
 def carry_out_plan(
     means: Means, servers: Live, study: Replay, plan: Plan, *, trace_hash: str
 ) -> Played:
-    """Play a plan beside the run.
+    """Play a plan and add it to the run.
 
     Raises EndpointError where a server is gone, InterruptError where it was stopped.
     """
@@ -100,9 +98,7 @@ def carry_out_plan(
 
 
 def conclude(means: Means, ended: Played) -> None:
-    """Raise what a part of the run ends with: that a server is
-    gone, that it was stopped, or that the database lacks it.
-    """
+    """Raise the error a part ends with: a server gone, a stop, rows missing in the database."""
     check_stored(ended, means.place, means.audience)
     if ended.died:
         raise EndpointError(f"{', '.join(ended.died)} stopped answering", hint="start it again")

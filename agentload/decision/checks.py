@@ -1,5 +1,6 @@
-"""Ask first what costs nothing: are the servers two, what the arms
-file says, and do their caches work on contexts like the user's?
+"""Check first what costs nothing: whether the servers are separate, and as stated.
+
+Their caches are tried on contexts like the user's.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,20 +22,21 @@ from agentload.study.kinds import Probe
 from agentload.study.parts import Virtual
 
 PROMPTS: Final = 11
-"""Of each arm: one twice for its cache, one that
-another arm had, and some whose answers must agree.
+"""Prompts to each arm.
+
+One is sent twice for its cache, one was sent to another arm, and some must have equal answers.
 """
 PROMPT_S: Final = 1.0
 
 
 @dataclass(kw_only=True)
 class Checks:
-    """What is known before anything is measured."""
+    """Ask what can be known before anything is measured."""
 
     means: Means
     canary: Canary
     learn: Callable[[Mapping[str, Sizes]], None]
-    """Hears how much the servers hold and take."""
+    """Receives how much the servers hold and take."""
     _probed: Probed | None = None
 
     def price(self, _: Look, __: Known) -> LookPrice:
@@ -45,8 +47,9 @@ class Checks:
         return LookPrice(minutes=calls * PROMPT_S / 60, calls=calls)
 
     def ask(self, _: Look, __: Known) -> float | None:
-        """Try the servers. Raises EndpointError where
-        what is measured on them would be no comparison.
+        """Probe the servers.
+
+        Raises EndpointError where what is measured on them would be no comparison.
         """
         means, servers = self.means, self.means.study.servers
         if isinstance(servers, Virtual):
@@ -72,8 +75,9 @@ class Checks:
         return None
 
     def said(self, known: Known) -> str:
-        """Say whether caches work, and how many of the longest
-        contexts fit: where all do, a larger pool is worth nothing.
+        """Say whether caches work, and how many of the longest contexts fit.
+
+        Where all fit, a larger pool is worth nothing.
         """
         means, said = self.means, []
         if self._probed is not None:
@@ -95,9 +99,7 @@ class Checks:
 
 
 def server_sizes(means: Means) -> Mapping[str, Sizes]:
-    """Ask servers that run how much they hold and take; of
-    those that are started in turn, read what they said.
-    """
+    """Return how much servers hold and take, as they say now or said when they were started."""
     servers = means.study.servers
     if isinstance(servers, Virtual):
         return means.sizes

@@ -1,5 +1,6 @@
-"""What a budget can settle, said before anything is measured: how
-much of each criterion it pays for, and how likely that is enough.
+"""Say, before anything is measured, what a budget can settle.
+
+The forecast states how much of each criterion the budget pays for, and how likely that is enough.
 """
 
 import math
@@ -24,10 +25,11 @@ from agentload.decision.look import DRAWS as DRAWS_OF_SESSIONS
 from agentload.decision.look import ITEMS, LENGTHS, PAIRS, Criterion, Look
 
 PAIR_SPREAD: Final = 0.03
-"""Standard deviation of the change from pair to pair that is expected before any was played."""
+"""Standard deviation of the change from pair to pair, assumed before any was played."""
 STEP_TIMES: Final = 0.15
-"""Share of the budget that the step times of twins may take; how
-much of it they need is known once servers have said what they are.
+"""Share of the budget that the step times of twins may take.
+
+How much of it they need is known once servers have said what they are.
 """
 EQUAL, SMALL, WORSE = "equally accurate", "1 pp worse", "10 pp worse"
 DRAWS: Final = 400
@@ -36,11 +38,11 @@ Chances: TypeAlias = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookPrice:
-    """What something takes."""
+    """State what a question takes."""
 
     minutes: float
     priming_minutes: float = 0.0
-    """Of these, what it takes to prime the contexts of windows."""
+    """Minutes of these that prime the contexts of windows."""
     calls: int | None = None
     tokens: int | None = None
 
@@ -51,13 +53,13 @@ class LookPrice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """How much of one criterion a budget pays for, and what that can show."""
+    """State how much of one criterion a budget pays for, and what that can show."""
 
     criterion: Criterion
     amount: int
     price: LookPrice
     chances: Chances
-    """By what may be true: the chance that it is shown."""
+    """Chance that each possible truth is shown."""
 
 
 def forecast(
@@ -75,12 +77,11 @@ def forecast(
     canary: Look | None = None,
     lengths: tuple[int, ...] = LENGTHS,
 ) -> tuple[Forecast, ...]:
-    """Divide a budget as the sequence would: pairs until a third
-    of it is spent, a search, and questions with what is left.
+    """Divide a budget as the sequence would: a third for pairs, a search, then questions.
 
-    Pairs take turns on so many *starts*; None: each has its own. The service
-    *level* and a *canary* come first, where they are asked. Questions are
-    priced at the *lengths* at which they will be asked.
+    Pairs take turns on *starts* starts; None: each has its own. The service *level* and a *canary*
+    come first, where they are asked. Questions are priced at the *lengths* at which they will be
+    asked.
     """
     out: list[Forecast] = []
 
@@ -126,7 +127,7 @@ def forecast(
 
 
 def _largest(looks: Sequence[Look], price: Callable[[Look], LookPrice], minutes: float) -> Look:
-    """Return the largest look that fits into so many minutes; the first where none does."""
+    """Return the largest look that fits into these minutes; the first where none does."""
     return next((look for look in reversed(looks) if price(look).minutes <= minutes), looks[0])
 
 
@@ -135,9 +136,7 @@ ANSWERED: Final = 0.85
 
 
 def shown_broken(questions: int) -> float:
-    """Return the chance that so many questions show
-    an arm to be broken that has none of them right.
-    """
+    """Return the chance that these questions show an arm that answers none to be broken."""
     return float(scipy.special.bdtrc(LEAST_LOST - 1, questions, ANSWERED))
 
 
@@ -146,8 +145,9 @@ TRUTHS: Final[Mapping[str, tuple[float, float]]] = {
     SMALL: (-0.01, PLANNED_DISCORDANCE),
     WORSE: (-0.10, PLANNED_DISCORDANCE + 0.02),
 }
-"""By what may be true of an arm's answers: the change
-of the share of right ones, and the share that differs.
+"""Possible truths of an arm's answers.
+
+Each has the change of the share of right answers, and the share of answers that differ.
 """
 
 
@@ -161,10 +161,9 @@ def likely(
     truths: tuple[str, ...] = tuple(TRUTHS),
     most: int | None = None,
 ) -> Mapping[str, Ends]:
-    """Return how looks at answers are likely to end, so many *together*
-    behind each context, by what may be true of an arm; simulated.
+    """Return how looks at answers are likely to end, for each possible truth; simulated.
 
-    Any of the *rivals* could be chosen, so they share the
+    *together* questions follow each context. Any of the *rivals* could be chosen, so they share the
     level. Nothing is looked at beyond *most* answers.
     """
     return {
@@ -194,14 +193,12 @@ def gains_shown(
     start_spread: float = Policy().start_spread,
     deviation: float = PAIR_SPREAD,
 ) -> Chances:
-    """Return how likely so many pairs, looked at as
-    they are played, show gains of two and four margins.
-    """
+    """Return how likely the pairs, looked at as they are played, show two and four margins."""
     looks = []
     for look in (each for each in PAIRS if each <= pairs):
         # Until pairs return to a start, each has its own.
         turns = starts if starts == 1 or (starts is not None and look > starts) else None
-        # Once capacity was measured as well, either of them would do: they share the level.
+        # Once capacity was measured as well, speed or capacity may decide: they share the level.
         sharing = 2 if capacity and look > PAIRS[0] else 1
         looks.append((look, planned_level(Policy().alpha, starts=turns) / rivals / sharing))
     changes = (2 * min_change, 4 * min_change)

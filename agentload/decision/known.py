@@ -1,6 +1,4 @@
-"""Say what is known of a decision: what was asked in
-its run, what its rows hold, and what follows from them.
-"""
+"""State what is known of a decision: what was asked, what the rows hold, what follows."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -24,39 +22,35 @@ from agentload.verdict.verdict import Verdict, verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What a run holds, and what follows from it."""
+    """State what a run holds, and what follows from it."""
 
     ledger: Ledger
-    """What was asked so far."""
+    """Questions asked so far."""
     decision: Decision | None = None
-    """None while the run holds too little."""
+    """Decision so far; None while the run holds too little."""
     findings: tuple[Finding, ...] = ()
-    """What rules found, even where that is too little to decide on."""
+    """Findings of the rules, even where they are too little to decide on."""
     pairs: int = 0
     """Block pairs that count."""
     invalid: str | None = None
-    """Why others do not: what was said most often."""
+    """Most frequent reason why other pairs do not count."""
     items: int = 0
     lengths: tuple[int, ...] = ()
-    """At which questions were asked."""
+    """Context lengths at which questions were asked."""
     trials: Mapping[str, Sequence[Trial]] = field(default_factory=dict)
-    """Those of loads around what twins carry, of each arm."""
+    """Trials of each arm, around what twins carry or of a search."""
     tried: int = 0
-    """Draws of sessions that were played for capacity;
-    as many as there can be where it was searched.
-    """
+    """Draws of sessions that were played for capacity; the most possible after a search."""
     step_times: int = 0
     """Plays of the grid that are wanted before capacity is measured."""
     starts: int = 1
-    """Which pairs take turns on, where servers run all the time."""
+    """Number of starts that pairs take turns on, where servers run all the time."""
     question_s: float | None = None
-    """Seconds that each of the questions takes that
-    would settle accuracy; None before that is known.
-    """
+    """Seconds of each question that would settle accuracy; None before that is known."""
 
     @property
     def challengers(self) -> tuple[ArmVerdict, ...]:
-        """Return the verdicts of the arms that could take the place of the one in use."""
+        """Verdicts of the arms that could take the place of the one in use."""
         if self.decision is None:
             return ()
         reference = self.decision.reference
@@ -64,7 +58,7 @@ class Known:
 
     @property
     def open(self) -> tuple[ArmVerdict, ...]:
-        """Return the verdicts that are no decision yet."""
+        """Verdicts that are no decision yet."""
         return tuple(each for each in self.challengers if each.verdict == "test further")
 
     @property
@@ -73,7 +67,7 @@ class Known:
         return draws_of(self.trials)
 
     def amount(self, criterion: Criterion) -> int | None:
-        """Return how much there is of what is asked more than once; None of other criteria."""
+        """Return how much was asked of a criterion that is asked repeatedly; None for others."""
         match criterion:
             case "speed":
                 return self.pairs
@@ -85,9 +79,7 @@ class Known:
                 return None
 
     def change_by_pair(self, arm: str) -> tuple[float, ...]:
-        """Return the relative change of an arm's turn
-        latency in each pair, of the class with most calls.
-        """
+        """Return the change of an arm's turn latency, by pair, for the class with most calls."""
         changes = () if self.decision is None else self.decision.changes
         own = [
             each for each in changes if (each.arm, each.metric) == (arm, "turn_ms") and each.by_pair
@@ -97,22 +89,22 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRows:
-    """The rows of a run that a decision goes by, and the verdict on it."""
+    """Hold the rows of a run that a decision goes by, and the verdict on it."""
 
     arms: tuple[str, ...]
     blocks: tuple[BlockRow, ...] = ()
     answers: tuple[AnswerRow, ...] = ()
-    """Of one arm."""
+    """Answers of the first arm."""
     probes: tuple[ProbeRow, ...] = ()
     step_times: int = 0
-    """How often the grid was played."""
+    """Plays of the grid."""
     verdict: Verdict | None = None
     fault: str | None = None
     """Why there is no verdict on pairs that were played."""
 
     @property
     def pairs(self) -> int:
-        """Return how many block pairs every arm has played, and none of them in vain."""
+        """Number of block pairs that every arm has played, all of them valid."""
         played = defaultdict[int, set[str]](set)
         for row in self.blocks:
             if row.void is None and 0 <= row.pair < FIRST:
@@ -121,7 +113,7 @@ class RunRows:
 
     @property
     def invalid(self) -> str | None:
-        """Return why blocks are invalid: the reason that most of them have."""
+        """Most frequent reason why blocks are invalid."""
         reasons = Counter(row.void for row in self.blocks if row.void is not None)
         return next((reason for reason, _ in reasons.most_common(1)), None)
 
@@ -131,7 +123,7 @@ def run_rows(
 ) -> RunRows:
     """Read what a run holds, and judge it.
 
-    Raises EvidenceError where pairs enough for a look tell nothing.
+    Raises EvidenceError where enough pairs for a look allow no verdict.
     """
     if not database.exists():
         return RunRows(arms=arms)
@@ -163,11 +155,11 @@ def known(
     has_twins: bool,
     starts: int,
 ) -> Known:
-    """Say what follows from the rows of a run.
+    """Return what follows from the rows of a run.
 
-    A canary's answers *count* where accuracy asks at the same lengths; by
-    themselves they are no look at it. Arms *are compared* where nothing cheap
-    is left to ask of them. Trials without twins were a search.
+    *counts_answers* is false where there are only the answers of a canary, which are no look at
+    accuracy by themselves. *is_compared* says that nothing cheap is left to ask of the arms. Trials
+    without twins were a search.
     """
     pairs, found = rows.pairs, rows.verdict
     little = Known(ledger=ledger, pairs=pairs, invalid=rows.fault or rows.invalid)
@@ -196,10 +188,10 @@ def draws_of(tried: Mapping[str, Sequence[Trial]]) -> int:
 
 
 def is_over(decision: Decision, *, is_compared: bool) -> bool:
-    """Tell whether every arm has a verdict that a rule or the service
-    level alone is enough for: one pair says nothing of speed.
+    """Tell whether a rule or the service level alone gives every arm a verdict.
 
-    Arms are the same where their answers were compared as well, or cannot be.
+    One pair says nothing of speed. Arms are the same where their answers were compared as well, or
+    cannot be.
     """
     words = ("avoid", "no difference") if is_compared else ("avoid",)
     ended = {each.arm for each in decision.findings if each.asks_for in words}

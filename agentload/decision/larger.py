@@ -1,5 +1,6 @@
-"""Say which budget pays for what this one did not reach:
-a larger one makes what is asked before longer as well.
+"""Say which budget pays for what this one did not reach.
+
+A larger budget makes what is asked before longer as well.
 """
 
 import math
@@ -22,15 +23,16 @@ from agentload.decision.twin import Twins
 from agentload.study.change import extended
 
 EARLY: Final[tuple[Criterion, ...]] = ("canary", "screen")
-"""What a larger budget may have time for though this one had not."""
+"""Criteria that a larger budget may have time for though this one had not."""
 
 ROOM: Final = 1.05
-"""Other windows and other answers take a little longer, or less long."""
+"""Margin on the budget: other windows and answers take a little longer, or less long."""
 
 
 def enough_minutes(means: Means, twins: Twins, known: Known, look: Look, minutes: float) -> float:
-    """Return the budget that pays for a question and
-    for all before it, be the run resumed or made again.
+    """Return the budget in minutes that pays for a question and all before it.
+
+    It holds whether the run is resumed or made again.
     """
     took = defaultdict[Criterion, float](float, {look.criterion: minutes})
     for each in known.ledger.asked:
@@ -50,11 +52,11 @@ def budget_for(
     spent: float,
     budget: float,
 ) -> float:
-    """Return the least budget, in whole minutes, that pays for what
-    is *spent*, and for what each criterion *took* of this *budget*.
+    """Return the least budget, in whole minutes, that pays for *spent* and all that *took* time.
 
-    *looks* says what a look at each criterion takes within a
-    budget; of those that it leaves out, no budget changes that.
+    *took* has the minutes of each criterion under this *budget*. *looks* returns what a look at
+    each criterion takes within a budget; criteria that it leaves out take the same within every
+    budget.
     """
     now, wanted = looks(budget), math.ceil(max(spent, budget + 1))
     while True:
@@ -70,8 +72,9 @@ def budget_for(
 
 
 def _looks(means: Means, twins: Twins, asked: Ledger, budget: float) -> dict[Criterion, float]:
-    """Return what one look takes in a run that begins with so many
-    minutes, at each criterion that is asked longer of a larger budget.
+    """Return the minutes of a look at each criterion that grows with the budget.
+
+    The run begins with a *budget* of that many minutes.
     """
     begun = replace(
         means,

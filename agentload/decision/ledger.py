@@ -1,6 +1,6 @@
-"""What was asked so far, and what it took.
+"""Keep what was asked so far, and what it took.
 
-It lies in the run, so that a decision goes on where it was stopped or killed.
+The ledger is stored in the run, so that a decision that was stopped or killed resumes there.
 """
 
 import json
@@ -24,16 +24,17 @@ from agentload.store.places import journals
 from agentload.verdict.policy import DECISION, Setting
 
 GRADED: Final[tuple[Criterion, ...]] = ("canary", "accuracy")
-"""Questions of one kind: what a canary took says what
-later ones take, and no load changes their answers.
+"""Criteria with questions of one kind.
+
+What a canary took says what later ones take, and no load changes their answers.
 """
 LEAST_PACE: Final = 0.02
-"""Less was interrupted, or played by servers that take no time."""
+"""Smallest pace: less was interrupted, or played by servers that take no time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
-    """One question that was asked: what it was expected to take, what it took, and what it said."""
+    """State one question that was asked: its expected minutes, its minutes, and what it said."""
 
     stage: Look
     planned_minutes: float
@@ -43,30 +44,30 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """The questions of a run, in their order."""
+    """Hold the questions of a run, in their order."""
 
     database: Path
     run: str
     asked: tuple[LedgerEntry, ...] = ()
-    """Those that came to their end."""
+    """Questions that came to their end."""
     lost_minutes: tuple[float, ...] = ()
-    """What was spent on those that did not, and were asked again."""
+    """Minutes spent on questions that did not, and were asked again."""
     aside: str | None = None
     """Why the twins are set aside."""
     given_up: tuple[EasedLoad, ...] = ()
-    """The loads that were given up before this one, in their order."""
+    """Loads that were given up before this one, in their order."""
     goes_on_as: str | None = None
-    """The run that the decision went on as, where this one's load was given up."""
+    """Run in which the decision continued, where this one's load was given up."""
     apart: tuple[Apart, ...] = ()
-    """The arms that were compared by themselves; their minutes are spent elsewhere."""
+    """Arms that were compared by themselves; their minutes are spent elsewhere."""
 
     @property
     def minutes(self) -> float:
-        """Return what was spent."""
+        """Minutes that were spent."""
         return sum(each.minutes for each in self.asked) + sum(self.lost_minutes)
 
     def looks(self, criterion: str) -> dict[int, float]:
-        """Return the minutes of each look at a criterion, by how much there was in all."""
+        """Return the minutes of each look at a criterion, by the amount that there was then."""
         return {
             each.stage.amount: each.minutes
             for each in self.asked
@@ -74,10 +75,9 @@ class Ledger:
         }
 
     def pace(self, *criteria: str) -> float:
-        """Return how many times the minutes that a price is made of were
-        taken by what was asked of these criteria; 1 before any was.
+        """Return the ratio of minutes taken to minutes priced for these criteria; 1 before any.
 
-        Each was planned at the pace of those before it.
+        Each question was planned at the pace of those before it.
         """
         priced = took = 0.0
         pace = 1.0
@@ -95,10 +95,10 @@ class Ledger:
         aside: str | None = None,
         setting: Setting | None = None,
     ) -> "Ledger":
-        """Write down that a question is asked, and then how it ended:
-        should nobody live to do so, its time was spent all the same.
+        """Write down that a question is asked, and then how it ended.
 
-        The *setting* that it is decided with lies beside it, for whoever reads the run later.
+        If the process is killed in between, the question has spent its time all the same. The
+        *setting* of the decision is kept next to it, for whoever reads the run later.
         """
         number = {"number": len(self.asked) + len(self.lost_minutes)}
         self._keep(outcome, number, asdict(asked) | {"aside": aside}, setting)
@@ -113,10 +113,10 @@ class Ledger:
         return replace(self, lost_minutes=(*self.lost_minutes, entry.minutes), aside=aside)
 
     def ease(self, step: EasedLoad, *, setting: Setting | None) -> "Ledger":
-        """Give the load of this run up; return the ledger of the run that goes on with less.
+        """Give up the load of this run; return the ledger of the run that continues with less.
 
-        Servers and their answers are what they were, so neither checks
-        nor graded questions are asked again; all other time is spent.
+        Servers and their answers are what they were, so neither checks nor graded questions are
+        asked again; all other time is lost.
         """
         run = self.run_under(step)
         kept = tuple(each for each in self.asked if each.stage.criterion in ("checks", *GRADED))
@@ -135,8 +135,9 @@ class Ledger:
         return made
 
     def of_comparison(self, run: str) -> "Ledger":
-        """Return the ledger of a comparison of its own, in which
-        checks are not asked again; they are paid for here.
+        """Return the ledger of a comparison of its own.
+
+        Checks are not asked again there; they are paid for here.
         """
         checks = [each for each in self.asked if each.stage.criterion == "checks"]
         asked = tuple(replace(each, minutes=0.0) for each in checks)
@@ -145,12 +146,12 @@ class Ledger:
         return made
 
     def set_apart(self, found: Apart) -> "Ledger":
-        """Write down what came of an arm that was compared by itself."""
+        """Write down the result for an arm that was compared by itself."""
         self._keep("apart", {"apart": len(self.apart)}, asdict(found), None)
         return replace(self, apart=(*self.apart, found))
 
     def _begin(self, settings: Mapping[str, float], setting: Setting | None) -> None:
-        """Write down what a run begins with that has another before it."""
+        """Write down what a run takes over from the run before it."""
         said = {
             "loads": self.given_up,
             "asked": self.asked,
@@ -160,7 +161,7 @@ class Ledger:
         self._keep("eased", settings, msgspec.to_builtins(said), setting)
 
     def run_under(self, step: EasedLoad) -> str:
-        """Return the run that goes on with a lighter load."""
+        """Return the name of the run that continues with a lighter load."""
         stem = self.run.removesuffix(self.given_up[-1].suffix) if self.given_up else self.run
         return f"{stem}{step.suffix}"
 
@@ -187,7 +188,7 @@ class Ledger:
 def ledger(database: Path, run: str) -> Ledger:
     """Read what was asked in a run.
 
-    A question that was killed is closed here: it took until the last row that it left behind.
+    A question that was killed is closed here: it took until its journals were last written.
     """
     rows: Sequence[ProbeRow] = ()
     if database.exists():
@@ -195,7 +196,7 @@ def ledger(database: Path, run: str) -> Ledger:
             rows = tables.rows(connection, ProbeRow, run_id=run, probe=DECISION)
     made = Ledger(database=database, run=run)
     last_ns = max((path.stat().st_mtime_ns for path in journals(database, run)), default=0)
-    if not rows and (first := began(database, run)) is not None:  # killed over its first question
+    if not rows and (first := began(database, run)) is not None:  # killed during its first question
         return replace(made, lost_minutes=(max(0, last_ns - first.created_ns) / 60e9,))
     for row in sorted(rows, key=lambda row: row.at_ns):
         made = _with_row(made, row, last_ns=last_ns)

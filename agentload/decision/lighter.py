@@ -1,9 +1,9 @@
-"""What a decision does where this client cannot send its load in time: it asks under half of it.
+"""Halve the load of a decision where this client cannot send it in time.
 
 Pairs under another load are no pairs of the same plan. What was measured under the load that is
 given up stays in the database as a run of its own, and the decision begins again in a run whose
 name says the new load, within what is left of the budget. The ledger of each of the two names the
-other (`decision.ledger`), so either is resumed.
+other (`decision.ledger`), so either can be resumed.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from agentload.errors import AgentloadError
 from agentload.study.parts import Load
 
 LEAST_RATE: Final = 0.01
-"""Sessions a second: one in two minutes needs no lighter load."""
+"""Sessions a second below which a load is not halved: about one in two minutes."""
 
 
 class LateError(AgentloadError):
@@ -34,7 +34,7 @@ class EasedLoad:
 
     @property
     def suffix(self) -> str:
-        """Return what the name of a run under this load ends with."""
+        """Ending of the name of a run under this load."""
         return f"-{self.now:g}-{'sessions' if self.of == 'sessions' else 'a-second'}"
 
     def said(self) -> str:
@@ -60,7 +60,7 @@ def half_of(load: Load, why: str) -> EasedLoad | None:
 
 
 def load_after(load: Load, steps: Sequence[EasedLoad]) -> Load:
-    """Return what a load has come to."""
+    """Return what a load has become after these steps."""
     if not steps:
         return load
     match steps[-1]:
@@ -71,7 +71,7 @@ def load_after(load: Load, steps: Sequence[EasedLoad]) -> Load:
 
 
 def caveat(steps: Sequence[EasedLoad]) -> str | None:
-    """Say what all the steps come to; None where there are none."""
+    """Return the caveat of all steps together; None where there are none."""
     if not steps:
         return None
     whole = EasedLoad(of=steps[-1].of, before=steps[0].before, now=steps[-1].now, why=steps[0].why)

@@ -1,6 +1,4 @@
-"""Name one question of a decision: its criterion,
-and how much of it there is in all once it was asked.
-"""
+"""Name one question of a decision: its criterion, and its amount in all once asked."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
@@ -8,30 +6,34 @@ from typing import Final, Literal, TypeAlias
 Criterion: TypeAlias = Literal[
     "checks", "service level", "canary", "screen", "speed", "step times", "capacity", "accuracy"
 ]
-"""Five are none of their own: checks, the service level, a canary
-and a screen say whether measuring is worth it, step times where.
+"""What a question is about.
+
+Five are no criteria of a verdict: checks, the service level, a canary and a screen say whether
+measuring is worth it, step times say where.
 """
 
 PAIRS: Final = (4, 5, 6, 8, 10, 12, 16, 20, 26, 34, 46, 64)
 """Block pairs in all, look by look."""
 FIRST: Final = 1
-"""Pair that shows what the servers are: what is known of
-their version and kernel may decide before speed is looked at.
+"""First pairs, which show what the servers are.
+
+What is known of their version and kernel may decide before speed is looked at.
 """
 ITEMS: Final = (30, 120, 160, 220, 300, 400, 520, 680, 880, 1160, 1550, 2100)
-"""Paired questions in all, look by look; the first tell whether the reference can answer at all."""
+"""Paired questions in all, look by look; the first show whether the reference can answer."""
 DRAWS: Final = (3, 6, 12)
 """Draws of sessions in all that every arm plays at two loads, look by look."""
 REPEATS: Final = 3
-"""Plays of the grid of step times, at most."""
+"""Most plays of the grid of step times."""
 LENGTHS: Final = (8192, 32768)
-"""Where nothing tells how long contexts get."""
+"""Lengths of questions where the lengths of contexts are unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """One question: so many pairs in all, so many items in all at
-    these lengths, so many plays of a grid, so many draws for capacity.
+    """Name one question and its amount in all.
+
+    The amount counts pairs, items at these lengths, plays of a grid, or draws for capacity.
     """
 
     criterion: Criterion
@@ -40,7 +42,7 @@ class Look:
 
     @property
     def title(self) -> str:
-        """Say what the question is."""
+        """Title of the question."""
         match self.criterion:
             case "checks":
                 return "checks, whether a comparison can work"

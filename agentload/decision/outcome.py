@@ -1,4 +1,4 @@
-"""How a decision ended, and what an equal one left behind."""
+"""State how a decision ended; keep its document, and delete what an equal one left."""
 
 import shutil
 from dataclasses import dataclass
@@ -18,14 +18,16 @@ from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import Verdict, with_question_time
 
 DecisionEnding: TypeAlias = Literal["decided", "open", "budget", "stopped", "late"]
-"""decided: nothing is open; open: nothing that could be asked would settle it; budget: the next
+"""How a decision ended.
+
+decided: nothing is open; open: nothing that could be asked would settle it; budget: the next
 question costs more than is left; late: this client could not keep up with the smallest load.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionOutcome:
-    """How a decision ended, and what it asked until then."""
+    """State how a decision ended, and what it asked until then."""
 
     run_id: str
     document: Document | None
@@ -33,20 +35,21 @@ class DecisionOutcome:
     ending: DecisionEnding
     left_minutes: float
     wants: tuple[Look, float] | None = None
-    """What is likely to settle it, and its minutes, where the budget did not reach."""
+    """Look that is likely to settle it, and its minutes, where the budget did not reach."""
     enough_minutes: float = 0.0
-    """The budget that pays for that and for all before it, which a larger budget makes longer."""
+    """Minutes of the budget that pays for that look and, made longer by it, all before."""
     given_up: tuple[EasedLoad, ...] = ()
-    """The loads that were given up because requests left late, in their order."""
+    """Loads that were given up because requests left late, in their order."""
     late: str | None = None
-    """Why nothing could be measured, where even the smallest load was too much for this client."""
+    """Why nothing could be measured, where even the smallest load was too much to send."""
     apart: tuple[Apart, ...] = ()
-    """The arms that were compared by themselves, in runs of their own."""
+    """Arms that were compared by themselves, in runs of their own."""
 
 
 def kept_document(found: Verdict, database: Path, setting: Setting) -> Document:
-    """Make the document of a verdict, and keep it with the run;
-    each further question takes as long as the setting says.
+    """Make the document of a verdict, and keep it with the run.
+
+    Each further question takes as long as the setting says.
     """
     if setting.question_s != found.setting.question_s:
         found = with_question_time(found, question_s=setting.question_s)
@@ -56,7 +59,7 @@ def kept_document(found: Verdict, database: Path, setting: Setting) -> Document:
 
 
 def forget_run(database: Path, run: str) -> None:
-    """Delete what an equal decision in virtual time left behind: it is made again."""
+    """Delete what an equal decision in virtual time left: it is made again."""
     folder = journal_folder(database, run)
     if not folder.exists():
         return

@@ -1,9 +1,9 @@
-"""Say how turn latencies compare under loads that no pair was
-played under: in long runs of the arms' twins, which ask no server.
+"""Say how turn latencies compare under loads that no pair was played under.
 
-Pairs are played at a load that both KV pools hold, with users who answer at once. The
-user's own servers carry as many agents as their share of the peak, who wait as long as they
-do. Where a pool is full there, hours tell how large a change is, and nobody measures those.
+The figures come from long runs of the arms' twins, which ask no server. Pairs are played at a load
+that both KV pools hold, with users who answer at once. The user's own servers carry as many agents
+as their share of the peak, who wait as long as they do. Where a pool is full there, only hours show
+how large a change is, and no server is measured for hours.
 """
 
 import json
@@ -28,39 +28,40 @@ from agentload.study.kinds import Search
 from agentload.virtual.shell import Shell
 
 DRAWS: Final = 6
-"""Runs of an hour at most: with fewer their scatter is not known."""
+"""Runs of each load: fewer do not show their scatter."""
 LASTS_S: Final = (600.0, 3600.0)
-"""Of a run, at least and at most."""
+"""Seconds of a run, at least and at most."""
 CALLS: Final = 1500
-"""Of a run, about: where sessions answer at once, an hour has ten thousand."""
+"""Calls of a run, about: where sessions answer at once, an hour has ten thousand."""
 WARM_SHARE: Final = 1 / 4
-"""Of a run's time, left out: a full pool holds then what it holds for hours."""
+"""Share of a run's time that is left out: a full pool then holds what it holds for hours."""
 LEVEL: Final = 0.95
 KEPT: Final = 0.75
-"""Share of the interval's end that is given as a bound: sessions
-of hours are not steady after one, and showed a fifth too much.
+"""Share of the end of the interval that is given as a bound.
+
+Sessions of hours are not steady after one hour, and showed a fifth too much.
 """
 
 Turns: TypeAlias = Mapping[tuple[str, int], int]
-"""How long turns took, by session and number."""
+"""Nanoseconds that turns took, by session and number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnLoad:
-    """So many agents on a replica, and how their sessions wait."""
+    """State how many agents a replica has, and how their sessions wait."""
 
     agents: int
     is_own: bool
-    """Of the user's peak; False: of the pairs."""
+    """Whether the load is that of the user's peak; False: that of the pairs."""
     study: Search
-    """Of trials that last as long as a run."""
+    """Search whose trials last as long as a run."""
     stock: Steady
 
     def changes(self, twins: Mapping[str, ArmProfile], *, reference: str) -> Iterator[TwinChange]:
-        """Yield at least how large the change of turn latency is on each
-        twin but the reference's, turn by turn in the same sessions.
+        """Yield a bound on the change of turn latency on each twin but the reference's.
 
-        Nothing is yielded of a twin that shares no turn with the reference's in some run.
+        Turns are compared one by one in the same sessions. A twin that shares no turn with the
+        reference's in some run has no change.
         """
         drawn = [self._turns(twins, draw) for draw in range(DRAWS)]
         for arm in twins:
@@ -96,9 +97,7 @@ class OwnLoad:
 
 
 def lasting_s(stock: Steady, agents: int) -> float:
-    """Return how long a run of so many agents lasts: an
-    hour, or less where that has more calls than are wanted.
-    """
+    """Return the seconds of a run of these agents: an hour, or less if that has many calls."""
     calls = sum(len(session.turns) for family in stock.families for session in family)
     seconds = CALLS * stock.ends_s[-1] / (agents * calls)
     return max(LASTS_S[0], min(LASTS_S[1], seconds))
@@ -109,8 +108,9 @@ def _log_ratios(reference: Turns, other: Turns) -> list[float]:
 
 
 def _estimate(drawn: Sequence[Sequence[float]]) -> Estimate:
-    """Return the mean change over all calls, with what runs say of
-    its error: each call weighs the same, as it does in hours of load.
+    """Return the mean change over all calls, with its error from run to run.
+
+    Each call weighs the same, as it does in hours of load.
     """
     sums, counts = np.array([sum(each) for each in drawn]), np.array([len(each) for each in drawn])
     mean = sums.sum() / counts.sum()
@@ -129,7 +129,7 @@ def _estimate(drawn: Sequence[Sequence[float]]) -> Estimate:
 
 
 def rows(found: Iterable[TwinChange], *, run_id: str) -> Iterator[ProbeRow]:
-    """Yield what is kept of the changes beside a run."""
+    """Yield the rows of the changes to keep with a run."""
     for each in found:
         yield ProbeRow(
             run_id=run_id,

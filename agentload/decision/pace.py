@@ -1,4 +1,4 @@
-"""How fast the arms of a decision are: by their profiles, or as is assumed of servers."""
+"""Say how fast the arms of a decision are, by their profiles or as assumed of servers."""
 
 import statistics
 from collections.abc import Sequence
@@ -14,30 +14,32 @@ from agentload.model.trace import Trace
 from agentload.study.parts import Load
 
 CHUNK: Final = 1024
-"""New tokens of a prompt behind a context, of which the time for one is taken."""
+"""New tokens behind a context, by which the time of one prompt token is taken."""
 ROUNDS: Final = 4
-"""Of working out how many answers come at once from how long they take, which depends on that."""
+"""Rounds of an iteration: how many answers come at once depends on how long they take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """The profiles of the arms; none of real servers."""
+    """Hold the profiles of the arms; none of real servers."""
 
     profiles: tuple[ArmProfile, ...]
 
     def prefill_s(self, tokens: int) -> float:
-        """Return how long a prompt takes to be read, by the slowest profile."""
+        """Return the seconds in which a prompt is read, by the slowest profile."""
         known = [prefill_s(each, tokens) for each in self.profiles]
         return max(known, default=assumed_prefill_s(tokens))
 
     def decode_s(self, batch: int, context: int) -> float:
-        """Return how long a step takes, likewise."""
+        """Return the seconds of a decode step, by the slowest profile."""
         known = [decode_s(each, batch, context) for each in self.profiles]
         return max(known, default=ASSUMED_TOKEN_S)
 
     def pace(self, trace: Trace, shapes: Sequence[TraceShape], load: Load, sessions: int) -> Pace:
-        """Return how fast pairs are played: behind contexts of the
-        trace, as many answers at once as the waits of the load leave.
+        """Return how fast pairs are played.
+
+        Contexts are those of the trace, and as many answers come at once as the waits of the load
+        leave.
         """
         if not self.profiles:
             return NOMINAL

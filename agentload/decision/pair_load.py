@@ -1,5 +1,6 @@
-"""The load under which the pairs of a decision are played,
-where the user does not say: one that tells speed from capacity.
+"""Choose the load under which pairs are played: one that separates speed from capacity.
+
+What the user says of the load stays.
 """
 
 import math
@@ -20,32 +21,31 @@ from agentload.study.parts import Load
 SESSIONS: Final = 8
 USER_WAIT_S: Final = 5.0
 BLOCK_S: Final = 75.0
-"""Longest window, which two arms have in 45 minutes: a larger
-budget pays for more of them, and is looked at as often.
+"""Longest window in seconds, which two arms have in 45 minutes.
+
+A larger budget pays for more windows, and is looked at as often.
 """
 SPEED_SHARE: Final = 1 / 3
-"""Of the budget."""
+"""Share of the budget for pairs."""
 SHORTEST_BLOCK_S: Final = 5.0
-"""Shorter blocks end before their turns do."""
+"""Seconds of the shortest block: shorter ones end before their turns do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a load has to fit into."""
+    """Hold what a load has to fit into."""
 
     budget_s: float
     arms: int
     pool_tokens: float | None
-    """Of the smallest pool; None where nobody tells."""
+    """Tokens of the smallest pool; None where unknown."""
     prefill_s: Callable[[int], float]
-    """Seconds until a prompt of so many tokens is read."""
+    """Returns the seconds until a prompt of a number of tokens is read."""
     seed: int
 
 
 def check_decide(study: Decide) -> None:
-    """Raise UsageError where a study has nothing to
-    decide between, or a budget that settles nothing.
-    """
+    """Raise UsageError where there is nothing to decide between, or the budget is too small."""
     arms = read_arms(study.servers).names
     if len(arms) < 2:
         raise UsageError(
@@ -63,13 +63,14 @@ def check_decide(study: Decide) -> None:
 
 
 def least_s(arms: int) -> float:
-    """Return the least budget that may settle something between so many arms."""
+    """Return the least budget, in seconds, that may settle something between *arms* arms."""
     return SHORTEST_BLOCK_S * PAIRS[2] * arms / SPEED_SHARE
 
 
 def pair_load(said: Load, stock: Steady, into: Surroundings) -> Load:
-    """Return what the user said of the load, and for the rest: some
-    sessions at once, short waits, windows that the budget has time for.
+    """Return the load that the user said, completed for pairs.
+
+    The rest is some sessions at once, short waits, and windows that the budget has time for.
     """
     load = said
     if not load.wait_cap_s and not load.wait_scale:
@@ -83,16 +84,15 @@ def pair_load(said: Load, stock: Steady, into: Surroundings) -> Load:
 
 
 def windows_of(stock: Steady) -> int:
-    """Return how many windows pairs play before one is played twice:
-    as many as the trace has time for, and a last look may play.
+    """Return how many windows pairs play before one is played twice.
+
+    As many as the trace has time for, and a last look may play.
     """
     return fitting(stock, PAIRS[-1])
 
 
 def _fitting(load: Load, stock: Steady, into: Surroundings) -> int:
-    """Return how many sessions are kept going: as many
-    as the smallest pool holds, up to the usual number.
-    """
+    """Return how many sessions run at once: what the smallest pool holds, `SESSIONS` at most."""
     if into.pool_tokens is None:
         return SESSIONS
     for sessions in range(SESSIONS, 1, -1):
@@ -103,8 +103,9 @@ def _fitting(load: Load, stock: Steady, into: Surroundings) -> int:
 
 
 def _lasting(load: Load, stock: Steady, into: Surroundings) -> float:
-    """Return how long a window lasts: twice its priming where
-    that takes longer, if four pairs of that still fit the budget.
+    """Return the seconds of a window.
+
+    Twice its priming where that takes longer than usual, if four such pairs still fit the budget.
     """
     most_s = SPEED_SHARE * into.budget_s / into.arms
     usual_s = min(BLOCK_S, most_s / PAIRS[2])

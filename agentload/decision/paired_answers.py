@@ -1,7 +1,7 @@
-"""Ask whether the arms' answers are as right: paired questions
-at the lengths of the user's contexts, a look at a time.
+"""Ask whether the arms' answers are as right: paired questions, a look at a time.
 
-A screen comes first: are answers broken, and at which lengths is it worth to ask?
+The questions have the lengths of the user's contexts. A screen comes first: are answers broken, and
+at which lengths is it worth to ask?
 """
 
 from dataclasses import dataclass, replace
@@ -23,8 +23,9 @@ from agentload.run.screen import SALTS
 from agentload.study.kinds import Ask
 
 CANARY_SHARE: Final = 0.05
-"""Of the budget that a canary and a screen may take
-together: only what comes later decides between sound arms.
+"""Share of the budget that a canary and a screen may take together.
+
+Only what comes later decides between sound arms.
 """
 
 
@@ -47,7 +48,7 @@ def price_of_questions(means: Means, study: Ask, order: tuple[Question, ...]) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedAnswers:
-    """The graded questions that say whether an arm is as accurate."""
+    """Ask the graded questions that say whether an arm is as accurate."""
 
     means: Means
 
@@ -57,7 +58,7 @@ class PairedAnswers:
         return price_of_questions(self.means, self.means.questions(look), left)
 
     def ask(self, look: Look, known: Known) -> float | None:
-        """Ask until there are so many answers; a simulated one takes what it was expected to."""
+        """Ask until there are as many answers as the look says; return minutes if simulated."""
         means = self.means
         minutes = self.price(look, known).minutes if means.is_virtual else None
         carry_out_questions(means, means.questions(look), self._order(look), look.amount)
@@ -68,8 +69,9 @@ class PairedAnswers:
         return reasons(known, lambda verdict: verdict.safe)
 
     def _order(self, look: Look) -> tuple[Question, ...]:
-        """Return the questions: most at the lengths that many of the
-        user's calls have, fewer at those that take long to read.
+        """Return the questions: most at common lengths, fewer at those that take long to read.
+
+        Common are lengths that many of the user's calls have.
         """
         means = self.means
         calls = [(each.calls, each.context_tokens) for each in means.shapes]
@@ -79,27 +81,23 @@ class PairedAnswers:
 
 @dataclass(frozen=True, kw_only=True)
 class Screen:
-    """How likely each arm holds what comes next in the user's own prompts."""
+    """Screen how likely each arm holds what comes next in the user's own prompts."""
 
     means: Means
 
     def is_wanted(self, ledger: Ledger, *, asking: Criterion | None = None) -> bool:
-        """Tell whether answers are still to be screened,
-        and that leaves the budget for what decides.
-        """
+        """Tell whether answers are still to be screened, and the budget allows that."""
         if asking == "screen" or ledger.looks("screen"):
             return False
         canary = sum(ledger.looks("canary").values())
         return canary + self._minutes <= CANARY_SHARE * self.means.study.budget_s / 60
 
     def price(self, _: Look, __: Known) -> LookPrice:
-        """Return what the longest prompts of the trace take,
-        under several salts on the reference and once on each arm.
-        """
+        """Return what the longest prompts take: under each salt on the reference, else once."""
         return LookPrice(minutes=self._minutes + self.means.starts_minutes)
 
     def ask(self, _: Look, __: Known) -> float | None:
-        """Screen the arms; servers that tell no log probabilities leave it to the questions."""
+        """Screen the arms; without log probabilities, graded questions alone decide."""
         try:
             carry_out_screen(self.means, self._study)
         except EndpointError as error:

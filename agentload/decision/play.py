@@ -1,5 +1,6 @@
-"""Carry a decision out: know, choose the next question, play
-it, know again, until the verdict stands or the budget is spent.
+"""Carry out a decision: read the run, play the next question, and repeat.
+
+The loop ends when the verdict stands or the budget is spent.
 """
 
 import time
@@ -43,9 +44,9 @@ from agentload.verdict.verdict import Verdict
 
 @dataclass(kw_only=True)
 class Deciding:
-    """A decision that is under way.
+    """Carry out one decision.
 
-    What it holds is read from its run, so a process that dies loses only what it was asking.
+    Its state is read from its run, so a process that dies loses only what it was asking.
     """
 
     study: Decide
@@ -57,15 +58,13 @@ class Deciding:
     _user: UserTrace = field(init=False)
     _agenda: Agenda = field(init=False)
     _asking: tuple[Look, float] | None = field(init=False, default=None)
-    """With the instant at which it began."""
+    """Question that is being asked, with the instant at which it began."""
     _verdict: Verdict | None = field(init=False, default=None)
-    """What follows from the run as it was read last."""
+    """Verdict on the run as it was read last."""
     _laid_again: int = field(init=False, default=0)
-    """First pairs that were lost before any of their
-    calls, since servers turned out to be others.
-    """
+    """First pairs that were lost before any of their calls: servers turned out to be others."""
     _own: "Deciding | None" = field(init=False, default=None)
-    """The comparison of an arm by itself, while it is under way."""
+    """Comparison of an arm by itself, while it is under way."""
 
     def __post_init__(self) -> None:
         """Read the arms and what was asked before.
@@ -118,13 +117,11 @@ class Deciding:
 
     @property
     def left_minutes(self) -> float:
-        """Return what is left of the budget."""
+        """Minutes that are left of the budget."""
         return self.means.left_minutes(self.known.ledger)
 
     def play(self) -> DecisionOutcome:
-        """Ask until the decision is made, nothing is left that
-        could make it, the budget is spent or somebody stops it.
-        """
+        """Ask until the decision is made or open, the budget is spent, or somebody stops it."""
         if self.means.is_virtual:
             forget_run(self.place.database, self.run)
         with self._resumable():
@@ -160,7 +157,7 @@ class Deciding:
                 self._ease(step)
 
     def _under_one_load(self) -> DecisionOutcome:
-        """Know, choose the next question, play it, know again.
+        """Read the run, choose the next question, play it, and repeat under one load.
 
         Raises LateError where the load is too much for this client.
         """
@@ -182,14 +179,14 @@ class Deciding:
             self._write_answer(look, planned, minutes)
             had, has = before.amount(look.criterion), self.known.amount(look.criterion)
             if had is not None and has is not None and has <= had:
-                return self._ended("open")  # asked again, it would end the same way
+                return self._ended("open")  # the same question would end the same way
         return self._ended("open" if self.known.open else "decided")
 
     def _is_first(self) -> bool:
-        """Tell whether the first pair comes next: it is played whatever it takes.
+        """Tell whether the first pair comes next, which is played whatever it takes.
 
-        Not again and again, though: what a pair before it took is
-        spent, and so is what a comparison of another arm took.
+        It is so played once only: not after an earlier pair has spent time, nor after the
+        comparison of another arm took more than its share.
         """
         found = self.known
         return (
@@ -200,7 +197,7 @@ class Deciding:
         )
 
     def _offers(self) -> list[tuple[Look, float]]:
-        """Return what could be asked next, and its minutes.
+        """Return what could be asked next, each with its minutes.
 
         Raises NarrowError where an arm is to be compared by itself first.
         """
@@ -210,12 +207,13 @@ class Deciding:
         return [(look, self.price(look).minutes) for look in looks]
 
     def price(self, look: Look) -> LookPrice:
-        """Return what a question takes, beyond what the run has already."""
+        """Return what a question takes beyond what the run has already."""
         return self._agenda.price(look, self.known)
 
     def _know(self, asking: Criterion | None = None) -> None:
-        """Read what the run holds, and know what follows, while
-        the question that was asked is not in the ledger yet.
+        """Read what the run holds, and derive what follows.
+
+        *asking* is the criterion of a question that was asked and is not in the ledger yet.
         """
         means, before, asks = self.means, self.known.ledger, self._agenda
         rows = run_rows(
@@ -241,8 +239,9 @@ class Deciding:
         self.known = found
 
     def _ask(self, look: Look, planned: float) -> float:
-        """Ask a question, and return the minutes that it took;
-        one that does not come to its end is written down as well.
+        """Ask a question, and return the minutes that it took.
+
+        A question that does not come to its end is written down as well.
         """
         self.audience.notice(
             f"asking: {look.title}, about {max(1, round(planned))} min; "
@@ -265,7 +264,7 @@ class Deciding:
         return _minutes_since(began_s) if simulated is None else simulated
 
     def _write_answer(self, look: Look, planned: float, minutes: float) -> None:
-        """Write down what a question said, and say it."""
+        """Write down what a question said, and notice it."""
         said = typeset(self._agenda.of[look.criterion].said(self.known))
         self._write(
             "asked", LedgerEntry(stage=look, planned_minutes=planned, minutes=minutes, said=said)
@@ -279,7 +278,7 @@ class Deciding:
 
     @contextmanager
     def _resumable(self) -> Iterator[None]:
-        """End with the command that resumes the run, where there is one, whatever went wrong."""
+        """Add the command that resumes the run, where there is one, to any error."""
         try:
             yield
         except InterruptError:
@@ -295,7 +294,7 @@ class Deciding:
 
     @property
     def is_begun(self) -> bool:
-        """Tell whether there is a run that can be gone on with."""
+        """Whether there is a run that can be resumed."""
         if self.means.is_virtual:
             return False
         is_own_begun = self._own is not None and self._own.is_begun
@@ -303,9 +302,7 @@ class Deciding:
 
     @property
     def _is_written(self) -> bool:
-        """Tell whether questions are written down: from the checks
-        on, so that a first pair that is killed took its time.
-        """
+        """Whether questions are written down: from the checks on, so a killed pair counts."""
         return not self.means.is_virtual and (bool(self.known.ledger.asked) or self.is_begun)
 
     def status(self) -> tuple[str, ...]:
@@ -322,8 +319,9 @@ class Deciding:
         return f"{look.title} · {spent:.0f} of {budget:.0f} min spent", *said[-1:]
 
     def forecast(self) -> tuple[Forecast, ...]:
-        """Return what the budget can settle, between arms that
-        are not compared by themselves first: of those it says so.
+        """Return what the budget can settle between arms that are not compared by themselves.
+
+        The others are announced.
         """
         whole, sizes = self.known.ledger, self.means.sizes
         while (narrow := self.means.narrow(self.known.pairs)) is not None:
@@ -348,8 +346,9 @@ class Deciding:
         )
 
     def _compare_apart(self, narrow: NarrowError) -> DecisionOutcome | None:
-        """Compare an arm with the reference alone, and go on
-        without it; return how it ended where that ends everything.
+        """Compare an arm with the reference alone, and continue without it.
+
+        Returns how the decision ended if the comparison ends everything, else None.
         """
         means, comparison = self.means, self._comparison(narrow)
         comparison.check_room(
@@ -391,7 +390,7 @@ class Deciding:
         return None
 
     def _ease(self, step: EasedLoad) -> None:
-        """Go on under a lighter load, in a run of its own that keeps the answers."""
+        """Continue under a lighter load, in a run of its own that keeps the answers."""
         self.audience.notice(f"  {next_try(step)}")
         self._laid_again = 0
         before, sizes = self.known.ledger, self.means.sizes
@@ -402,7 +401,10 @@ class Deciding:
         self._begin(eased, sizes=sizes)
 
     def _check_client(self) -> None:
-        """See that this machine can measure. Raises AgentloadError where it cannot."""
+        """Check that this machine can measure.
+
+        Raises AgentloadError where it cannot.
+        """
         if isinstance(self.study.servers, Live):
             has_emulated = self.means.servers.is_emulated
             asked = asked_of(self.means.most_load, has_emulated=has_emulated)

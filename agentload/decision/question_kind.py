@@ -1,4 +1,4 @@
-"""One kind of question: what it takes, how it is asked, and what was learnt."""
+"""Define one kind of question: what it takes, how it is asked, and what was learnt."""
 
 from typing import Protocol
 
@@ -8,18 +8,19 @@ from agentload.decision.look import Look
 
 
 class QuestionKind(Protocol):
-    """One kind of question, of which so much is asked as a look says."""
+    """One kind of question, asked in the amount that a look says."""
 
     def price(self, look: Look, known: Known, /) -> LookPrice:
         """Return what the look takes, beyond what the run has already."""
         ...
 
     def ask(self, look: Look, known: Known, /) -> float | None:
-        """Ask until the run has so much; return the minutes of
-        virtual time that it took, None where the clock tells.
+        """Ask until the run has the amount of the look.
+
+        Returns the minutes of virtual time that it took; None in real time.
         """
         ...
 
     def said(self, known: Known, /) -> str:
-        """Say what is known by it now."""
+        """Say what is known now of what was asked."""
         ...

@@ -1,5 +1,6 @@
-"""What a decision asks next: the cheapest question
-that can still change it, and nothing once it is made.
+"""Choose what a decision asks next: the cheapest question that can still change it.
+
+Nothing is asked once the decision is made.
 """
 
 import math
@@ -17,43 +18,48 @@ from agentload.decision.known import Known
 from agentload.decision.look import DRAWS, FIRST, ITEMS, LENGTHS, PAIRS, Look
 
 FEW_ITEMS: Final = 300
-"""Paired questions from which on it is asked whether more of them may settle anything."""
+"""Paired questions from which on the chance that more settle anything is estimated."""
 LAST_PAIRS: Final[Mapping[int, int]] = MappingProxyType({1: 16, 2: 20, 4: 26, 8: 34})
-"""Pairs, by the starts that they take turns on, beyond which what
-is left open is what those add, which no pair of theirs tells.
+"""Most pairs, by the starts that they take turns on.
+
+Beyond these, what is left open is what the starts add, which more pairs on them do not show.
 """
 STAYS: Final[Mapping[int, float]] = MappingProxyType({1: 0.055, 2: 0.0275, 4: 0.013, 8: 0.008})
-"""Half width of an interval, on the log scale, that stays whatever the number
-of pairs, by the starts that they take turns on: of several, which tell by how
-much they differ, what a quarter of them leave at most.
+"""Half width of an interval, on the log scale, that stays whatever the number of pairs.
+
+The keys are the starts that pairs take turns on. Several starts show by how much they differ: then
+the value is what a quarter of them leave at most.
 """
 OF_TWINS: Final = 0.15
-"""And of the ratio of two capacities, whatever the
-number of trials: how well twins know their own long run.
+"""Half width that stays for the ratio of two capacities, whatever the number of trials.
+
+It is how well twins know their own long run.
 """
 UNLIKELY: Final = 0.05
 LIKELY: Final = 0.5
-"""Chances that the last look settles something, below which nothing
-more is asked: where that settles an arm, and where it only may.
+"""Chances that the last look settles something, below which nothing more is asked.
+
+The first where settling settles the arm, the second where it only may.
 """
 QUARTILE: Final = 1.36
-"""Standard error of a quartile of so many normal values, in deviations
-of one over the root of their number: what a bound may rest on.
+"""Standard error of a quartile of n normal values, in deviations over the root of n.
+
+A bound may rest on it.
 """
 
 
 def next_looks(
     known: Known, *, capacity: bool, level: bool = False, cheap: Sequence[Look] = ()
 ) -> Iterator[Look]:
-    """Yield what could be asked next, the best thing first; nothing where
-    the decision is made, or no question is left that could make it.
+    """Yield what could be asked next, the best question first.
 
-    Nothing follows from few pairs. What is *cheap* comes after the first of them,
-    and may end it all. Speed comes next, and is looked at often: a clear loss ends
-    it all. *capacity* is measured where the user named a service level or a peak,
-    and again only while it is what is open. Accuracy is the dearest, so it is asked
-    only of what pays. Whether an arm meets the service *level* at all is asked as
-    soon as there is a run to keep it in: where none does, nothing else matters.
+    Nothing is yielded where the decision is made, or no question is left that could make it.
+    Nothing follows from few pairs. What is *cheap* comes after the first of them, and may end
+    everything. Speed comes next, and is looked at often: a clear loss ends everything. *capacity*
+    is measured where the user named a service level or a peak, and again only while it is what is
+    open. Accuracy is the dearest, so it is asked only of an arm that is faster or carries more.
+    Whether an arm meets the service *level* at all is asked as soon as there is a run to keep it
+    in: where no arm does, nothing else matters.
     """
     is_early = known.decision is None
     if level and known.pairs and (is_early or known.open):
@@ -66,15 +72,16 @@ def next_looks(
 
 
 def _of_capacity(known: Known) -> list[Look]:
-    """Return what is asked of capacity next, step times first;
-    nothing where that is settled, or was looked at often enough.
+    """Return what is asked of capacity next, step times first.
+
+    Nothing where capacity is settled, or was looked at often enough.
     """
     draws = _next(DRAWS, known.tried)
     if known.tried:
         is_open = any(_may_settle_agents(each, known.tried) for each in known.open)
     else:
-        # Pools of one size carry the same, whatever that is:
-        # measured, it would leave open what they settle.
+        # Pools of one size carry the same number of agents: the sizes
+        # settle that, and a measurement would leave it open.
         states = [each.capacity.state for each in known.open if each.capacity is not None]
         is_open = len(states) < len(known.open) or not {"unclear", "untested"}.isdisjoint(states)
     if draws is None or not is_open:
@@ -84,17 +91,17 @@ def _of_capacity(known: Known) -> list[Look]:
 
 
 def _refining(known: Known, capacity: Sequence[Look]) -> Iterator[Look]:
-    """Yield what could settle an open verdict, the first thing first."""
+    """Yield what could settle an open verdict, the first question first."""
     first = () if known.tried else capacity
     paying = [each for each in known.open if _pays(each)]
     items = _next(ITEMS, known.items)
     if items is not None and any(may_settle_answers(each.safe, known.items) for each in paying):
-        yield from first  # it is part of the answer, and an arm that loses there need not be asked
+        yield from first  # capacity counts too, and an arm that loses there need not be asked
         assert known.decision is not None
         at = lengths(known.decision, asked=known.lengths)
         yield Look(criterion="accuracy", amount=items, lengths=at)
-    # Where it takes other starts, longer trials or a
-    # quieter client, more of the same pairs settle nothing.
+    # More of the same pairs settle nothing where other starts,
+    # longer trials or a quieter client are needed.
     if any(_may_settle_speed(each, known) for each in known.open):
         # A look at few pairs says little: the load that they carry is
         # asked for once, as soon as speed alone has not settled it.
@@ -106,7 +113,7 @@ def _refining(known: Known, capacity: Sequence[Look]) -> Iterator[Look]:
 
 
 def settling_look(known: Known, look: Look) -> Look:
-    """Return the look that is likely to settle what *look* is only the next one at.
+    """Return the look that is likely to settle what *look* is only the next step of.
 
     Before anything is known, that is *look* itself.
     """
@@ -128,9 +135,7 @@ def settling_look(known: Known, look: Look) -> Look:
 
 
 def _may_settle_speed(verdict: ArmVerdict, known: Known) -> bool:
-    """Tell whether more of the same pairs may settle
-    an arm by one of what would settle its speed.
-    """
+    """Tell whether more of the same pairs may settle the speed of an arm."""
     by_pair = known.change_by_pair(verdict.arm)
     steps = [need.step for need in verdict.pays.needs]
     return any(
@@ -140,7 +145,7 @@ def _may_settle_speed(verdict: ArmVerdict, known: Known) -> bool:
 
 
 def pairs_of_starts(starts: int) -> int:
-    """Return how many pairs are looked at where they take turns on so many starts."""
+    """Return how many pairs are looked at when they take turns on these starts."""
     return LAST_PAIRS[_counted(starts)]
 
 
@@ -151,9 +156,7 @@ def _counted(starts: int) -> int:
 def may_settle_pairs(
     pays: Leg, step: Step | None, pairs: int, by_pair: Sequence[float] = (), *, starts: int = 1
 ) -> bool:
-    """Tell whether more of the same pairs may settle
-    an arm, where this is what settles it for certain.
-    """
+    """Tell whether more of the same pairs may settle an arm, whose *step* says what would."""
     most, stays = pairs_of_starts(starts), STAYS[_counted(starts)]
     match step:
         case MorePairs() | Swap() if starts == 1:
@@ -169,15 +172,14 @@ def may_settle_pairs(
 
 
 def _may_settle_agents(verdict: ArmVerdict, tried: int) -> bool:
-    """Tell whether more trials may settle how many
-    agents an arm carries, and that may settle the arm.
+    """Tell whether more trials may settle how many agents an arm carries, and thereby the arm.
 
-    Where turns may be longer, more agents settle nothing yet:
-    they are a reason to ask for answers, and those may be worse.
+    Where turns may be longer, more agents settle nothing yet: they are a reason to ask for answers,
+    and those may be worse.
     """
     pays, capacity = verdict.pays, verdict.capacity
     if pays.state == "yes" or capacity is None or capacity.state != "unclear":
-        # a check that failed, or a pool that never filled, is the same after more of them
+        # more trials change neither a failed check nor a pool that never filled
         return False
     may_harm = (
         pays.estimate is None or pays.margin is None or not pays.estimate.is_below(pays.margin)
@@ -196,7 +198,7 @@ def may_settle_answers(safe: Leg, items: int) -> bool:
         return False
     if (
         safe.state == "untested" and items
-    ):  # what was asked is judged by a check that failed, or lies at other lengths
+    ):  # a check of the answers failed, or they are at other lengths
         return any(isinstance(need.step, Questions) for need in safe.needs)
     if (
         items < FEW_ITEMS
@@ -217,8 +219,9 @@ def may_settle_answers(safe: Leg, items: int) -> bool:
 
 
 def _reached(value: float, end: float, *, share: float, level: float, bound: float) -> float:
-    """Return how likely this end of an interval passes a bound at
-    the last look, so large a *share* being asked of what can be.
+    """Return how likely this end of an interval passes a bound at the last look.
+
+    *share* is the part that was asked of all that can be.
     """
     now, side = abs(end - value), 1.0 if end < value else -1.0
     moves = now * math.sqrt(1 - share) / scipy.special.ndtri(0.5 + level / 2)
@@ -230,12 +233,12 @@ def _reached(value: float, end: float, *, share: float, level: float, bound: flo
 def _chance(
     leg: Leg, *, share: float, stays: float, within: int, by_pair: Sequence[float] = ()
 ) -> float:
-    """Return how likely the last look shows a change beyond the margin,
-    or none beyond *within* margins; 1 before there is an interval.
+    """Return how likely the last look shows a change beyond the margin, or the absence of one.
 
-    So large a *share* was asked of all that can be. The interval narrows to what *stays*,
-    and its value moves by what that takes away. One that is open on a side never shows that
-    there is no change. Where its value is a bound, the changes *by pair* have the value.
+    Absent is a change within *within* margins. The chance is 1 before there is an interval. *share*
+    is the part that was asked of all that can be. The interval narrows to what *stays*, and its
+    value moves by what that takes away. An interval that is open on a side never shows that there
+    is no change. Where its value is a bound, the changes *by_pair* have the value.
     """
     found, margin = leg.estimate, leg.margin
     if (
@@ -244,14 +247,14 @@ def _chance(
         or (found.is_bound and len(by_pair) < 2)
         or (found.low is not None and found.low <= -1)
     ):
-        # an end that was rounded to losing all is none:
-        # few pairs that differ by orders of magnitude
+        # an end rounded to -100% is no interval: it comes
+        # from few pairs that differ by orders of magnitude
         return 1.0
     near, far = (found.low, found.high) if found.value > 0 else (found.high, found.low)
     if near is None:
         return float(
             far is None or abs(math.log1p(far)) > margin
-        )  # at most so much, and that may be beyond the margin
+        )  # the value is at most `far`, which may be beyond the margin
     side = math.copysign(1.0, found.value)
     value, least = (side * math.log1p(each) for each in (found.value, near))
     least_moves = 1e-6
@@ -285,8 +288,9 @@ def _next(looks: tuple[int, ...], so_far: int) -> int | None:
 
 
 def lengths(decision: Decision, *, asked: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """Return the lengths at which questions are worth asking: those
-    that the user's contexts have, and of those *asked* what decides.
+    """Return the lengths at which questions are worth asking.
+
+    They are those of the user's contexts, and of those *asked* the ones that decide.
     """
     steps = [
         need.step for verdict in decision.server for need in (*verdict.needs, *verdict.safe.needs)
@@ -298,9 +302,7 @@ def lengths(decision: Decision, *, asked: tuple[int, ...] = ()) -> tuple[int, ..
 
 
 def reasons(known: Known, leg: Callable[[ArmVerdict], Leg]) -> str:
-    """Say of each arm what is known by one criterion,
-    or by what it was decided where that is another.
-    """
+    """Say of each arm what is known by one criterion, or by the one that decided it."""
     said = []
     for each in known.challengers:
         own = leg(each)

@@ -1,8 +1,8 @@
-"""Ask early whether each arm meets the service level at
-all: trials of a single session, which cost a few minutes.
+"""Ask early whether each arm meets the service level at all, by trials of a single session.
 
-Nothing queues and nothing is evicted while one session runs, so its waits say nothing and are cut
-short. What misses the level alone misses it under any load, however fast or cheap it is.
+They cost a few minutes. Nothing queues and nothing is evicted while one session runs, so its waits
+say nothing and are cut short. An arm that misses the level with one session misses it under any
+load, however fast or cheap the arm is.
 """
 
 from dataclasses import dataclass
@@ -23,23 +23,23 @@ from agentload.study.kinds import Search
 from agentload.study.parts import KINDS
 
 DRAWS: Final = 3
-"""Of sessions, the same on every arm: one may be an exception."""
+"""Draws of sessions, the same on every arm: one session may be an exception."""
 SHARE: Final = 0.05
-"""Of the budget."""
+"""Share of the budget that the trials take."""
 TRIAL_S: Final = (15.0, 30.0)
-"""Length of a trial, at least and at most."""
+"""Seconds of a trial, at least and at most."""
 WAIT_S: Final = 1.0
 SAID: Final = {"yes": "meets it", "no": "misses it", "unclear": "may meet it"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SingleSession:
-    """The trials of a single session."""
+    """Run the trials of a single session."""
 
     means: Means
 
     def is_wanted(self, ledger: Ledger) -> bool:
-        """Tell whether there is a service level, and nobody asked yet whether it is met at all."""
+        """Tell whether there is a service level that was not asked about yet."""
         return self.means.study.slo is not None and not ledger.looks("service level")
 
     def price(self, _: Look, __: Known) -> LookPrice:

@@ -1,5 +1,6 @@
-"""Ask for the step times of each arm, and fit twins to them:
-engines in virtual time that play the user's sessions for nothing.
+"""Ask for the step times of each arm, and fit twins to them.
+
+Twins are engines in virtual time that play the user's sessions for nothing.
 """
 
 import math
@@ -28,39 +29,34 @@ from agentload.study.parts import Live, Virtual
 from agentload.virtual.shell import Shell
 
 LEG: Final = 2
-"""Of what is simulated beside a run, whose own time begins
-at 0 as well; it is no part that the run's evidence counts.
+"""Part number of what is simulated and added to a run.
+
+Its time begins at 0 like that of the run; evidence does not count it as a part of the run.
 """
 
 
 @dataclass(kw_only=True)
 class Twins:
-    """The twins of a decision's arms: how their step
-    times are measured, and what is fitted to them.
-    """
+    """Measure the step times of a decision's arms, and fit twins to them."""
 
     means: Means
     aside: str | None = None
-    """Why there are none, or why they are not believed."""
+    """Why there are no twins, or why they are not believed; None: they are used."""
     _fitted: Mapping[str, Twin] = field(default_factory=dict)
 
     def wanted(self, played: int) -> int:
-        """Return how often the grid is still to be
-        played on each arm, *played* so often already.
-        """
+        """Return how often the grid is still to be played on each arm after *played* times."""
         if self._grid is None or self.aside is not None:
             return 0
         return max(0, self.most(self.means.study.budget_s) - played)
 
     def most(self, budget_s: float) -> int:
-        """Return how often the grid is played on each arm in
-        all: as often as a share of such a budget has time for.
-        """
+        """Return how often the grid is played on each arm in all: what a budget can pay for."""
         affordable = STEP_TIMES * budget_s / 60 / self._minutes(1)
         return min(REPEATS, math.floor(affordable) or round(affordable))
 
     def price(self, look: Look, _: Known) -> LookPrice:
-        """Return about how long it takes to play the grid so many times."""
+        """Return about how long the plays of the grid take."""
         return LookPrice(minutes=self._minutes(look.amount))
 
     def _minutes(self, plays: int) -> float:
@@ -71,7 +67,7 @@ class Twins:
         return plays * len(means.arms) * once_s / 60 + means.starts_minutes
 
     def ask(self, look: Look, _: Known) -> float | None:
-        """Play the grid beside the run."""
+        """Play the grid, and add it to the run."""
         assert self._grid is not None
         means, trace = self.means, step_times(self._grid, seed=self.means.study.seed)
         load = Load(arrivals=ClosedLoop(sessions=sum(1 for _ in trace.sessions)))
@@ -103,7 +99,7 @@ class Twins:
         return f"twins miss what was left out of their fits by {'; '.join(said)} (medians)"
 
     def fitted(self) -> Mapping[str, Twin]:
-        """Return the twin of each arm; nothing where they are set aside."""
+        """Return the twin of each arm; none where they are set aside."""
         if self.aside is None and not self._fitted:
             try:
                 self._fitted = twins(self.means.place.database, self.means.run)

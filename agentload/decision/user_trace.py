@@ -1,4 +1,4 @@
-"""The user's sessions, read once, and as far as all arms of a decision take them."""
+"""Read the user's sessions once, and cut them to what all arms of a decision take."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +19,7 @@ LEAVE_OUT: Final = "leave that arm out to decide between the others on all of th
 
 @dataclass(frozen=True, eq=False)
 class UserTrace:
-    """The sessions of a study, with the waits that they have."""
+    """Hold the sessions of a study, with the waits that they have."""
 
     study: Decide
     _cuts: dict[int | None, Trace] = field(default_factory=dict)
@@ -27,8 +27,9 @@ class UserTrace:
 
     @cached_property
     def whole(self) -> Trace:
-        """Return all of them. Raises PlanError where none
-        of them is short enough for the user's own limit.
+        """All sessions.
+
+        Raises PlanError where none is short enough for the user's own limit.
         """
         most = self.study.load.max_context_tokens
         found = read_traces(self.study.traces, max_context_tokens=most)[0]
@@ -42,7 +43,7 @@ class UserTrace:
 
     @cached_property
     def longest(self) -> int:
-        """Return the longest context of the trace, its answer included."""
+        """Tokens of the longest context of the trace, its answer included."""
         longest = 0
         for session in self.whole.sessions:
             contexts = context_tokens(self.whole.header, session)
@@ -52,7 +53,7 @@ class UserTrace:
 
     @cached_property
     def shapes(self) -> tuple[TraceShape, ...]:
-        """Return what the calls are like, also of those that are longer than an arm takes."""
+        """Shapes of the calls, also of those that are longer than an arm takes."""
         return trace_shapes(self.whole, self.study.load.planned())
 
     def up_to(self, tokens: int | None, *, narrowest: str) -> Trace:
@@ -74,7 +75,7 @@ class UserTrace:
         return self._cuts[tokens]
 
     def stock(self, tokens: int | None, *, narrowest: str) -> Steady:
-        """Return these sessions laid out once."""
+        """Return the sessions up to these tokens, laid out once."""
         if tokens not in self._stocks:
             trace = self.up_to(tokens, narrowest=narrowest)
             self._stocks[tokens] = steady(trace, self.study.load.planned())

@@ -1,1 +1,1 @@
-"""Pure machines that decide a replay: which call is due, which goes out, how each one ended."""
+"""Decide a replay in pure machines: which call is due, which is sent, how each one ended."""

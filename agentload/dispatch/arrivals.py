@@ -1,4 +1,4 @@
-"""When the root sessions of a block start, relative to the block."""
+"""Compute when the root sessions of a block start, relative to the start of the block."""
 
 import hashlib
 import math
@@ -9,12 +9,12 @@ from typing import assert_never
 from agentload.model.plan import Arrivals, Burst, ClosedLoop, OpenLoop, Recorded
 
 SECOND = 1_000_000_000
-# below this the gaps are equal for all that can be measured, and the gamma shape runs out of range
+# Below this, the gaps look equal in any measurement, and the gamma shape (1 / cv²) overflows.
 EVEN_CV = 0.01
 
 
 def seeded(*parts: object) -> Random:
-    """Return a generator that depends on *parts* alone, equal on every machine."""
+    """Return a random generator that depends only on *parts*, the same on every machine."""
     text = "\x1f".join(str(part) for part in parts)
     return Random(int.from_bytes(hashlib.shake_256(text.encode()).digest(16), "big"))
 
@@ -22,8 +22,8 @@ def seeded(*parts: object) -> Random:
 def open_starts(load: OpenLoop, rng: Random) -> Iterator[int]:
     """Yield the start instants of an open loop in ns, without end.
 
-    Starts are drawn at a rate of one, and stretched by the rate that holds at each
-    instant: a ramp or a burst changes how dense they are, not how evenly they come.
+    Starts are first drawn at a rate of 1 per unit and then stretched by the rate that holds at each
+    instant. A ramp or a burst therefore changes how dense the starts are, not how regular.
     """
     pieces = _pieces(load)
     from_s, until_s, rate, slope = next(pieces)
@@ -36,8 +36,9 @@ def open_starts(load: OpenLoop, rng: Random) -> Iterator[int]:
 
 
 def starts(load: Arrivals, rng: Random) -> Iterator[int] | None:
-    """Yield start instants that replace the trace's
-    own; None where the trace or the completions decide.
+    """Yield start instants that replace those of the trace, in ns from the block's start.
+
+    None where the trace decides (recorded arrivals) or completions do (a closed loop).
     """
     match load:
         case OpenLoop():
@@ -57,8 +58,9 @@ def _unit_starts(cv: float, rng: Random) -> Iterator[float]:
 
 
 def _pieces(load: OpenLoop) -> Iterator[tuple[float, float, float, float]]:
-    """Yield spans in which the rate is a line: (from, until,
-    rate at its begin, slope), the last one without end.
+    """Yield spans of time in which the rate is linear; the last one has no end.
+
+    Each span is (start in s, end in s, rate at its start, slope per s).
     """
     at_s = 0.0
     slope = (load.rate_per_s - load.ramp_from_per_s) / load.ramp_s if load.ramp_s > 0 else 0.0
@@ -72,7 +74,7 @@ def _pieces(load: OpenLoop) -> Iterator[tuple[float, float, float, float]]:
 
 
 def _burst(burst: Burst | None, at_s: float) -> tuple[float, float]:
-    """Return how long the rate's factor holds, and the factor."""
+    """Return until which second the rate's factor at *at_s* holds, and the factor."""
     if burst is None:
         return math.inf, 1.0
     period = math.floor(at_s / burst.every_s + 1e-9)
@@ -81,12 +83,12 @@ def _burst(burst: Burst | None, at_s: float) -> tuple[float, float]:
 
 
 def _held(length_s: float, rate: float, slope: float) -> float:
-    """Return how many starts a span holds on average."""
+    """Return how many starts a span of *length_s* contains on average."""
     return math.inf if length_s == math.inf else rate * length_s + slope * length_s**2 / 2
 
 
 def _after(count: float, rate: float, slope: float) -> float:
-    """Return the time after which a span has held so many."""
+    """Return how many seconds into a span its average number of starts reaches *count*."""
     if slope == 0:
         return count / rate if count else 0.0
     return (math.sqrt(max(0.0, rate**2 + 2 * slope * count)) - rate) / slope

@@ -1,15 +1,15 @@
-"""One block being played on one arm: know what is due, release it under the cap.
+"""Play one block on one arm: decide which call is due, and release it under the cap.
 
-A call waits in one of three places: for its dependencies (`_sessions`), for its
+A call waits in one of three places: for the turns it depends on (`_sessions`), for its
 instant (`_due`, a heap), or for a free slot (due, but the cap is reached).
-Instants of completion are the stamps of the answer's last byte, not of the
-moment when this code hears of it: processing late never moves the schedule.
+A call is complete at the stamp of its answer's last byte, not at the moment when this
+code learns of it: late processing never moves the schedule.
 
-A window begins with priming calls, one after the other: what a server would hold
-is told to it in the order in which it was used. The block's clock starts when
-the last of them is answered; what else is due by then waits for that. When the
-block's time is over, calls go on as before but count no longer, so that the last
-one that counts is answered under the same load; then what is left is cancelled.
+A window starts with priming calls, one after the other. They send the contexts that a server
+would hold at that instant of the trace, in the order in which they were used. The block's clock
+starts when the last of them is answered; every other call that is due by then waits for that
+moment. When the block's time is over, calls are still sent but no longer count, so that the last
+call that counts is answered under the same load. Then everything still in flight is cancelled.
 """
 
 import heapq
@@ -30,7 +30,7 @@ RETRIABLE: frozenset[Status] = frozenset({"refused", "reset", "connect_timeout",
 
 
 class BlockPlay:
-    """Decide what one block sends to one arm."""
+    """Decide what one block sends to one arm, from events and their instants."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class BlockPlay:
         """When the block's clock started; None while contexts are primed."""
         self.in_flight: dict[str, tuple[Send, Player]] = {}
         self.is_cut = False
-        """It is over, and not all of it was played, other than by its budget."""
+        """Whether the block ended unfinished for another reason than its budget."""
         self._plan = plan
         self._load = plan.load
         self._outgoing = Outgoing(plan, play)
@@ -59,25 +59,21 @@ class BlockPlay:
             self._intake.begin(started_ns)
         self._sessions = Dependencies(plan, due=self._became_due)
         self._foretold: dict[str, None] = {}
-        """Sessions whose first call was made ready though
-        nobody knew when they begin; until they are over.
-        """
+        """Sessions that are not over and were prepared before their start was known; a set."""
         self._due: list[tuple[int, int, Player, Send | None]] = []
-        """Heap of calls by when they are due, and the
-        attempt that failed, where this is another one.
-        """
+        """Heap of (due instant, order, player, failed attempt, None for a first attempt)."""
         self._order = 0
         self._primes = known.primes
-        """Priming calls that are not answered yet."""
+        """Number of priming calls that are not answered yet."""
         self._held: list[tuple[int, Player]] = []
-        """Sessions whose next call waits for the clock, and how long it then waits itself."""
+        """Sessions whose next call waits for the clock, and the wait in ns after it starts."""
         self._is_window = block.is_window
         self._counting: set[str] = set()
-        """Calls in flight that count."""
+        """Request ids of the calls in flight that count."""
         self._over_ns: int | None = None
-        """When a window's time was over."""
+        """When the time of a window was over."""
         self._slot_ns = started_ns
-        """When a slot last became free under a cap that was full."""
+        """When a slot last became free while the cap was reached."""
         self._last_ns = started_ns
         self._calls = 0
         self._tokens = 0
@@ -86,47 +82,46 @@ class BlockPlay:
 
     @property
     def drain_ns(self) -> int | None:
-        """Return when the load began to drain, or when a window's time was over; or None."""
+        """When the load began to drain, or when the time of a window was over; None before."""
         return self._intake.drain_ns if self._over_ns is None else self._over_ns
 
     @property
     def primed_ns(self) -> int | None:
-        """Return when a window's contexts were primed
-        and its clock started; None for another block.
-        """
+        """When a window's contexts were primed and its clock started; None for other blocks."""
         return self.clock_ns if self._is_window else None
 
     @property
     def is_over(self) -> bool:
-        """Tell whether nothing is in flight and nothing can still become due."""
+        """Whether nothing is in flight and nothing can still become due."""
         return not self.in_flight and (
             self._is_closed
             or (not self._due and not self._sessions.players and self._intake.is_empty)
         )
 
     def close(self) -> None:
-        """Release nothing more; what is in flight goes on."""
+        """Release no more calls; those in flight run to their end."""
         self._is_closed = True
         self._due.clear()
         self._held.clear()
 
     def _end_window(self, out: list[Command]) -> None:
-        """Cancel what is in flight once no call that counts is."""
+        """Cancel what is in flight once a window is over and no call that counts is left."""
         if self._over_ns is None or self._counting or self._is_closed:
             return
         self.close()
         out.extend(Cancel(request_id=name) for name in self.in_flight)
 
     def cut(self) -> None:
-        """Close before the end: what is still to play when
-        nothing is in flight any more makes the block incomplete.
+        """Close the block early.
+
+        The block is incomplete if turns are still unplayed when nothing is in flight any more.
         """
         if not self._is_closed:
             self._is_stopped = True
             self.close()
 
     def step(self, now_ns: int) -> list[Command]:
-        """Return what to make ready, to send and to skip, now that it is *now_ns*."""
+        """Return what to prepare, send, skip, cancel and forget now that it is *now_ns*."""
         out: list[Command] = []
         while not self._is_closed:
             self._end_time(now_ns)
@@ -160,7 +155,7 @@ class BlockPlay:
         send, player = self.in_flight.pop(event.request_id)
         self._counting.discard(event.request_id)
         outcome = event.outcome
-        # One that is handed over ahead of its instant can be refused ahead of it.
+        # A call that is handed over before its instant can also be refused before it.
         done_ns = max(event.at_ns if outcome.done_ns is None else outcome.done_ns, send.released_ns)
         self._last_ns = done_ns
         self.is_cut = self.is_cut or outcome.status == "stopped"
@@ -185,7 +180,7 @@ class BlockPlay:
                 self._start_clock(done_ns)
 
     def _start_clock(self, at_ns: int) -> None:
-        """Let the window begin: every context is primed."""
+        """Start the window's clock: every context is primed."""
         self.clock_ns = at_ns
         self._intake.begin(at_ns)
         for wait_ns, player in self._held:
@@ -194,7 +189,7 @@ class BlockPlay:
         self._held.clear()
 
     def next_ns(self) -> int | None:
-        """Return the instant at which `step` has something to do, if nothing ends before."""
+        """Return when `step` has something to do, unless a call ends first; None if never."""
         if self._is_closed or (self.clock_ns is None and self.in_flight):
             return None
         cap = self._load.max_in_flight
@@ -211,7 +206,7 @@ class BlockPlay:
         )
 
     def _window_ends_ns(self) -> int | None:
-        """Return when a window's time will be over."""
+        """Return when the time of a window will be over; None for other blocks."""
         seconds = self._load.budget.seconds
         if (
             not self._is_window
@@ -278,8 +273,9 @@ class BlockPlay:
             self._prepare(player, out, after=send.call.turn)
 
     def _end_time(self, now_ns: int) -> None:
-        """Note that a window's time is over: its load stays
-        on, but what is sent from here on does not count.
+        """Note when a window's time is over.
+
+        Calls are still sent after that, to keep up the load, but they do not count.
         """
         if self._is_window and self._over_ns is None and self._is_spent(now_ns):
             self._over_ns = now_ns
@@ -299,7 +295,7 @@ class BlockPlay:
 
     def _send(self, due_ns: int, player: Player, failed: Send | None) -> Send:
         released_ns = due_ns if self._load.max_in_flight is None else max(due_ns, self._slot_ns)
-        if self.clock_ns is None:  # one after the other
+        if self.clock_ns is None:  # priming calls go one after the other
             released_ns = max(due_ns, self._last_ns)
         tail = self._is_tail(released_ns)
         if failed is not None:
@@ -344,16 +340,14 @@ class BlockPlay:
     # --- what cannot be sent ---
 
     def _abandon(self, player: Player, at_ns: int, out: list[Command]) -> None:
-        """Skip a session's remaining turns; those who waited for them go on."""
+        """Skip a session's remaining turns; sessions that waited for its turns continue."""
         out.extend(self._outgoing.skips(player.session, since=player.next_turn, at_ns=at_ns))
         while not player.has_ended:
             self._sessions.complete(player, at_ns)
         self._retire(player, at_ns)
 
     def _strand(self, out: list[Command]) -> None:
-        """Skip every turn that waits for something that
-        can never come; a closed block has nothing to say.
-        """
+        """Skip every turn that waits for something impossible; do nothing once closed."""
         if self._is_closed:
             return
         for player in self._sessions.drop():

@@ -1,10 +1,10 @@
-"""One call from its release to its end: which limit strikes next, and how it ended.
+"""Follow one call from its release to its end: which limit applies next, and how the call ended.
 
-The shell tells the machine what happened; the machine never asks for the time. Limits run
+The shell reports events with their instants; the machine never reads a clock. Limits apply
 in stages: until the connection is open, then until the first byte of the answer's body (a
 server may send its head at once and the first token after a long prefill), then from byte
-to byte; the total limit covers all. What the answer says is judged after its end, in the
-order of `_status`: what the network did, what the HTTP status says, what the body says.
+to byte; the total limit covers all. The answer is judged after its end, in the order of
+`_status`: what the network did, what the HTTP status says, what the body says.
 """
 
 from collections.abc import Mapping
@@ -33,20 +33,20 @@ BAD_ENDS: Final[Mapping[str, Status]] = {
 
 @record
 class Asked(Struct, frozen=True, kw_only=True, gc=False):
-    """What was asked of the server, as far as its answer is judged by it."""
+    """Describe what a call asked for, as far as its answer is judged by it."""
 
     tokens: int | None = None
-    """The most tokens it may answer."""
+    """The most tokens that the answer may have (`max_tokens`)."""
     is_forced: bool = False
-    """Exactly so many: `ignore_eos` was asked for."""
+    """Whether the answer must have exactly `tokens` tokens (`ignore_eos` was set)."""
     is_streamed: bool = True
     ends_with_mark: bool = True
-    """This server ends its streams with `[DONE]`."""
+    """Whether this server ends its streams with `[DONE]`."""
     wants_reply: bool = False
 
 
 class CallMachine:
-    """Follow one call; `outcome` says how it ended."""
+    """Follow one call through its stages; `outcome` returns how the call ended."""
 
     def __init__(self, *, released_ns: int, limits: Limits, asked: Asked) -> None:
         self.stage: Stage = "connecting"
@@ -66,7 +66,7 @@ class CallMachine:
 
     @property
     def has_ended(self) -> bool:
-        """Tell whether nothing more can happen to the call."""
+        """Whether the call is over, so that nothing more can happen to it."""
         return self.stage == "ended"
 
     def opened(
@@ -77,8 +77,9 @@ class CallMachine:
         dialled_ns: int | None = None,
         replica: str | None = None,
     ) -> None:
-        """Note that a connection is there: a new one, which was begun
-        to be opened at *dialled_ns*, or one that was open before.
+        """Note that the call has a connection.
+
+        A new one was dialled at *dialled_ns*; a reused one (*is_new* is False) has no such instant.
         """
         self._replica = replica
         if self.stage == "connecting":
@@ -87,20 +88,18 @@ class CallMachine:
             self._opened_ns = at_ns if is_new else None
 
     def sent(self, at_ns: int) -> None:
-        """Note when the kernel had the request's last byte; it may be told late."""
+        """Note when the kernel took the request's last byte; may be called late."""
         self._sent_ns = at_ns
 
     def head(self, status: int, *, replica: str | None = None) -> None:
-        """Note the head of the answer, which may tell more of the replica.
-
-        It is no byte of the answer itself.
-        """
+        """Note the head of the answer, whose headers may name the replica; no body byte yet."""
         self._http_status = status
         self._replica = replica or self._replica
 
     def heard(self, at_ns: int) -> None:
-        """Note that bytes of the body arrived; a shell
-        may leave out all but the last before a deadline.
+        """Note that bytes of the body arrived.
+
+        A shell may report only the last of several arrivals before a deadline.
         """
         if self.stage == "waiting":
             self.stage = "streaming"
@@ -112,26 +111,26 @@ class CallMachine:
         return None if limit is None else limit[0]
 
     def expired(self, at_ns: int) -> bool:
-        """End the call if a limit has struck by *at_ns*, and tell whether it is over."""
+        """End the call if a limit was reached by *at_ns*; return whether the call is over."""
         limit = self._limit()
         if limit is not None and at_ns >= limit[0]:
             self._end(at_ns, failure=limit[1], error=limit[2])
         return self.has_ended
 
     def cancel(self, at_ns: int, why: Halt = "cancelled") -> None:
-        """End the call from our side."""
+        """End the call from the client's side."""
         self._end(at_ns, failure=why)
 
     def failed(self, at_ns: int, failure: Failure, error: str) -> None:
-        """End the call because the connection or what it carried is broken."""
+        """End the call because the connection failed or its bytes cannot be read."""
         self._end(at_ns, failure=failure, error=error)
 
     def closed(self, at_ns: int) -> None:
-        """End the call: the answer ended as its framing promised."""
+        """End the call because the answer ended as its framing promised."""
         self._end(at_ns, is_whole=True)
 
     def cut(self, at_ns: int) -> None:
-        """End the call: the connection ended before the answer did."""
+        """End the call because the connection ended before the answer did."""
         if self._http_status is None:
             self._end(
                 at_ns,
@@ -148,8 +147,9 @@ class CallMachine:
         stamp_source: StampSource = "virtual",
         chunks: Stamps | None = None,
     ) -> Outcome:
-        """Judge the ended call by what its answer said; *chunks*
-        are its stamps where the shell has packed them already.
+        """Judge the ended call by its answer.
+
+        *chunks* are the stamps of the answer, if the shell has packed them already.
         """
         assert self.stage == "ended", "a call is judged after its end"
         parsed = parsed or Parsed()
@@ -232,7 +232,7 @@ class CallMachine:
         is_refusal = code is not None and code >= 300
         needs_mark = asked.is_streamed and (asked.ends_with_mark or not self._is_whole)
         is_complete = parsed.finish_reason is not None and (parsed.has_end_mark or not needs_mark)
-        # A whole answer stays whole when the connection misbehaves after it.
+        # An answer that is complete stays complete when the connection fails after it.
         if self._failure is not None and not (
             is_complete and parsed.fault is None and not is_refusal
         ):
@@ -242,7 +242,7 @@ class CallMachine:
                 "busy" if code in BUSY else "http_error"
             ), f"HTTP {code}" if parsed.fault is None else parsed.fault.text
         if parsed.fault is not None:
-            # The answer's head said 200: which refusal it was stands here alone.
+            # The head said 200, so only the body says which refusal this is.
             return (
                 ("busy", f"{parsed.fault.code} {parsed.fault.text}")
                 if parsed.fault.code in BUSY
@@ -261,7 +261,7 @@ class CallMachine:
             return BAD_ENDS.get(
                 finish or "", "unreadable"
             ), f"the answer ended with the finish reason '{finish}'"
-        # An assumed count accuses nobody.
+        # A count that rests on "one token a chunk" is assumed, and proves nothing against a server.
         if asked.tokens is not None and tokens is not None and parsed.token_rule != "one_a_chunk":
             if asked.is_forced and tokens < asked.tokens:
                 return "short", f"{tokens} tokens where {asked.tokens} were forced ({finish})"

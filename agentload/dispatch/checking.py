@@ -1,5 +1,7 @@
-"""Grade the answers of a replayed trace: by what it says that
-they must hold, or by what was answered where it was recorded.
+"""Grade the answers of a replayed trace.
+
+An answer is graded by the checks that its turn has in the trace, or else by comparing it with
+the recorded answer.
 """
 
 from typing import Final
@@ -10,15 +12,14 @@ from agentload.tasks import Grade
 from agentload.tasks.parts.grading import followed, grade_all
 
 RECORDED: Final = "recorded-next-turn"
-"""Task of the replies that are compared with recorded ones:
-agreement with them, which is not the same as being right.
+"""Task name of replies that are compared with recorded ones.
+
+Such a grade measures agreement with the recording, not correctness.
 """
 
 
 def checked(send: Send, outcome: Outcome, *, run_id: str) -> AnswerRow | None:
-    """Return the grade of a turn that was answered and
-    has something to be graded by; None for every other.
-    """
+    """Return the grade of an answered turn with a check or a recorded answer; else None."""
     call, reply = send.call, outcome.reply
     if outcome.status != "ok" or reply is None:
         return None

@@ -1,8 +1,8 @@
-"""How many tokens each chunk of a stream carried.
+"""Count how many tokens each chunk of a stream carried.
 
-Text does not tell: half a character is a token with no text, and a server that lags
-behind its engine sends many tokens in one chunk. So the server is asked for token ids
-or a running usage, and where it gives neither, the rule that stood in is recorded.
+The text does not show it: half a character is a token with no text, and a server that lags
+behind its engine sends many tokens in one chunk. So the server is asked for token ids or a
+running usage. Where it gives neither, tokens are estimated, and the rule used is recorded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,37 +15,36 @@ import msgspec
 from agentload.model.commands import TokenRule
 
 Counting: TypeAlias = Literal["token_ids", "running_usage", "usage"]
-"""What the server is asked to count by: ids with each
-chunk, usage with each chunk, or usage at the end.
-"""
+"""What the server is asked to count by: ids per chunk, usage per chunk, or final usage."""
 Kind: TypeAlias = Literal["answer", "thinking", "unknown"]
 Shows: TypeAlias = Literal[
     "text",  # text or a tool call: a token for certain
     "empty",  # an empty text field: a token that completed no character
-    "finish",  # an empty text field beside the finish reason: the end-of-sequence token, or nothing
+    "finish",  # an empty text field with a finish reason: the end-of-sequence token, or nothing
     "nothing",  # neither: a role alone, or tokens that a parser of the server holds back
 ]
 
 
 class Chunk(msgspec.Struct, gc=False):
-    """What one event says about tokens; there is one for each,
-    and a struct is made in a third of a dataclass's time.
+    """Describe what one event says about tokens.
+
+    One is made for every event, hence a msgspec struct: it takes a third of a dataclass's time.
     """
 
     at_ns: int
     kind: Kind
     shows: Shows
     ids: int | None
-    """How many token ids it lists."""
+    """How many token ids the event lists."""
     total: int | None
-    """The completion tokens of its usage: all so far."""
+    """Completion tokens so far, from the event's usage."""
     length: int
-    """Characters of what it shows."""
+    """Characters of the text that the event shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The chunks that carried tokens, and by which rule they were counted."""
+    """Hold the chunks that carried tokens, the tokens of each, and the counting rule."""
 
     chunks: Sequence[Chunk]
     tokens: Sequence[int]
@@ -67,8 +66,9 @@ def counted(chunks: Sequence[Chunk], *, total: int | None) -> Counted:
 
 
 def _lacks_ids(chunks: Sequence[Chunk], total: int | None) -> bool:
-    """Tell whether some texts came without the ids of their tokens,
-    and tokens are missing: a server that stopped to list them.
+    """Tell whether some texts came without token ids although tokens are missing from the list.
+
+    That is a server that stopped listing ids within the answer.
     """
     listed = sum(chunk.ids or 0 for chunk in chunks)
     return (total is None or listed < total) and any(
@@ -77,9 +77,7 @@ def _lacks_ids(chunks: Sequence[Chunk], total: int | None) -> bool:
 
 
 def fallen(chunks: Sequence[Chunk], total: int | None) -> str | None:
-    """Say where a running usage contradicts itself or
-    the final one, which is *total*; None: nowhere.
-    """
+    """Return where a running usage falls, or exceeds the final usage *total*; else None."""
     said = [chunk.total for chunk in chunks if chunk.total is not None]
     said += [] if total is None else [total]
     return next(
@@ -103,8 +101,8 @@ def _grown(chunks: Sequence[Chunk]) -> Counted:
 
 
 def _fitted(shown: Sequence[Chunk], total: int) -> Counted:
-    # Take the largest reading of the stream that the total allows:
-    # doubtful chunks count only if there are tokens for them.
+    # Count as many kinds of chunk as the total allows: doubtful
+    # chunks (empty, finish) count only if there are tokens for them.
     readings = ({"text", "empty", "finish"}, {"text", "empty"}, {"text"})
     sizes = [tuple(chunk for chunk in shown if chunk.shows in kinds) for kinds in readings]
     chosen = next((chunks for chunks in sizes if len(chunks) <= total), sizes[-1])
@@ -119,8 +117,10 @@ def _fitted(shown: Sequence[Chunk], total: int) -> Counted:
 
 
 def _marks(chosen: Sequence[Chunk], total: int) -> Iterator[int]:
-    """Yield how many tokens there were before each chunk and after the
-    last: by the length of their texts, each with one token at least.
+    """Yield how many tokens had come before each chunk, and lastly after the last.
+
+    Tokens are spread in proportion to the lengths of the texts, each chunk with at least one;
+    evenly if there are fewer tokens than chunks, or no text.
     """
     count, whole, mark, seen = len(chosen), sum(chunk.length for chunk in chosen), 0, 0
     if total < count or whole == 0:

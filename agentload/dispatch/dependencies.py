@@ -1,5 +1,6 @@
-"""The sessions of a block and what their turns wait for: a turn
-is due when all that it depends on is complete, plus its wait.
+"""Follow the sessions of a block and the turns that each next turn waits for.
+
+A turn is due when everything it depends on is complete, plus its own wait.
 """
 
 from collections import OrderedDict
@@ -11,22 +12,20 @@ from agentload.dispatch.session import Player
 from agentload.model.plan import Plan
 from agentload.model.trace import Session, TurnRef
 
-# ended sessions that may still be referred to; the trace format promises no longer reach
+# How many ended sessions later turns may still refer to; the trace format allows no more.
 REMEMBERED: Final = 10_000
 
 
 class Dependencies:
-    """Follow sessions from their begin to their end; *due*
-    is told of each turn as soon as its instant is known.
-    """
+    """Follow sessions from start to end; pass each turn to *due* once its instant is known."""
 
     def __init__(self, plan: Plan, *, due: Callable[[int, Player], None]) -> None:
         self.players: dict[str, Player] = {}
-        """Sessions that have begun and not ended."""
+        """Sessions that have started and not ended."""
         self.parked: dict[str, Session] = {}
-        """Sessions whose spawning turn is not complete."""
+        """Sessions that wait for the turn which spawns them."""
         self.over: list[str] = []
-        """Sessions whose play is over, and nobody was told yet."""
+        """Sessions that are over and not yet forgotten; the caller empties this list."""
         self._plan = plan
         self._due = due
         self._spawned_ns: dict[str, int] = {}
@@ -34,27 +33,27 @@ class Dependencies:
         self._waiters: dict[tuple[str, int], list[Player]] = {}
 
     def begin(self, session: Session, at_ns: int) -> Player:
-        """Begin a session whose time has come."""
+        """Start a session whose time has come."""
         player = self.player(session, at_ns)
         self.players[session.session] = player
         self.follow(player)
         return player
 
     def player(self, session: Session, at_ns: int = 0) -> Player:
-        """Return what plays a session, without beginning it."""
+        """Return a player of a session, without starting the session."""
         prefix = self._plan.header.prefixes.get(session.prefix, ()) if session.prefix else ()
         return Player(
             session, prefix, live_history=self._plan.load.history == "live", ready_ns=at_ns
         )
 
     def park(self, session: Session) -> None:
-        """Take in a session that another one spawns, or has spawned."""
+        """Keep a session until another one spawns it; start it if that has happened already."""
         self.parked[session.session] = session
         if (at_ns := self._spawned_ns.pop(session.session, None)) is not None:
             self._spawn(session.session, at_ns)
 
     def follow(self, player: Player) -> None:
-        """Look what the next turn of a session waits for."""
+        """Find what the next turn of a session waits for; schedule the turn if nothing."""
         for ref in player.session.turns[player.next_turn].after:
             done_ns = self._completed(ref)
             if done_ns is None:
@@ -66,9 +65,7 @@ class Dependencies:
             self._schedule(player)
 
     def complete(self, player: Player, done_ns: int) -> None:
-        """Note that a session's turn is complete: what
-        it spawns begins, and who waited for it goes on.
-        """
+        """Note a completed turn: start what it spawns, release the turns that wait for it."""
         name, turn = player.session.session, player.next_turn
         player.completed_ns.append(done_ns)
         player.ready_ns = done_ns
@@ -79,7 +76,7 @@ class Dependencies:
             self._release_waiters((name, -1), done_ns)
 
     def retire(self, player: Player) -> None:
-        """Let a session go that has ended."""
+        """Remove a session that has ended; remember when its turns were complete."""
         name = player.session.session
         del self.players[name]
         self.over.append(name)
@@ -88,7 +85,7 @@ class Dependencies:
             self._ended.popitem(last=False)
 
     def drop(self) -> list[Player]:
-        """Let every session go, ended or not; return those that had not."""
+        """Remove every session; return those that had not ended."""
         left = list(self.players.values())
         self.over += self.players
         self.players.clear()

@@ -1,8 +1,7 @@
-"""Events in, commands out: play a plan's rounds one
-after the other, each round's blocks side by side.
+"""Turn events into commands: play a plan's rounds in turn, the blocks of one together.
 
-The caller owns the clock and the sockets. It must send Woke at the instant of the last
-Wake, Ended once for every Send, and Settled after every Settle, Opened after every Open.
+The caller owns the clock and the sockets. It must send Woke at the instant of the last Wake,
+Ended once for every Send, Settled after every Settle, and Opened after every Open.
 """
 
 from collections import Counter, deque
@@ -33,12 +32,12 @@ from agentload.model.commands import (
 from agentload.model.plan import Plan, Play, Round
 from agentload.model.rows import BlockRow
 
-MAX_REPLAYS = 2  # a pair that is void this often after its first play stays void
+MAX_REPLAYS = 2  # an invalid pair is played again at most this often
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayEnd:
-    """When a play started, began to drain and ended, and whether all of it was played."""
+    """Record when a play started, began to drain and ended, and whether all of it was played."""
 
     play: Play
     round: int
@@ -49,7 +48,7 @@ class PlayEnd:
     primed_ns: int | None = None
 
     def row(self, *, run_id: str, leg: int, void: str | None = None) -> BlockRow:
-        """Return its stored row; *void* says why nothing of it counts."""
+        """Return the stored row of this play; *void* is the reason why nothing of it counts."""
         return BlockRow(
             run_id=run_id,
             leg=leg,
@@ -69,7 +68,7 @@ class PlayEnd:
 
 
 class Dispatcher:
-    """Say what to send, given what has happened so far."""
+    """Decide what to send, given what has happened so far."""
 
     def __init__(
         self,
@@ -80,8 +79,9 @@ class Dispatcher:
         voided: Mapping[int, int] | None = None,
         prepares: bool = True,
     ) -> None:
-        """Skip the pairs *done* by earlier legs; *voided*
-        counts how often a pair was begun and lost before.
+        """Prepare to play the plan without the pairs *done* in earlier parts of the run.
+
+        *voided* counts for each pair how often it was started and lost before.
         """
         self._plan = plan
         self._leg = leg
@@ -109,16 +109,16 @@ class Dispatcher:
 
     @property
     def in_flight(self) -> int:
-        """Count the calls in flight over all arms."""
+        """Number of calls in flight over all arms."""
         return len(self._arm_of)
 
     @property
     def is_playing(self) -> bool:
-        """Tell whether a round is being played, and not settled or opened."""
+        """Whether a round is being played; False while it settles or servers are started."""
         return bool(self._playing) and not self._is_settling
 
     def ended_plays(self) -> tuple[PlayEnd, ...]:
-        """Return the plays of the round that is settling, or was settled last."""
+        """Return the plays of the round that is settling or was settled last."""
         return tuple(self._ends)
 
     def handle(self, event: Event) -> tuple[Command, ...]:
@@ -153,11 +153,10 @@ class Dispatcher:
         return replace(round_, plays=plays)
 
     def _salted(self, play: Play) -> Play:
-        """Give a pair that is played again a salt of its
-        own, so that it finds nothing of itself in a cache.
+        """Give a pair that is played again its own salt, so that caches hold nothing of it.
 
-        So does every later leg: one that was killed in its
-        first second left no trace but in the servers' caches.
+        Every later part of a run gets new salts too: a part that was killed in its first second
+        leaves no record, but its contexts are in the servers' caches.
         """
         count = self._replays[play.pair]
         if not count and self._leg == 1:
@@ -197,9 +196,8 @@ class Dispatcher:
         return self._step(at_ns)
 
     def _step(self, now_ns: int) -> tuple[Command, ...]:
-        if (
-            not self._playing
-        ):  # an alarm of a block that closed early, while servers of the next are started
+        # An alarm of a block that closed early may ring while servers of the next round start.
+        if not self._playing:
             return ()
         out: list[Command] = []
         for arm, playing in self._playing.items():
@@ -252,8 +250,9 @@ class Dispatcher:
         return (Cancel(request_id=request_id),) if limit is not None and tokens >= limit else ()
 
     def _repeat(self, pairs: Iterable[int]) -> None:
-        """Play void pairs again, whole, after everything
-        else, where a warm-up would warm up for nothing.
+        """Play invalid pairs again, whole, after everything else.
+
+        Pairs of a warm-up are left out: at the end there is nothing left to warm up for.
         """
         for pair in sorted(set(pairs) - self._warmups):
             if self._replays[pair] >= MAX_REPLAYS:
@@ -265,8 +264,8 @@ class Dispatcher:
                     self._salted(play) for play in self._present(round_).plays if play.pair == pair
                 )
                 if plays:
-                    # On a start of its own, where the servers are
-                    # started at all: no round before has this number.
+                    # Where servers are started at all, the round gets a start of
+                    # its own: no round before has this number.
                     start = None if round_.start is None else self._next_index
                     self._rounds.append(Round(index=self._next_index, plays=plays, start=start))
                     self._next_index += 1
@@ -286,11 +285,11 @@ class Dispatcher:
         return cancels + self._step(event.at_ns)
 
     def _lose(self, event: Lost) -> tuple[Command, ...]:
-        """Close the arm's block; when it is lost for good, leave it out of every later round."""
+        """Close the arm's block; if the arm is lost for good, drop it from later rounds."""
         if event.for_good:
             self._gone.add(event.arm)
             self._rounds = deque(r for r in (self._present(r) for r in self._rounds) if r.plays)
-        self._start = None  # what comes next needs a server that lives
+        self._start = None  # a later round needs new servers, as one is dead
         playing = self._playing.get(event.arm)
         if playing is not None:
             playing.cut()

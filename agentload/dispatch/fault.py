@@ -1,4 +1,4 @@
-"""What a server says went wrong: its kind, and so much of its message as may be kept."""
+"""Read an error as a server reports it: its kind, and as much of its message as may be kept."""
 
 import re
 from collections.abc import Iterable
@@ -11,24 +11,22 @@ from agentload.dispatch.arrivals import SECOND
 from agentload.dispatch.shapes import UNREADABLE, uncrowded
 
 MESSAGE_CHARS = 200
-# characters of a message: what is farther on is not
-# shown, however much of what is before it is masked
+# Only these first characters of a message are looked at; later ones
+# are never shown, however many of the first ones are masked.
 LOOKED_AT: Final = 4096
 CODE_DIGITS: Final = 9
 WORD_CHARS: Final = 64
-KEY_CHARS: Final = 16  # fewer letters are no key
-BEGUN_CHARS = 3  # of a key that a cut left standing; fewer tell nothing
+KEY_CHARS: Final = 16  # a word of fewer characters cannot be an API key
+BEGUN_CHARS = 3  # fewer characters of a key that was cut off give nothing away
 QUOTED_CHARS = 32  # names of models and parameters are shorter, echoed prompts longer
-MOST_PATIENCE_S = (
-    60  # a server that asks for more is not waited for so long: the load would be another one
-)
+# A server that asks for a longer wait is not waited for: the load would be another one.
+MOST_PATIENCE_S = 60
 
 # A quote opens after and closes before anything but a letter; between letters it is an apostrophe.
 _TEXT = rf"(?:\\.|(?<=\w)(?P=quote)(?=\w)|(?!(?P=quote))[^\\]){{{QUOTED_CHARS},}}"
 _QUOTED = re.compile(rf"(?<!\w)(?P<quote>['\"`]){_TEXT}(?:(?P=quote)(?!\w)|$)", re.DOTALL)
-_CUT = re.compile(
-    r"\S{0,256}\Z"
-)  # a word that was cut may be a key, which half of it does not show any more
+# A word that was cut may be a key, and half a key no longer looks like one.
+_CUT = re.compile(r"\S{0,256}\Z")
 _SECRET = re.compile(
     r"(?i:bearer\s+\S+)|\b(?:sk|hf|key|token)[-_][\w-]{6,}|\b(?=\w*\d)[A-Za-z0-9_-]{32,}\b"
 )
@@ -36,7 +34,7 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """An error as a server reported it."""
+    """Describe an error as a server reported it."""
 
     kind: str
     message: str
@@ -44,13 +42,12 @@ class Fault:
 
     @property
     def text(self) -> str:
-        """Return kind and message on one line."""
+        """Kind and message on one line."""
         return f"{self.kind}: {self.message}" if self.message else self.kind
 
 
 def masked(message: str) -> str:
-    """Cut a server's message to one line of at most 200
-    characters, without keys and without what it quotes at length.
+    """Cut a server's message to one line of at most 200 characters; remove keys and long quotes.
 
     Servers echo prompts in their errors, and prompts are nobody's business but the user's.
     """
@@ -65,7 +62,7 @@ def masked(message: str) -> str:
 
 
 def word(text: str) -> str:
-    """Return what ought to be a short word of a server's, on one line."""
+    """Return what should be a short word of a server (such as a type), masked and cut."""
     return (
         text
         if len(text) < KEY_CHARS and text.replace("_", "").isalpha()
@@ -74,7 +71,7 @@ def word(text: str) -> str:
 
 
 def without(text: str, secrets: Iterable[str]) -> str:
-    """Return a text without these secrets, nor the beginning of one where the text was cut."""
+    """Return a text without these secrets, nor the start of one where the text was cut."""
     for secret in secrets:
         text = text.replace(secret, "***")
         if text.endswith("…"):
@@ -91,9 +88,7 @@ def without(text: str, secrets: Iterable[str]) -> str:
 
 
 def fault(found: object) -> Fault:
-    """Read the decoded error of a server: an object in the
-    manner of OpenAI, FastAPI's `detail`, or bare text.
-    """
+    """Read a server's decoded error: an object like OpenAI's, FastAPI's `detail`, or text."""
     match found:
         case {"error": error} if error is not None:
             return fault(error)
@@ -113,7 +108,7 @@ def fault(found: object) -> Fault:
 
 
 def body_fault(body: bytes | bytearray) -> Fault:
-    """Read the body of an error answer: JSON, or whatever a proxy wrote."""
+    """Read the body of an error answer: JSON, or any text that a proxy wrote."""
     try:
         return fault(msgspec.json.decode(uncrowded(body)))
     except UNREADABLE:
@@ -123,16 +118,15 @@ def body_fault(body: bytes | bytearray) -> Fault:
 def _written(found: object) -> str:
     try:
         return msgspec.json.encode(found).decode()
-    except (
-        OverflowError,
-        RecursionError,
-    ):  # a number that JSON may hold and we may not, lists in lists without end
+    except (OverflowError, RecursionError):
+        # a number that JSON allows and msgspec does not, or lists nested without end
         return "unreadable"
 
 
 def retry_after_ns(headers: Iterable[tuple[str, str]]) -> int | None:
-    """Return how long a server asks to be left alone (RFC 9110, section
-    10.2.3), names in lower case; None where it gives no seconds.
+    """Return how long a server asks us to wait before a retry (RFC 9110, section 10.2.3), in ns.
+
+    None where Retry-After gives no seconds; *headers* have names in lower case. At most 60 s.
     """
     asked = next((value.strip() for name, value in headers if name == "retry-after"), "")
     return min(int(asked[:9]), MOST_PATIENCE_S) * SECOND if asked.isdecimal() else None

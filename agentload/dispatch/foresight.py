@@ -1,6 +1,4 @@
-"""What is known of a block before its clock starts:
-finding it out takes a while, and must delay no call.
-"""
+"""Look through a block before its clock starts, as that takes a while and must delay no call."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,29 +8,26 @@ from agentload.dispatch.intake import intake
 from agentload.model.plan import Block, Foretelling, Plan
 from agentload.model.trace import PRIME, Session
 
-CONNECT_NS: Final = (
-    SECOND // 50
-)  # on a local network; where it takes longer, the call waits for it and says so
-TOKEN_NS: Final = 100  # to render one, on a busy core
+# On a local network; where connecting takes longer, the call waits, and its row says so.
+CONNECT_NS: Final = SECOND // 50
+TOKEN_NS: Final = 100  # to render one token on a busy core
 MOST_NS: Final = 5 * SECOND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foresight:
-    """What a block needs before it begins."""
+    """Hold what must be known of a block before it starts."""
 
     quoted: frozenset[tuple[str, int]]
-    """Turns whose answers a later call quotes, by session; -1 is its last."""
+    """Turns whose answers a later call quotes, as (session, turn); turn -1 is the last."""
     primes: int
-    """Calls that prime contexts, all of which are answered before the block's clock starts."""
+    """Number of priming calls, all of which are answered before the block's clock starts."""
     lead_ns: int
-    """What making ready the calls takes that the block
-    begins with, and those that may follow any of them.
-    """
+    """Time to prepare the calls that the block starts with, and those that may follow."""
 
 
 def foresight(plan: Plan, block: Block) -> Foresight:
-    """Look through a block's sessions."""
+    """Look through a block's sessions for quoted turns, priming calls and the lead time."""
     quoted: set[tuple[str, int]] = set()
     primes = 0
     sessions = block.sessions

@@ -1,4 +1,4 @@
-"""Server-sent events out of bytes in any chunking (WHATWG HTML, section 9.2)."""
+"""Cut bytes in any chunking into server-sent events (WHATWG HTML, section 9.2)."""
 
 from typing import Final
 
@@ -6,12 +6,12 @@ from agentload.dispatch.shapes import ErrorEvent
 
 BOM = b"\xef\xbb\xbf"
 MOST_BYTES: Final = 16 << 20
-"""Of a line, of an event, of an answer that is no stream."""
-LINE_BYTES: Final = 48  # that a line of an event takes beside its text
+"""Limit of a line, of an event, and of an answer that is no stream."""
+LINE_BYTES: Final = 48  # memory that one line of an event takes in addition to its text
 
 
 class OverlongError(Exception):
-    """An answer is longer than any that is read."""
+    """The answer is longer than the longest that is read."""
 
 
 class Framing:
@@ -29,7 +29,7 @@ class Framing:
 
     @property
     def held_bytes(self) -> int:
-        """Return how many bytes of an unfinished event are kept."""
+        """How many bytes of an unfinished event are kept."""
         return len(self._tail) + self._payload_bytes
 
     def feed(self, data: bytes) -> list[bytes | bytearray]:
@@ -50,7 +50,7 @@ class Framing:
         return self._feed(data)
 
     def end(self) -> list[bytes | bytearray]:
-        """Return what the stream's end leaves of an event that no blank line completed."""
+        """Return the event whose blank line the stream's end cut off, if there is one."""
         if self._tail:
             self._line(self._tail)
             self._tail = bytearray()

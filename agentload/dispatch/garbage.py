@@ -1,24 +1,28 @@
-"""Tell text that no healthy model writes: a broken cache
-or a NaN shows as one sign without end, or as noise.
+"""Recognise text that no healthy model writes.
+
+A broken cache or a NaN shows as one character repeated without end, or as noise.
 """
 
 import re
 
-# Forced lengths make healthy models loop over whole sentences
-# and blank lines, so only what they never do counts.
-REPEATS = 16  # of a unit, from the first character of the answer to its last
+# With forced lengths even healthy models repeat whole sentences and
+# blank lines, so only what they never do counts as garbage.
+# Repetitions of a unit, which must fill the answer from its first character to its last
+REPEATS = 16
 UNIT_CHARS = 8
-# of one sign, up to the answer's end: logits that turn
-# NaN decode to the same token for ever, often "!"
+# Repetitions of one character up to the answer's end: logits that
+# became NaN decode to the same token for ever, often "!".
 RUN_CHARS = 128
-NOISE_SHARE = 0.3  # of control and replacement characters; random byte-level tokens stay below it
-NOISE_CHARS = 64  # fewer say nothing
-LOOKED_AT = 1 << 18  # characters from the first: what breaks later shows at the end
+# Share of control and replacement characters; random byte-level tokens stay below it
+NOISE_SHARE = 0.3
+NOISE_CHARS = 64  # a share of fewer characters proves nothing
+# Characters looked at from the start; a model that breaks later shows it at the end
+LOOKED_AT = 1 << 18
 _NOISE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd]")
 
 
 def garbage(text: str) -> str | None:
-    """Say what is wrong with an answer's text; None when nothing is."""
+    """Return what is wrong with an answer's text; None when nothing is."""
     if not text:
         return None
     if not text[-1].isspace() and text.endswith(text[-1] * RUN_CHARS):

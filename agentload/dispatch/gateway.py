@@ -1,8 +1,8 @@
-"""What stands between us and the server, by what it does to calls:
-answers from a cache of its own, retries, falls back, buffers streams.
+"""Recognise a gateway between us and the server, and what it did to a call.
 
-A gateway that does so is measured in the server's place. LiteLLM, Portkey, Helicone,
-Cloudflare, Kong, ngrok and Envoy say it in headers; all of HTTP says an answer's age.
+A gateway may answer from a cache of its own, retry, fall back to another model, or buffer
+streams; then the gateway is measured instead of the server. LiteLLM, Portkey, Helicone,
+Cloudflare, Kong, ngrok and Envoy say so in headers; `age` is standard HTTP.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 Deed: TypeAlias = Literal["response cache", "fallback", "retry"]
 Rule: TypeAlias = Literal["present", "hit", "above 0", "above 1"]
 
-# From the gateways' own pages on response headers. LiteLLM sends its cache key on hits alone.
+# From the gateways' own pages on response headers. LiteLLM sends its cache key only on a hit.
 HEADERS: Final[Mapping[str, tuple[Deed, Rule]]] = {
     "x-litellm-cache-key": ("response cache", "present"),
     "x-litellm-attempted-fallbacks": ("fallback", "above 0"),
@@ -38,15 +38,16 @@ PRESENT: Final[Mapping[str, str]] = {
     "ngrok-aig-request-id": "ngrok",
     "x-envoy-upstream-service-time": "Envoy",
 }
-"""What answers of any kind through a gateway carry."""
+"""Headers that every answer through a gateway carries, and the gateway's name."""
 WHOLE_TOKENS: Final = 16
-"""Of an answer that is long enough for its stream to be told from one piece."""
+"""The fewest tokens of an answer for which a stream differs visibly from one piece."""
 WHOLE_SHARE: Final = 0.9
 
 
 def deed(headers: Iterable[tuple[str, str]]) -> str | None:
-    """Return what a gateway did to the call and the header that says
-    so, as `retry (x-…: 2)`; names of headers are in lower case.
+    """Return what a gateway did to the call and the header that says so, as `retry (x-…: 2)`.
+
+    *headers* have names in lower case. None where no header says that a gateway interfered.
     """
     for name, value in headers:
         if (found := HEADERS.get(name)) is not None and _applies(found[1], value.strip()):
@@ -56,15 +57,17 @@ def deed(headers: Iterable[tuple[str, str]]) -> str | None:
 
 
 def gateway(headers: Iterable[tuple[str, str]]) -> str | None:
-    """Return the gateway that an answer came through,
-    where its headers tell; names in lower case.
+    """Return the gateway that an answer came through, if its headers name one.
+
+    *headers* have names in lower case.
     """
     return next((PRESENT[name] for name, _ in headers if name in PRESENT), None)
 
 
 def is_in_one_piece(output_tokens: int | None, coalesced_reads: int | None) -> bool:
-    """Tell whether a streamed answer arrived as a whole:
-    nearly every chunk in one read with the chunk before it.
+    """Tell whether a streamed answer arrived as one piece.
+
+    That is: nearly every chunk came in the same read as the chunk before it.
     """
     if output_tokens is None or coalesced_reads is None or output_tokens < WHOLE_TOKENS:
         return False

@@ -1,7 +1,7 @@
 """Hand out a block's sessions when their time has come.
 
 Sessions are pulled from their iterator shortly before they start,
-so memory follows what is in flight, not the length of the trace.
+so memory grows with what is in flight, not with the length of the trace.
 """
 
 from collections import deque
@@ -13,15 +13,12 @@ from agentload.dispatch.arrivals import SECOND, seeded, starts
 from agentload.model.plan import Arrivals, Block, ClosedLoop, OpenLoop, Plan, Recorded
 from agentload.model.trace import Session
 
-AHEAD_NS = (
-    SECOND // 2
-)  # a session is handed out this long before it starts, so that its first prompt can be made ready
+# A session is handed out this long before it starts, to make its first prompt ready.
+AHEAD_NS = SECOND // 2
 
 
 def intake(plan: Plan, block: Block, *, started_ns: int) -> "Intake":
-    """Return the intake of one play of a block; equal
-    for all its plays, but for when they started.
-    """
+    """Return the intake of one play of a block; its plays differ only in *started_ns*."""
     seed = (plan.seed, "arrivals", block.index)
     return Intake(
         block.sessions,
@@ -44,39 +41,37 @@ class Intake:
         started_ns: int,
         is_held: bool = False,
     ) -> None:
-        """While it *is_held*, none but the sessions that a block begins with are handed out."""
+        """Prepare to hand out sessions; while *is_held*, only those that start at once."""
         self._is_held = is_held
         self.drain_ns: int | None = None
-        """When the load began to drain: a session ended and none was left to take its place.
-
-        None until then.
-        """
+        """When a session ended and none was left to replace it: the load drains; else None."""
         self._arrivals = arrivals
         self._started_ns = started_ns
         self._sessions = iter(sessions)
         self._ahead: deque[Session] = deque(islice(self._sessions, 1))
-        """Sessions pulled and not begun; the first of them were foretold."""
+        """Sessions pulled and not handed out; `followers` has looked at the first `_told`."""
         self._told = 0
         self._foretold = 0
-        """So many of them begin by themselves."""
+        """How many of those first sessions are root sessions, which no other session spawns."""
         self._open = starts(arrivals, seeded(*seed))
         self._next_open_ns = self._take_open()
         self._active: set[str] = set()
         self._free_ns = started_ns
 
     def begin(self, at_ns: int) -> None:
-        """Start the block's clock: sessions that begin later count from here."""
+        """Start the block's clock: recorded starts count from *at_ns*."""
         self._is_held = False
         self._started_ns = self._free_ns = at_ns
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether every session was handed out."""
+        """Whether every session was handed out."""
         return not self._ahead
 
     def take(self, now_ns: int) -> Iterator[tuple[Session, int | None]]:
-        """Yield each session to be begun by *now_ns* with its
-        start; a spawned one, which follows its parent, without.
+        """Yield each session that must be handed out by *now_ns*, with its start in ns.
+
+        A session that another one spawns has None: it starts when its parent says so.
         """
         while self._ahead:
             session = self._ahead[0]
@@ -93,8 +88,9 @@ class Intake:
             yield session, start_ns
 
     def followers(self) -> Iterator[Session]:
-        """Yield, once each, the sessions that begin when others
-        end, nobody knows when: as many as may end at the same time.
+        """Yield, once each, the sessions of a closed loop that start when others end.
+
+        Nobody knows when they start; as many are yielded as sessions may end at the same time.
         """
         if not isinstance(self._arrivals, ClosedLoop) or self.next_ns() is not None:
             return
@@ -110,7 +106,7 @@ class Intake:
                 yield session
 
     def ended(self, session: str, at_ns: int) -> None:
-        """Note that a session is over: in a closed loop the next may start."""
+        """Note that a session is over: in a closed loop the next one may start."""
         if session in self._active:
             self._active.remove(session)
             self._free_ns = at_ns
@@ -118,7 +114,7 @@ class Intake:
                 self.drain_ns = at_ns
 
     def next_ns(self) -> int | None:
-        """Return the instant at which `take` has something to yield, if no session ends before."""
+        """Return when `take` has something to yield, unless a session ends first; else None."""
         if not self._ahead:
             return None
         start_ns = self._start_ns(self._ahead[0])

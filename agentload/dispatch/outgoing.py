@@ -1,6 +1,4 @@
-"""From a turn to what is said about it: make it ready,
-send it, send it again, or note that it will never be sent.
-"""
+"""Make the commands for a turn: prepare it, send it, send it again, or skip it for good."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +19,7 @@ class Outgoing:
         self._salt = play.salt + play.mark
 
     def prepare(self, call: Call, *, connects: bool = True) -> Prepare:
-        """Return the order to make a call's first attempt ready."""
+        """Return the command to prepare the first attempt of a call."""
         return Prepare(
             request_id=self._name(call, 0),
             call=call,
@@ -31,7 +29,7 @@ class Outgoing:
         )
 
     def send(self, call: Call, *, due_ns: int, released_ns: int, tail: bool) -> Send:
-        """Return the first attempt of a call."""
+        """Return the command to send the first attempt of a call."""
         return Send(
             request_id=self._name(call, 0),
             call=call,
@@ -49,7 +47,7 @@ class Outgoing:
         )
 
     def again(self, failed: Send, *, due_ns: int, released_ns: int, tail: bool) -> Send:
-        """Return the attempt after one that failed."""
+        """Return the command to send the attempt after one that failed."""
         attempt = failed.attempt + 1
         return replace(
             failed,
@@ -62,9 +60,7 @@ class Outgoing:
         )
 
     def skips(self, session: Session, *, since: int, at_ns: int) -> Iterator[Skip]:
-        """Yield a session's turns from *since* on as calls
-        that will never be sent; nobody knows their contexts.
-        """
+        """Yield a session's turns from *since* on as calls, without context, never sent."""
         for turn in range(since, len(session.turns)):
             spec = session.turns[turn]
             call = Call(
@@ -86,7 +82,7 @@ class Outgoing:
         return request_id(self._plan.run, self._play, call.session, call.turn, attempt)
 
     def _watch(self, call: Call) -> Watch | None:
-        """Draw whether, and after how many tokens, a stream is cancelled: the same on every arm."""
+        """Draw whether a stream is cancelled, and after how many tokens; equal on all arms."""
         share = self._plan.load.cancel_share
         if share == 0:
             return None

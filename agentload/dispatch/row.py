@@ -1,4 +1,4 @@
-"""The stored row of one attempt: what was asked, and how it ended."""
+"""Build the stored row of one attempt: what was asked, and how the attempt ended."""
 
 from dataclasses import fields
 from typing import Final
@@ -12,7 +12,7 @@ _ENDING: Final = tuple(each.name for each in fields(Ending))
 def row(
     send: Send, outcome: Outcome, *, run_id: str, leg: int, prompt_hash: str | None = None
 ) -> CallRow:
-    """Join what was sent with how it ended."""
+    """Return the row of an attempt, joined from its command and its outcome."""
     call = send.call
     return CallRow(
         run_id=run_id,

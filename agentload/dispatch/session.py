@@ -1,6 +1,4 @@
-"""One session being played on one arm: its growing context,
-which turn comes next, and the answers that later turns quote.
-"""
+"""Play one session on one arm: its growing context, its next turn, and the answers it quotes."""
 
 import hashlib
 import re
@@ -17,17 +15,18 @@ ReplyOf = Callable[[TurnRef], Reply | None]
 
 
 class MissingReplyError(Exception):
-    """A live segment has no answer to be filled with, because that call failed."""
+    """A live segment has no answer to fill it with, because the call it quotes failed."""
 
 
 def live_key(text: str) -> str:
-    """Name a live answer by what it says."""
+    """Return the segment key of a live answer, made from its text."""
     return f"live:{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
 def shortened(reply: Reply, tokens: int) -> str:
-    """Cut an answer to so many tokens at a word's
-    end; where words are not tokens, in proportion.
+    """Cut an answer to about *tokens* tokens, at the end of a word.
+
+    Words are kept in proportion, as words are not tokens.
     """
     if reply.tokens <= tokens:
         return reply.text
@@ -38,33 +37,33 @@ def shortened(reply: Reply, tokens: int) -> str:
 
 @dataclass(slots=True)
 class Player:
-    """Step through a session's turns; build each call from what the turns before it left."""
+    """Step through a session's turns; build each call from the context of earlier turns."""
 
     session: Session
     prefix: tuple[Segment, ...]
     live_history: bool = False
     completed_ns: list[int] = field(default_factory=list)
-    """When each finished turn was complete."""
+    """When each finished turn was complete, in the order of turns."""
     ready_ns: int = 0
-    """When the last of the next turn's dependencies so far was complete."""
+    """When the latest of the next turn's completed dependencies was complete."""
     waiting_for: int = 0
-    """Dependencies of the next turn that are still open."""
+    """How many dependencies of the next turn are not complete."""
     _context: tuple[Segment, ...] = ()
     _context_tokens: int = 0
     _built: int = -1
 
     @property
     def next_turn(self) -> int:
-        """Return the turn that is not complete yet."""
+        """Index of the first turn that is not complete."""
         return len(self.completed_ns)
 
     @property
     def has_ended(self) -> bool:
-        """Tell whether every turn is complete."""
+        """Whether every turn is complete."""
         return len(self.completed_ns) >= len(self.session.turns)
 
     def completed(self, turn: int) -> int | None:
-        """Return when *turn* (-1: the last) was complete, or None."""
+        """Return when *turn* (-1: the last) was complete; None if it is not."""
         if turn < 0:
             return self.completed_ns[-1] if self.has_ended else None
         return self.completed_ns[turn] if turn < len(self.completed_ns) else None
@@ -78,8 +77,9 @@ class Player:
         )
 
     def _is_live(self, turn: int) -> bool:
-        """Tell whether a turn tells what the one before it was answered:
-        of one that was only primed, nobody asked for all of it.
+        """Tell whether a turn quotes the live answer of the turn before it.
+
+        Never after a turn that only primed a context: its answer was not asked for in full.
         """
         return (
             self.live_history
@@ -141,16 +141,16 @@ class Player:
 
 
 class Replies:
-    """Hold what one arm answered where a live edge, or live history, needs it."""
+    """Keep the answers of one arm that live segments or a live history will quote."""
 
     def __init__(self, quoted: AbstractSet[tuple[str, int]], *, live_history: bool) -> None:
-        """*quoted* are the turns that live edges name (-1: a session's last)."""
+        """Keep nothing yet; *quoted* are the turns that live segments name (-1: the last)."""
         self._live = live_history
         self._wanted = quoted
         self._kept: dict[tuple[str, int], Reply] = {}
 
     def of(self, ref: TurnRef) -> Reply | None:
-        """Return the answer of a turn (-1: its session's last), if there is one."""
+        """Return the answer of a turn (-1: its session's last); None if there is none."""
         return self._kept.get((ref.session, ref.turn))
 
     def are_read(self, session: Session, turn: int) -> bool:
@@ -163,13 +163,13 @@ class Replies:
         )
 
     def keep(self, session: Session, turn: int, reply: Reply) -> None:
-        """Keep an answer."""
+        """Keep the answer of a turn."""
         self._kept[session.session, turn] = reply
         if turn + 1 == len(session.turns):
             self._kept[session.session, -1] = reply
 
     def forget(self, session: Session, *, turns: int) -> None:
-        """Drop what only the session's own history needed, now that it is over."""
+        """Drop the answers that only the session's own history quoted; the session is over."""
         if self._live:
             for turn in range(turns):
                 if (session.session, turn) not in self._wanted:

@@ -1,5 +1,6 @@
-"""The JSON that OpenAI-compatible servers answer with, as
-far as we read it: chunks of both streams, and whole answers.
+"""Describe the JSON that OpenAI-compatible servers answer with, as far as agentload reads it.
+
+Covers the chunks of both kinds of stream, and whole answers.
 """
 
 from typing import Annotated, Final, TypeAlias
@@ -7,11 +8,12 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 LARGE: Final = 512 << 10
-MOST_PARTS: Final = 200_000  # of objects and lists: some 30 ms of decoding, and 30 MB
-MOST_CALLS: Final = 1_000  # of tools, in one event or answer: each is handled by itself
-WIDE: Final = 4 << 20  # one character beyond ASCII may make a text four times as large
+# Parts of objects and lists; that number takes some 30 ms and 30 MB to decode
+MOST_PARTS: Final = 200_000
+MOST_CALLS: Final = 1_000  # tool calls in one event or answer: each is handled separately
+WIDE: Final = 4 << 20  # one character beyond ASCII may make a decoded text four times as large
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-"""Tokens, as many as the database can hold: more are no count."""
+"""A number of tokens that fits the database's column; a larger one is no count."""
 
 
 class ErrorEvent(bytes):
@@ -21,14 +23,14 @@ class ErrorEvent(bytes):
 
 
 class Function(msgspec.Struct, gc=False):
-    """What a tool call calls; in a stream, pieces of it."""
+    """The function that a tool call names; in a stream, pieces of its name and arguments."""
 
     name: str | None = None
     arguments: str | None = None
 
 
 class ToolPiece(msgspec.Struct, gc=False):
-    """A tool call, or in a stream the next piece of the one at `index`."""
+    """A tool call; in a stream, the next piece of the tool call at `index`."""
 
     index: int | None = None
     function: Function | None = None
@@ -36,6 +38,7 @@ class ToolPiece(msgspec.Struct, gc=False):
 
 class Delta(msgspec.Struct, gc=False):
     """What a chunk adds to the message, or a whole message.
+
     vLLM calls thinking `reasoning`, others `reasoning_content`.
     """
 
@@ -48,8 +51,10 @@ class Delta(msgspec.Struct, gc=False):
 
 
 class Choice(msgspec.Struct, gc=False):
-    """One choice: `delta` in a chat stream, `message` in
-    a chat answer, `text` in both forms of a completion.
+    """One choice of an answer.
+
+    Its text is in `delta` in a chat stream, in `message` in a whole chat answer, and in `text` in
+    both forms of a completion.
     """
 
     index: int | None = None
@@ -61,14 +66,14 @@ class Choice(msgspec.Struct, gc=False):
 
 
 class Details(msgspec.Struct, gc=False):
-    """What a token count is made of."""
+    """The parts of a token count."""
 
     cached_tokens: Count | None = None
     reasoning_tokens: Count | None = None
 
 
 class Usage(msgspec.Struct, gc=False):
-    """The server's own count."""
+    """The server's own token counts."""
 
     prompt_tokens: Count | None = None
     completion_tokens: Count | None = None
@@ -77,7 +82,7 @@ class Usage(msgspec.Struct, gc=False):
 
     @property
     def cached_tokens(self) -> int | None:
-        """Return how many tokens of the prompt came from the prefix cache, if the server says."""
+        """How many prompt tokens came from the prefix cache; None if the server does not say."""
         return (
             None
             if self.prompt_tokens_details is None or self.contradiction
@@ -86,7 +91,7 @@ class Usage(msgspec.Struct, gc=False):
 
     @property
     def contradiction(self) -> str | None:
-        """Say what about the counts cannot be; None when nothing is."""
+        """What about the counts is impossible; None when nothing is."""
         cached = (
             None if self.prompt_tokens_details is None else self.prompt_tokens_details.cached_tokens
         )
@@ -96,7 +101,7 @@ class Usage(msgspec.Struct, gc=False):
 
     @property
     def thinking_tokens(self) -> int | None:
-        """Return how many tokens of the answer were thinking, if the server says."""
+        """How many tokens of the answer were thinking; None if the server does not say."""
         return (
             None
             if self.completion_tokens_details is None
@@ -117,19 +122,20 @@ class Event(msgspec.Struct, gc=False):
 
     @property
     def is_fault(self) -> bool:
-        """Tell whether this is an error and no part of an answer."""
+        """Whether this event is an error and no part of an answer."""
         return self.error is not None or self.says == "error"
 
 
 class CrowdedError(Exception):
-    """Decoding this would stop everything else for too long."""
+    """Decoding this text would block everything else for too long."""
 
 
 def uncrowded(payload: bytes | bytearray) -> bytes | bytearray:
-    """Return a text of JSON that may be decoded at once; raises
-    `CrowdedError` for one that takes longer than any answer does.
+    """Return JSON text that can be decoded in one step.
+
+    Raises `CrowdedError` if decoding would take longer than any real answer needs.
     """
-    # Parts that no comma divides lie in each other, and no deeper than a decoder goes.
+    # Parts that no comma separates are nested, and decoders limit how deep they nest.
     if len(payload) > LARGE and payload.count(b",") > MOST_PARTS:
         raise CrowdedError(f"more than {MOST_PARTS:,} parts")
     if len(payload) > WIDE and not (payload.isascii() and b"\\u" not in payload):

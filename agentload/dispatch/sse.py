@@ -1,5 +1,6 @@
-"""Read an answer of chat/completions or completions, streamed or
-whole: what it says and, of bytes in any chunking, when it said it.
+"""Read an answer of chat/completions or completions, streamed or whole.
+
+Of a stream, in any chunking, it gives what the answer said and when each part arrived.
 """
 
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from agentload.model.record import record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A call of a tool, put together from its pieces; the arguments are JSON text."""
+    """A call of a tool, joined from its pieces; the arguments are JSON text."""
 
     name: str
     arguments: str
@@ -38,57 +39,58 @@ class ToolCall:
 
 @record
 class Parsed(Struct, frozen=True, kw_only=True, gc=False):
-    """What an answer said. `stamps_ns` and `tokens` have one entry a chunk that carried tokens."""
+    """What an answer said.
+
+    `stamps_ns` and `tokens` have one entry for each chunk that carried tokens.
+    """
 
     stamps_ns: tuple[int, ...] = ()
     tokens: tuple[int, ...] = ()
     token_rule: TokenRule | None = None
     first_answer_ns: int | None = None
-    """First chunk that is not thinking."""
+    """Stamp of the first chunk that is not thinking."""
     coalesced_reads: int = 0
-    """Chunks that came in one read with the chunk before them, whose stamp they share."""
+    """Chunks that came in the same read as the chunk before them, whose stamp they share."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
     thinking_tokens: int | None = None
     finish_reason: str | None = None
     has_end_mark: bool = False
-    """The stream said `[DONE]`."""
+    """Whether the stream said `[DONE]`."""
     fault: Fault | None = None
-    """An error inside the answer, or its body when it is one."""
+    """An error inside a 200 answer, or the error that an error answer's body holds."""
     unreadable: str | None = None
-    """What could not be read, when something could not."""
+    """What could not be read or contradicts itself; None if nothing."""
     text: str = ""
     thinking: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
 
     @property
     def first_ns(self) -> int | None:
-        """Return when the first token of any kind came."""
+        """When the first token of any kind arrived."""
         return self.stamps_ns[0] if self.stamps_ns else None
 
     @property
     def last_ns(self) -> int | None:
-        """Return when the last token came."""
+        """When the last token arrived."""
         return self.stamps_ns[-1] if self.stamps_ns else None
 
 
 _DONE = b"[DONE]"
-CHUNK_BYTES = 200  # that one is kept in
+CHUNK_BYTES = 200  # memory that one kept chunk takes
 TOOL_BYTES = 400
 BOTH = {"stop", "tool_calls"}
-"""Finish reasons of servers that find calls of tools in a text which had ended."""
+"""Two finish reasons of servers that find tool calls in a text after they have ended it."""
 OTHER_CHOICE = "a choice {} came where one choice was asked for"
 
 
 class StreamParser:
-    """Gather a stream event by event; the stamp of
-    an event is that of the bytes which complete it.
-    """
+    """Gather a stream event by event; an event has the stamp of the bytes that complete it."""
 
     def __init__(self) -> None:
         self.tokens_so_far = 0
-        """Tokens up to now, counted as well as the stream allows before its end."""
+        """Tokens so far, counted as well as is possible before the stream's end."""
         self._framing = Framing()
         self._chunks: list[Chunk] = []
         self._text: list[str] = []
@@ -99,19 +101,20 @@ class StreamParser:
         self._has_finished = False
         self._chars = 0
         self.has_end_mark = False
-        """The stream has said `[DONE]`."""
+        """Whether the stream has said `[DONE]`."""
         self._fault: Fault | None = None
         self._unreadable: str | None = None
 
     @property
     def chunks(self) -> int:
-        """Return how many chunks came up to now."""
+        """How many chunks have come so far."""
         return len(self._chunks)
 
     @property
     def held_bytes(self) -> int:
-        """Return in how much memory the answer is kept up to now,
-        by a generous estimate: a character may take four bytes.
+        """How many bytes of memory the answer takes so far.
+
+        The estimate is generous: every character counts four bytes.
         """
         return (
             self._framing.held_bytes
@@ -169,8 +172,8 @@ class StreamParser:
     def _contradiction(self, listed: int, rule: TokenRule | None, total: int | None) -> str | None:
         if rule == "running_usage":
             return fallen(self._chunks, total)
-        # Texts may be cut finer than tokens, and tokens may come
-        # again: only that nearly all of it came twice is beyond doubt.
+        # Texts may be cut finer than tokens, and tokens may be repeated:
+        # only an answer of which nearly every text came twice is beyond doubt.
         if total is None or listed == 0:
             return None
         if rule == "token_ids" and listed > total:
@@ -220,7 +223,7 @@ class StreamParser:
             self._finish_reason = choice.finish_reason
             self._has_finished = True
         delta = choice.delta
-        # Nearly every chunk is this one; what it would be shown as is in `_answer`.
+        # Fast path: nearly every chunk is plain text; `_shown` would give the same kind and shows.
         if (
             delta is not None
             and delta.content
@@ -245,7 +248,7 @@ class StreamParser:
             self.tokens_so_far += 1
 
     def _shown(self, choice: Choice) -> tuple[Kind, Shows]:
-        # Keep what the choice says, and tell what it shows.
+        # Keep what the choice says, and return what it shows.
         delta = choice.delta
         if delta is None:
             return self._answer(choice.text, choice, role=None)
@@ -307,7 +310,7 @@ def _length(choice: Choice) -> int:
 
 
 def _resolved(kinds: list[Kind]) -> list[Kind]:
-    # Tokens that show nothing belong with those before them, at the start with those after them.
+    # Tokens that show nothing have the kind of those before them; at the start, of those after.
     if "unknown" not in kinds:
         return kinds
     current: Kind = next((kind for kind in kinds if kind != "unknown"), "unknown")
@@ -327,7 +330,7 @@ def _is_json(payload: bytes | bytearray) -> bool:
 
 
 def document(body: bytes | bytearray) -> Parsed:
-    """Read a whole answer. It has no stamps: when its tokens were made is not known."""
+    """Read a whole answer; it has no stamps, as nobody knows when its tokens were made."""
     try:
         found = decode(uncrowded(body))
     except UNREADABLE as error:

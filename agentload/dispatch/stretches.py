@@ -1,4 +1,4 @@
-"""Where a plan's arms change machines: rounds between two changes are a stretch."""
+"""Split a plan's rounds into stretches, which end where arms change machines."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ from agentload.model.plan import Round
 
 
 def stretches(rounds: Sequence[Round]) -> tuple[tuple[Round, ...], ...]:
-    """Cut rounds where arms change machines; one stretch where they never do."""
+    """Return the rounds in stretches, which is one if no arm changes its machine."""
     out: list[list[Round]] = []
     known: dict[str, str | None] = {}
     for round_ in rounds:
@@ -20,5 +20,5 @@ def stretches(rounds: Sequence[Round]) -> tuple[tuple[Round, ...], ...]:
 
 
 def where(stretch: Sequence[Round]) -> Mapping[str, str | None]:
-    """Say on which machine each arm plays a stretch; None where nobody said."""
+    """Return the machine on which each arm plays a stretch; None where the plan names none."""
     return {play.arm: play.machine for round_ in stretch for play in round_.plays}

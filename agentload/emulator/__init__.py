@@ -1,1 +1,1 @@
-"""Model an inference engine: scheduler, KV blocks, prefix cache, step time."""
+"""Emulate an inference engine: scheduler, KV blocks, prefix cache, step time."""

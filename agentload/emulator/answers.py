@@ -1,14 +1,14 @@
-"""What the emulated model says: right as often as its profile's
-accuracy table has it, and of exactly as many tokens as asked.
+"""Write the emulated model's answers, right as often as its profile's accuracy table says.
 
-Whether a prompt is answered right depends on the seed and the prompt alone. Arms
-with equal seeds share most of the luck, as two configurations of one model find the
-same prompts hard; the rest is their own, so that each is sometimes the better one.
+An answer has as many tokens as asked for, if the length is forced. Whether a prompt is answered
+right depends on the seed and the prompt alone. Arms with equal seeds share most of the luck, as
+two configurations of one model find the same prompts hard; the rest is their own, so that each
+is sometimes the better one.
 
-What is right stands in the prompt: planted facts, needles, variables, texts to be
-said verbatim, chains of pointers, little stories of numbers. One function a way of
-asking; each takes what is asked and the texts before it. Texts are long and
-questions short, so the question decides first and only then are the texts searched.
+The right answer is in the prompt: planted facts, needles, variables, texts to repeat,
+chains of pointers, little stories of numbers. There is one function for each kind of question;
+each takes the match of the question and the texts before it. Texts are long and
+questions short, so the question is matched first and only then are the texts searched.
 """
 
 import json
@@ -28,11 +28,11 @@ QUESTION_CHARS: Final = 2_000
 """Only the end of the last message is searched for a question."""
 _FACT_CHARS: Final = 4_000
 RETRIEVAL: Final = "niah"
-"""Task of the accuracy rows that answers are drawn by."""
+"""Task of the accuracy rows used where the asked task has none."""
 SHARED_LUCK: Final = 0.8
 """Correlation of two arms' luck on a prompt.
 
-Judgement: published scores say nothing about single items.
+A judgement: published scores say nothing about single items.
 """
 GARBAGE: Final = "!"
 _CHAT_TOKENS: Final = (32, 128)
@@ -40,21 +40,23 @@ _CHAT_TOKENS: Final = (32, 128)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a right answer says, and what one says that missed."""
+    """Hold what a right answer to a question says, and what a wrong one says."""
 
     right: str
     wrong: str
 
 
 Reader: TypeAlias = Callable[[re.Match[str], Sequence[str]], Found | str | None]
-"""Takes what is asked, and the texts; returns the right answer,
-with a wrong one where the texts have it. None: they do not tell.
+"""Takes the match of a question, and the texts; returns the right answer.
+
+A wrong answer comes with it where the texts hold one. None: the texts do not hold the answer.
 """
 
 
 def read(texts: Sequence[str]) -> Found | None:
-    """Find the answer to the question that a prompt ends
-    with; None where it asks nothing that can be looked up.
+    """Find the answer to the question that a prompt ends with.
+
+    None where the prompt asks nothing that can be looked up in its texts.
     """
     question = texts[-1][-QUESTION_CHARS:] if texts else ""
     for pattern, reader in READERS:
@@ -65,8 +67,9 @@ def read(texts: Sequence[str]) -> Found | None:
 
 
 def magic(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
-    """Answer RULER's needle question: the special magic number
-    (word, uuid) of a key; all of them where a key has several.
+    """Answer RULER's needle question: the special magic number (word, uuid) of a key.
+
+    All values where a key has several.
     """
     needle = re.compile(
         rf"special magic {re.escape(asked[1])}s? for ([\w-]+) is: ([\w-]+)", re.IGNORECASE
@@ -80,7 +83,7 @@ def magic(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
 
 
 def variables(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
-    """Answer RULER's variable tracking: the names that hold a value, through all assignments."""
+    """Answer RULER's variable tracking: the names that hold a value through assignments."""
     held = [asked[1]]
     for name, source in (match.groups() for text in texts for match in _ASSIGNS.finditer(text)):
         if source in held and name not in held:
@@ -89,7 +92,7 @@ def variables(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
 
 
 def keys(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
-    """Answer a question for a JSON object: each key with what the texts say it is."""
+    """Answer a question for a JSON object: each key with the value that the texts state."""
     names = [
         name for name in (part.strip(" `'\"") for part in re.split(r",| and ", asked[1])) if name
     ]
@@ -105,7 +108,7 @@ def keys(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
 
 
 def chain(asked: re.Match[str], texts: Sequence[str]) -> str | None:
-    """Follow pointers."""
+    """Follow a chain of pointers for the asked number of steps."""
     points = dict(pair for text in texts for pair in _POINTS.findall(text))
     at: str | None = asked[1]
     for _ in range(int(asked[2])):
@@ -114,14 +117,14 @@ def chain(asked: re.Match[str], texts: Sequence[str]) -> str | None:
 
 
 def place(asked: re.Match[str], texts: Sequence[str]) -> str | None:
-    """Repeat one of several answers to equal requests, behind a mark."""
+    """Repeat one of several answers to equal requests, with a mark in front (as in MRCR)."""
     request = f"write a {asked[3]} about {asked[4]}.".lower()
     said = [reply for heard, reply in pairwise(texts) if heard.strip().lower() == request]
     return f"{asked[1]} {said[int(asked[2]) - 1]}" if int(asked[2]) <= len(said) else None
 
 
 def count(asked: re.Match[str], texts: Sequence[str]) -> str | None:
-    """Work a little story of numbers out."""
+    """Compute the number at the end of a little story."""
     number: int | None = None
     sentences = re.compile(rf"(?<![\w-]){re.escape(asked[2])} ([^.?\n]*)\.")
     for text in texts:
@@ -140,7 +143,7 @@ def count(asked: re.Match[str], texts: Sequence[str]) -> str | None:
 
 
 def verbatim(asked: re.Match[str], _: Sequence[str]) -> str:
-    """Say a text that is asked for word by word."""
+    """Return the text that is to be repeated word by word."""
     return asked[1]
 
 
@@ -179,13 +182,11 @@ READERS: Final[tuple[tuple[re.Pattern[str], Reader], ...]] = tuple(
         (r"what (?:is|was|are|were) (?:the |my |your |our )?([^?\n]{1,120}?)\?", fact),
     )
 )
-"""By how a question is asked."""
+"""Patterns of questions, each with the function that answers it."""
 
 
 def altered(text: str) -> str:
-    """Return a text of the same shape that says something else:
-    each digit is another, or the letters are turned round.
-    """
+    """Return another text of the same shape: with other digits, or else reversed."""
     if any(sign.isdigit() for sign in text):
         return "".join(
             str((int(sign) + 3) % 10) if sign.isascii() and sign.isdigit() else sign
@@ -195,7 +196,7 @@ def altered(text: str) -> str:
 
 
 def _fact(name: str, texts: Iterable[str]) -> str | None:
-    """Find what the texts last said that something is: "X is Y.", "X: Y", "X = Y"."""
+    """Return what the texts last said a name is ("X is Y.", "X: Y", "X = Y"), or None."""
     said = None
     for text in texts:
         lowered, wanted = text.lower(), name.lower()
@@ -210,9 +211,7 @@ def _fact(name: str, texts: Iterable[str]) -> str | None:
 
 
 def _value(statement: str) -> str:
-    """Cut a statement to its value: a quoted text,
-    or its first word without the sign that ends it.
-    """
+    """Cut a statement to its value: a quoted text, or its first word without punctuation."""
     if statement[0] in "\"'`" and (closing := statement.find(statement[0], 1)) > 0:
         return statement[1:closing]
     end = _ENDS.search(statement)
@@ -221,27 +220,27 @@ def _value(statement: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer token by token."""
+    """Hold an answer token by token."""
 
     pieces: tuple[str, ...]
     finish: Literal["stop", "length"]
     is_right: bool | None
-    """None: nothing was asked that can be looked up."""
+    """Whether the answer is right; None: nothing was asked that can be looked up."""
 
     @property
     def text(self) -> str:
-        """Return the whole answer."""
+        """The whole answer."""
         return "".join(self.pieces)
 
 
 def success_rate(
     arm: ArmProfile, context_tokens: int, *, task: str = RETRIEVAL, depth: float | None = None
 ) -> float:
-    """Return how often the arm is right in a context of this length:
-    by the task's scores, else by those of retrieval, else always.
+    """Return how often the arm is right in a context of this length, as a share.
 
-    Between two published lengths the rate is on the line between them; beyond them it is that
-    of the nearest. Scores of the depth that is asked for come before those of any depth.
+    Taken from the task's scores, else from those of retrieval, else 1. Between two published
+    lengths the rate is interpolated linearly; beyond them it is that of the nearest. Scores of the
+    asked depth come before those of any depth.
     """
     scores = [score for score in arm.accuracy if score.task == task] or [
         score for score in arm.accuracy if score.task == RETRIEVAL
@@ -272,7 +271,7 @@ def succeeds(
     task: str = RETRIEVAL,
     depth: float | None = None,
 ) -> bool:
-    """Draw whether the arm answers a prompt (its digest) right."""
+    """Draw whether the arm answers a prompt right; *prompt* is the prompt's digest."""
     normal = NormalDist()
     shared, own = (normal.inv_cdf(_uniform(seed, prompt, who)) for who in ("", arm.name))
     luck = normal.cdf(SHARED_LUCK**0.5 * shared + (1 - SHARED_LUCK) ** 0.5 * own)
@@ -288,8 +287,9 @@ def answer(
     limit: int,
     is_forced: bool = False,
 ) -> Answer:
-    """Answer a prompt (the texts of its messages) in at
-    most *limit* tokens, or in exactly as many if forced to.
+    """Answer a prompt in at most *limit* tokens, or in exactly as many if *is_forced*.
+
+    *texts* are those of the prompt's messages.
     """
     prompt = _digest(texts)
     found = read(texts)
@@ -297,7 +297,7 @@ def answer(
     if arm.failure == "repetition" and not (
         succeeds(arm, context_tokens, seed=seed, prompt=prompt) if is_right is None else is_right
     ):
-        # A broken kernel gives garbage whatever was asked.
+        # A broken kernel produces garbage whatever was asked.
         return Answer(
             pieces=(GARBAGE,) * limit, finish="length", is_right=None if is_right is None else False
         )
@@ -328,6 +328,6 @@ def _digest(texts: Sequence[str]) -> bytes:
 
 
 def _uniform(seed: int, prompt: bytes, who: str) -> float:
-    """Return a number between 0 and 1, both excluded, that depends on the arguments alone."""
+    """Return a number between 0 and 1, both excluded, drawn from the arguments alone."""
     drawn = blake2b(b"%d\0%b\0%b" % (seed, prompt, who.encode()), digest_size=6).digest()
     return (int.from_bytes(drawn, "big") + 0.5) / (1 << 48)

@@ -1,4 +1,4 @@
-"""What goes into the engine and what comes out of it. Instants are ns on the shell's own axis."""
+"""Define what goes into the engine and what comes out; instants are ns of the shell's clock."""
 
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -9,23 +9,23 @@ from numpy.typing import NDArray
 
 PS_PER_NS: Final = 1000
 Run: TypeAlias = tuple[str, int]
-"""(identity, tokens): so many tokens of a text whose prefixes are equal for equal identities."""
+"""(identity, tokens): a piece of text; equal identities have equal prefixes."""
 
 
 class Request(Struct, frozen=True, gc=False):
-    """One call: its context as runs in order, and how many tokens it will generate."""
+    """Describe one call: its context as runs in order, and how many tokens it will generate."""
 
     id: str
     content: tuple[Run, ...]
     output_tokens: int
     answer: str | None = None
-    """Identity under which later contexts may hold what this call generates; None: nobody will."""
+    """Identity under which later contexts may hold the call's answer; None: none will."""
     prompt_tokens: int | None = None
-    """Tokens of the context; None: they are to be counted."""
+    """Tokens of the context; None: the engine counts them."""
 
 
 class FirstToken(Struct, frozen=True, gc=False):
-    """A call's first token left; `cached_tokens` of its prompt were in the prefix cache."""
+    """A call's first token left; the prefix cache held `cached_tokens` of its prompt."""
 
     id: str
     at_ns: int
@@ -33,12 +33,12 @@ class FirstToken(Struct, frozen=True, gc=False):
 
 
 class Finished(Struct, frozen=True, gc=False):
-    """A call's last token left. Emission i carried `token_counts[i]` tokens at `token_ns[i]`."""
+    """A call's last token left; emission i carried `token_counts[i]` tokens at `token_ns[i]`."""
 
     id: str
     at_ns: int
     ends_ps: NDArray[np.int64]
-    """The same instants in ps since `origin_ns`."""
+    """When each emission left, in ps since `origin_ns`."""
     token_counts: NDArray[np.uint16]
     prompt_tokens: int
     cached_tokens: int
@@ -47,16 +47,16 @@ class Finished(Struct, frozen=True, gc=False):
 
     @property
     def token_ns(self) -> NDArray[np.int64]:
-        """Return when each emission left."""
+        """When each emission left, in ns."""
         return stamps(self.ends_ps, self.origin_ns)
 
     def instant_ns(self, emission: int) -> int:
-        """Return when one emission left."""
+        """Return when one emission left, in ns."""
         return self.origin_ns - (-int(self.ends_ps[emission]) // PS_PER_NS)
 
 
 class Rejected(Struct, frozen=True, gc=False):
-    """A call was not taken; nothing else will come for it."""
+    """A call was not taken; nothing else will follow for it."""
 
     id: str
     at_ns: int
@@ -67,7 +67,7 @@ Happening: TypeAlias = FirstToken | Finished | Rejected
 
 
 def stamps(ends_ps: NDArray[np.int64], origin_ns: int) -> NDArray[np.int64]:
-    """Return instants in ps since another one as ns, upwards."""
+    """Return instants in ns from instants in ps since *origin_ns*, rounded up."""
     found = ends_ps + (PS_PER_NS - 1)
     found //= PS_PER_NS
     found += origin_ns
@@ -81,16 +81,14 @@ class Gauges:
     running: int
     waiting: int
     kv_usage: float
-    """Share of the pool's pages that running calls
-    hold; cached pages that nobody uses count as free.
-    """
+    """Share of the pool's pages that running calls hold; cached pages not in use are free."""
     preemptions: int
     prefix_queries: int
     """Prompt tokens looked up in the prefix cache."""
     prefix_hits: int
-    """Of these, tokens found."""
+    """Looked-up tokens that the prefix cache held."""
     prompt_tokens: int
-    """Of calls whose prefill is complete."""
+    """Prompt tokens of the calls whose prefill is complete."""
     prompt_tokens_cached: int
     prompt_tokens_computed: int
     generation_tokens: int

@@ -1,5 +1,6 @@
-"""A continuous-batching engine in virtual time, as its shells
-see it: pure, exact, and as fast as its events are rare.
+"""Offer the continuous-batching engine in virtual time to the shells that drive it.
+
+The engine is pure and exact; its cost grows with the number of events, not of steps.
 """
 
 from operator import itemgetter
@@ -30,7 +31,7 @@ _run_tokens = itemgetter(1)
 
 
 class Engine:
-    """Play calls on one arm. `seed` fixes its noise and its drafts.
+    """Play calls on one arm; *seed* fixes the arm's noise and drafts.
 
     A shell advances the engine to an instant before it submits, aborts
     or restarts there, and never beyond the next command's instant.
@@ -42,11 +43,11 @@ class Engine:
         self.pool = pool_of(arm)
         self._axis = Axis()
         self._scheduler = Scheduler(arm, pool=self.pool, axis=self._axis, seed=seed)
-        self._until = 0  # ps that the engine has been advanced to
-        self._is_stale = False  # something came in since the next event was found
+        self._until = 0  # instant in ps that the engine has been advanced to
+        self._is_stale = False  # whether something came in since the next event was computed
 
     def submit(self, request: Request, at_ns: int) -> None:
-        """Send a call at an instant that the engine has been advanced to."""
+        """Submit a call at an instant that the engine has been advanced to."""
         self._axis.start(at_ns)
         scheduler = self._scheduler
         prompt = (
@@ -64,8 +65,9 @@ class Engine:
         self._is_stale = True
 
     def abort(self, id: str, at_ns: int) -> None:
-        """Forget a call: nothing comes for it any more, and
-        it leaves the batch at the end of the running step.
+        """Abort a call: nothing is reported of it any more.
+
+        If it runs, it leaves the batch at the end of the current step.
         """
         call = self._scheduler.calls.pop(id, None)
         if call is None:
@@ -80,18 +82,19 @@ class Engine:
             self._is_stale = True
 
     def restart(self) -> None:
-        """Lose every call and the prefix cache, as a server
-        does that is started again; the shell tells the clients.
+        """Lose every call and the prefix cache, as a restarted server does.
+
+        Nothing is reported of the lost calls: the shell tells their clients.
         """
         self._scheduler.catch_up(self._until)
         self._scheduler.restart()
 
     def reset_prefix_cache(self) -> bool:
-        """Empty the prefix cache, unless calls are running, and tell whether it was done."""
+        """Empty the prefix cache unless calls are running; return whether this was done."""
         return self._scheduler.kv.forget()
 
     def advance(self, until_ns: int) -> list[Happening]:
-        """Play everything that happens at or before an instant, in order."""
+        """Play everything that happens at or before *until_ns*; return it in order."""
         scheduler = self._scheduler
         if self._axis.is_started:
             self._until = max(self._until, self._axis.ps(until_ns))
@@ -102,8 +105,9 @@ class Engine:
         return self._happened()
 
     def advance_to_end(self, until_ns: int) -> list[Happening]:
-        """Play everything up to the next call that ends, and nothing
-        beyond an instant: the engine has come as far as its last event.
+        """Play everything up to the next call that ends, but nothing beyond *until_ns*.
+
+        The engine has then been advanced to its last event.
         """
         scheduler = self._scheduler
         if self._is_stale:
@@ -114,10 +118,9 @@ class Engine:
         return self._happened()
 
     def next_ns(self) -> int | None:
-        """Return an instant before which nothing happens
-        unless something is submitted; None when idle for good.
+        """Return an instant before which nothing happens unless a call is submitted.
 
-        What happens then may also be a decision inside,
+        None when idle for good. What happens then may be an internal decision
         with nothing to report: advance, and ask again.
         """
         if self._is_stale:

@@ -1,13 +1,14 @@
-"""What goes wrong, from a script: which request meets
-which fault, and what the machine suffers as a whole.
+"""Read a script of faults: which request meets which fault, and what befalls the server.
 
 ```yaml
 faults:
   - {kind: busy, status: 429, retry_after_s: 2, every: 10}
   - {kind: cut, after_tokens: 20, share: 0.05}
   - {kind: neighbour, from_s: 60, until_s: 120, factor: 1.5}
-``` Whoever serves the engine carries a fault out; here
-is only decided which. Equal seeds give equal faults.
+```
+
+This module only decides which faults strike; whoever serves the engine carries them out.
+Equal seeds give equal faults.
 """
 
 import re
@@ -25,17 +26,17 @@ from agentload.model.profile import ArmProfile, Episode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Some:
-    """Which requests a fault meets: all that fit every condition given.
+    """Select the requests that a fault meets: those that fit every condition given.
 
     Requests are numbered from 1.
     """
 
     every: int | None = None
-    """The n-th, the 2n-th, …"""
+    """The n-th request, the 2n-th, and so on."""
     only: int | None = None
-    """This one alone."""
+    """Only the request with this number."""
     share: float | None = None
-    """A drawn share."""
+    """Share of requests, drawn at random."""
     from_s: float = 0.0
     """Seconds since the first request."""
     until_s: float | None = None
@@ -66,15 +67,16 @@ class Stall(Some):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trickle(Some):
-    """Send the answer byte by byte: a slow loris in reverse."""
+    """Send the answer byte by byte, as a slow loris does to a server."""
 
     ms_per_byte: float = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InBand(Some):
-    """Send an error inside the stream, under HTTP 200, and end
-    the stream properly, as vLLM does when its engine dies.
+    """Send an error inside the stream, under HTTP 200, and end the stream properly.
+
+    vLLM does so when its engine dies.
     """
 
     after_tokens: int = 0
@@ -83,7 +85,7 @@ class InBand(Some):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crash(Some):
-    """Kill the server in mid-stream; it comes back after a while, or never."""
+    """Kill the server in mid-stream; it comes back after `down_s`, or never (None)."""
 
     after_tokens: int = 1
     down_s: float | None = None
@@ -91,9 +93,7 @@ class Crash(Some):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """Start the server anew at some time: every call
-    and the cache are lost, and it is down for a while.
-    """
+    """Restart the server at some time: it loses all calls and its cache, and is down."""
 
     at_s: float
     down_s: float = 0.0
@@ -101,21 +101,21 @@ class Restart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
-    """Lose every running call once so many tokens are in the KV cache at a time."""
+    """Lose every running call once the KV cache holds this many tokens at a time."""
 
     tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongDtype:
-    """Run another arm of the profile behind this one's name, as when a flag was lost on the way."""
+    """Run another arm of the profile under this one's name, as when a flag was lost."""
 
     really: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """Get slower with time, as a machine that heats up."""
+    """Get slower with time, as a machine does that heats up."""
 
     per_hour: float
 
@@ -138,7 +138,7 @@ KINDS: Final[Mapping[str, type[Fault]]] = {
     re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower(): kind
     for kind in (*get_args(OfRequest), *get_args(OfServer), *get_args(OfArm))
 }
-"""By the name of the class: `in_band`, `out_of_memory`."""
+"""Faults by the name of their class in a script: `in_band`, `out_of_memory`."""
 _BOUNDS: Final[Bounds] = {
     "every": (1, inf),
     "only": (1, inf),
@@ -150,7 +150,7 @@ _BOUNDS: Final[Bounds] = {
 
 
 def parse(text: str, *, name: str) -> tuple[Fault, ...]:
-    """Parse a script of faults. Raises ProfileError with the place and what was expected there."""
+    """Parse a script of faults; raise ProfileError with the place and what was expected."""
     hint = f"known faults: {', '.join(KINDS)}"
     found = documents.parsed(text, at=name, raises=ProfileError, hint=hint)
     try:
@@ -166,7 +166,7 @@ def parse(text: str, *, name: str) -> tuple[Fault, ...]:
 
 
 def met(faults: tuple[Fault, ...], *, seed: int, number: int, at_s: float) -> tuple[OfRequest, ...]:
-    """Return the faults that a request meets: the *number*-th, `at_s` seconds after the first."""
+    """Return the faults of the *number*-th request, sent *at_s* seconds after the first."""
     return tuple(
         fault
         for index, fault in enumerate(faults)
@@ -179,8 +179,9 @@ def met(faults: tuple[Fault, ...], *, seed: int, number: int, at_s: float) -> tu
 def suffered(
     faults: tuple[Fault, ...], arm: ArmProfile, *, others: Sequence[ArmProfile] = ()
 ) -> ArmProfile:
-    """Return the arm as its faults make it: slower for a
-    while or with time, or one of the *others* under its name.
+    """Return the arm as its faults make it.
+
+    It is slower for a while or with time, or is one of the *others* under this arm's name.
     """
     for fault in faults:
         match fault:
@@ -206,7 +207,7 @@ def suffered(
                 | Restart()
                 | OutOfMemory()
             ):
-                pass  # whoever serves carries these out
+                pass  # whoever serves the arm carries these out
             case _:
                 assert_never(fault)
     return arm

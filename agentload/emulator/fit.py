@@ -1,15 +1,15 @@
-"""Fit the coefficients of the step-time model to the calls of a
-measured run, and say how well they predict what was left out.
+"""Fit the step-time model to the calls of a measured run, and say how well it predicts others.
 
-Strategy: between two instants at which a call begins or ends to decode, the batch is constant and
+Strategy: between two instants at which a call starts or stops decoding, the batch is constant and
 its gaps are steps of one kind; their median is regressed on (1, C, s(b), s'(b) C), and the TTFT
 of calls that prefilled alone on (prompt, computed tokens, causal pairs): the model is linear in
-its coefficients. A chunk too small to be bound by compute takes what reading the weights takes,
+its coefficients. A chunk too small to be bound by compute takes the time of reading the weights,
 whatever its tokens; which chunks those are depends on the coefficients, so that part is solved a
-few times. What sequences that decode beside a prompt add to its steps is known from their spans.
-Residuals are relative and pulled in (soft L1), coefficients are not negative. Every fourth
-observation is left out of a first fit and predicted by it; the coefficients come from a second
-fit to all. Of one that is 0, a bootstrap over the observations says how large it may be.
+few times. What sequences that decode at the same time add to a prompt's steps is known from their
+spans. Residuals are relative and large ones are damped (soft L1); coefficients are not negative.
+Every fourth observation is left out of a first fit and predicted by it; the coefficients come from
+a second fit to all. For a coefficient that is 0, a bootstrap over the observations gives how large
+it may be. `steptime` defines C, s and s'.
 """
 
 from collections.abc import Sequence
@@ -29,22 +29,23 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
 FEWEST_CALLS = 40
-"""Below this a quarter left out says nothing."""
+"""With fewer calls, a quarter left out proves nothing."""
 FEWEST_GAPS = 9
-"""In a span, so that its median does not see the chunks of a prompt that joins at its end."""
+"""Fewest gaps in a span, so that its median is not moved by chunks of a prompt that joins."""
 FEWEST_SHARED = 0.1
 """Share of spans that must have more than one sequence before batch terms are fitted."""
 HELD_OUT_EVERY = 4
 PULL = 0.05
-"""Relative residuals beyond this count less and less:
-pauses, and prompts that waited longer than most.
+"""Relative residuals beyond this count less and less.
+
+Those are pauses, and prompts that waited longer than most.
 """
 SHORTEST_MS = 1e-3
 ROUNDS: Final = 5
-"""Of finding which chunks are bound by compute: the boundary no longer moves after three."""
+"""Rounds of finding which chunks are bound by compute; the boundary is still after three."""
 DRAWS: Final = 100
 NOTHING: Final = 1e-6
-"""A coefficient that explains less than this share of what was measured is 0."""
+"""A coefficient that explains less than this share of the measured time counts as 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +62,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Error:
-    """Relative error of predictions for what was left
-    out: its median, and what nine of ten stay below.
-    """
+    """Relative error of predictions for observations left out: median, 90th percentile."""
 
     median: float
     p90: float
@@ -72,20 +71,20 @@ class Error:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """Coefficients and what they are worth."""
+    """Hold the coefficients and how well they predict."""
 
     step: StepTime
     itl_error: Error
     ttft_error: Error
     calls: int
     notes: tuple[str, ...]
-    """What could not be told apart, in sentences."""
+    """Sentences on what the data could not separate."""
 
 
 def fit(
     seen: Observed, *, weights_ms: float | None, experts: Experts | None = None, budget: int = 8192
 ) -> Fitted:
-    """Fit a step time. `weights_ms` is weight bytes at memory bandwidth; None: fitted as well.
+    """Fit a step time; *weights_ms* is weight bytes over memory bandwidth, or None to fit it.
 
     Raises ProfileError for too few calls.
     """
@@ -140,14 +139,14 @@ def fit(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prompts:
-    """Prompts that prefilled alone, as their chunks."""
+    """Prompts that prefilled alone, described by their chunks."""
 
     ttft_ms: Floats
     prompt: Floats
     pairs: Floats
     chunks: Floats
     last: Floats
-    """Tokens of the last chunk; those before it are whole."""
+    """Tokens of the last chunk; the chunks before it have `budget` tokens."""
     budget: int
     has_hits: bool
 
@@ -175,8 +174,9 @@ class _Prompts:
         weights_ms: float | None,
         experts: Experts | None,
     ) -> tuple[float, float, float, float, Error]:
-        """Return the host's time a prompt token, that of a computed
-        one, of a pair, of reading the weights, and the error.
+        """Return the fitted times in ms, and the error.
+
+        The order: host per prompt token, per computed token, per causal pair, reading the weights.
         """
         last = self.last + company
         reading_ms = decode[0] + decode[2] * np.array(
@@ -218,7 +218,7 @@ def _extra(tokens: int, experts: Experts | None) -> float:
 
 
 def _at_zero(design: Floats, measured: Floats, found: Sequence[float]) -> list[str]:
-    """Say of each coefficient of a decode step that came out as 0 how large it may be."""
+    """Return a note for each decode coefficient that came out as 0: how large it may be."""
     shares = np.array(found) * np.abs(design / measured[:, None]).mean(axis=0)
     at_zero = [number for number in range(1, len(found)) if shares[number] < NOTHING]
     if not at_zero:
@@ -262,8 +262,9 @@ def _notes(*, in_company: bool, has_hits: bool, batch: Ints) -> tuple[str, ...]:
 def _spans(
     seen: Observed, first_ns: Ints, experts: Experts | None
 ) -> tuple[Ints, Floats, Floats, Ints]:
-    """Return the batch, regressors and median gap of every span of a
-    constant batch, and into which of them each prompt came, or -1.
+    """Return batch, regressors and median gap of every span, and the span each prompt came in.
+
+    The batch is constant within a span; -1 marks a prompt that came while nobody decoded.
     """
     last_ns = np.array([stamps[-1] for stamps in seen.stamps_ns], dtype=np.int64)
     rate = seen.output_tokens / np.maximum(last_ns - first_ns, 1)
@@ -283,12 +284,13 @@ def _spans(
             active.pop(call, None)
         if not active:
             continue
-        # All sequences of a batch emit together: the one that joined last speaks for all.
+        # All sequences of a batch emit together, so the one that joined last represents all.
         stamps = seen.stamps_ns[next(reversed(active))]
         inside = np.diff(
             stamps[np.searchsorted(stamps, start) : np.searchsorted(stamps, end, side="right")]
         )
-        # Chunks that were read at once say when we looked, not when they came.
+        # A median gap of 0 means chunks read together, whose stamps show our reads, not their
+        # arrival.
         if len(inside) >= FEWEST_GAPS and np.median(inside) > 0:
             middle = (start + end) / 2
             context = sum(
@@ -314,8 +316,9 @@ def _spans(
 
 
 def _beside(seen: Observed, first_ns: Ints, last_ns: Ints, ends: Ints) -> Ints:
-    """Return the span that ran when each prompt came while others
-    decoded: half of its step is left on average; -1: nobody did.
+    """Return the span during which each prompt came while others decoded, or -1.
+
+    On average half of the running step is still left when a prompt comes.
     """
     decoding = np.searchsorted(np.sort(first_ns), seen.sent_ns) - np.searchsorted(
         np.sort(last_ns), seen.sent_ns
@@ -328,7 +331,7 @@ def _beside(seen: Observed, first_ns: Ints, last_ns: Ints, ends: Ints) -> Ints:
 
 
 def _prefilled_alone(sent_ns: Ints, first_ns: Ints) -> NDArray[np.bool_]:
-    """Tell which calls waited for no other call's prefill."""
+    """Tell which calls did not wait for another call's prefill, and shared theirs with none."""
     order = np.argsort(sent_ns, kind="stable")
     sent, first = sent_ns[order], first_ns[order]
     before = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(first)[:-1]])
@@ -341,8 +344,9 @@ def _prefilled_alone(sent_ns: Ints, first_ns: Ints) -> NDArray[np.bool_]:
 def _solved(
     design: Floats, measured: Floats, known: Floats | float = 0.0
 ) -> tuple[list[float], Error]:
-    """Solve with every fourth observation left out, to predict it; then
-    with all. *known* is the part of each that needs no coefficient.
+    """Solve without every fourth observation, to predict those; then solve with all.
+
+    *known* is the part of each measured value that needs no coefficient.
     """
     known = np.broadcast_to(known, measured.shape)
     train = np.arange(len(measured)) % HELD_OUT_EVERY != 0
@@ -359,7 +363,7 @@ def _solved(
 
 
 def _solve(design: Floats, measured: Floats, known: Floats | float = 0.0) -> Floats:
-    """Solve for coefficients that are not negative, by relative residuals that are pulled in."""
+    """Solve for coefficients >= 0 with relative residuals, damping large ones (soft L1)."""
     scale = np.abs(design / measured[:, None]).mean(axis=0)
     scale[scale == 0] = 1.0
     relative, wanted = design / measured[:, None] / scale, 1 - known / measured

@@ -1,6 +1,6 @@
-"""One call inside the engine, from submission to its last token, and when each recent step ended.
+"""Follow one call inside the engine, from submission to its last token, and log the steps' ends.
 
-All sequences of a step emit at its end, so one log serves every call as a slice.
+All sequences of a step emit at its end, so a slice of one log serves every call.
 """
 
 from itertools import accumulate
@@ -33,7 +33,7 @@ class StepLog:
         self._powers = _powers(256)
 
     def append(self, end_ps: int) -> None:
-        """Note one step."""
+        """Add one step."""
         at = self.last + 1 - self._first
         if at >= len(self._ends):
             self._grow(at + 1)
@@ -41,8 +41,9 @@ class StepLog:
         self.last += 1
 
     def append_run(self, start_ps: int, steps: int, first_ps: int, growth_ps: int) -> None:
-        """Note *steps* steps from `start_ps` on, the first of
-        which lasts `first_ps` and each next one `growth_ps` more.
+        """Add *steps* steps that start at *start_ps*.
+
+        The first lasts *first_ps*, and each next one *growth_ps* more than the one before it.
         """
         at = self.last + 1 - self._first
         if at + steps > len(self._ends):
@@ -65,11 +66,11 @@ class StepLog:
         self.last += steps
 
     def ends_ps(self, first: int, last: int) -> NDArray[np.int64]:
-        """Return the end instants of steps *first* to *last*; they stay what they are."""
+        """Return the end instants of steps *first* to *last*, as a view that never changes."""
         return self._ends[first - self._first : last + 1 - self._first]
 
     def forget_before(self, first: int) -> None:
-        """Drop the steps before *first*; nobody will ask for them."""
+        """Drop the steps before *first*, which no call needs."""
         dropped = min(first, self.last + 1) - self._first
         if dropped <= 0:
             return
@@ -80,7 +81,7 @@ class StepLog:
 
     @property
     def held(self) -> int:
-        """Count the steps that are held."""
+        """Number of steps in the log."""
         return self.last + 1 - self._first
 
     def _grow(self, needed: int) -> None:
@@ -90,35 +91,35 @@ class StepLog:
 
 
 class InFlight:
-    """What the engine knows about a call.
+    """Hold what the engine knows about a call.
 
-    A preempted call starts over with what it has generated as part of its prompt.
+    A preempted call starts again, with what it has generated as part of its prompt.
     """
 
     def __init__(self, request: Request, prompt_tokens: int) -> None:
         self.request = request
         self.prompt_tokens = prompt_tokens
         self.content = request.content
-        """The context, and after a preemption what was generated."""
+        """The context; after a preemption also the tokens generated so far."""
         self.to_compute = prompt_tokens
-        """Tokens to be in the KV cache before the next token can come."""
+        """Tokens that must be in the KV cache before the next token can come."""
         self.state: Literal["arriving", "waiting", "prefill", "decode", "gone"] = "arriving"
         self.lease: Lease | None = None
         self.cached = 0
-        """Prompt tokens found in the prefix cache when it was first admitted."""
+        """Prompt tokens found in the prefix cache when the call was first admitted."""
         self.computed = 0
-        """Tokens in the KV cache, before decoding."""
+        """Tokens in the KV cache, not counting those of decoding."""
         self.first_step = 0
         """Step that emits the first token since the call was last admitted."""
         self.last_step = 0
-        """Step that will emit the last one."""
+        """Step that will emit the last token."""
         self.ticket = 0
-        """Number of its entry among those that decode."""
+        """Number of the call's entry in `Batch`; entries with another number are stale."""
         self.phase = 0
-        """The call needs another block in steps that are congruent to this."""
+        """The call needs another block in each step congruent to this, modulo `block_steps`."""
         self.preemptions = 0
         self.is_silent = False
-        """Aborted: it runs to the end of the step, but nobody is told."""
+        """Whether the call was aborted: it runs to the end of its step and reports nothing."""
         self.earlier: list[tuple[NDArray[np.int64], NDArray[np.uint16]]] = []
         """Emissions before preemptions: instants in ps, and tokens."""
         self.generated_before = 0
@@ -127,11 +128,11 @@ class InFlight:
 
     @property
     def remaining(self) -> int:
-        """Count the tokens that were not yet generated when the call was last admitted."""
+        """Tokens that were not yet generated when the call was last admitted."""
         return self.request.output_tokens - self.generated_before
 
     def generated_since(self, step: int) -> int:
-        """Count the tokens generated from the last admission up to the end of a step."""
+        """Return how many tokens were generated from the last admission to the end of *step*."""
         emissions = min(step, self.last_step) - self.first_step + 1
         return emissions if self.counts is None else int(self.counts[:emissions].sum())
 
@@ -153,14 +154,12 @@ class InFlight:
         )
 
     def content_so_far(self, step: int) -> tuple[Run, ...]:
-        """Return the context with what was generated up to the end of a step."""
+        """Return the context with the tokens generated up to the end of *step*."""
         generated = self.generated_before + self.generated_since(step)
         return (*self.request.content, (self.request.answer or f"\0{self.request.id}", generated))
 
     def put_off(self, log: StepLog) -> None:
-        """Note what was generated, and that all of it
-        is to be computed again: the call is preempted.
-        """
+        """Preempt the call: keep what it has emitted, but have all its tokens computed again."""
         ends = log.ends_ps(self.first_step, log.last)
         self.earlier.append(
             (ends, _ones(len(ends)) if self.counts is None else self.counts[: len(ends)])
@@ -170,9 +169,7 @@ class InFlight:
         self.to_compute = self.prompt_tokens + self.generated_before
 
     def draw_counts(self, speculation: Speculation, seed: int) -> None:
-        """Draw how many tokens each emission will carry: the first
-        one, then a verified token and the drafts that were kept.
-        """
+        """Draw how many tokens each emission carries: one, then 1 plus the drafts accepted."""
         rng = Random(f"drafts:{seed}:{self.request.id}:{self.preemptions}")
         counts, left = [1], self.remaining - 1
         while left > 0:
@@ -185,15 +182,13 @@ class InFlight:
 
 
 def _powers(steps: int) -> NDArray[np.int64]:
-    """Return, step by step, what the start, the first
-    step and the growth count in the end of a step.
-    """
+    """Return the factors by which start, first step and growth count in each step's end."""
     each = np.arange(1, steps + 1, dtype=np.int64)
     return np.stack((np.ones_like(each), each, each * (each - 1) // 2))
 
 
 def tokens_per_step(speculation: Speculation | None) -> float:
-    """Return the expected tokens of a decode step."""
+    """Return the expected number of tokens of a decode step."""
     if speculation is None:
         return 1.0
     return 1.0 + sum(

@@ -1,9 +1,8 @@
-"""What the emulated model holds likely next: a distribution
-over words, as far off the truth as the profile says of the arm.
+"""Give the emulated model's probabilities of the next word, with the error of the arm's profile.
 
-The truth follows from the last few words alone: another salt at the start of a
-prompt does not change it. An arm's error is the same whenever it is asked; what the
-rest of the prompt and the company of other requests move is drawn for each of them.
+The true distribution depends on the last few words alone: another salt at the start of a
+prompt does not change it. An arm's error at a place is the same whenever it is asked; a further
+error, from the rest of the prompt and the number of other requests, is drawn for each of them.
 """
 
 import zlib
@@ -23,7 +22,7 @@ Listed: TypeAlias = tuple[tuple[str, float], ...]
 """Words with their log probabilities, the likeliest first."""
 
 TAIL: Final = 4
-"""Words that decide what comes next."""
+"""How many last words decide what comes next."""
 LIKELY: Final = 48
 _REST: Final = -3.0
 """Logit of all other words together."""
@@ -32,7 +31,7 @@ _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Places in a text: what stands right before each, and all that does."""
+    """Places in a text, each given by keys of the words right before it and of all before it."""
 
     tails: Keys
     wholes: Keys
@@ -40,7 +39,7 @@ class Places:
 
 
 def behind(texts: Sequence[str], said: Sequence[str], tokens: int) -> Places:
-    """Return the places before each token of an answer to a prompt of so many tokens."""
+    """Return the places before each token of an answer; the prompt has *tokens* tokens."""
     last: list[str] = []
     for text in reversed(texts):
         if len(last) < TAIL:
@@ -58,7 +57,7 @@ def behind(texts: Sequence[str], said: Sequence[str], tokens: int) -> Places:
 
 
 def within(words: Sequence[str]) -> Places:
-    """Return the places before each word of a prompt but the first."""
+    """Return the places before each word of a prompt except the first."""
     ids = _ids([*[""] * TAIL, *words])
     counts = np.arange(1, len(words), dtype=np.int64)
     with np.errstate(over="ignore"):
@@ -69,8 +68,9 @@ def within(words: Sequence[str]) -> Places:
 
 
 def listed(arm: ArmProfile, at: Places, *, seed: int, company: int, most: int) -> list[Listed]:
-    """Return the *most* likely words at each place,
-    asked in the *company* of so many other requests.
+    """Return the *most* likely words at each place, likeliest first.
+
+    *company* is the number of other requests served at the same time.
     """
     logits, first, stride = _truth(at.tails, seed)
     said = arm.logprobs
@@ -92,9 +92,7 @@ def listed(arm: ArmProfile, at: Places, *, seed: int, company: int, most: int) -
 
 
 def of_answer(likely: Listed, said: str, *, most: int) -> Listed:
-    """Return what is listed of a greedy answer's token:
-    it is the likeliest, whatever the others are.
-    """
+    """Return the list for a token of a greedy answer: that token comes first."""
     others = [word for word, _ in likely if word != said.strip()]
     return tuple(
         zip(
@@ -106,16 +104,15 @@ def of_answer(likely: Listed, said: str, *, most: int) -> Listed:
 
 
 def of_prompt(likely: Listed, word: str) -> Listed:
-    """Return what is listed of a prompt's token: it, as likely
-    as it is, and those that are likelier than the rest.
-    """
+    """Return the list for a token of a prompt: that token with its own value, then others."""
     own = next((value for each, value in likely if each == word), likely[-1][1] - 1.0)
     return ((word, own), *((f" {each}", value) for each, value in likely if each != word))
 
 
 def _truth(tails: Keys, seed: int) -> tuple[npt.NDArray[np.float64], Keys, Keys]:
-    """Return logits of the likely words, and which these are: some
-    places are sure of one word, at others several are as likely.
+    """Return the logits of the likely words at each place, and which words these are.
+
+    Some places are sure of one word; at others several words are about as likely.
     """
     keys = _mixed(tails ^ _key(f"{seed}"))
     sure = 0.5 + 2.0 * _uniform(keys)
@@ -133,7 +130,7 @@ def _ids(words: Sequence[str]) -> Keys:
 
 
 def _folded(ids: Keys) -> Keys:
-    """Return a key of each run of TAIL ids."""
+    """Return one key for each run of TAIL ids."""
     out = np.zeros(len(ids) - TAIL + 1, np.uint64)
     for offset in range(TAIL):
         out = _mixed(out ^ ids[offset : len(ids) - TAIL + 1 + offset])

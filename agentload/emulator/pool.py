@@ -1,6 +1,4 @@
-"""The paged KV pool of an engine: what running calls
-hold, what the prefix cache keeps, and what is left.
-"""
+"""Count the pages of an engine's KV pool: held by calls, kept by the prefix cache, or free."""
 
 from agentload.emulator.calls import Run
 from agentload.emulator.prefixes import PrefixCache
@@ -15,14 +13,15 @@ class Lease:
 
     def __init__(self, mark: Mark, blocks: int) -> None:
         self.mark = mark
-        """End of its path in the prefix cache."""
+        """End of the call's path in the prefix cache."""
         self.blocks = blocks
-        """All blocks it holds, shared ones included."""
+        """All blocks that the call holds, including shared ones."""
 
 
 class KvPool:
-    """Count pages. A block of a call's own costs `pages_per_block`;
-    windows and states cost `fixed_pages` a call.
+    """Count the pages of a pool.
+
+    A block of a call costs `pages_per_block`; windows and states cost `fixed_pages` a call.
     """
 
     def __init__(self, *, pages: int, layout: Layout, caching: bool) -> None:
@@ -35,24 +34,22 @@ class KvPool:
         self._own = 0  # pages of running calls that are not in the cache
 
     def pages_for(self, tokens: int) -> int:
-        """Return what a running call of so many tokens holds."""
+        """Return how many pages a running call of *tokens* tokens holds."""
         return -(-tokens // self.block_tokens) * self._per_block + self._fixed
 
     @property
     def used_pages(self) -> int:
-        """Count the pages that running calls hold."""
+        """Number of pages that running calls hold."""
         return self._own + self._cache.pinned * self._per_block
 
     @property
     def free_blocks(self) -> int:
-        """Count the blocks that running calls could still take, evicting what nobody uses."""
+        """Blocks that running calls could still take, evicting cached ones not in use."""
         return (self.capacity - self._own) // self._per_block - self._cache.pinned
 
     def lease(self, content: tuple[Run, ...], tokens: int) -> Lease | None:
-        """Reserve the blocks of a prompt of *tokens*, sharing
-        what the cache has; None when they do not fit.
-        """
-        # vLLM computes at least the last token, so a full hit still recomputes its last block.
+        """Reserve the blocks of a prompt, sharing cached ones; None if they do not fit."""
+        # vLLM computes at least the last token, so even a full hit computes its last block again.
         node, hit = self._cache.hit(
             content, (tokens - 1) // self.block_tokens if self._caching else 0
         )
@@ -66,8 +63,9 @@ class KvPool:
         return Lease(mark, blocks)
 
     def computed(self, lease: Lease, content: tuple[Run, ...], tokens: int) -> None:
-        """Put the full blocks of a call's first *tokens*
-        into the cache, as vLLM does when it schedules them.
+        """Put the full blocks of a call's first *tokens* tokens into the prefix cache.
+
+        vLLM does so when it schedules them.
         """
         if not self._caching or tokens // self.block_tokens <= lease.mark.position:
             return
@@ -76,17 +74,17 @@ class KvPool:
         lease.mark = self._cache.extend(lease.mark, node, full)
 
     def grow(self, blocks: int) -> None:
-        """Give running calls *blocks* more; the caller has checked
-        `free_blocks` and books them on the leases when they end.
+        """Give running calls *blocks* more blocks.
+
+        The caller has checked `free_blocks`, and adds the blocks to leases when calls end.
         """
         if blocks:
             self._take(blocks * self._per_block)
 
     def release(self, lease: Lease, content: tuple[Run, ...] | None, tokens: int) -> None:
-        """End a lease whose first *tokens* are computed.
+        """End a lease whose first *tokens* tokens are computed.
 
-        `content` names the text that was generated, where
-        somebody may ask for it again; None: nobody can.
+        *content* names the text with what was generated; None if no later call can hold it.
         """
         if content is not None:
             self.computed(lease, content, tokens)
@@ -98,8 +96,9 @@ class KvPool:
         self._cache.give_back(lease.mark, generated)
 
     def forget(self) -> bool:
-        """Empty the prefix cache, unless a call runs, and
-        tell whether it was done: vLLM's `reset_prefix_cache`.
+        """Empty the prefix cache unless calls are running; return whether this was done.
+
+        Same as vLLM's `reset_prefix_cache`.
         """
         if self.used_pages:
             return False

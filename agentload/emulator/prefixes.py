@@ -1,15 +1,14 @@
-"""The prefix cache: which full blocks of which texts
-are kept, which are in use, and which go first.
+"""Keep a prefix cache: which full blocks of which texts are kept or in use, and eviction order.
 
-Texts lie in a radix tree (`tree`). Two facts let it stand for a queue of single blocks.
+Texts are in a radix tree (`tree`). Two facts let it replace a queue of single blocks.
 
 - A call uses a path from the root, so kept blocks are
-  closed under ancestors: only the tail of a leaf can go.
-- A call that ends gives its blocks back tail first. So along a path
-  the turn to go never comes later with depth, and it is enough to mark
-  where calls ended: a block's turn comes with the latest mark at or below it.
+  closed under ancestors: only the tail of a leaf can be evicted.
+- A call that ends gives its blocks back tail first. So along a path a deeper block is never
+  evicted later, and it is enough to mark where calls ended: a block is evicted by the stamp of
+  the latest mark at or below it.
 
-Equal, block for block, to the queue that vLLM keeps, but for one thing: where two calls
+Equal, block for block, to vLLM's queue, with one exception: where two calls
 compute the same block at the same time, vLLM keeps both copies and this cache keeps one.
 """
 
@@ -19,12 +18,13 @@ from agentload.emulator.calls import Run
 from agentload.emulator.tree import Mark, Node, Place, descend, grow
 
 _SWEEP = 64
-"""Entries in the queue before stale ones are looked for."""
+"""Entries in the queue before stale ones are removed for the first time."""
 
 
 class _Turn:
-    """What is to go: the tail of a leaf down to its
-    next mark, or blocks that nobody can ask for.
+    """An entry of the eviction queue.
+
+    Either the tail of a leaf down to its next mark, or blocks that no later call can ask for.
     """
 
     __slots__ = ("blocks", "mark")
@@ -35,7 +35,7 @@ class _Turn:
 
 
 class PrefixCache:
-    """Keep full blocks of contexts and evict those that were given back longest ago."""
+    """Keep full blocks of contexts; evict those that were given back longest ago."""
 
     def __init__(self, block_tokens: int) -> None:
         self._block = block_tokens
@@ -44,20 +44,19 @@ class PrefixCache:
         self._serial = 0
         self._clock = 0
         self._sweep_at = _SWEEP
-        self._left: tuple[tuple[Run, ...], Place] | None = (
-            None  # the context that was looked up last, and where it left the tree
-        )
+        # the context that was looked up last, and where it left the tree
+        self._left: tuple[tuple[Run, ...], Place] | None = None
         self.cached = 0
-        """Blocks kept, in use or not."""
+        """Number of blocks kept, in use or not."""
         self.pinned = 0
-        """Of these, blocks in use."""
+        """Number of kept blocks in use."""
 
     def hit(self, content: tuple[Run, ...], limit: int) -> tuple[Node, int]:
-        """Find the longest kept prefix of at most *limit* blocks: where it ends, and its blocks."""
+        """Return the end of the longest kept prefix of at most *limit* blocks, and its size."""
         place = descend(self._root, content, limit * self._block)
         blocks = min(place.node.cached, (place.node.start + place.offset) // self._block)
         node = place.node.holder(blocks)
-        # The `keep` that mostly follows need not look again, if the context
+        # A `keep` mostly follows and need not search again, if the context
         # left the tree before the limit, in a node that will be pinned.
         self._left = (
             (content, place) if node is place.node and place.matched < limit * self._block else None
@@ -65,8 +64,9 @@ class PrefixCache:
         return node, blocks
 
     def keep(self, content: tuple[Run, ...], tokens: int) -> tuple[Node, int]:
-        """Keep all full blocks of a context's first *tokens*;
-        return where they end, to be pinned at once.
+        """Keep all full blocks of a context's first *tokens* tokens; return where they end.
+
+        The caller must pin them at once.
         """
         full = tokens // self._block
         left = self._left
@@ -74,7 +74,7 @@ class PrefixCache:
         node = place.node
         known = min(full, (node.start + place.offset) // self._block)
         if node.cached < known:
-            # The tail of a leaf was evicted, its text not yet forgotten.
+            # The tail of a leaf was evicted, but its text is still in the tree.
             self.cached += known - node.cached
             node.cached = known
         self._left = None
@@ -83,7 +83,7 @@ class PrefixCache:
             node = place.node
             self.cached += full - known
             node.cached = full
-            # The next chunk of the same prompt goes on here, unless the tree grows before.
+            # The next chunk of the same prompt continues here, unless the tree grows before.
             self._left = content, place
         return node.holder(full), full
 
@@ -104,8 +104,9 @@ class PrefixCache:
         return mark
 
     def unpin(self, mark: Mark) -> None:
-        """Stop using a path without giving its blocks back: the
-        call holds a longer one by now, or was not admitted.
+        """Stop using a path without giving its blocks back.
+
+        The call holds a longer path by now, or was not admitted.
         """
         node = mark.node
         mark.pins -= 1
@@ -121,7 +122,7 @@ class PrefixCache:
             del node.marks[mark.position]
 
     def _reuse(self, node: Node) -> None:
-        """Find anew how far a node is in use, now that nothing below it is."""
+        """Compute again how far a node is in use, now that nothing below it is."""
         used = node.first
         for position, mark in node.marks.items():
             if mark.pins and position > used:
@@ -130,10 +131,10 @@ class PrefixCache:
         node.used = used
 
     def extend(self, mark: Mark, node: Node, position: int) -> Mark:
-        """Use a longer path instead of the one that ends at a mark."""
+        """Use a longer path instead of the one that ends at a mark; return its mark."""
         if node is mark.node and mark.pins == 1 and position not in node.marks:
-            # One call goes on in its own node: nothing above it changes, and
-            # a stamp from before gives way to the one that it will leave.
+            # One call continues in its own node: nothing above it changes, and an
+            # older stamp is dropped, as the call will leave a later one.
             del node.marks[mark.position]
             node.marks[position] = mark
             mark.position, mark.stamp = position, 0
@@ -146,8 +147,9 @@ class PrefixCache:
         return longer
 
     def give_back(self, mark: Mark, anonymous: int) -> None:
-        """End a call's use of its path; *anonymous* further
-        blocks that nobody can ask for go before it.
+        """End a call's use of its path.
+
+        *anonymous* further blocks, which no later call can ask for, are evicted before it.
         """
         self._clock += 1
         if anonymous:
@@ -157,7 +159,7 @@ class PrefixCache:
         self.unpin(mark)
         node = mark.node
         if len(node.marks) > 1:
-            # Shallower marks say nothing any more: their blocks now wait for this stamp.
+            # Shallower marks mean nothing any more: their blocks now have this stamp.
             for position in [
                 place
                 for place, other in node.marks.items()
@@ -167,7 +169,7 @@ class PrefixCache:
         self._settle(node)
 
     def evict(self, blocks: int) -> None:
-        """Drop the *blocks* that were given back longest ago."""
+        """Drop the *blocks* blocks that were given back longest ago."""
         self.cached -= blocks
         while blocks:
             stamp, _, turn = self._queue[0]
@@ -185,8 +187,9 @@ class PrefixCache:
                     self._settle(mark.node)
 
     def _settle(self, node: Node) -> None:
-        """Queue the tail of a leaf that nobody uses; drop
-        the leaf if nothing of it is left, and so on upwards.
+        """Queue the tail of a leaf that no call uses.
+
+        If nothing of the leaf is kept, remove it and do the same for its parent.
         """
         while not node.children:
             mark = node.marks.get(node.cached)
@@ -208,8 +211,8 @@ class PrefixCache:
         self._serial += 1
         heapq.heappush(self._queue, (stamp, self._serial, _Turn(mark, blocks)))
         if len(self._queue) > self._sweep_at:
-            # Leaves that were used again leave stale entries; sweeping
-            # at doubled size keeps the cost of a call constant.
+            # Leaves that were used again leave stale entries; sweeping whenever
+            # the queue has doubled keeps the cost of a call constant.
             self._queue = [
                 entry
                 for entry in self._queue
@@ -220,7 +223,7 @@ class PrefixCache:
 
 
 def _is_due(mark: Mark, stamp: int) -> bool:
-    """Tell whether a mark is still the end of a leaf that nobody has used since."""
+    """Tell whether a mark is still the end of a leaf that no call has used since *stamp*."""
     node = mark.node
     return (
         mark.stamp == stamp
@@ -232,7 +235,7 @@ def _is_due(mark: Mark, stamp: int) -> bool:
 
 
 def _tail(mark: Mark) -> int:
-    """Count the blocks from a mark down to the next one, or to the node's first."""
+    """Return the number of blocks from a mark up to the previous one, or to the node's first."""
     node = mark.node
     if len(node.marks) == 1:
         return mark.position - node.first
@@ -242,7 +245,7 @@ def _tail(mark: Mark) -> int:
 
 
 def _shorten(mark: Mark, blocks: int) -> None:
-    """Drop blocks from the tail of the leaf that ends with a mark; the mark moves with the end."""
+    """Drop blocks from the tail of the leaf that ends with a mark; the mark moves along."""
     node = mark.node
     del node.marks[mark.position]
     mark.position -= blocks

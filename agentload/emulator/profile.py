@@ -1,4 +1,4 @@
-"""Read a profile: YAML text to frozen data by its type hints, and back.
+"""Read a profile from YAML text into frozen data by its type hints, and write it back.
 
 Errors name the file, the place in it and what was expected.
 """
@@ -39,7 +39,7 @@ T = TypeVar("T")
 Bounds = Mapping[str, tuple[float, float]]
 """Allowed range of a field, by its name; every other number is at least 0."""
 SMALLEST: Final = 1e-12
-"""Stands for "more than nothing" where zero would divide or mean a missing machine."""
+"""Used for "more than nothing", where zero would divide or mean a missing machine."""
 _SHARE = (0.0, 1.0)
 _MANY = (1.0, 1e18)
 _POSITIVE = (SMALLEST, 1e18)
@@ -89,11 +89,11 @@ _WORDS: Final[Mapping[Any, str]] = {
 }
 _SHARED: Final = ("server", "step", "noise", "logprobs")
 _FROM_ELSEWHERE = frozenset({"name", "profile", "gpu", "model"})
-"""Of an arm: its place in the file, or of the whole profile."""
+"""Fields of an arm that come from its place in the file, or from the whole profile."""
 
 
 class ComplaintError(Exception):
-    """Say at which place of the file which value was not what it should be."""
+    """A value in the file is not what it should be; says where and which."""
 
     def __init__(self, at: str, expected: str, got: object = dataclasses.MISSING) -> None:
         given = "" if got is dataclasses.MISSING else f", got {_shown(got)}"
@@ -101,10 +101,10 @@ class ComplaintError(Exception):
 
 
 def build(cls: type[T], value: object, at: str, *, bounds: Bounds) -> T:
-    """Build a dataclass from a mapping with exactly its fields. Raises ComplaintError."""
+    """Build a dataclass from a mapping with exactly its fields; raise ComplaintError if not."""
     value = mapping(value, at, f"a mapping of {cls.__name__} fields")
     hints = get_type_hints(cls)
-    # T is a dataclass by contract
+    # T is always a dataclass, which its type cannot express
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for key in value:
         if key not in fields:
@@ -143,7 +143,7 @@ def _value(hint: Any, value: object, at: str, name: str, bounds: Bounds) -> obje
         if not isinstance(value, hint) or value == "":
             raise ComplaintError(at, _WORDS[hint], value)
         return value
-    if hint is int and type(value) is not int:  # a truth is one as well
+    if hint is int and type(value) is not int:  # a bool is an int, too
         raise ComplaintError(at, _WORDS[int], value)
     return hint(_number(value, at, bounds.get(name, (0, math.inf))))
 
@@ -153,7 +153,7 @@ def _number(value: object, at: str, bounds: tuple[float, float]) -> float:
     expected = f"a number of at least {low:g}" + (
         f" and at most {high:g}" if high < math.inf else ""
     )
-    # YAML 1.1 reads 1e-5 (without a dot) as text.
+    # YAML 1.1 reads 1e-5 (without a dot) as text, so text is accepted here.
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ComplaintError(at, expected, value)
     try:
@@ -166,7 +166,7 @@ def _number(value: object, at: str, bounds: tuple[float, float]) -> float:
 
 
 def mapping(value: object, at: str, expected: str = "a mapping") -> Mapping[str, object]:
-    """Return a mapping. Raises ComplaintError for what is none."""
+    """Return *value* if it is a mapping; raise ComplaintError if not."""
     if not isinstance(value, Mapping):
         raise ComplaintError(at, expected, value)
     return value
@@ -195,7 +195,7 @@ def _shown(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Arm:
-    """An arm as the file has it, its shared sections apart."""
+    """An arm as the file has it, without the sections that arms may share."""
 
     kv_dtype: KvDtype
     skip_layers: tuple[str, ...] = ()
@@ -209,7 +209,7 @@ class _Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Head:
-    """A file without its arms and the sections they share."""
+    """A file without its arms and the sections that arms share."""
 
     title: str
     gpu: Gpu
@@ -222,7 +222,7 @@ class _Head:
 
 @lru_cache(maxsize=16)
 def parse(text: str, *, name: str) -> Profile:
-    """Parse a profile; `name` is the file's name without its suffix. Raises ProfileError."""
+    """Parse a profile; *name* is the file's name without its suffix; raise ProfileError."""
     found = documents.parsed(
         text, at=f"profile {name}", raises=ProfileError, hint="compare with a shipped profile"
     )
@@ -236,7 +236,7 @@ def parse(text: str, *, name: str) -> Profile:
 
 
 def read(name: str) -> Profile:
-    """Find and parse the profile of this name, or file. Raises ProfileError."""
+    """Find and parse the profile of this name or file; raise ProfileError if there is none."""
     return parse(documents.text(find("profiles", name), raises=ProfileError), name=name)
 
 
@@ -258,7 +258,7 @@ def arm(profile: Profile, name: str) -> ArmProfile:
 
 
 def step_time(arm: ArmProfile) -> StepTime:
-    """Return the arm's timing; raise ProfileError where only its accuracy is known."""
+    """Return the arm's timing; raise ProfileError if only its accuracy is known."""
     if arm.step is None:
         raise ProfileError(
             f"profile {arm.profile}/{arm.name} has accuracy only: no latency was published for it",
@@ -288,7 +288,7 @@ def _profile(value: object, name: str) -> Profile:
 
 
 def _members(value: object, *, but: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the fields of a part of the file, which its whole has under the same names."""
+    """Return the fields of a part of the file by name, for the whole that has the same names."""
     return {
         field.name: getattr(value, field.name)
         for field in fields(value)  # type: ignore[arg-type]  # a dataclass
@@ -351,7 +351,7 @@ def _merged(
 
 
 def text(profile: Profile) -> str:
-    """Return the file of a profile; its name is the file's.
+    """Return the text of a profile's file, which does not contain the profile's name.
 
     All arms are of the same GPU and model.
     """
@@ -371,7 +371,7 @@ def text(profile: Profile) -> str:
 
 
 def _plain(value: object, *, without: frozenset[str] = frozenset()) -> object:
-    """Turn frozen data into what YAML has, leaving out what is as it is by default."""
+    """Turn frozen data into what YAML can hold, leaving out defaults."""
     if is_dataclass(value) and not isinstance(value, type):
         said = {
             field: getattr(value, field.name)

@@ -1,7 +1,7 @@
-"""When steps end: the clock of one engine, its batch, its log and its noise.
+"""Compute when steps end, from an engine's clock, its batch, its log and its noise.
 
-A jump over many decode steps costs no more than one: the batch knows how many decode, with
-how much context, who ends when and who needs a new block in which step, and steps that
+A jump over many decode steps costs no more than one step: the batch knows how many calls decode,
+with how much context, which ends when and which needs a new block in which step; and steps that
 each last longer than the one before by the same amount are summed in whole picoseconds.
 """
 
@@ -18,7 +18,7 @@ NEVER = 1 << 62
 
 
 class Axis:
-    """Turn instants of one axis into those of the other."""
+    """Convert instants between the shell's axis (ns) and the engine's (ps since its start)."""
 
     __slots__ = ("is_started", "origin_ns")
 
@@ -27,7 +27,7 @@ class Axis:
         self.is_started = False
 
     def start(self, at_ns: int) -> None:
-        """Let the engine's axis begin here, unless it has begun."""
+        """Start the engine's axis at *at_ns*, unless it has started."""
         if not self.is_started:
             self.origin_ns, self.is_started = at_ns, True
 
@@ -36,20 +36,19 @@ class Axis:
         return (at_ns - self.origin_ns) * PS_PER_NS
 
     def ns(self, at_ps: int) -> int:
-        """Return an instant of the engine on the shell's axis,
-        upwards: a shell that advances to it gets what happens at it.
+        """Return an instant of the engine on the shell's axis, rounded up.
+
+        A shell that advances to the result gets what happens at *at_ps*.
         """
         return self.origin_ns - (-at_ps // PS_PER_NS)
 
     def up(self, at_ps: int) -> int:
-        """Return the end of the ns in which an instant
-        of the engine lies: when the shell hears of it.
-        """
+        """Round an instant of the engine up to a whole ns, at which the shell sees it."""
         return -(-at_ps // PS_PER_NS) * PS_PER_NS
 
 
 class Batch:
-    """Keep the decoding calls so that a jump over many steps costs no more than one."""
+    """Hold the decoding calls so that a jump over many steps costs no more than one step."""
 
     def __init__(self, *, growth: int, block_steps: int) -> None:
         self.growth = growth
@@ -59,15 +58,16 @@ class Batch:
         """Cached tokens of all sequences."""
         self.first_end = NEVER
         """Step with which the next call ends, or an earlier one if that call has left."""
-        self._ends: list[tuple[int, int, InFlight]] = []  # heap by last step
+        # Heap by last step, with stale entries of calls that have left
+        self._ends: list[tuple[int, int, InFlight]] = []
         self._serial = 0
-        self._phases = [
-            0
-        ] * block_steps  # sequences by the steps, modulo, in which they need a block
+        # number of sequences by the step, modulo, in which they need a block
+        self._phases = [0] * block_steps
 
     def join(self, call: InFlight, *, room: int) -> None:
-        """Add a call whose first token leaves with `call.first_step`;
-        its last block has room for so many more steps.
+        """Add a call whose first token leaves with step `call.first_step`.
+
+        Its last block has room for *room* more steps.
         """
         self.size += 1
         self.context += call.computed
@@ -79,7 +79,7 @@ class Batch:
         self._phases[call.phase] += 1
 
     def leave(self, call: InFlight, step: int) -> int:
-        """Remove a call after a step; return how many blocks it has taken since it joined."""
+        """Remove a call after *step*; return how many blocks it has taken since it joined."""
         steps = step - call.first_step
         self.size -= 1
         self.context -= call.computed + steps * self.growth
@@ -88,7 +88,7 @@ class Batch:
         return (step - call.phase) // period - (call.first_step - call.phase) // period
 
     def ended(self, step: int) -> list[InFlight]:
-        """Take the calls whose last token left by a step off the list; they have yet to leave."""
+        """Take from the heap the calls whose last token has left; they are still to leave."""
         done, ends = [], self._ends
         while ends:
             last, ticket, call = ends[0]
@@ -110,7 +110,7 @@ class Batch:
             heapq.heappop(self._ends)
 
     def blocks(self, after: int, steps: int) -> int:
-        """Return how many blocks are needed in the *steps* steps after one."""
+        """Return how many blocks are needed in the *steps* steps after step *after*."""
         phases = self._phases
         if steps == 1:
             return phases[(after + 1) % len(phases)]
@@ -139,8 +139,9 @@ class Batch:
 
 
 def span(steps: int, first: int, growth: int) -> int:
-    """Return how long *steps* steps last, the first of
-    which lasts *first* and each next one *growth* more.
+    """Return how long *steps* steps last in all.
+
+    The first lasts *first*, and each next one *growth* more than the one before it.
     """
     return steps * first + growth * (steps * (steps - 1) // 2)
 
@@ -163,8 +164,9 @@ def steps_within(wait: int, first: int, growth: int) -> int:
 
 
 class Jump:
-    """Decode steps that can be taken at once: how many, how long the
-    first lasts, by how much each next one is longer, when they end.
+    """Hold decode steps that can be taken at once.
+
+    How many, how long the first lasts, how much longer each next one lasts, and when they end.
     """
 
     __slots__ = ("end", "first", "growth", "steps")
@@ -177,7 +179,7 @@ class Jump:
 
 
 class Stepper:
-    """Play steps one after the other. Instants are ps since the engine's first request."""
+    """Play steps one after the other; instants are ps since the engine's first request."""
 
     def __init__(self, arm: ArmProfile, *, seed: int, block_tokens: int) -> None:
         step = step_time(arm)
@@ -189,33 +191,33 @@ class Stepper:
         )
         pace = tokens_per_step(arm.speculation)
         self.block_steps = max(1, round(block_tokens / pace))
-        """Steps in which a sequence fills a block."""
+        """Number of steps in which a sequence fills a block."""
         self.batch = Batch(growth=max(1, round(pace)), block_steps=self.block_steps)
         self.log = StepLog()
         self.now = 0
-        """The end of the last step, or when the idle engine woke."""
+        """End of the last step, or when the idle engine woke."""
         self._noise = NoiseSource(arm.noise, seed=seed, name=arm.name)
         self._segment = Segment(ONE, 0)
         self._segment_steps = arm.noise.segment_steps
-        self._segment_end = 0  # last step of the noise segment under way
+        self._segment_end = 0  # last step of the current noise segment
 
     def host_ps(self, prompt_tokens: int) -> int:
-        """Return how long a prompt is on its way to the scheduler."""
+        """Return how long a prompt takes to reach the scheduler, in ps."""
         return self._clock.host_ps(prompt_tokens)
 
     def wake(self, at_ps: int) -> None:
-        """Go on after an idle time; what the machine does now has little to do with before."""
+        """Continue after an idle time, with a new noise segment."""
         self.now = at_ps
         self._segment_end = self.log.last
 
     def restart(self) -> None:
-        """Lose the batch, and become the machine that a new start makes."""
+        """Lose the batch, and draw the machine's character again, as a new start does."""
         self.batch = Batch(growth=self.batch.growth, block_steps=self.block_steps)
         self._noise.restart()
         self._segment_end = self.log.last
 
     def jump(self, free_blocks: int, arrival: int | None) -> Jump:
-        """Return the decode steps that can be taken at once; none if not even one has its blocks.
+        """Return the decode steps that can be taken at once; none if one lacks its blocks.
 
         A jump ends with the first call that ends, with the noise segment, before
         blocks run out, and at the first step end that is not before the next arrival.
@@ -247,7 +249,7 @@ class Stepper:
         return Jump(steps, first, growth, end)
 
     def play(self, jump: Jump) -> None:
-        """Play decode steps."""
+        """Play the decode steps of a jump."""
         batch = self.batch
         self.log.append_run(self.now, jump.steps, jump.first, jump.growth)
         self.now = jump.end
@@ -268,8 +270,9 @@ class Stepper:
         self.batch.context += self.batch.size * self.batch.growth
 
     def _pause(self) -> int:
-        """Draw the noise of the coming step if a segment
-        begins with it; return the pause before the step.
+        """Draw the noise of the coming step if a segment starts with it.
+
+        Return the pause before the step, in ps.
         """
         if self.log.last >= self._segment_end:
             self._segment = self._noise.segment(self.now)

@@ -1,15 +1,17 @@
-"""How long one engine step takes, in whole picoseconds, so
-that K steps jumped at once equal K single steps bit for bit.
+"""Compute how long one engine step takes, in whole picoseconds.
 
-    step = host + max(weights + batch8 * s(n), prefill_ms_per_token
-    * n)         everything but attention: a roofline
+Whole numbers make K steps jumped at once equal K single steps bit for bit.
+
+    step = host + max(weights + batch8 * s(n), prefill_ms_per_token * n)
+                                      everything but attention: a roofline
          + decode_ms_per_token * (1 + batch8_attention * s'(b)) * C
-         decode attention: bound by memory + prefill_ms_per_pair * pairs
-         prefill attention: bound by compute
+                                      decode attention: bound by memory
+         + prefill_ms_per_pair * pairs
+                                      prefill attention: bound by compute
 
 with n tokens in the step, b decoding sequences, C the sum of their cached
 tokens, and s(1) = 0, s(8) = 1: for a mixture of experts s follows the expected
-number of distinct experts read, else it saturates as 1 - 1/n.
+number of distinct experts read, else it saturates as 1 - 1/n; s' always does.
 
 A server scatters around this model: slow waves, rare pauses, drift, and a
 character that each start draws again. Noise is bound to segments of steps, not
@@ -28,13 +30,14 @@ PS_PER_MS = 10**9
 
 
 def saturation(n: int) -> float:
-    """Return how much of a dense batch's extra cost *n* tokens bring: 0 alone, 1 at eight."""
+    """Return the share of a dense batch's extra cost for *n* tokens: 0 for one, 1 for eight."""
     return (1 - 1 / n) * 8 / 7
 
 
 def distinct_experts(experts: Experts, n: int) -> float:
-    """Return the same for a mixture of experts, from the
-    expected number of distinct experts that *n* tokens read.
+    """Return the share of a batch's extra cost for a mixture of experts: 0 for one, 1 for eight.
+
+    It follows the expected number of distinct experts that *n* tokens read.
     """
     missed = 1 - experts.active / experts.total
     return float((missed - missed**n) / (missed - missed**8))
@@ -42,18 +45,18 @@ def distinct_experts(experts: Experts, n: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepClock:
-    """The step time of one arm, tabulated by batch size."""
+    """Compute the step time of one arm, tabulated by batch size."""
 
     step: StepTime
     experts: Experts | None
     max_seqs: int
     speculation: Speculation | None = None
     base_ps: tuple[int, ...] = field(init=False)
-    """By decoding sequences: a step without any cached token."""
+    """Time of a step without any cached token, by number of decoding sequences."""
     per_token_ps: tuple[int, ...] = field(init=False)
-    """By decoding sequences: decode attention per cached token."""
+    """Decode attention per cached token, by number of decoding sequences."""
     _bound_ms: float = field(init=False)
-    """What reading weights takes at most; prefill work beyond it decides alone."""
+    """Longest time of reading weights; prefill work beyond it alone decides the step."""
 
     def __post_init__(self) -> None:
         most = distinct_experts(self.experts, 1 << 20) if self.experts else saturation(1 << 20)
@@ -76,7 +79,7 @@ class StepClock:
         )
 
     def linear_ms(self, n: int) -> float:
-        """Return everything but attention for *n* tokens in the step."""
+        """Return the time of a step of *n* tokens without attention."""
         step = self.step
         prefill_ms = step.prefill_ms_per_token * n
         if prefill_ms >= self._bound_ms:
@@ -88,8 +91,9 @@ class StepClock:
     def mixed_ps(
         self, decoding: int, cached_tokens: int, chunk_tokens: int, twice_pairs: int
     ) -> int:
-        """Return the time of a step that also holds prefill
-        chunks, which attend to `twice_pairs / 2` pairs.
+        """Return the time of a step with prefill chunks, in ps.
+
+        The chunks attend to `twice_pairs / 2` causal pairs.
         """
         verified = decoding * (1 + (self.speculation.drafts if self.speculation else 0))
         compute = (
@@ -99,14 +103,12 @@ class StepClock:
         return round(compute * PS_PER_MS) + self.per_token_ps[decoding] * cached_tokens
 
     def host_ps(self, prompt_tokens: int) -> int:
-        """Return how long a prompt is tokenised and hashed before the scheduler sees it."""
+        """Return the time to tokenise and hash a prompt before the scheduler sees it, in ps."""
         return round(self.step.host_ms_per_token * prompt_tokens * PS_PER_MS)
 
 
 def prefill_s(arm: ArmProfile, tokens: int) -> float:
-    """Return how long an idle server takes to read a
-    prompt of so many tokens and to begin its answer.
-    """
+    """Return how long an idle server takes to read a prompt and start its answer."""
     assert arm.step is not None, arm.name
     step, chunk = arm.step, arm.server.max_num_batched_tokens
     clock = StepClock(step=step, experts=arm.model.experts, max_seqs=1)
@@ -118,9 +120,7 @@ def prefill_s(arm: ArmProfile, tokens: int) -> float:
 
 
 def decode_s(arm: ArmProfile, batch: int, context: int) -> float:
-    """Return how long a step takes that decodes so many
-    sequences, each behind a context of so many tokens.
-    """
+    """Return the time of a step that decodes *batch* sequences of *context* tokens each."""
     assert arm.step is not None, arm.name
     clock = StepClock(
         step=arm.step, experts=arm.model.experts, max_seqs=batch, speculation=arm.speculation
@@ -129,16 +129,14 @@ def decode_s(arm: ArmProfile, batch: int, context: int) -> float:
 
 
 ONE = 1 << 20
-"""A factor of one, as whole numbers have it."""
+"""The factor 1 in fixed point."""
 _TAIL_SHAPE = 2.0
 _PS_PER_S = 1000 * PS_PER_MS
 _NO_TIMES: Final = frozenset({"batch8_attention", "known_to_batch"})
 
 
 class Segment:
-    """What holds for some steps: all of them `factor /
-    ONE` times as long, and a pause before the first.
-    """
+    """Hold the noise of some steps: each lasts `factor / ONE` times as long, after one pause."""
 
     __slots__ = ("factor", "pause_ps")
 
@@ -148,13 +146,14 @@ class Segment:
 
 
 def off(arm: ArmProfile) -> ArmProfile:
-    """Return the arm on a deterministic machine."""
+    """Return the arm on a machine without noise."""
     return replace(arm, noise=Noise())
 
 
 class NoiseSource:
-    """Draw one segment after the other; equal seeds
-    and names draw equal ones, as no two servers do.
+    """Draw one noise segment after the other; equal seeds and names draw equal segments.
+
+    No two servers are equal, so a server's name is part of the seed.
     """
 
     def __init__(self, noise: Noise, *, seed: int, name: str = "") -> None:
@@ -166,12 +165,12 @@ class NoiseSource:
         self._wave = self._rng.gauss(0.0, noise.sigma)
 
     def restart(self) -> None:
-        """Draw a new character, as a server does that is started again."""
+        """Draw a new character, as a restarted server has."""
         self._start_log = self._rng.gauss(0.0, self._noise.restart_sigma)
         self._wave = self._rng.gauss(0.0, self._noise.sigma)
 
     def segment(self, at_ps: int) -> Segment:
-        """Draw the next segment, which begins at an instant since the engine's first request."""
+        """Draw the next segment, which starts *at_ps* after the engine's first request."""
         noise = self._noise
         at_s = at_ps / _PS_PER_S
         self._wave = noise.phi * self._wave + self._fresh * self._rng.gauss(0.0, noise.sigma)

@@ -1,15 +1,16 @@
-"""A radix tree of texts: contexts that begin alike share
-nodes, and a thousand blocks are compared as a few tuples.
+"""Keep texts in a radix tree: contexts with a common start share nodes.
 
-What of it is kept, and what goes first, is the cache's (`prefixes`).
+A thousand blocks are compared as a few tuples. What of the tree is kept, and what is evicted
+first, is up to the cache (`prefixes`).
 """
 
 from agentload.emulator.calls import Run
 
 
 class Mark:
-    """A block position on a path where calls end: `pins` of them
-    still run; `stamp` tells when the last one gave its blocks back.
+    """Mark a block position on a path where calls end.
+
+    `pins` of those calls still run; `stamp` tells when the last one gave its blocks back.
     """
 
     __slots__ = ("node", "pins", "position", "stamp")
@@ -22,9 +23,9 @@ class Mark:
 
 
 class Node:
-    """A stretch of text that all contexts through it share.
+    """Hold a stretch of text that all contexts through it share.
 
-    A block belongs to the node that holds its last token. Children hang at a
+    A block belongs to the node that holds its last token. Children start at a
     node's end. Where texts part within a run, the rest of the run is a child
     whose first run lacks the `skip` tokens that its parents have.
     """
@@ -48,8 +49,9 @@ class Node:
     ) -> None:
         self.parent = parent
         self.start = start
-        self.first = first  # the first block that belongs here
-        self.cached = first  # one past the last block that is kept; with children, all are
+        self.first = first  # the first block that belongs to this node
+        # One past the last block that is kept; with children, all blocks are kept
+        self.cached = first
         self.used = first  # one past the last block in use
         self.runs = runs
         self.skip = skip
@@ -59,14 +61,14 @@ class Node:
         self.below = 0  # pins in the nodes below
 
     def mark(self, position: int) -> Mark:
-        """Return the mark at a block position, made if need be."""
+        """Return the mark at a block position; add one if there is none."""
         found = self.marks.get(position)
         if found is None:
             found = self.marks[position] = Mark(self, position)
         return found
 
     def holder(self, position: int) -> "Node":
-        """Return the topmost node on the way here that reaches a block position."""
+        """Return the topmost node on the path to this one that reaches a block position."""
         node = self
         while node.parent is not None and position <= node.first:
             node = node.parent
@@ -74,8 +76,10 @@ class Node:
 
 
 class Place:
-    """Where a context leaves the tree: `offset` tokens into a
-    node, `used` tokens into its own run `index`, `matched` in all.
+    """Say where a context leaves the tree.
+
+    That is `offset` tokens into a node and `used` tokens into the context's run `index`;
+    `matched` tokens match in all.
     """
 
     __slots__ = ("index", "matched", "node", "offset", "used")
@@ -107,8 +111,8 @@ def _follow(place: Place, content: tuple[Run, ...], limit: int) -> None:
     """Follow a context through the runs of the place's node, as far as they agree."""
     runs, tokens = place.node.runs, place.node.tokens
     if not place.used and place.matched + tokens <= limit:
-        # Mostly a node is all of the context so far, its last run
-        # perhaps cut by a chunk: one comparison at the speed of C.
+        # Mostly a node holds all of the context so far, its last run perhaps
+        # cut by a chunk: then one comparison of tuples is enough.
         end = place.index + len(runs)
         if end <= len(content) and content[end - 1] == runs[-1]:
             if content[place.index : end] == runs:
@@ -138,16 +142,16 @@ def _walk(place: Place, content: tuple[Run, ...], runs: tuple[Run, ...], limit: 
         if place.used == length:
             place.index, place.used = place.index + 1, 0
         elif step == tokens:
-            return  # the context's run goes on where the node's ends
+            return  # the context's run continues where the node's run ends
         if step < tokens:
             return
 
 
 def grow(place: Place, content: tuple[Run, ...], limit: int, block: int) -> Place:
-    """Add the runs of a context from a place up to *limit* tokens; return the place where they end.
+    """Add a context's runs from a place up to *limit* tokens; return the place of their end.
 
     A leaf grows in place, so that a long conversation stays one node.
-    What it had beyond the place makes way if none of its blocks is kept.
+    Text of the leaf beyond the place is dropped if none of its blocks is kept.
     """
     runs, index, used = _rest(content, place, limit)
     node, offset = place.node, place.offset
@@ -165,8 +169,7 @@ def grow(place: Place, content: tuple[Run, ...], limit: int, block: int) -> Plac
         return Place(child, child.tokens, index, used, limit)
     if place.used:
         whole, joined = content[place.index], (runs[0][0], node.runs[-1][1] + runs[0][1])
-        # The context's own run, where there is nothing to choose:
-        # it will be compared with itself, which is quicker.
+        # If both are equal, take the context's own run: comparing an object with itself is quicker.
         node.runs = node.runs[:-1]
         node.runs += (whole if whole == joined else joined, *runs[1:])
     else:
@@ -176,9 +179,7 @@ def grow(place: Place, content: tuple[Run, ...], limit: int, block: int) -> Plac
 
 
 def _rest(content: tuple[Run, ...], place: Place, limit: int) -> tuple[tuple[Run, ...], int, int]:
-    """Return the runs of a context from a place up to
-    *limit* tokens, and where in the context they end.
-    """
+    """Return a context's runs from a place up to *limit* tokens, and where they end in it."""
     index, used, left = place.index, place.used, limit - place.matched
     runs: list[Run] = []
     while left:
@@ -196,7 +197,7 @@ def _rest(content: tuple[Run, ...], place: Place, limit: int) -> tuple[tuple[Run
 def _split(lower: Node, offset: int, boundary: int) -> Node:
     """Cut a node in two at *offset* tokens; return the new upper one.
 
-    The old one stays the lower, with its children.
+    The old one stays as the lower one, with its children.
     """
     parent = lower.parent
     assert parent is not None

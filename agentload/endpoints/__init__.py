@@ -1,1 +1,1 @@
-"""What is compared: endpoints by name, where they are, and what they say they are."""
+"""Describe the endpoints of a comparison: where they are, and what their servers report."""

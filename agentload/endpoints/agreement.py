@@ -1,6 +1,4 @@
-"""Say what stops a comparison before it starts: servers that are
-not what the arms file expects, or that are one and the same.
-"""
+"""Check servers before they are compared: against the arms file, and against each other."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,25 +27,25 @@ SHARED_SETTINGS: Final = ("max_num_batched_tokens", "max_num_seqs", "kv_cache_me
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """What the servers' own words say of the arms file."""
+    """How far the servers' own reports agree with the arms file."""
 
     mismatches: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     """Expectations that no server confirms or denies."""
     equal: tuple[tuple[str, str], ...] = ()
-    """Pairs of arms that are the same configuration by all that they say."""
+    """Pairs of arms that report the same configuration."""
     apart: tuple[str, ...] = ()
-    """In what arms differ that nobody asked for."""
+    """Differences between arms that the arms file does not ask for."""
     unseen: tuple[str, ...] = ()
-    """What of the servers' work stays in the dark."""
+    """What of the servers' work cannot be observed."""
 
     def caveats(self) -> tuple[str, ...]:
-        """Return everything as sentences."""
+        """Return all findings as sentences."""
         same = (f"{one} and {other} {SAME}" for one, other in self.equal)
         return (*self.mismatches, *self.unknown, *same, *self.apart, *self.unseen)
 
     def require(self) -> None:
-        """Raise EndpointError when a server is not what is expected."""
+        """Raise EndpointError if a server contradicts an expectation."""
         if self.mismatches:
             raise EndpointError(
                 "; ".join(self.mismatches),
@@ -57,8 +55,9 @@ class Agreement:
 
 
 def agreement(endpoints: Sequence[Endpoint], identities: Mapping[str, Identity]) -> Agreement:
-    """Compare every arm with its expectations and with the other
-    arms; an arm and its control are one server and are not compared.
+    """Compare every arm with its expectations and with the other arms.
+
+    Controls are left out of the latter: a control is the same server as its arm.
     """
     facts = {endpoint.name: identities[endpoint.name].facts() for endpoint in endpoints}
     own = [endpoint for endpoint in endpoints if not is_control(endpoint.name)]
@@ -92,12 +91,13 @@ def agreement(endpoints: Sequence[Endpoint], identities: Mapping[str, Identity])
 
 
 KERNELS: Final = ("attention_backend", "flash_version")
-"""Of the machine that a server is on, and no noise of its start."""
+"""Facts that depend on a server's machine and do not vary from start to start."""
 
 
 def unlike(arm: str, replicas: Sequence[Facts]) -> Iterator[str]:
-    """Say which replicas of an arm are other servers than its first:
-    what a start adds could not be told from what they differ by.
+    """Describe each replica of an arm that is another server than the first.
+
+    With such replicas, a start's noise could not be separated from their differences.
     """
     first = replicas[0]
     for number, facts in enumerate(replicas[1:], start=2):
@@ -116,8 +116,9 @@ def unlike(arm: str, replicas: Sequence[Facts]) -> Iterator[str]:
 
 
 def shared_process(arm: str, replicas: Sequence[Facts]) -> str | None:
-    """Say which replicas of an arm are one server behind two URLs:
-    they tell when its process began, to a hundredth of a second.
+    """Describe two replicas of an arm that are one server behind two URLs; None if none are.
+
+    Equal start times of the process, to a hundredth of a second, give such a pair away.
     """
     began = [facts.get("process_start_s") for facts in replicas]
     for (one, first), (other, second) in combinations(enumerate(began, start=1), 2):
@@ -130,17 +131,16 @@ def shared_process(arm: str, replicas: Sequence[Facts]) -> str | None:
 
 
 def expectations(endpoint: Endpoint, facts: Facts) -> dict[str, object]:
-    """Return what an arm is held to: by its file, and by its name
-    where the server says otherwise and is measured all the same.
+    """Return what an arm is expected to be: by the arms file, and by its name if denied.
+
+    The name counts where the server contradicts it and is measured all the same (`--force`).
     """
     denied = any(check.agrees is False for check in checks(_by_name(endpoint), facts))
     return {**endpoint.expect, **(_by_name(endpoint) if denied else {})}
 
 
 def _by_name(endpoint: Endpoint) -> dict[str, object]:
-    """Return what an arm is expected to be because of what
-    it is called: one that is called fp8 is measured as FP8.
-    """
+    """Return what an arm's name says of it: an arm called fp8 is expected to be FP8."""
     dtype = NAMED.get(copied(endpoint.name))
     return {} if dtype is None or "kv_cache_dtype" in endpoint.expect else {"kv_cache_dtype": dtype}
 
@@ -150,8 +150,8 @@ def _is_same(one: Endpoint, other: Endpoint, facts: Facts, theirs: Facts) -> boo
         one.model and other.model and one.model != other.model
     ):
         return False
-    # Arms that are started in turn share a URL, and differ
-    # by their commands; others are one server there.
+    # Arms that are started in turn share a URL and differ by their
+    # commands; other arms with one URL are one server.
     return (one.url, one.launch) == (other.url, other.launch) or is_same_configuration(
         facts, theirs
     )
@@ -171,7 +171,7 @@ def _apart(endpoints: Sequence[Endpoint], facts: Mapping[str, Facts]) -> Iterato
 
 
 def _is_meant(name: str, endpoints: Sequence[Endpoint]) -> bool:
-    """Tell whether the arms file says of a fact that it differs: it is what is compared."""
+    """Return whether the arms file makes arms differ in a fact on purpose, to compare it."""
     flag = f"--{name.replace('_', '-')}"
     is_commanded = name not in {"version", "max_model_len"} and any(
         word.partition("=")[0] == flag

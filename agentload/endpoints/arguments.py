@@ -1,8 +1,7 @@
-"""The options that a vLLM server was started with, by its own
-log, else by the arm's launch command: all but keys and addresses.
+"""Read the options that a vLLM server was started with: all but keys and addresses.
 
-Keys, passwords and tokens are recognised by what they
-are called or look like, so that none gets into a file.
+They come from its own log, else from the arm's launch command. Keys, passwords and
+tokens are recognised by their names or their look, so that none gets into a file.
 """
 
 import json
@@ -15,7 +14,7 @@ from agentload.endpoints.endpoint import Launch
 
 MODEL: Final = "--model"
 _OF_THE_PLACE: Final = frozenset({"--host", "--port", "--model-tag", "--uds", "--config"})
-"""Where a server listens and reads from is its machine's."""
+"""Options that belong to a server's machine: where it listens and reads from."""
 
 
 def _words_of_serve(words: Sequence[str]) -> tuple[str, ...] | None:
@@ -32,9 +31,7 @@ def _words_of_serve(words: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def arguments(launch: Launch | None, logged: Mapping[str, object]) -> dict[str, list[str]]:
-    """Return each option with its values, `--model`
-    first; {} where neither log nor launch tells.
-    """
+    """Return each option with its values; {} if neither log nor launch shows them."""
     if logged:
         return _without_places(
             {f"--{name.replace('_', '-')}": value for name, value in logged.items()}
@@ -68,7 +65,7 @@ def _without_places(options: Mapping[str, object]) -> dict[str, list[str]]:
 
 
 def words_of(value: object) -> list[str]:
-    """Return an option's value as words of a command line; a truth needs none."""
+    """Return an option's value as words of a command line; true and false need none."""
     match value:
         case bool():
             return []
@@ -94,7 +91,7 @@ _NAMES: Final = (
     r"|secret|password|passwd|credentials?"
 )
 _FIELD: Final = re.compile(rf"(?:.*[-_.])?(?:{_NAMES})|key|token|authorization", re.IGNORECASE)
-# Not a variable of a shell's, nor the option that follows.
+# The value is neither a shell variable nor the option that follows.
 _OPTION: Final = re.compile(
     rf"(?<!\S)['\"]?--?(?:(?:[\w.-]*[-_.])?(?:{_NAMES})|token)[ =]+['\"]?[^-$'\"\s]", re.IGNORECASE
 )
@@ -103,12 +100,12 @@ _SWITCH: Final = frozenset({"", "0", "1", "true", "false", "yes", "no", "on", "o
 
 
 def looks_like_key(text: str) -> bool:
-    """Tell whether a text holds what only keys begin with."""
+    """Return whether a text has a word with a beginning that only keys have."""
     return _LOOKS.search(text) is not None
 
 
 def holds_key(command: Sequence[str]) -> bool:
-    """Tell whether a command line gives a key to its program."""
+    """Return whether a command line gives a key to its program."""
     line = " ".join(command)
     return looks_like_key(line) or _OPTION.search(line) is not None
 

@@ -1,5 +1,6 @@
-"""The commands that start each arm of a KV-cache comparison with
-vLLM, pinned and explained; models are those on this machine.
+"""Write the commands that start each arm of a vLLM KV-cache comparison, pinned and explained.
+
+A model's config is looked for on this machine only.
 """
 
 import json
@@ -18,24 +19,24 @@ from agentload.model.kv import CALIBRATED_IN, RECIPES, Recipe
 
 FIRST_PORT: Final = 8000
 COMMON: Final = ("--enable-prompt-tokens-details",)
-"""Tells the cached tokens of each call; off by default."""
+"""Makes vLLM report the cached tokens of each call; off by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pins:
-    """What is held equal on all arms, because pool and answers depend on it.
+    """Settings that are equal on all arms, because pool and answers depend on them.
 
-    None: what vLLM takes by itself.
+    None leaves vLLM's default.
     """
 
     max_model_len: int | None = None
     batched_tokens: int | None = None
     kv_memory: str | None = None
     revision: str | None = None
-    """Of the model's own weights."""
+    """Revision of the model's own weights; calibrated weights have none."""
 
     def words(self, *, is_calibrated: bool) -> tuple[str, ...]:
-        """Return them as words of a command line."""
+        """Return the pins as words of a command line."""
         said = {
             "--revision": None if is_calibrated else self.revision,
             "--max-model-len": self.max_model_len,
@@ -50,8 +51,9 @@ class Pins:
 def planned(
     model: str, *, has_windows: bool | None = None, vllm: str = "vllm", pins: Pins | None = None
 ) -> tuple[Endpoint, ...]:
-    """Return an arm for each recipe that fits the model, on
-    ports of their own; windows that are not known are offered.
+    """Return an arm for each recipe that fits the model, each on a port of its own.
+
+    Recipes for windows are included if *has_windows* is None (not known).
     """
     fitting = [recipe for recipe in RECIPES if has_windows is not False or not recipe.needs_windows]
     return tuple(
@@ -61,7 +63,7 @@ def planned(
 
 
 def explained(arms: Sequence[Endpoint]) -> str:
-    """Return a shell script: each arm's command below what it is for."""
+    """Return a shell script: each arm's command below a comment on its purpose."""
     lines = [
         (
             f"# Tried with vLLM {TRIED} (its sources were read up to {READ}): pip install "
@@ -92,7 +94,7 @@ def explained(arms: Sequence[Endpoint]) -> str:
 
 
 def why(arm: Endpoint) -> str | None:
-    """Say what an arm of a recipe is for; None for any other."""
+    """Return the purpose of a recipe's arm; None for any other arm."""
     said = next((recipe.why for recipe in RECIPES if recipe.arm == arm.name), None)
     return (
         said
@@ -122,8 +124,9 @@ def _arm(recipe: Recipe, model: str, port: int, vllm: str, pins: Pins) -> Endpoi
 
 
 def config_file(model: str) -> Path:
-    """Return the file that *model* names: itself, in that
-    folder, or of that name in the local Hugging Face cache.
+    """Return the config.json of *model*: a file, a folder, or a model in the local HF cache.
+
+    Raises ProfileError if there is none.
     """
     path = Path(model).expanduser()
     if path.is_file():
@@ -141,9 +144,7 @@ def config_file(model: str) -> Path:
 
 
 def has_windows(model: str) -> bool | None:
-    """Tell whether a model has sliding-window layers; None where
-    its config is not here, or of a shape that nobody knows.
-    """
+    """Return whether a model has sliding-window layers; None if its config is unreadable."""
     try:
         shape = model_shape(json.loads(config_file(model).read_text(encoding="utf-8")), name=model)
     except (ProfileError, ValueError):

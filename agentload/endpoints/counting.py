@@ -1,8 +1,8 @@
 """Have a server count tokens, so that prompts have exactly the lengths that the trace asks for.
 
 vLLM and SGLang count whole requests with their chat template at `/tokenize`,
-which sits beside `/v1`. A server without it leaves the lengths to the words of
-the table; each call's row then says what the server counted.
+which is next to `/v1`. For a server without it, each word of the table is taken
+for a token; each call's row then says what the server counted.
 """
 
 import asyncio
@@ -24,24 +24,25 @@ TIMEOUT_S = 30.0
 
 
 class _AbsentError(Exception):
-    """The server does not count."""
+    """Report a server that does not count tokens."""
 
 
 async def tokenizer(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
-    """Measure the tokenizer and chat template behind *endpoint*, by
-    its files where the arms file names them; None where nobody counts.
+    """Measure the tokenizer and chat template behind *endpoint*; None if nobody can count.
+
+    The files that the arms file names are measured instead of the server.
     """
     if endpoint.tokenizer is not None:
         from agentload.prompts.local import (
             from_file,
-        )  # templates and their engine: for those who name a file
+        )  # loads a template engine, which only those need who name a file
 
         return await asyncio.to_thread(from_file, tokenizer_file(endpoint.tokenizer))
     return await asyncio.to_thread(_measured, endpoint, model)
 
 
 def tokenizer_file(text: str) -> Path:
-    """Return the tokenizer.json that *text* names: itself, or the one in that folder."""
+    """Return the tokenizer.json that *text* names: a file, or the one in a folder."""
     path = Path(text).expanduser()
     found = path / "tokenizer.json" if path.is_dir() else path
     if not found.is_file():
@@ -67,13 +68,13 @@ def _measured(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
         return None
     return (
         measured if measured.tokens_a_word > 0 else None
-    )  # else a stand-in that says the same of every request
+    )  # else a stand-in that counts the same for every request
 
 
 def token_ids(
     endpoint: Endpoint, model: str, messages: Sequence[Message], tools: Sequence[Message] | None
 ) -> tuple[int, ...] | None:
-    """Return the ids of a whole request's tokens; None where the server does not tell them."""
+    """Return the ids of a whole request's tokens; None if the server does not return them."""
     try:
         found = _tokenized(endpoint, model, messages, tools)
     except _AbsentError:
@@ -89,8 +90,10 @@ def token_ids(
 def _tokenized(
     endpoint: Endpoint, model: str, messages: Sequence[Message], tools: Sequence[Message] | None
 ) -> dict[str, Any] | None:
-    """Return what the server says of a request's tokens; None
-    where it refuses this one, as templates without tools do.
+    """Return the server's count of a request; None if it refuses this request.
+
+    Templates without tools refuse requests with tools. Raises _AbsentError if the
+    server does not count at all.
     """
     asked: dict[str, object] = {
         "model": model,

@@ -1,6 +1,6 @@
-"""One endpoint of a comparison: where it is, how to speak to it,
-what it is expected to be; and on which machine each arm starts.
+"""Describe one endpoint of a comparison, and on which machine each arm begins.
 
+An endpoint says where a server is, how to reach it and what it is expected to be.
 Texts are shown without the credentials that some of its URLs hold.
 """
 
@@ -27,7 +27,7 @@ Connections: TypeAlias = Literal["session", "pool", "call"]
 
 
 def checked_url(url: object, where: str) -> str:
-    """Return a URL without the slash at its end.
+    """Return a URL without slashes at its end.
 
     Raises EndpointError unless its scheme is http, https or http+unix.
     """
@@ -38,7 +38,7 @@ def checked_url(url: object, where: str) -> str:
             and bool(parts.netloc or parts.path)
             and (parts.scheme == "http+unix" or parts.port != 0)
         )
-    except ValueError:  # brackets around what is no address, or a port that is none
+    except ValueError:  # brackets without an address in them, or an invalid port
         is_one = False
     if not is_one:
         raise EndpointError(
@@ -54,23 +54,20 @@ def without_user(text: str) -> str:
 
 
 def without_credentials(text: str) -> str:
-    """Return a text whose URLs show no name and password,
-    and no query: some servers take their token there.
+    """Return a text whose URLs show no name, password or query.
+
+    Some servers take their token in the query.
     """
     return _QUERY.sub(r"\1?***", without_user(text))
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """Return a text without these secrets and without what
-    URLs hold of them: servers echo what they were sent.
-    """
+    """Return a text without these secrets and URL credentials: servers echo what they get."""
     return without_credentials(without(text, secrets))
 
 
 def socket_of(url: str) -> str | None:
-    """Return the path of the Unix socket that a
-    `http+unix://%2Frun%2Fserver.sock/v1` names; None for other URLs.
-    """
+    """Return the socket's path of a URL such as `http+unix://%2Frun%2Fs.sock/v1`, or None."""
     parts = urlsplit(url)
     return unquote(parts.netloc) if parts.scheme == "http+unix" else None
 
@@ -81,7 +78,7 @@ class Launch:
 
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Set beside the caller's own environment."""
+    """Added to the caller's own environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,101 +100,82 @@ class Endpoint:
     """Environment variable that holds the value, for each header with a secret in it."""
     extra_body: Mapping[str, object] = field(default_factory=dict)
     force_lengths: bool = True
-    """Make the server answer as long as the trace says
-    (`ignore_eos`); off for servers that refuse the field.
-    """
+    """Whether to force answers of the trace's length; some servers refuse `ignore_eos`."""
     counting: Counting = "token_ids"
-    """What the server is asked to count tokens by; `usage` for
-    servers that refuse fields which OpenAI's API does not have.
-    """
+    """How the server is asked to count tokens; `usage` needs no field beyond OpenAI's API."""
     ca_file: str | None = None
     client_certificate: str | None = None
     client_key: str | None = None
-    """File of the certificate's key; None: it is in the certificate's."""
+    """File of the certificate's key; None: the certificate's file holds the key."""
     proxy: str | None = field(default=None, repr=False)
     proxy_env: str | None = None
-    """Environment variable that holds the proxy's URL, where that has a password in it."""
+    """Environment variable that holds the proxy's URL, for a URL with a password in it."""
     connections: Connections = "session"
-    """A connection for each session, a pool that
-    any call takes from, or a new one for each call.
-    """
+    """A connection for each session, a pool shared by all calls, or a new one for each call."""
     idle_s: float | None = None
     """Reuse no connection that was idle for longer."""
     expect_bytes: int | None = None
-    """Ask with `Expect: 100-continue` before sending a body of at least so many bytes."""
+    """Ask with `Expect: 100-continue` before sending a body of at least this many bytes."""
     replica_headers: tuple[str, ...] = ()
-    """Response headers that tell which replica answered; kept with each call."""
+    """Response headers that name the replica that answered; kept with each call."""
     tokenizer: str | None = None
-    """The served model's tokenizer.json, or the folder
-    with it, for servers that do not count tokens.
-    """
+    """The served model's tokenizer.json or its folder, for servers that do not count tokens."""
     config: str | None = None
-    """The served model's config.json, or the folder
-    with it: its geometry, for the physics gates.
-    """
+    """The served model's config.json or its folder: the geometry for the physics gates."""
     machine: str | None = None
     answer_s: float | None = None
-    """How long an answer that is not timed may take; None: as long as its asker is patient."""
+    """Most seconds for an answer that is not timed; None: the caller's own limit."""
     places: "tuple[Endpoint, ...]" = ()
-    """The arm on each of its machines, where it has
-    a server on several; itself is the first of them.
-    """
+    """The arm on each of its machines, if it has servers on several; the arm itself is first."""
     replicas: "tuple[Endpoint, ...]" = ()
-    """Servers of the arm that run side by side, each a start that was
-    drawn already; itself is the first of them. () is itself alone.
+    """Servers of the arm that run at the same time, the arm itself first; () if it has one.
+
+    Each is a start that was drawn already.
     """
     profile: str | None = None
-    """Emulated: the profile and arm that stand behind the URL."""
+    """Profile and arm that an emulated server plays; None for a real server."""
     expect: Mapping[str, object] = field(default_factory=dict)
-    """Facts that the server must confirm: kv_cache_dtype,
-    skip_layers, prefix_caching, backend, version, max_model_len.
-    """
+    """Facts that the server must confirm, by the names in `facts.EXPECTABLE`."""
     metrics: tuple[str, ...] = field(default=(), repr=False)
-    """URL of each replica's metrics; () is /metrics beside the API."""
+    """URL of each replica's metrics; () is /metrics next to the API."""
     log: str | None = None
-    """File that the server writes its log into: what it decided
-    at its start, and its load where /metrics is closed.
-    """
+    """File of the server's log: its decisions at start, and its load if /metrics is closed."""
     gpu: str | None = None
     gpus: int | None = None
-    """Of one replica."""
+    """Number of GPUs of one replica."""
     gpu_ids: tuple[str, ...] = ()
-    """Which of the GPUs that are watched are the arm's,
-    `0` or its MIG instance `0/7`; () is all of them.
-    """
+    """GPUs of the arm among those watched: `0`, or MIG instance `0/7`; () is all of them."""
     gpu_metrics: str | None = field(default=None, repr=False)
-    """URL of an exporter that says what the GPUs do, such as DCGM's."""
+    """URL of an exporter of GPU figures, such as DCGM's."""
     price_per_hour: float | None = None
-    """Of one GPU, in US dollars."""
+    """Price of one GPU in US dollars."""
     tensor_parallel: int | None = None
     data_parallel: int | None = None
     launch: Launch | None = None
 
     @property
     def servers(self) -> "tuple[Endpoint, ...]":
-        """Return each replica of the arm."""
+        """Each server of the arm: its replicas, or the arm itself."""
         return self.replicas or (self,)
 
     @property
     def root(self) -> str:
-        """Return the URL without its /v1, where /metrics and /version are."""
+        """URL without its /v1, where /metrics and /version are."""
         return self.url.rstrip("/").removesuffix("/v1")
 
     @property
     def metrics_urls(self) -> tuple[str, ...]:
-        """Return where each replica's metrics are."""
+        """URL of each replica's metrics."""
         return self.metrics or (f"{self.root}/metrics",)
 
     @property
     def shown_url(self) -> str:
-        """Return the URL without name, password and query."""
+        """URL without name, password and query."""
         return without_credentials(self.url)
 
     @property
     def own_gpus(self) -> frozenset[str]:
-        """Return the numbers of the GPUs that are the arm's, as it
-        says or as its launch gives it; empty: all that are watched.
-        """
+        """GPUs of the arm by `gpu_ids`, else by its launch; empty: all that are watched."""
         if self.gpu_ids or self.launch is None:
             return frozenset(self.gpu_ids)
         return frozenset(
@@ -218,7 +196,7 @@ class Endpoint:
         return self._from_environment(self.key_env)
 
     def own_headers(self) -> dict[str, str]:
-        """Return the arms file's headers, with the values of those that the environment holds."""
+        """Return the arms file's headers, with values from the environment where it says so."""
         return {
             **self.headers,
             **{header: self._from_environment(name) for header, name in self.header_env.items()},
@@ -230,7 +208,7 @@ class Endpoint:
         return {**self.own_headers(), **({"Authorization": f"Bearer {key}"} if key else {})}
 
     def secrets(self) -> tuple[str, ...]:
-        """Return what must never be shown; a key by command is asked for."""
+        """Return the texts that must never be shown; this runs the key's command, if any."""
         return tuple(
             each
             for each in (self.key(), *self.own_headers().values())
@@ -238,8 +216,9 @@ class Endpoint:
         )
 
     def masked(self, text: str) -> str:
-        """Return what a server of this endpoint said, without keys
-        and passwords; those that cannot be had cannot be in it.
+        """Return a text of this endpoint's server without keys and passwords.
+
+        If a key cannot be read, it was never sent, and the text cannot hold it.
         """
         try:
             return masked(text, self.secrets())
@@ -277,9 +256,7 @@ class Endpoint:
 
 
 def check_environment(endpoints: Iterable[Endpoint]) -> None:
-    """Raise EndpointError naming all environment
-    variables that requests need and that are not set.
-    """
+    """Raise EndpointError naming every unset environment variable that requests need."""
     needed: dict[str, list[str]] = {}
     for each in endpoints:
         for name in (each.key_env, *each.header_env.values()):
@@ -296,16 +273,18 @@ def check_environment(endpoints: Iterable[Endpoint]) -> None:
 
 
 def replica_pairs(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
-    """Name the replicas that every arm has, as many as the fewest:
-    a start counts where each arm has its own. () for one server.
+    """Name the replicas that every arm has, as many as the arm with the fewest; () for one.
+
+    A start counts only where each arm has its own.
     """
     fewest = min((len(each.servers) for each in endpoints), default=1)
     return tuple(map(replica, range(1, fewest + 1))) if fewest > 1 else ()
 
 
 def without_fellows(endpoint: Endpoint) -> Endpoint:
-    """Return an arm of several replicas as its first
-    one alone, on the machine that its address names.
+    """Return an arm of several replicas as its first replica alone; another arm unchanged.
+
+    The arm is then on the machine that its address names.
     """
     return replace(endpoint, replicas=(), machine=None) if endpoint.replicas else endpoint
 
@@ -335,17 +314,17 @@ OF_THE_ADDRESS: Final = (
         "price_per_hour",
     ),
 )
-"""Fields that stay where they are when arms change places: what is
-reached there, as whom, through what. All others go with the arm.
+"""Fields that stay with the machine when arms exchange machines; all others go with the arm.
+
+They say what is reached there, as whom, and through what.
 """
 
 
 def beginnings(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
-    """Name the machine that each arm begins on: as the arms file
-    calls it, else by the address; emulated ones are numbered.
+    """Name the machine that each arm begins on: as the arms file calls it, else by address.
 
-    Arms that have servers on several machines begin on different
-    ones. Raises EndpointError where only some have them.
+    Machines of emulated arms are numbered. Arms that have servers on several machines
+    begin on different ones. Raises EndpointError if not all have the same machines.
     """
     listed = [tuple(place.machine or "" for place in endpoint.places) for endpoint in endpoints]
     if any(listed):
@@ -372,8 +351,9 @@ def beginnings(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
 
 
 def on(endpoint: Endpoint, machine: str | None, arms: Sequence[Endpoint]) -> Endpoint:
-    """Return an arm on a machine: its own server there, else at the
-    address of the arm that began there, once they were exchanged.
+    """Return an arm on a machine: at its own server there, else at another arm's address.
+
+    That is the arm that began on the machine, once both were exchanged.
     """
     if machine is None:
         return endpoint

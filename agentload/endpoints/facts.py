@@ -1,8 +1,7 @@
-"""The facts that servers are known by, and what each of them depends
-on: which may move with a start, and which make another server.
+"""List the facts that identify a server: which may change with a start, and which may not.
 
-What a server says of itself is compared with what the arms file
-expects of it. A fact that nobody tells is unknown, not wrong.
+What a server reports is compared with what the arms file expects of it. A fact
+that nobody reports is unknown, not wrong.
 """
 
 import re
@@ -13,9 +12,9 @@ from typing import Any, Final, Literal, TypeAlias
 from agentload.model.kv import FORMATS
 
 Facts: TypeAlias = Mapping[str, Any]
-"""By the names of `Identity.facts`, or as JSON gave them back."""
+"""Facts by the names of `Identity.facts`, some of them read back from JSON."""
 FACTS: Final[Mapping[str, Literal["command", "place", "start", "note"]]] = {
-    # What a server was told to be, or its checkpoint says.
+    # Given by a server's command or its checkpoint.
     "version": "command",
     "models": "command",
     "max_model_len": "command",
@@ -26,18 +25,18 @@ FACTS: Final[Mapping[str, Literal["command", "place", "start", "note"]]] = {
     "gpu_memory_utilization": "command",
     "replicas": "command",
     "engines": "command",
-    # What it chose for the machine that it is on, or can be asked
-    # there alone: equal commands may differ in it between machines.
+    # Chosen by a server for its machine, or known on that machine only:
+    # on two machines, servers with equal commands may differ in these.
     "attention_backend": "place",
     "flash_version": "place",
     "settings": "place",
     "gateway": "place",
-    # What every start measures anew: how large a pool is follows from the memory that was free.
+    # Measured at every start: how large a pool is follows from the memory that was free.
     "pool_tokens": "start",
     "pool_blocks": "start",
     "max_concurrency": "start",
     "process_start_s": "start",
-    # Said beside the rest; one option can be told in several words.
+    # Notes, never compared: one option can be given in several words.
     "compile_cache": "note",
     "check_ms": "note",
     "arguments": "note",
@@ -46,18 +45,16 @@ FACTS: Final[Mapping[str, Literal["command", "place", "start", "note"]]] = {
 COMMANDED: Final = tuple(name for name, of in FACTS.items() if of == "command")
 """Facts that an arm keeps on any machine."""
 LASTING: Final = tuple(name for name, of in FACTS.items() if of in {"command", "place"})
-"""Facts that a server keeps from start to start: with another one it is another server."""
+"""Facts that a server keeps from start to start: if one changes, it is another server."""
 VERIFIES: Final = frozenset(
     {"version", "kv_cache_dtype", "attention_backend", "pool_tokens", "process_start_s"}
 )
-"""Facts by any of which a server can be known
-again; a list of models is what any gateway repeats.
-"""
+"""Facts by any of which a server can be recognised; a gateway repeats its list of models."""
 OF_A_START: Final = tuple(name for name, of in FACTS.items() if of == "start")
-"""Facts that it keeps while it runs."""
+"""Facts that a server keeps while it runs, and that its next start changes."""
 LONGEST: Final = 80
 _IN_FULL: Final = "max_num_seqs"
-"""A setting that /server_info always has, and no log."""
+"""A setting that /server_info always has and a log never has."""
 _UNTOLD: Final[tuple[object, ...]] = (None, "", "None", [], (), {})
 # What may be expected, and the fact that confirms it.
 _FACTS: Final[Mapping[str, str]] = {
@@ -81,15 +78,16 @@ _DTYPES: Final[Mapping[str, str]] = {
     },
 }
 SAME_POOL: Final = 0.02
-"""Of its tokens: equal servers get pools that differ
-by what was free on the GPU when each was started.
+"""Share by which the pools of equal servers may differ.
+
+It follows from what was free on the GPU when each was started.
 """
 
 
 def changed(before: Facts, now: Facts, names: Iterable[str] = LASTING) -> tuple[str, ...]:
-    """Say which facts are other ones now, such as `version 0.32.0 → 0.33.0`.
+    """Return which facts have changed, such as `version 0.32.0 → 0.33.0`.
 
-    What one of both does not tell is unknown, not changed.
+    A fact that only one side reports is unknown, not changed.
     """
     return tuple(
         f"{name} {_shown(old)} → {_shown(new)}"
@@ -99,7 +97,7 @@ def changed(before: Facts, now: Facts, names: Iterable[str] = LASTING) -> tuple[
 
 
 def told(facts: Facts) -> dict[str, Any]:
-    """Return the facts that a server tells."""
+    """Return the facts that a server reports."""
     return {name: value for name, value in facts.items() if value not in _UNTOLD}
 
 
@@ -109,8 +107,8 @@ def _both(before: Facts, now: Facts, names: Iterable[str]) -> Iterator[tuple[str
         if old in _UNTOLD or new in _UNTOLD:
             continue
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            # A setting that is left open is left out; but where one side
-            # alone could be asked in full, only what both tell counts.
+            # A side omits the settings that it leaves open. But if one side alone
+            # could be asked in full, only settings that both report are compared.
             parts = (
                 old.keys() & new.keys()
                 if (_IN_FULL in old) != (_IN_FULL in new)
@@ -133,7 +131,7 @@ def _shown(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One expectation and what came of it."""
+    """One expectation and the fact that the server reports."""
 
     name: str
     expected: object
@@ -156,9 +154,7 @@ def checks(expect: Mapping[str, object], facts: Mapping[str, object]) -> tuple[C
 
 
 def is_same_configuration(one: Facts, other: Facts) -> bool:
-    """Tell whether two servers cannot be told apart by
-    anything they say; never true of servers that say nothing.
-    """
+    """Return whether two servers report the same configuration; false if they report none."""
     if one.get("kv_cache_dtype") is None:
         return False
     return all(
@@ -167,7 +163,7 @@ def is_same_configuration(one: Facts, other: Facts) -> bool:
 
 
 def _plain(name: str, fact: object) -> object:
-    """Return a fact as one of its spellings."""
+    """Return a fact in one spelling for all that mean the same."""
     match name:
         case "kv_cache_dtype":
             said = str(fact).lower()
@@ -179,7 +175,7 @@ def _plain(name: str, fact: object) -> object:
 
 
 def is_near(one: object, other: object) -> bool:
-    """Tell whether two pools are as alike as those of equal servers."""
+    """Return whether two pools are as close as those of equal servers."""
     if one is None or other is None:
         return one is other
     try:
@@ -191,7 +187,7 @@ def is_near(one: object, other: object) -> bool:
 
 def _check(name: str, wanted: object, fact: object) -> Check:
     if fact is None or fact in ("", "None"):
-        # No list of skipped layers is what older servers, and those that skip none, show.
+        # Older servers, and servers that skip no layers, report no list of skipped layers.
         agrees = True if name == "skip_layers" and not _names(wanted) else None
         return Check(name=name, expected=wanted, observed=None, agrees=agrees)
     return Check(name=name, expected=wanted, observed=fact, agrees=_agrees(name, wanted, fact))

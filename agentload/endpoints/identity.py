@@ -4,7 +4,7 @@ Facts only; a missing one stays missing.
 
 Settings come from /server_info, which is open with VLLM_SERVER_DEV_MODE=1
 alone. The exporter that an arm names for its GPUs is asked before anything is
-measured: its silence must not come out after hours.
+measured; otherwise its silence would be noticed after hours.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from agentload.telemetry.reach import document_of, plain, text_of
 EXPORTER_TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
 
 
-# our name: the section and field of `vllm_config`
+# for each of our names: the section and field of `vllm_config`
 _WANTED: Final[Mapping[str, tuple[str, str]]] = {
     "attention_backend": ("attention_config", "backend"),
     "flash_attention": ("attention_config", "flash_attn_version"),
@@ -46,15 +46,15 @@ _WANTED: Final[Mapping[str, tuple[str, str]]] = {
     "speculative": ("speculative_config", "method"),
 }
 _LOGGED: Final = frozenset({"kv_cache_dtype", "prefix_caching"})
-"""Settings of a log that are facts of their own."""
+"""Settings of a log that `Identity.facts` has as facts of their own."""
 TIMEOUT = aiohttp.ClientTimeout(total=10)
 HOPE = aiohttp.ClientTimeout(
     total=60
 )  # a server asks its drivers before it answers /server_info for the first time
 UNLISTED = frozenset(
     {405, 500, 501}
-    # of servers that answer questions all the same;
-    # others mean a wrong URL, or a server that is down
+    # statuses of servers that list no models and serve calls all the
+    # same; others mean a wrong URL, or a server that is down
 )
 RENEW: Final = "renew it on the server; or is the clock of this machine wrong?"
 NAME: Final = "call the server by a name of its certificate"
@@ -68,8 +68,9 @@ BASE_URL = "is this the base URL of an OpenAI-compatible API, with its /v1?"
 
 
 async def silence(endpoint: Endpoint) -> str | None:
-    """Say why nothing will be known of the arm's GPUs; None
-    where its exporter tells of them, or none is named.
+    """Return why nothing will be known of the arm's GPUs, in words.
+
+    None if the arm's exporter reports them, or if the arm names no exporter.
     """
     if endpoint.gpu_metrics is None:
         return None
@@ -106,7 +107,7 @@ def _silence(page: str, own: frozenset[str]) -> str | None:
 
 
 def settings(document: Mapping[str, object]) -> dict[str, object]:
-    """Return what the answer says; a setting that it leaves open is left out."""
+    """Return the settings in an answer of /server_info; those without a value are left out."""
     config = document.get("vllm_config")
     if not isinstance(config, Mapping):
         return {}
@@ -120,43 +121,37 @@ def settings(document: Mapping[str, object]) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What a server said, at one moment."""
+    """What a server reported at one moment."""
 
     models: tuple[str, ...]
     version: str | None = None
     max_model_len: int | None = None
     cache_config: Mapping[str, str] = field(default_factory=dict)
     engines: int = 1
-    """How many, each with a pool of its own, of all replicas; the pool is theirs together."""
+    """Engines of all replicas, each with a pool of its own; facts give the sum of the pools."""
     counters: Mapping[str, float] = field(default_factory=dict)
-    """What /metrics counts, by our names; a server
-    that has just become idle may still be behind.
-    """
+    """Values of /metrics by our names; they lag on a server that has just become idle."""
     replicas: int = 1
-    """How many answered with their metrics."""
+    """Number of replicas that answered with their metrics, at least 1."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """Further settings of /server_info, where it is open."""
     log: StartUp = field(default_factory=StartUp)
     launch: Launch | None = None
-    """How the arms file has it started."""
+    """How the arms file starts the server."""
     missing: tuple[str, ...] = ()
     """Sources that did not answer, with the reason."""
     emulated: str | None = None
-    """The profile and arm that a stand-in plays; None: a real server, or one that does not tell."""
+    """Profile and arm of an emulated server; None: a real one, or one that does not say."""
     gpus_unseen: str | None = None
-    """Why the exporter that the arm names says nothing
-    of its GPUs; None: it does, or none is named.
-    """
+    """Why the arm's exporter reports none of its GPUs; None: it does, or none is named."""
     check_ms: float | None = None
-    """What the last of the short requests took that
-    a started server is primed with, alone on it.
-    """
+    """Milliseconds of the last short request that primes a started server, alone on it."""
     gateway: str | None = None
-    """What stands between us and the server, where its answers tell."""
+    """Gateway between us and the server, if the answers show one."""
 
     @property
     def cache_block(self) -> int | None:
-        """Return the tokens of a block of the prefix cache, where the server says."""
+        """Tokens of a block of the prefix cache; None if the server does not say."""
         said = str(self.facts()["block_size"])
         return int(said) if said.isdecimal() and len(said) < DIGITS and int(said) > 0 else None
 
@@ -173,8 +168,8 @@ class Identity:
             "skip_layers": config.get("kv_cache_dtype_skip_layers"),
             "prefix_caching": config.get("enable_prefix_caching")
             or log.settings.get("prefix_caching"),
-            # With skipped layers FP8 blocks grow until their
-            # pages match the others: hits come in these.
+            # With skipped layers FP8 blocks grow until their pages match
+            # the others: cache hits come in these larger blocks.
             "block_size": _said(config, "effective_attention_block_size")
             or _said(config, "block_size")
             or log.block_tokens,
@@ -202,11 +197,11 @@ class Identity:
 
 
 async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Identity:
-    """Ask *endpoint*. Raises EndpointError when it cannot be used
-    at all: unreachable, no OpenAI-compatible API, wrong key.
+    """Ask *endpoint* what it is.
 
-    What a server decides at its start is asked for once: *known* is what
-    it said before, and holds for as long as it is the same process.
+    *known* is an earlier answer: while the process is the same, what the server
+    decided at its start is taken from it. Raises EndpointError if the endpoint
+    cannot be used: unreachable, no OpenAI-compatible API, wrong key.
     """
     reached = await asyncio.to_thread(reach, endpoint)
     async with reached.session(TIMEOUT) as session:
@@ -227,7 +222,7 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
         ):
             decided, log = known.settings, known.log
         else:
-            # Open in development mode alone: its absence is no news.
+            # Open in development mode alone: its absence is not listed as missing.
             decided = settings(
                 await _optional_json(
                     session, f"{endpoint.root}/server_info?config_format=json", [], patience=HOPE
@@ -281,9 +276,9 @@ async def identify_all(endpoints: tuple[Endpoint, ...]) -> tuple[Identity, ...]:
 
 
 def kind_of(identities: Mapping[str, Identity]) -> Literal["measured", "emulated"]:
-    """Say what a run on these servers is.
+    """Return whether a run on these servers is measured or emulated.
 
-    Raises EndpointError for stand-ins beside real servers: they are no comparison.
+    Raises EndpointError for emulated servers among real ones: they cannot be compared.
     """
     stand_ins = [name for name, identity in identities.items() if identity.emulated is not None]
     if stand_ins and len(stand_ins) < len(identities):
@@ -417,7 +412,7 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
         error, aiohttp.ClientSSLError | aiohttp.ClientProxyConnectionError
     ):
-        cause = error.os_error  # its text names a host once more, and a TLS that nobody asked for
+        cause = error.os_error  # its text repeats the host and mentions TLS even where none is used
         return (
             os.strerror(cause.errno)
             if cause.errno and cause.errno > 0

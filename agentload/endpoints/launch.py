@@ -1,14 +1,13 @@
-"""Start the servers of an arms file, wait until they
-answer, and end them for certain, their engines included.
+"""Start the servers of an arms file, wait until they answer, and end them with their engines.
 
 A serving engine runs in processes of its own, which outlive an API server that was killed
 and then hold the GPU's memory. So each server leads a process group, and its processes
-carry a mark in their environment: whoever is of the group, carries the mark or descends
-from such a process is ended by its id. Neither sign alone is enough: vLLM's engines write
+carry a mark in their environment: every process that is of the group, carries the mark or
+descends from such a process is ended by its id. Neither sign alone is enough: vLLM's engines write
 their title over their environment, and an engine may lead a session of its own.
 
-Servers that would each take the whole memory of one GPU are not started
-side by side; one that died may be kept up, by starting it again.
+Servers that would each take the whole memory of one GPU are not started at the
+same time. `kept` starts a server again that died.
 """
 
 import os
@@ -32,11 +31,11 @@ from agentload.errors import EndpointError, LaunchError
 from agentload.telemetry.reach import page
 
 DEVICES: Final = tuple(map(Path, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")))
-"""Of which a machine with GPUs has one: NVIDIA's driver, AMD's, that of a Linux beside Windows."""
+"""Devices, one of which a machine with GPUs has: of NVIDIA's driver, AMD's, or WSL's."""
 VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _BOUNDED: Final = frozenset({"--gpu-memory-utilization", "--kv-cache-memory-bytes"})
 _ELSEWHERE: Final = frozenset({"ssh", "srun", "docker", "podman", "kubectl"})
-"""Programs that start it where the GPUs are others, or are given in words of their own."""
+"""Programs that start a server on other GPUs, or select GPUs by options of their own."""
 START_S: Final = 1800.0  # a large checkpoint takes its time
 STOP_S: Final = 20.0
 GONE_S: Final = 10.0  # for the kernel to take back what was killed
@@ -46,14 +45,15 @@ LOG_TAIL: Final = 2000
 MARK: Final = "AGENTLOAD_LAUNCHED"
 PROCESSES: Final = Path("/proc")
 TELLING: Final = ("out of memory", "outofmemory", "error", "fatal", "killed")
-"""What the line of a log that says why a server died may hold, the surest first."""
+"""Words in a log's line that says why a server died, the surest first."""
 END_BYTES: Final = 64 * 1024
 DYING_S: Final = 10.0  # an API server outlives its engine by some seconds
 
 
 def check_apart(arms: Sequence[Endpoint]) -> None:
-    """Raise LaunchError where two vLLM servers have the same GPU
-    and neither bounds its memory: the second dies after a minute.
+    """Raise LaunchError if two vLLM servers have the same GPU and neither bounds its memory.
+
+    The second of them would die after a minute.
     """
     if not any(device.exists() for device in DEVICES):
         return
@@ -76,7 +76,7 @@ def check_apart(arms: Sequence[Endpoint]) -> None:
 
 
 def gpus(launch: Launch) -> frozenset[str]:
-    """Return the GPUs that a server is shown; empty: whatever is first."""
+    """Return the GPUs that are visible to a server; empty: it takes the first."""
     said = dict(
         word.split("=", 1) for word in launch.command if word.startswith(VISIBLE) and "=" in word
     ) | dict(launch.env)
@@ -109,7 +109,7 @@ class _Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A server that was started."""
+    """One server that was started."""
 
     arm: str
     process: subprocess.Popen[bytes]
@@ -118,7 +118,7 @@ class Running:
 
     @property
     def pid(self) -> int:
-        """Return the id of its first process, which is the id of its group."""
+        """Id of its first process, which is the id of its group."""
         return self.process.pid
 
     def survivors(self) -> tuple[int, ...]:
@@ -184,7 +184,7 @@ def start(
             f"{endpoint.name}: the arms file has no 'launch'",
             hint="launch: vllm serve MODEL --port 8000",
         )
-    if _health(endpoint, strange=True):  # also of a server that speaks no HTTP
+    if _health(endpoint, strange=True):  # true as well for a server that speaks no HTTP
         raise LaunchError(
             f"{endpoint.name}: something answers at {endpoint.root} already",
             hint="stop it, or choose another port",
@@ -206,7 +206,7 @@ def launched(
     start_s: float = START_S,
     notice: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Mapping[str, Running]]:
-    """Run the servers of all arms side by side for as long as the block lasts."""
+    """Run the servers of all arms at the same time while the `with` block lasts."""
     check_apart(endpoints)
     with ExitStack() as stack:
         servers: dict[str, Running] = {}
@@ -289,14 +289,12 @@ def _wait(
 
 
 def is_healthy(endpoint: Endpoint) -> bool:
-    """Tell whether the server says that it is healthy;
-    one without /health is when it answers at all.
-    """
+    """Return whether the server reports that it is healthy; without /health, if it answers."""
     return _health(endpoint, strange=False)
 
 
 def _health(endpoint: Endpoint, *, strange: bool) -> bool:
-    """Tell whether the server is healthy; *strange* is said of what speaks something else."""
+    """Return whether the server is healthy, or *strange* if it does not speak HTTP."""
     try:
         answer = page(f"{endpoint.root}/health", keyless(endpoint), within_s=HEALTH_S)
     except (OSError, ValueError):
@@ -307,7 +305,7 @@ def _health(endpoint: Endpoint, *, strange: bool) -> bool:
 
 
 def _processes() -> Iterator[tuple[int, _Process]]:
-    """Yield every process that runs, by its id."""
+    """Yield every process that runs, with its id."""
     for folder in PROCESSES.glob("[0-9]*"):
         with suppress(OSError, IndexError, ValueError):  # it ended meanwhile
             # Behind the name, which may hold anything: state, parent, group, session (proc(5)).
@@ -331,7 +329,7 @@ def _tail(log: Path, endpoint: Endpoint) -> str:
 
 
 class Kept:
-    """A server of ours; `kept` ends it for certain."""
+    """One server that can be started again after it died."""
 
     def __init__(self, endpoint: Endpoint, *, logs: Path, start_s: float) -> None:
         self._endpoint = endpoint
@@ -341,17 +339,17 @@ class Kept:
         self._starts = 0
 
     def up(self) -> None:
-        """Have the server run: one that died is started again."""
+        """Start the server if it does not run or is not healthy."""
         if self._running is not None and self._lives(self._running):
             return
-        self.stop()  # an API server may outlive its engines, and they it
+        self.stop()  # an API server may outlive its engines, or they may outlive it
         self._starts += 1
         self._running = start(
             self._endpoint, logs=self._logs / f"start-{self._starts:03}", start_s=self._start_s
         )
 
     def last_words(self) -> str | None:
-        """Return how the server died and what its log says of that; None while it lives."""
+        """Return how the server died and what its log says about it; None while it lives."""
         if self._running is None or self._lives(self._running):
             return None
         code = None
@@ -361,7 +359,7 @@ class Kept:
         with self._running.log.open("rb") as log:
             log.seek(max(0, self._running.log.stat().st_size - END_BYTES))
             text = log.read().decode(errors="replace")
-        with suppress(EndpointError):  # no key to be had is another error than this
+        with suppress(EndpointError):  # a key that cannot be read is an error reported elsewhere
             text = masked(text, self._endpoint.secrets())
         said = telling(text)
         return f"{ended}: {said}" if said else ended
@@ -378,7 +376,7 @@ class Kept:
 
 @contextmanager
 def kept(endpoint: Endpoint, *, logs: Path, start_s: float) -> Iterator[Kept]:
-    """Yield what keeps the server up. Leaving ends it for certain."""
+    """Yield a server that can be started again, and end it when the `with` block is left."""
     server = Kept(endpoint, logs=logs, start_s=start_s)
     try:
         yield server
@@ -387,8 +385,9 @@ def kept(endpoint: Endpoint, *, logs: Path, start_s: float) -> Iterator[Kept]:
 
 
 def telling(log: str) -> str:
-    """Return the line at the end of a log that says
-    best why a server died; empty where none does.
+    """Return the line of a log that says best why a server died; empty if none does.
+
+    A later line is preferred; 200 characters at most.
     """
     lines = [line.strip() for line in reversed(log.splitlines())]
     return next((line for word in TELLING for line in lines if word in line.lower()), "")[:200]

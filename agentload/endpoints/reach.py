@@ -10,23 +10,23 @@ from agentload.telemetry.reach import Reach
 
 
 def reach(endpoint: Endpoint) -> Reach:
-    """Return how *endpoint* is spoken to outside of timed calls;
-    a key by command is asked for, which may take a moment.
+    """Return how to reach *endpoint* outside of timed calls.
+
+    This runs the key's command, if any, which may take a moment.
     """
     return replace(keyless(endpoint), headers=endpoint.request_headers())
 
 
 def keyless(endpoint: Endpoint) -> Reach:
-    """Return how *endpoint* is asked for what needs no key: as
-    timed calls reach it, by its socket, its own proxy or none.
+    """Return how to reach *endpoint* without its key: by its socket, its own proxy or none.
+
+    Timed calls take the same way.
     """
     return Reach(tls=trusted(endpoint), proxy=proxy(endpoint), socket=socket_of(endpoint.url))
 
 
 def exporter(endpoint: Endpoint) -> Reach:
-    """Return how the exporter is spoken to that says what the
-    arm's GPUs do: with the arm's TLS files, and without its key.
-    """
+    """Return how to reach the exporter of an arm's GPU figures: with its TLS files, no key."""
     return Reach(tls=trusted(endpoint))
 
 

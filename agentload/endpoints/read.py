@@ -1,8 +1,9 @@
-"""Read `--endpoints`: `a=URL,b=URL`, an arms file, some
-arms of it (`arms.yaml/a+b`), or `emulated:PROFILE[/ARM]`.
+"""Read `--endpoints`: URLs, an arms file or some of its arms, or `emulated:PROFILE[/ARM]`.
 
-A name that is given again is a replica of its arm: `a=URL1,a=URL2,b=URL3,b=URL4`. An arms file is
-YAML: `model`, and under `arms` a mapping a name. What stands beside `arms` holds for all of them.
+URLs are written `a=URL,b=URL`, some arms of a file `arms.yaml/a+b`. A name
+that is given again is a replica of its arm: `a=URL1,a=URL2,b=URL3,b=URL4`. An arms file
+is YAML: `model`, and under `arms` a mapping for each name. A field next to `arms` holds
+for all of them.
 """
 
 import re
@@ -40,7 +41,7 @@ from agentload.model.controls import replica
 Text: TypeAlias = str | int | float
 """What YAML makes of a text without quotes."""
 Reader: TypeAlias = Callable[[object, str], object]
-"""Takes the value and where it stands; raises EndpointError."""
+"""Takes a value and its place in the file; raises EndpointError for a wrong value."""
 Gpu: TypeAlias = Annotated[int, Meta(ge=0)] | Annotated[str, Meta(pattern=r"^\d+(/\d+)?$")]
 EXAMPLE_FILE: Final = "arms: {bf16: {url: http://127.0.0.1:8000/v1}}"
 KNOWN: Final = (
@@ -56,16 +57,16 @@ _TELLS_APART: Final = ("url", "launch", "model", "aliases", "extra_body", "heade
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Read values of one type, which an error calls by these words, with an example."""
+    """Reader of one type of value; errors name the type by *words* and show *hint*."""
 
     type: object
     words: str
     hint: str
     made: Callable[[Any], object] = lambda value: value
     is_shown: bool = True
-    """An error may show the value: it is no secret."""
+    """Whether an error may show the value, because it is no secret."""
 
-    # as wide as the fields of an endpoint are
+    # ANN401: the fields of an endpoint have many types
     def __call__(self, value: object, where: str) -> Any:  # noqa: ANN401
         try:
             return self.made(msgspec.convert(value, self.type))
@@ -77,7 +78,7 @@ class _Kind:
 
 
 def value_of(field: str, value: object, where: str) -> object:
-    """Read the value of a field that an endpoint has."""
+    """Read the value of an endpoint's field; raise EndpointError for a wrong value."""
     return _READERS[field](value, where)
 
 
@@ -304,11 +305,9 @@ def _on_machines(where: str, name: str, merged: Mapping[str, object], machines: 
     return replace(places[0], places=places)
 
 
-# YAML's
+# ANN401: a list of whatever YAML holds
 def _replicated(where: str, name: str, merged: Mapping[str, object], listed: Any) -> Endpoint:  # noqa: ANN401
-    """Read an arm of several servers that run side
-    by side: a URL each, or what else differs there.
-    """
+    """Read an arm of several servers at once: a URL each, or what else differs there."""
     own = [each if isinstance(each, dict) else {"url": each} for each in listed]
     if not own or not all(isinstance(each.get("url", ""), str) for each in own):
         raise EndpointError(f"{where}.url must list a URL for each replica", hint=REPLICAS)
@@ -328,7 +327,7 @@ def _replicated(where: str, name: str, merged: Mapping[str, object], listed: Any
 
 
 def _of_replicas(made: Sequence[Endpoint]) -> Endpoint:
-    """Return an arm with its replicas, numbered in their order; as it is where it has one."""
+    """Return an arm with its replicas numbered in order; a single endpoint unchanged."""
     numbered = tuple(
         replace(each, machine=replica(number)) for number, each in enumerate(made, start=1)
     )
@@ -336,7 +335,7 @@ def _of_replicas(made: Sequence[Endpoint]) -> Endpoint:
 
 
 def _without_rivals(outer: Mapping[str, object], inner: Mapping[str, object]) -> dict[str, object]:
-    """Leave out what *inner* says in another way."""
+    """Leave out fields of *outer* whose rival in EXCLUSIVE *inner* has."""
     said = {
         rival
         for pair in EXCLUSIVE
@@ -358,7 +357,7 @@ class Emulated:
 def read(
     text: str, *, model: str | None = None, key_env: str | None = None, tokenizer: str | None = None
 ) -> tuple[Endpoint, ...] | Emulated:
-    """Say what *text* names. Options given here win over those of a file."""
+    """Read what *text* names; options given here replace those of a file."""
     if text.startswith(EMULATED):
         profile, _, arm = text.removeprefix(EMULATED).partition("/")
         return Emulated(profile=profile, arms=tuple(filter(None, arm.split("+"))))
@@ -383,9 +382,7 @@ def read(
 
 
 def only(text: str, names: Sequence[str]) -> str:
-    """Return the `--endpoints` that name no other arms
-    than these, in the order that *text* has them.
-    """
+    """Return *text* cut down to the arms of these names, for `--endpoints`."""
     if text.startswith(EMULATED):
         return f"{text.partition('/')[0]}/{'+'.join(names)}"
     if is_arms_file(text):
@@ -400,7 +397,7 @@ def only(text: str, names: Sequence[str]) -> str:
 
 
 def is_arms_file(text: str) -> bool:
-    """Say whether *text* names a file, or some arms of one."""
+    """Return whether *text* names an arms file, or some arms of one."""
     return "=" not in text and _divided(text)[0].endswith(YAML) and not text.startswith(EMULATED)
 
 
@@ -410,7 +407,7 @@ def arms_file(text: str) -> Path:
 
 
 def _divided(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return the file of `arms.yaml/a+b`, and the arms that it names; none where all are meant."""
+    """Split `arms.yaml/a+b` into the file and the names of arms; () means all arms."""
     file, _, names = text.rpartition("/")
     some = file.endswith(YAML) and not text.endswith(YAML)
     return (file, tuple(names.split("+"))) if some else (text, ())
@@ -437,9 +434,7 @@ def _inline(part: str, position: int) -> Endpoint:
 
 
 def _check_name(name: str, where: str) -> None:
-    """Refuse, before anything is measured, a name that
-    no file and no `PROFILE/ARM` could have in it.
-    """
+    """Raise EndpointError for a name that cannot be in a file's name or in `PROFILE/ARM`."""
     if not _NAME.fullmatch(name):
         raise EndpointError(
             f"{where}: an arm cannot be called {name[:60]!r}",
@@ -448,8 +443,9 @@ def _check_name(name: str, where: str) -> None:
 
 
 def _apart(endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
-    """Return the endpoints. Raises EndpointError for two that are
-    one server: each would find in the cache what the other left.
+    """Return the endpoints; raise EndpointError if two of them are one server.
+
+    Each would find in the cache what the other left there.
     """
     for one, other in combinations([server for each in endpoints for server in each.servers], 2):
         if all(getattr(one, name) == getattr(other, name) for name in _TELLS_APART):

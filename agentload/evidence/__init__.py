@@ -1,3 +1,4 @@
-"""Turn the rows of a run into the advisor's evidence: columns
-of observations and facts about the servers, without judgement.
+"""Turn the rows of a run into the advisor's evidence.
+
+That is columns of observations and facts about the servers, without judgement.
 """

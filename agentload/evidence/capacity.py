@@ -1,4 +1,4 @@
-"""Read what was tried beside a run: searches for capacity, trials of one session, twins."""
+"""Read what was tried next to a run: searches for capacity, trials of one session, twins."""
 
 import json
 import math
@@ -29,8 +29,8 @@ TWINS: Final = "twins"
 VOID: Final = "void"
 """Outcome of a step that says nothing of the server."""
 FULL: Final = 0.95  # a pool this full evicts for every prompt that comes
-# of what later turns could find again: more than the share
-# moves from one load to the next while everything fits
+# share of what later turns could find in the cache: more than
+# it moves from one load to the next while everything fits
 EVICTED: Final = 0.02
 OF_THE_TURNS: Final = frozenset({None, "errors", "slo"})
 """Trouble that the share of turns within the service level tells by itself."""
@@ -45,8 +45,9 @@ _Scope: TypeAlias = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concurrency:
-    """What a search for concurrency ended with: the most sessions
-    that hold, and the fewest that surely do not. None: its own bound.
+    """The most sessions that hold in a search, and the fewest that surely do not.
+
+    None: the search reached its own bound.
     """
 
     arm: str
@@ -67,8 +68,9 @@ class _Step:
 
 
 def concurrency(view: RunView, workloads: Collection[str]) -> tuple[Concurrency, ...]:
-    """Return the concurrency that each search beside a
-    run ended with; *workloads* are the run's classes.
+    """Return the concurrency that each search next to a run ended with.
+
+    *workloads* are the run's classes.
     """
     together: dict[tuple[str | None, float], dict[str, tuple[CapacityPoint, ...]]] = defaultdict(
         dict
@@ -103,9 +105,7 @@ def capacity(
 
 
 def single_sessions(view: RunView, arms: Collection[str]) -> tuple[CapacityPoint, ...]:
-    """Return the trials of a single session on these
-    arms, of the last time that it was asked for.
-    """
+    """Return the trials of a single session on these arms, from the last search for them."""
     searches = _searches(view, ALONE, ())
     return tuple(
         point
@@ -116,9 +116,7 @@ def single_sessions(view: RunView, arms: Collection[str]) -> tuple[CapacityPoint
 
 
 def twin_changes(view: RunView) -> tuple[TwinChange, ...]:
-    """Return how turn latencies compare on the twins
-    of a run, under each load as it was said last.
-    """
+    """Return how turn latencies compare on the twins of a run: the last result of each load."""
     found: dict[tuple[str, str], TwinChange] = {}
     for row in view.probes_of(TWINS):
         relative = Estimate(**json.loads(row.detail or "{}"))
@@ -129,7 +127,7 @@ def twin_changes(view: RunView) -> tuple[TwinChange, ...]:
 
 
 def fit(trials: Mapping[str, Sequence[Step]], *, share: float) -> Crossing:
-    """Regress what trials say of the load that each arm carries."""
+    """Regress the load that each arm carries on its trials."""
     tried = {
         arm: [
             Tried.of(load, turns, within, None if trouble in OF_THE_TURNS else trouble, worth=worth)
@@ -141,7 +139,7 @@ def fit(trials: Mapping[str, Sequence[Step]], *, share: float) -> Crossing:
 
 
 def next_search(connection: duckdb.DuckDBPyConnection, run_id: str) -> int:
-    """Return a number behind those of all searches beside a run, for one that has no date."""
+    """Return a number above those of all searches next to a run, for a search without a date."""
     before = tables.rows(connection, ProbeRow, run_id=run_id, probe=PROBE)
     return max((row.at_ns for row in before), default=-1) + 1
 
@@ -149,9 +147,7 @@ def next_search(connection: duckdb.DuckDBPyConnection, run_id: str) -> int:
 def _searches(
     view: RunView, probe: str, workloads: Collection[str]
 ) -> Mapping[_Scope, tuple[_Step, ...]]:
-    """Return the last search of each scope: one that was made again,
-    of a changed server or with other limits, is another search.
-    """
+    """Return the last search of each scope: a search made again replaces the one before it."""
     tried = [
         (row, json.loads(row.settings)) for row in view.probes_of(probe) if row.outcome != VOID
     ]
@@ -170,7 +166,7 @@ def _searches(
 
 
 def _workload(settings: Mapping[str, Any], workloads: Collection[str]) -> str | None:
-    """Name what the sessions of a trial were of; None: of all that the run has."""
+    """Name the workload of a trial's sessions; None: all that the run has."""
     classes = settings.get("classes", ())
     is_whole = not classes or set(workloads) <= set(classes)
     return None if is_whole else " + ".join(classes)
@@ -208,9 +204,9 @@ def _points(arm: str, workload: str | None, steps: Collection[_Step]) -> Iterato
 
 
 def _filled(detail: Mapping[str, Any], *, best: float) -> bool | None:
-    """Tell whether a trial filled the pool; *best* is the largest share that any trial found again.
+    """Tell whether a trial filled the pool; None: nobody could tell.
 
-    None: nobody could tell.
+    *best* is the largest share that any trial found again in the cache.
     """
     peak, found_again = detail["peak_kv_usage"], detail.get("found_again")
     if peak is None and found_again is None:

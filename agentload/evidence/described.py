@@ -1,6 +1,4 @@
-"""Describe model, hardware and arms to the advisor: by
-what the rows say, and by a profile where they are silent.
-"""
+"""Describe model, hardware and arms to the advisor: by the rows, else by a profile."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -79,7 +77,7 @@ def _flags(server: ArmServer) -> Iterator[str]:
 
 
 def _of_starts(server: ArmServer, name: str, read: Callable[[object], _T | None]) -> tuple[_T, ...]:
-    """Return what each start of a server that tells it says of this fact."""
+    """Return the fact *name* of each start of a server that reports it."""
     found = (read(each.get(name)) for each in server.starts)
     return tuple(value for value in found if value is not None)
 
@@ -87,8 +85,9 @@ def _of_starts(server: ArmServer, name: str, read: Callable[[object], _T | None]
 def deployment(
     arms: Sequence[ArmServer], reference: str, profile: ArmProfile | None, price: Price | None
 ) -> Deployment:
-    """Describe what all arms share; where they differ in
-    hardware, the reference's counts and `differences` tells.
+    """Describe what all arms share.
+
+    Where arms differ in hardware, the reference's counts, and `differences` says so.
     """
     own = next(each for each in arms if each.arm == reference)
     return Deployment(
@@ -103,7 +102,7 @@ def deployment(
 
 
 def differences(arms: Sequence[ArmServer]) -> tuple[str, ...]:
-    """Say where arms do not stand on the same hardware, and what of it is not known here."""
+    """Say where arms run on different hardware, and which GPUs have no known peaks."""
     built = {
         each.arm: f"{each.gpu_count or 1} × {each.gpu}" for each in arms if each.gpu is not None
     }
@@ -177,10 +176,10 @@ def _weights(server: ArmServer) -> str | None:
 def _scales(server: ArmServer) -> Scales | None:
     """Say where an FP8 cache takes its scales from.
 
-    vLLM 0.32.0: weights without a quantisation of their own have none
-    (model_executor/layers/attention/attention.py), those with one are warned of
-    where it brings none (layers/quantization/kv_cache.py). Only a log that says
-    something else shows that it was read.
+    vLLM 0.32.0: weights without a quantisation of their own have no scales
+    (model_executor/layers/attention/attention.py); for weights with one, vLLM warns where it
+    brings none (layers/quantization/kv_cache.py). That this warning is missing counts only where
+    the log says something else, which shows that it was read.
     """
     dtype = _cache_dtype(server)
     said = " ".join(map(str, server.facts.get("warnings") or ()))
@@ -201,9 +200,7 @@ def _cache_dtype(server: ArmServer) -> str:
 
 
 def _kv_bytes(server: ArmServer, profile: ArmProfile | None) -> float | None:
-    """Return what a decode step reads for each cached
-    token, by the dtype that the server says it keeps.
-    """
+    """Return what a decode step reads for each cached token, by the dtype the server reports."""
     dtype = DTYPES.get(_cache_dtype(server))
     if server.shape is not None and dtype is not None:
         try:
@@ -239,8 +236,9 @@ def _gpu(server: ArmServer, profile: ArmProfile | None, price: Price | None) -> 
 
 
 def _pool_of_blocks(server: ArmServer, profile: ArmProfile | None) -> float | None:
-    """Return the pool that an older server counts in blocks
-    alone: tokens, where every layer keeps all of them.
+    """Return the pool in tokens of an older server, which counts it in blocks alone.
+
+    None unless every layer keeps all tokens.
     """
     shape = server.shape or (profile.model if profile else None)
     blocks, block = number(server.facts.get("pool_blocks")), number(server.facts.get("block_size"))
@@ -251,9 +249,7 @@ def _pool_of_blocks(server: ArmServer, profile: ArmProfile | None) -> float | No
 
 
 def _pool(profile: ArmProfile | None) -> Pool | None:
-    """Return what fits beside the weights of a profile; None
-    where they are unknown: nothing to compare the server with.
-    """
+    """Return what fits next to the weights of a profile; None where they are not known."""
     with suppress(ProfileError):
         return None if profile is None else pool_of(profile)
     return None

@@ -1,5 +1,4 @@
-"""How far a long run filled each arm's KV pool, and what
-the run is worth as one step of a search for capacity.
+"""Say how far a long run filled each arm's KV pool, as one step of a search for capacity.
 
 A pool is full once as many tokens as it holds were written: what was not found
 in the cache, and what was answered. Servers count pages that are kept for later
@@ -72,10 +71,10 @@ def point(
     figures: Telemetry,
     found: PoolFill,
 ) -> CapacityPoint:
-    """Return a long run as one step of a search for capacity: of turns
-    that were released while the pool was full, where it ever was.
+    """Return a long run as one step of a search for capacity.
 
-    *rows* are the counted ones.
+    Its turns are those released while the pool was full, where it ever was. *rows* are the
+    counted ones.
     """
     begins = {play.number: play.start_s + found.full_from_s.get(play.number, 0.0) for play in plays}
     own = rows.filter(pl.col("arm") == arm).with_columns(
@@ -111,7 +110,7 @@ def notes(pools: Mapping[str, PoolFill]) -> Iterator[str]:
 
 
 def _by_play(frame: pl.DataFrame, plays: Iterable[PlayedBlock]) -> dict[int, _Written]:
-    """Return by play what it wrote, where the server tells."""
+    """Return what each play wrote, by its number, where the server reports its cache hits."""
     found = {
         play.number: _written(frame.filter(pl.col("play") == play.number), play) for play in plays
     }
@@ -119,7 +118,7 @@ def _by_play(frame: pl.DataFrame, plays: Iterable[PlayedBlock]) -> dict[int, _Wr
 
 
 def _written(rows: pl.DataFrame, play: PlayedBlock) -> _Written | None:
-    """Return what a play wrote; None where the server says nothing of its cache."""
+    """Return what a play wrote; None where the server reports nothing of its cache."""
     answered = rows.filter(pl.col("done_ns").is_not_null() & pl.col("prompt_tokens").is_not_null())
     if not answered.height or answered["cached_tokens"].null_count() == answered.height:
         return None
@@ -140,7 +139,7 @@ def _total(written: _Written) -> float:
 
 
 def _full_from(written: Mapping[int, _Written], tokens: float) -> dict[int, float]:
-    """Return by play, of those that wrote so many tokens, after how many seconds they had."""
+    """Return after how many seconds each play had written *tokens*, of those that did."""
     full_from = {}
     for number, found in written.items():
         full = found.filter(pl.col("written") >= tokens)
@@ -150,9 +149,7 @@ def _full_from(written: Mapping[int, _Written], tokens: float) -> dict[int, floa
 
 
 def _share_of_time(full_from: Mapping[int, float], ended: Mapping[int, PlayedBlock]) -> float:
-    """Return the share of all plays' time that lies
-    behind the instants at which their pools were full.
-    """
+    """Return the share of all plays' time that lies after their pools were full."""
     seconds = {
         number: ((play.ended_ns or play.started_ns) - play.started_ns) / 1e9
         for number, play in ended.items()

@@ -1,5 +1,6 @@
-"""How long users wait between chunks and how long a token takes:
-two distributions, equal only where every chunk carries one token.
+"""Read how long users wait between chunks, and how long a token takes.
+
+The two distributions are equal only where every chunk carries one token.
 """
 
 from dataclasses import dataclass
@@ -33,8 +34,9 @@ SELECT workload, arm, gap_us, tokens, times FROM counted JOIN groups USING (numb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gaps:
-    """Quantiles (see `QUANTILES`) of one workload on one
-    arm, over all clean calls, the first chunk left out.
+    """Quantiles (see `QUANTILES`) of one workload on one arm over all clean calls.
+
+    The first chunk of each call is left out.
     """
 
     workload: str
@@ -69,7 +71,7 @@ def _gaps(workload: str, arm: str, rows: pl.DataFrame) -> Gaps:
 
 
 def _quantiles(values: Floats, weights: Floats) -> tuple[float, ...]:
-    """Return the smallest value that at least each share of the weight does not exceed."""
+    """Return, for each of `QUANTILES`, the smallest value that this share does not exceed."""
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(weights[order])
     return tuple(float(values[order][np.searchsorted(reached, q * reached[-1])]) for q in QUANTILES)

@@ -44,7 +44,7 @@ from agentload.study.stored import Notes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Subject:
-    """A run, and what is known of it beside its rows."""
+    """A run, and what is known of it in addition to its rows."""
 
     connection: duckdb.DuckDBPyConnection
     view: RunView
@@ -91,10 +91,10 @@ def gather(
     price: Price | None = None,
     ideal_hit_rates: Mapping[str, float] = MappingProxyType({}),
 ) -> Evidence:
-    """Gather the evidence of a run; raise `EvidenceError` when nothing in it can carry a decision.
+    """Gather the evidence of a run; raise `EvidenceError` where nothing can carry a decision.
 
     `connection` is the database that *view* was read from. `reference` is the arm in use today
-    (default: the first). `profiles`, by arm, add what no server tells: geometry, GPU, page sizes.
+    (default: the first). `profiles`, by arm, add what no server reports: geometry, GPU, page sizes.
     `ideal_hit_rates`, by workload, come from the trace: what a cache without bounds would hit
     (default: those in the run's options).
     """
@@ -164,9 +164,7 @@ def _subject(
     reference: str | None,
     profiles: Mapping[str, ArmProfile],
 ) -> _Subject:
-    """Describe what is decided on; raise `EvidenceError`
-    where the reference is no arm of the run.
-    """
+    """Describe the run; raise `EvidenceError` where the reference is no arm of it."""
     names = view.arm_names
     if not names and reference is None:
         raise EvidenceError(
@@ -190,7 +188,7 @@ def _subject(
 
 
 def _calls(connection: duckdb.DuckDBPyConnection, view: RunView) -> _Calls:
-    """Read the calls of a run and part them."""
+    """Read the calls of a run, and separate them by what they are evidence of."""
     attempts = observations.with_batches(
         plays.attempts(connection, view.name, view.plays), view.plays
     )
@@ -219,8 +217,9 @@ def _arms(subject: _Subject, where: Machines) -> tuple[Arm, ...]:
 
 
 def _is_twin(arm: str, subject: _Subject) -> bool:
-    """Tell whether an arm is the reference under another name: as the
-    run found when it met the servers, or by the profiles they follow.
+    """Tell whether an arm is the reference under another name.
+
+    It is if the run found so when it met the servers, or if both follow the same profile.
     """
     reference, profiles = subject.reference, subject.profiles
     if arm == reference:
@@ -233,11 +232,9 @@ def _is_twin(arm: str, subject: _Subject) -> bool:
 
 
 def _figures(subject: _Subject, calls: _Calls) -> tuple[dict[str, Telemetry], Sequence[str]]:
-    """Return the figures of each arm's servers and GPUs,
-    and notes about those whose energy is not known.
-    """
+    """Return the figures of each arm's servers and GPUs, and notes on unknown energy."""
     connection, run = subject.connection, subject.view.name
-    # The first call behind a priming one is meant to find its context.
+    # After a priming call, the first call is meant to find its context: a hit is not impossible.
     is_cold = not isinstance(subject.study, Replay) or subject.study.cache == "cold"
     servers = telemetry.of_servers(
         connection,
@@ -269,10 +266,9 @@ def _with_gpus(figures: Telemetry, watts: float | None, found: hardware.Clocks) 
 def _capacity(
     subject: _Subject, calls: _Calls, arms: Sequence[Arm], figures: Mapping[str, Telemetry]
 ) -> tuple[dict[str, Telemetry], tuple[CapacityPoint, ...], tuple[str, ...]]:
-    """Return figures that know how far pools filled, the
-    steps of searches, and notes about what is not tested.
+    """Return figures with how far pools filled, the steps of searches, and notes.
 
-    A run that was to fill its pools is a step of its own.
+    A run that was to fill its pools is a step of its own. Notes say what is not tested.
     """
     view, study, told = subject.view, subject.study, dict(figures)
     points = capacity.capacity(view, subject.arms, calls.counted["workload"].unique().to_list())
@@ -293,9 +289,7 @@ def _capacity(
 
 
 def _starts(subject: _Subject) -> StartHistory | None:
-    """Return what starts add: an emulated server's as its
-    profile draws them, a real one's as other runs showed.
-    """
+    """Return what starts add: by its profile for an emulated server, else by other runs."""
     if subject.view.run.kind == "measured":
         return starts.of_history(subject.connection, subject.view.run)
     return starts.of_profile(subject.study, subject.profile)
@@ -326,7 +320,10 @@ def _pair_load(study: Study | None, noted: Notes) -> PairLoad | None:
 
 
 def _planned_pairs(study: Study | None) -> int | None:
-    """Return how many pairs a run began with: one that was given more is cut as it was then."""
+    """Return how many pairs a run was planned with, before any were added.
+
+    Without a fixed plan of pairs, None.
+    """
     match study:
         case Replay(pairs=pairs, blocks=blocks):
             return blocks or pairs
@@ -337,8 +334,9 @@ def _planned_pairs(study: Study | None) -> int | None:
 
 
 def _begins_midway(study: Study | None) -> bool:
-    """Tell whether blocks are windows, which begin in
-    the middle of sessions and end before their plan.
+    """Tell whether blocks start in the middle of sessions and end before their plan.
+
+    Windows do, and so do runs that fill pools.
     """
     return isinstance(study, Replay) and (study.capacity, study.windows) != (None, None)
 

@@ -1,7 +1,7 @@
-"""What an evaluation found, cell by cell, and its graded
-answers as paired tables; decisions are the advisor's.
+"""Read what an evaluation found, by cell and as paired tables of graded answers.
 
-Pairs are the same items, depths and repetitions on the reference and on another arm.
+Decisions are the advisor's. Pairs are the same items, depths and repetitions on the reference and
+on another arm.
 """
 
 import json
@@ -59,9 +59,7 @@ def came_in_sequence(view: RunView) -> bool:
 
 
 def canary(view: RunView) -> tuple[float, ...]:
-    """Return the lengths that a canary was asked at,
-    the shortest first; nothing where there was none.
-    """
+    """Return the lengths that a canary was asked at, the shortest first; empty without one."""
     lengths: set[float] = set()
     for row in view.probes_of(CANARY):
         lengths.update(map(float, json.loads(row.settings)["lengths"]))
@@ -83,7 +81,7 @@ class TaskScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmTotal:
-    """One arm's answers in all, beside those of the reference: the first arm."""
+    """One arm's answers in all, next to those of the reference, which is the first arm."""
 
     arm: str
     right: int
@@ -181,7 +179,7 @@ _KEY = ("task", "context_tokens", "item", "depth", "repetition")
 def accuracy(
     connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], reference: str
 ) -> tuple[tuple[AccuracyBucket, ...], tuple[AccuracyBucket, ...]]:
-    """Return one bucket an arm, task and length, over the items that both sides answered.
+    """Return one bucket for each arm, task and length, over the items both sides answered.
 
     First those of the arms against the reference, then
     those of arms that were asked twice against themselves.
@@ -197,8 +195,9 @@ def accuracy(
 def recorded_replies(
     connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], reference: str
 ) -> tuple[AccuracyBucket, ...]:
-    """Return one bucket an arm: replies of the arm and of the reference,
-    each graded by the recorded one; sessions are the clusters.
+    """Return one bucket for each arm: its replies and the reference's, each graded.
+
+    Both are graded by the recorded reply; sessions are the clusters.
     """
     by_arm = {
         arm: rows.with_columns(

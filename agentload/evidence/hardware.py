@@ -1,7 +1,6 @@
-"""What the GPUs of each arm did while it was played,
-as they were sampled: power, throttling and memory.
+"""Read what the GPUs of each arm did while it was played: power, throttling and memory.
 
-What was not sampled, or cannot be told apart, is named in a note and never zero.
+What was not sampled, or cannot be attributed, is named in a note and never zero.
 """
 
 import json
@@ -15,7 +14,7 @@ from agentload.evidence.plays import PlayedBlock, plays_table, valid_plays
 from agentload.evidence.servers import ArmServer
 from agentload.evidence.view import RunView
 
-# Bits of NVML's clocks event reasons (nvml.h), which DCGM hands on.
+# Bits of NVML's clocks event reasons (nvml.h), which DCGM reports unchanged.
 # hardware slowdown, heat by software, heat by hardware, power brake
 SLOWED: Final = 0x8 | 0x20 | 0x40 | 0x80
 CAPPED: Final = 0x4  # the limit of its power
@@ -49,8 +48,9 @@ _MEMORY: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clocks:
-    """Shares of the time under load in which GPUs were slowed, and
-    at the limit of their power; and the clock of the slowest one.
+    """How one arm's GPUs were slowed, as shares of the time under load, and the lowest clock.
+
+    `slowed`: by heat or a hardware brake; `capped`: at the limit of their power.
     """
 
     slowed: float | None = None
@@ -64,8 +64,9 @@ def power(
     servers: Sequence[ArmServer],
     played: Sequence[PlayedBlock],
 ) -> tuple[dict[str, float], list[str]]:
-    """Return the mean watts of each arm's GPUs together in the
-    plays that count, and notes about arms whose draw is not known.
+    """Return the mean watts of each arm's GPUs together, and notes on arms without them.
+
+    Only plays that count are looked at.
     """
     rows = _sampled(_POWER, connection, run_id, valid_plays(played), ["gpu_power_w"])
     drawn: dict[str, list[float]] = {}
@@ -104,9 +105,7 @@ def _gpus(server: ArmServer) -> int:
 def clocks(
     connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[PlayedBlock]
 ) -> Mapping[str, Clocks]:
-    """Read by arm how its GPUs ran in the plays that
-    count; arms whose GPUs were not sampled are left out.
-    """
+    """Read how each arm's GPUs ran in the plays that count; arms not sampled are left out."""
     names = ["gpu_throttle_reasons", "gpu_clock_mhz"]
     found = _sampled(
         _CLOCKS, connection, run_id, valid_plays(played), names, slowed=SLOWED, capped=CAPPED
@@ -117,9 +116,7 @@ def clocks(
 
 
 def gpu_memory(connection: duckdb.DuckDBPyConnection, view: RunView) -> dict[str, float]:
-    """Return the bytes that each arm's GPUs held at
-    most; arms that were not sampled are left out.
-    """
+    """Return the most bytes that each arm's GPUs held; arms without samples are left out."""
     played = [play for play in view.plays if not play.is_void]
     found = _sampled(_MEMORY, connection, view.name, played, ["gpu_memory_bytes"])
     return {arm: float(peak) for arm, peak in found}
@@ -133,7 +130,7 @@ def _sampled(
     names: Sequence[str],
     **bits: int,
 ) -> list[tuple[Any, ...]]:
-    """Ask of the samples of these names that were taken in plays."""
+    """Run *query* on the samples of these names that were taken in plays."""
     with plays_table(connection, played):
         return connection.execute(
             _SAMPLED + query, {"run": run_id, "names": names, **bits}

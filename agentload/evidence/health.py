@@ -1,8 +1,7 @@
-"""How well our own side kept up, arm by arm, and what
-a reader has to know before trusting the figures.
+"""Say how well the load generator kept up, and what to know before trusting the figures.
 
-That is blocks left out, turns that failed, prompts that were
-not as long as requested, calls held back by the same time.
+That is blocks left out, turns that failed, prompts that were not as long as requested, and
+calls that were all held back by the same time.
 """
 
 import json
@@ -44,8 +43,7 @@ def _health(
     reads = rows.filter(pl.col("coalesced_reads").is_not_null() & (pl.col("chunk_count") > 0))
     return ClientHealth(
         arm=arm,
-        # As each part of the run has judged itself
-        # (`live.punctuality`): one that was late is late in the whole.
+        # The worst part of the run counts, as each part judged itself (`live.punctuality`).
         send_lag_p99_ms=max((lag for lag in lags if lag is not None), default=None),
         loop_stall_max_ms=_most(said, "loop_stall_max_ms"),
         coalesced_share=max(map(_coalesced_share, reads.partition_by("leg")), default=None),
@@ -58,7 +56,7 @@ def _health(
 
 
 def _stamp_source(rows: pl.DataFrame) -> Literal["kernel", "user"] | None:
-    """Say who stamped the chunks; one that we stamped ourselves makes all of them as coarse."""
+    """Say who stamped the chunks; a single user stamp makes all of them as coarse."""
     sources = set(rows.filter(pl.col("chunk_count") > 0)["stamp_source"].unique())
     if "user" in sources:
         return "user"
@@ -90,8 +88,8 @@ WHERE c.run_id = $run AND c.http_status IS NOT NULL GROUP BY ALL
 """
 
 
-# The rest of a percent is the chat template; beyond
-# two, "a 32k prompt" is no longer what was compared.
+# A percent or so is the chat template; beyond two
+# percent, "a 32k prompt" is no longer what was compared.
 MAX_LENGTH_DEVIATION: Final = 0.02
 # No tokenizer counts half as many or twice as many: another thing is counted.
 ANOTHER_COUNT: Final = 0.4
@@ -152,8 +150,9 @@ def _lengths(rows: pl.DataFrame) -> Iterator[str]:
 
 
 def _stretched(rows: pl.DataFrame) -> Iterator[str]:
-    """Tell of calls that were held back by one and the same time:
-    an attempt that a gateway made again and told nobody of.
+    """Report calls that were all held back by about the same time.
+
+    Such a time is that of a gateway that tries an attempt again without reporting it.
     """
     same = ("pair", "session", "turn")
     known = rows.filter(pl.col("status").eq("ok") & pl.col("ttft_ms").is_not_null()).with_columns(

@@ -1,5 +1,4 @@
-"""Rows as the advisor's columns: of a workload on an arm, of an
-arm and its control, and of a context sweep, whose calls ran alone.
+"""Turn rows into the advisor's columns: of calls, of controls, and of context sweeps.
 
 A call shares its server: KV tokens and sequences of the whole batch while it decoded, and its
 share of the busy time. Each is a sum over calls of something linear in time between a start
@@ -31,8 +30,9 @@ READ: Final = (
 
 
 def counted(frame: pl.DataFrame) -> pl.DataFrame:
-    """Keep the last attempt of every turn of the plays that
-    are evidence, sorted: equal rows give equal evidence.
+    """Keep the last attempt of every turn that is evidence, sorted.
+
+    Equal rows thus give equal evidence.
     """
     # A play is one arm's, so numbers alone sort the rows of every
     # workload and arm, and nothing is carried along that nobody reads.
@@ -51,8 +51,9 @@ def counted(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _waited() -> pl.Expr:
-    """Return how long after the end of the turn before it
-    each turn started; null where that turn is not there.
+    """Return the seconds from the end of the turn before to the start of each turn.
+
+    Null where that turn is not there.
     """
     before = [pl.col(name).shift(1).over("play", "session") for name in ("turn", "done_ns")]
     waited = (pl.col("began_ns") - before[1]).cast(pl.Float64) / 1e9
@@ -60,8 +61,9 @@ def _waited() -> pl.Expr:
 
 
 def calls(rows: pl.DataFrame, machines: Sequence[str]) -> Calls:
-    """Turn the rows of one workload on one arm into the advisor's
-    columns; *machines* are numbered as the advisor numbers them.
+    """Turn the rows of one workload on one arm into the advisor's columns.
+
+    *machines* are numbered as the advisor numbers them.
     """
     cached = rows["cached_tokens"].null_count() < rows.height
     return Calls(
@@ -91,8 +93,9 @@ def calls(rows: pl.DataFrame, machines: Sequence[str]) -> Calls:
 
 
 def with_batches(frame: pl.DataFrame, plays: Sequence[PlayedBlock]) -> pl.DataFrame:
-    """Add what every attempt shared its server with: all that
-    was in flight counts, whether or not it is evidence itself.
+    """Add the batch that every attempt shared its server with.
+
+    All that was in flight counts, whether or not it is evidence itself.
     """
     names = ("batch_kv_tokens", "batch_sequences", "busy_s")
     columns: dict[str, Floats] = {name: np.full(frame.height, np.nan) for name in names}
@@ -128,8 +131,9 @@ def _floats(frame: pl.DataFrame, name: str) -> Floats:
 
 
 def sweep_and_workloads(counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the calls of a context sweep, and those of the
-    workloads: of a run that is a sweep alone, the same calls.
+    """Return the calls of a context sweep, and those of the workloads.
+
+    Of a run that is a sweep alone, both are the same calls.
     """
     workload = pl.col("workload")
     swept, others = (
@@ -142,15 +146,16 @@ def sweep_and_workloads(counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFra
 def plays_under_load(
     plays: Sequence[PlayedBlock], played: pl.DataFrame, counted: pl.DataFrame
 ) -> tuple[PlayedBlock, ...]:
-    """Leave out the plays of what was measured apart: its calls
-    ran as no user's do, and say nothing of a server under load.
+    """Leave out the plays of what was measured apart, such as sweeps.
+
+    Their calls ran as no user's do, and say nothing of a server under load.
     """
     alone = set(played["play"]) - set(counted["play"])
     return tuple(play for play in plays if play.number not in alone)
 
 
 def sweeps(swept: pl.DataFrame, arms: Sequence[str]) -> tuple[Sweep, ...]:
-    """Return a sweep an arm that has calls of one."""
+    """Return one sweep for each arm that has calls of one."""
     alone = swept.filter(pl.col("status").eq("ok") & pl.col("tpot_ms").is_not_null())
     by_arm = ((arm, alone.filter(pl.col("arm").eq(arm))) for arm in arms)
     return tuple(_sweep(arm, own) for arm, own in by_arm if own.height)
@@ -176,8 +181,9 @@ def _sweep(arm: str, own: pl.DataFrame) -> Sweep:
 def controls(
     counted: pl.DataFrame, machines: Sequence[str], servers: Sequence[ArmServer]
 ) -> tuple[AaControl, ...]:
-    """Return the calls of each control beside those of the arm
-    that it copies, and whether each had a server of its own.
+    """Return the calls of each control with those of the arm that it copies.
+
+    Each also says whether the two had servers and machines of their own.
     """
     began = {each.arm: each.facts.get("process_start_s") for each in servers}
     groups = counted.partition_by("workload", "arm", as_dict=True)
@@ -213,16 +219,12 @@ class Intervals:
         self.gaps: Floats = np.diff(self.seconds, append=self.seconds[-1:])
 
     def running(self, at_start: Floats) -> Floats:
-        """Return, from each instant to the next, the sum
-        of *at_start* over the intervals that are open.
-        """
+        """Return, from each instant to the next, the sum of *at_start* over open intervals."""
         sums: Floats = np.cumsum(np.concatenate([at_start, -at_start])[self._order])
         return sums
 
     def integral(self, area: Floats) -> Floats:
-        """Return for each interval the sum of what lies within
-        it, given the *area* from each instant to the next.
-        """
+        """Return for each interval the sum of the *area* within it, from instant to instant."""
         until: Floats = np.concatenate([[0.0], np.cumsum(area[:-1])])
         count = self.length.size
         return until[self._rank[count:]] - until[self._rank[:count]]
@@ -231,10 +233,10 @@ class Intervals:
 def batch_means(
     first_s: Floats, last_s: Floats, prompt_tokens: Floats, output_tokens: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the mean KV tokens and sequences of the batch while each
-    call decoded, first token to last; NaN where it did not decode.
+    """Return the mean KV tokens and sequences of the batch while each call decoded.
 
-    A sequence holds its prompt at the first token and grows evenly to its end.
+    A call decodes from its first token to its last; NaN where it did not. A sequence holds its
+    prompt at the first token and grows evenly to its end.
     """
     kv, sequences = np.full(first_s.size, np.nan), np.full(first_s.size, np.nan)
     decodes = np.isfinite(first_s + last_s + prompt_tokens + output_tokens) & (last_s > first_s)
@@ -253,8 +255,9 @@ def batch_means(
 
 
 def busy_s(sent_s: Floats, done_s: Floats) -> Floats:
-    """Share a server's busy time equally among the calls that
-    it holds at each instant; 0 for a call that it never held.
+    """Return each call's share of the seconds in which its server was busy.
+
+    The calls held at an instant share it equally; 0 for a call that was never held.
     """
     out = np.zeros(sent_s.size)
     held = np.isfinite(sent_s + done_s) & (done_s > sent_s)

@@ -1,5 +1,6 @@
-"""Which plays of blocks count: whole pairs that nothing invalidated,
-each with its place in time, its server's start and its machine.
+"""Read which plays of blocks count: whole pairs that nothing invalidated.
+
+Each has its place in time, its server's start and its machine.
 """
 
 import json
@@ -105,9 +106,7 @@ class _Starts:
 def _restarts(
     fingerprints: Sequence[FingerprintRow],
 ) -> Mapping[str, Sequence[tuple[int, int, int]]]:
-    """Return by arm (leg, ns, number of the start)
-    of each change of its server's process, in order.
-    """
+    """Return by arm each change of its server's process: (leg, ns, number of the start)."""
     known: dict[str, list[object]] = defaultdict(list)
     last: dict[str, object] = {}
     changes: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
@@ -147,8 +146,9 @@ _TABLE: Final = {
 def plays_table(
     connection: duckdb.DuckDBPyConnection, plays: Sequence[PlayedBlock]
 ) -> Iterator[None]:
-    """Let queries read when each arm was played from a table
-    `plays`; `ended_ns` is null for a play that was never closed.
+    """Let queries read when each arm was played from a table `plays`.
+
+    `ended_ns` is null for a play that was never closed.
     """
     rows = [[getattr(play, name) for name in _TABLE] for play in plays]
     connection.register("plays", pl.DataFrame(rows, schema=_TABLE, orient="row"))
@@ -191,8 +191,9 @@ WHERE c.run_id = $run
 def attempts(
     connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[PlayedBlock]
 ) -> pl.DataFrame:
-    """Read every attempt of a run as one frame of plain columns, a
-    row an attempt; `play` is null for a call outside of all plays.
+    """Read every attempt of a run as one frame of plain columns, one row an attempt.
+
+    `play` is null for a call outside of all plays.
     """
     with plays_table(connection, plays):
         found: pl.DataFrame = connection.sql(_ATTEMPTS, params={"run": run_id}).pl()
@@ -217,8 +218,9 @@ class Machines:
 
 
 def machines(arms: Sequence[ArmServer], plays: Sequence[PlayedBlock]) -> Machines:
-    """Say who ran where, from the plays that count; from
-    what the arms were said to be where none was played.
+    """Say which arm ran on which machine, by the plays that count.
+
+    Where none was played, by what the arms were said to run on.
     """
     seen: dict[str, set[str]] = defaultdict(set)
     for play in valid_plays(plays):

@@ -1,4 +1,4 @@
-"""What a screen of answers stored, as the advisor reads it."""
+"""Read what a screen of answers stored, as the advisor reads it."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -17,7 +17,7 @@ SCREEN: Final = "screen"
 def screen(
     view: RunView, arms: Collection[str]
 ) -> tuple[tuple[Screened, ...], tuple[tuple[str, str], ...]]:
-    """Return a run's last screen: distances, and the arms that told none, with the reason."""
+    """Return the distances of a run's last screen, and the arms not screened with the reason."""
     rows = [row for row in view.probes_of(SCREEN) if row.arm in arms]
     newest = max((row.at_ns for row in rows), default=0)
     last = [row for row in rows if row.at_ns == newest]
@@ -51,7 +51,7 @@ def read(rows: Sequence[ProbeRow]) -> tuple[Screened, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """What scoring a prompt whole showed of an arm, beside single tokens behind it."""
+    """What scoring a whole prompt showed of an arm, next to single tokens after the prompt."""
 
     arm: str
     length: int
@@ -82,7 +82,7 @@ def scored_prompts(view: RunView, arms: Collection[str]) -> tuple[Scored, ...]:
 
 
 def breaks(rows: Sequence[ProbeRow]) -> bool:
-    """Tell whether an arm's answers are broken at one of the lengths so far."""
+    """Tell whether an arm's answers are broken at one of the lengths screened so far."""
     found = read(rows)
     return any(
         is_broken([each for each in found if each.length == length])

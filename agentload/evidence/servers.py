@@ -1,5 +1,4 @@
-"""What a run's rows say of the arms' servers: what
-each said of itself, and what the arms file says of it.
+"""Read what a run's rows say of the arms' servers, by their reports and the arms file.
 
 Keys of `fingerprints.facts` that are read (all optional): version, models, max_model_len,
 kv_cache_dtype, skip_layers, prefix_caching, pool_tokens, pool_blocks, block_size,
@@ -67,9 +66,7 @@ class ArmServer:
 
     @property
     def gpu_count(self) -> int | None:
-        """Return the GPUs of one replica: as the arms file
-        says, else as many as the server is split over.
-        """
+        """Return the GPUs of one replica, by the arms file or by how the server is split."""
         if self.gpus is not None:
             return self.gpus
         copies = self.data_parallel or count(self.settings.get("data_parallel"))
@@ -82,13 +79,14 @@ class ArmServer:
 
     @property
     def is_command_told(self) -> bool:
-        """Say whether the server's log, or the arm's launch, told all that it was started with."""
+        """Say whether the server's log, or the arm's launch, gave its full command line."""
         return bool(self.facts.get("arguments"))
 
     @property
     def arguments(self) -> Mapping[str, Sequence[str]]:
-        """Return what its server was started with; where its
-        command is not told, what development mode shows of it.
+        """Return the options that the server was started with.
+
+        Without its command line, only those that its development mode shows.
         """
         if self.is_command_told:
             return cast(Mapping[str, Sequence[str]], self.facts["arguments"])
@@ -101,8 +99,9 @@ class ArmServer:
 
     @property
     def weight_bits(self) -> int | None:
-        """Return the width of the weights; a quantisation that the
-        server was started with makes it unknown how wide, but at most 8.
+        """Return the bits of a weight.
+
+        Under a quantisation chosen at the start the width is unknown, but 8 at most.
         """
         if self.settings.get("quantization") is not None and (
             self.shape is None or self.shape.weight_bits in {None, 16}
@@ -112,8 +111,9 @@ class ArmServer:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Return what the server says of itself in development
-        mode or in its log, by the names of `identity.settings`.
+        """Return what the server says of itself in development mode or in its log.
+
+        Keys are those of `identity.settings`.
         """
         found = self.facts.get("settings")
         return found if isinstance(found, Mapping) else {}
@@ -126,7 +126,7 @@ def servers(
     told: dict[str, dict[object, dict[str, Any]]] = defaultdict(dict)
     for each in fingerprints:
         said = json.loads(each.facts)
-        told[each.arm].pop(said.get("process_start_s"), None)  # what comes last stands last
+        told[each.arm].pop(said.get("process_start_s"), None)  # the latest report goes to the end
         told[each.arm][said.get("process_start_s")] = said
     return tuple(
         ArmServer(
@@ -141,7 +141,7 @@ def servers(
 
 
 def text(value: object) -> str | None:
-    """Return a text; None for what stands for nothing."""
+    """Return a text; None for a value that means nothing."""
     return None if value in (None, "", "None") else str(value)
 
 

@@ -1,13 +1,13 @@
-"""What starts of servers add: by the profile that an
-emulated one follows, else by other runs of this database.
+"""Read what starts of servers add: from an emulated server's profile, else from other runs.
 
 The ratio of two arms differs from start to start by what both servers' starts added. Every pair of
-starts tells one ratio: a run whose servers were started once, each of its replicas, each start of
-those that were launched. Ratios of equal servers under an equal load are held against each other,
-within a run and across runs, and what a ratio's own scatter explains is taken off: that of its
+starts gives one ratio: a run whose servers were started once, each of its replicas, each start of
+those that were launched. Ratios of equal servers under an equal load are compared with each other,
+within a run and across runs, and what a ratio's own scatter explains is subtracted: that of its
 pairs, or of the halves of a pair that has a start of its own. What halves share and pairs do not,
-a slow minute, is not told from a start: so this is no less than a start adds. The latest runs of
-the model count; fewer starts than tell a scatter tell nothing, and the policy's assumption holds.
+such as a slow minute, cannot be told from a start: so the result is no less than a start adds. The
+latest runs of the model in this database count; with fewer starts than show a scatter there is no
+result, and the policy's assumption holds.
 """
 
 import json
@@ -44,7 +44,7 @@ EQUAL: Final = (
 """Facts of a server that its pace depends on."""
 LATEST: Final = 20  # runs: what servers were like years ago says little of a start today
 
-FEWEST: Final = ENOUGH_STARTS // 2  # pairs of a run: fewer do not tell what they scatter by
+FEWEST: Final = ENOUGH_STARTS // 2  # pairs of a run: fewer do not show their scatter
 
 _RATIOS: Final = """
 WITH own AS (
@@ -71,9 +71,7 @@ _Pair: TypeAlias = tuple[int, float, float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ratio:
-    """What one pair of starts showed: a mean log
-    ratio, with the variance of its own that it has.
-    """
+    """What one pair of starts showed: a mean log ratio, with the variance of its own pairs."""
 
     run: str
     like: Hashable
@@ -113,7 +111,7 @@ def of_history(connection: duckdb.DuckDBPyConnection, run: RunRow) -> StartHisto
 def _groups(
     connection: duckdb.DuckDBPyConnection, names: Sequence[str]
 ) -> Collection[Sequence[_Ratio]]:
-    """Return the ratios of these runs, those together that can be held against each other."""
+    """Return the ratios of these runs, grouped by what makes them comparable."""
     groups: dict[Hashable, list[_Ratio]] = defaultdict(list)
     seen: set[Hashable] = set()
     for name in names:
@@ -127,7 +125,7 @@ def _groups(
 
 
 def _beyond(ratios: Sequence[_Ratio]) -> float:
-    """Return by how much the variance between ratios exceeds what each has of its own."""
+    """Return by how much the variance between ratios exceeds the mean of their own variances."""
     return _spread([each.value for each in ratios]) - _mean([each.variance for each in ratios])
 
 
@@ -152,8 +150,9 @@ def checks_ms(
 
 
 def _of_run(connection: duckdb.DuckDBPyConnection, view: RunView) -> Iterator[_Ratio]:
-    """Yield what each pair of starts of a run showed, of every arm
-    against the first by name; nothing of a run of a few pairs.
+    """Yield what each pair of starts of a run showed, of every arm against the first by name.
+
+    A run of a few pairs yields nothing.
     """
     told = _told(view)
     first, *others = sorted({arm for arm, _ in told if not is_control(arm)}) or [""]
@@ -192,8 +191,9 @@ def _of_pairs(
 
 
 def _within(rows: Sequence[_Pair], units: Collection[Sequence[_Pair]]) -> float | None:
-    """Return how pairs of equal starts scatter, else how
-    the halves of pairs do; None where nothing tells.
+    """Return the variance of pairs that share a start, else that from the halves of pairs.
+
+    None where neither can be had.
     """
     freedom = len(rows) - len(units)
     if freedom:
@@ -204,8 +204,9 @@ def _within(rows: Sequence[_Pair], units: Collection[Sequence[_Pair]]) -> float 
 
 
 def _told(view: RunView) -> dict[tuple[str, int], Told]:
-    """Return which process played each pair that counts on each arm,
-    and what it was; where nobody told when it began, it is this run's.
+    """Return which process played each counted pair on each arm, and its facts of `EQUAL`.
+
+    Where a server does not report when it started, the process is this run's own.
     """
     said: dict[str, list[tuple[int, int, dict[str, object]]]] = defaultdict(list)
     for row in view.fingerprints:
@@ -222,7 +223,7 @@ def _told(view: RunView) -> dict[tuple[str, int], Told]:
 
 
 def _load(view: RunView) -> Hashable:
-    """Return what a ratio depends on beside its servers: the trace and how it was played.
+    """Return what a ratio depends on besides its servers: the trace and how it was played.
 
     A run that does not say it is like no other.
     """
@@ -240,7 +241,7 @@ def _load(view: RunView) -> Hashable:
 
 
 def pairs_by_part(legs: Sequence[LegRow]) -> dict[int, int]:
-    """Return how many pairs the run was to have, by part; none of a part that was killed."""
+    """Return how many pairs each part of the run was to reach; a killed part has no entry."""
     said = {row.leg: json.loads(row.health).get("pairs") for row in legs if row.health}
     return {leg: pairs for leg, pairs in said.items() if pairs is not None}
 
@@ -250,9 +251,9 @@ def looks(
     planned: int | None,
     wanted: Mapping[int, int] = MappingProxyType({}),
 ) -> int:
-    """Count how often a run was as long as it was asked to be: once,
-    and once more for each part that went beyond what had been planned.
+    """Count how often a run reached the length that was asked for.
 
+    That is once, and once more for each part that went beyond what had been planned.
     *wanted* is how long the run was to be, by part: one command may play several.
     """
     last: dict[int, int] = {}

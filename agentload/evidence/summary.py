@@ -1,4 +1,4 @@
-"""The few figures that tell whether a run went well; decisions are the advisor's."""
+"""Read the few figures that show whether a run went well; decisions are the advisor's."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from agentload.evidence.plays import WARM_UP, PlayedBlock, plays_table, valid_pl
 from agentload.evidence.view import run_view
 from agentload.store.database import reading
 
-# A play that is void was played again: only what came
-# to count is told, with as many calls as the plan has.
+# An invalid play was played again: only the plays that
+# count are read, with as many calls as the plan has.
 COUNTED = """
 WITH counted AS (
     SELECT c.* FROM turns c JOIN plays p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair)
@@ -115,7 +115,7 @@ def summarise(database: Path, run_id: str) -> RunFigures:
 
 
 def _left_out(plays: Sequence[PlayedBlock], arm: str) -> dict[str, int]:
-    """Count the plays of an arm that do not count, by the reason; a warm-up was never meant to."""
+    """Count the plays of an arm that do not count, by the reason; warm-ups are left out."""
     reasons = (play.left_out for play in plays if play.arm == arm)
     return dict(Counter(each for each in reasons if each is not None and each != WARM_UP))
 

@@ -1,5 +1,6 @@
-"""Figures from the servers' own samples and from what they said
-of each call's cache, for the time in which blocks were played.
+"""Read figures from the servers' own samples while blocks were played.
+
+Cache hits come from what servers reported for each call, where they did.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -83,8 +84,8 @@ def of_servers(
             pool_filled_share=own["kv_usage"].full_share or 0.0 if "kv_usage" in own else None,
             preemptions=own["preemptions"].counted,
             minutes=sum(lasted_ns) / 1e9 / 60,
-            # Samples begin and end beside the blocks; what was
-            # said of each call is of the calls that count.
+            # Samples do not start and end with the blocks; what
+            # servers reported for each call is of those that count.
             hit_rate=told if told is not None else _ratio(own, "prefix_hits", "prefix_queries"),
             external_hit_rate=_ratio(own, "external_hits", "external_queries"),
             rejections=own["rejections"].counted,
@@ -100,8 +101,9 @@ def of_servers(
 
 
 def _sent(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, float]:
-    """Add up every attempt on each arm, of warm-ups and void
-    blocks too: all of them go through the server's cache.
+    """Add up the tokens of every attempt on each arm, of warm-ups and invalid blocks too.
+
+    All of them go through the server's cache.
     """
     query = """
         SELECT arm, sum(coalesce(prompt_tokens, context_tokens)::BIGINT + coalesce(output_tokens,
@@ -116,8 +118,8 @@ def of_workload(
 ) -> Telemetry | None:
     """Return the hit rates of one workload on one arm.
 
-    A window counts no priming call and ends before its plan:
-    what the whole plan could hit is no bound of what hits more.
+    A window counts no priming call and ends before its plan, so it may hit more than the whole
+    plan could: then the ideal rate is no bound, and left out.
     """
     found = hit_rate(rows)
     if (
@@ -181,8 +183,7 @@ def hit_rate(rows: pl.DataFrame) -> float | None:
 
 
 def _impossible_hits(rows: pl.DataFrame) -> float | None:
-    """Count the tokens that the first call of each play
-    found in the cache, although no call had its salt before.
+    """Count the cached tokens of each play's first call, whose salt no call had before.
 
     Calls that were sent before any had an answer may be served in any order: only if each
     of them hit, the first one did. What the server's chat template puts before the salt is

@@ -1,6 +1,4 @@
-"""What the calls of the user's own trace are like, as the
-run wrote it down when it was laid out: played or not.
-"""
+"""Read the calls of the user's own trace, played or not, as stored when the run was planned."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -29,6 +27,6 @@ def own_calls(shapes: Sequence[TraceShape]) -> Iterator[OwnCalls]:
 def with_contexts(
     workloads: Sequence[WorkloadClass], trace: Sequence[OwnCalls]
 ) -> tuple[WorkloadClass, ...]:
-    """Return classes that know how long the user's own calls are, where the trace tells."""
+    """Return the classes with the contexts of the user's own calls, where the trace has them."""
     contexts = {each.workload: each.context_tokens for each in trace}
     return tuple(replace(each, context_tokens=contexts.get(each.name)) for each in workloads)

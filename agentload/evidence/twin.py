@@ -1,6 +1,6 @@
-"""Engines fitted to a measured run: a profile of its own, and twins in virtual time.
+"""Fit engines to a measured run: profiles, and twins of its servers in virtual time.
 
-A fit has the coefficients of each arm, with the error on what was left out. A twin
+A fit has the coefficients of each arm, with the error on calls that were left out. A twin
 has the pool that an arm's server reports, and the step times that were seen on it.
 """
 
@@ -60,16 +60,16 @@ class Twin:
 
 
 def repeats(connection: duckdb.DuckDBPyConnection, run_id: str) -> int:
-    """Count how often the step times of a run were played, or begun."""
+    """Count how often the step times of a run were played or started."""
     (found,) = connection.execute(REPEATS, [run_id, STEP_TIMES]).fetchall()
     return int(found[0])
 
 
 def bounds(database: Path, run_id: str, *, longest: int) -> Bounds:
-    """Return what the servers of a run take, the smallest of
-    each; *longest* is the context that the user's sessions reach.
+    """Return the smallest limits that any server of a run has.
 
-    Raises ProfileError for an arm whose steps cannot be seen, or whose pool is not known.
+    *longest* is the context that the user's sessions reach. Raises ProfileError for an arm whose
+    steps cannot be seen, or whose pool is not known.
     """
     arms = _arms(database, run_id).values()
     return Bounds(
@@ -111,9 +111,7 @@ def _arms(database: Path, run_id: str) -> dict[str, ArmProfile]:
 
 
 def _geometry(server: ArmServer) -> ArmProfile:
-    """Return an arm with everything but its step times: of
-    the profile that it plays, else of what its server tells.
-    """
+    """Return an arm without its step times, by its profile or else by its server's report."""
     if server.profile is not None:
         name, _, arm = server.profile.rpartition("/")
         known = next(
@@ -131,7 +129,7 @@ def _geometry(server: ArmServer) -> ArmProfile:
 
 
 def _check_steps_are_seen(server: ArmServer) -> None:
-    """Raise ProfileError where a chunk is no step."""
+    """Raise ProfileError where a chunk does not show one step."""
     if text(server.settings.get("speculative")) or "--speculative-config" in server.arguments:
         raise ProfileError(
             f"{server.arm} speculates: what is accepted depends on the text",
@@ -145,8 +143,9 @@ def _check_steps_are_seen(server: ArmServer) -> None:
 
 
 def _window_and_pool(server: ArmServer) -> tuple[int, float]:
-    """Return how long a context the server takes, and the tokens
-    of its pool; raise ProfileError where it does not say.
+    """Return the longest context and the pool of a server, both in tokens.
+
+    Raises ProfileError where the server does not report them, or has several engines.
     """
     window = count(server.facts.get("max_model_len"))
     pool = number(server.facts.get("pool_tokens"))
@@ -169,8 +168,8 @@ def _told(server: ArmServer) -> ArmProfile:
     model = shape or ModelShape(name=server.model or server.arm, groups=(PLAIN,), max_len=window)
     skipped = names(facts.get("skip_layers")) if shape is not None else ()
     cut_by = partial(layout, model, dtype, skip_layers=skipped)
-    # What is told is the block of those layers whose blocks
-    # grew; without it the server's own is the usual one.
+    # The reported block size is that of layers whose blocks
+    # grew; take the usual size where it would grow to that.
     grown = (each for each in (BLOCK, block) if cut_by(block_tokens=each).block_tokens == block)
     settings = Settings(
         software=f"vLLM {text(facts.get('version')) or ''}",
@@ -180,8 +179,8 @@ def _told(server: ArmServer) -> ArmProfile:
         max_num_seqs=_setting(server, "max_num_seqs") or SEQUENCES,
     )
     cut = cut_by(block_tokens=settings.block_tokens)
-    # As many pages as the server says tokens: by its own
-    # count, a request of the whole window over and over.
+    # Pages that hold the tokens the server reports: it counts
+    # them as requests of a whole window, one after the other.
     pages = ceil(pool / window * cut.peak_pages(window, settings.max_num_batched_tokens))
     return ArmProfile(
         name=server.arm,
@@ -205,11 +204,11 @@ def _setting(server: ArmServer, name: str) -> int | None:
 
 
 def _argument(server: ArmServer, option: str) -> int | None:
-    """Return the number that a server was started with."""
+    """Return the number that a server was started with for an option; None without it."""
     return count(next(iter(server.arguments.get(option, ())), None))
 
 
-# Void blocks and failed calls say nothing of the model; retries stand for themselves.
+# Invalid blocks and failed calls say nothing of the model; each retry is a call of its own.
 CALLS = """
 SELECT c.leg, c.sent_ns, c.prompt_tokens, coalesce(c.cached_tokens, 0), c.output_tokens, c.chunk_ns
 FROM calls AS c
@@ -231,8 +230,9 @@ speculation or by a server that streams every so many tokens.
 def profile_of_run(
     database: Path, run_id: str, *, like: str, name: str
 ) -> tuple[Profile, dict[str, Fitted]]:
-    """Fit every arm of a run that the profile *like* describes, from
-    which all but timing is taken; also return how each fit predicts.
+    """Fit every arm of a run that the profile *like* describes; also return the fits.
+
+    All but timing is taken from *like*.
     """
     model = read(like)
     known = {arm.name: arm for arm in model.arms if arm.step is not None}
@@ -265,7 +265,7 @@ def profile_of_run(
 def observation(connection: duckdb.DuckDBPyConnection, run_id: str, arm: str) -> Observed:
     """Read the calls of an arm, on one axis of time.
 
-    Raises ProfileError where its steps cannot be told from its chunks.
+    Raises ProfileError where steps cannot be read from chunks.
     """
     rows = connection.execute(CALLS, [run_id, arm]).fetchall()
     legs, sent, prompt, cached, output, stamps = zip(*rows, strict=True) if rows else ((),) * 6
@@ -300,14 +300,15 @@ def observation(connection: duckdb.DuckDBPyConnection, run_id: str, arm: str) ->
 def _fits(
     connection: duckdb.DuckDBPyConnection, view: RunView, arms: Mapping[str, ArmProfile]
 ) -> dict[str, Fitted]:
-    """Fit every arm to its calls, those of void blocks left out."""
+    """Fit every arm to its calls, those of invalid blocks left out."""
     with plays_table(connection, [play for play in view.plays if play.is_void]):
         return {name: fit_of(connection, view.name, arm) for name, arm in arms.items()}
 
 
 def fit_of(connection: duckdb.DuckDBPyConnection, run_id: str, arm: ArmProfile) -> Fitted:
-    """Fit what was seen of an arm; what reading its
-    weights takes is its step time's, where it has one.
+    """Fit an arm to its calls.
+
+    The time to read its weights is taken from its step time, where it has one.
     """
     weights_ms = None if arm.step is None else arm.step.weights_ms
     seen = observation(connection, run_id, arm.name)

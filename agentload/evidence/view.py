@@ -1,9 +1,9 @@
-"""One run as its small tables hold it: how it was made, who
-served it, what was asked beside it, and when each arm played.
+"""Read one run as its small tables hold it.
 
-A view is read once. Everything else that evidence, a verdict or a report takes
-from these tables is computed from it; only calls, chunks, answers and samples,
-which are many, are queried where they are used.
+They say how it was made, who served it, what was asked next to it, and when each arm played. A
+view is read once. Everything else that evidence, a verdict or a report takes from these tables is
+computed from it; only calls, chunks, answers and samples, which are many, are queried where they
+are used.
 """
 
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class RunView:
         return study_of(self.run)
 
     def notes(self) -> Notes:
-        """Read what was noted when the run began."""
+        """Read what was noted when the run started."""
         return notes(self.run.options)
 
     def servers(self) -> tuple[ArmServer, ...]:

@@ -1,6 +1,4 @@
-"""Compare a trace or a run with a production server,
-by the server's metrics: lengths, reuse and load.
-"""
+"""Compare a trace's or a run's lengths, reuse and load with a production server's metrics."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -40,13 +38,13 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What is known of a trace or a run; absent is None."""
+    """Figures of a trace or a run; None where unknown."""
 
     prompt: Spread | None = None
     output: Spread | None = None
     ttft_s: Spread | None = None
     cached: float | None = None
-    """Share of prompt tokens."""
+    """Share of prompt tokens served from the cache."""
     running: Level | None = None
     kv_usage: Level | None = None
 
@@ -107,7 +105,7 @@ def _spread(
 
 
 def _level(what: str, unit: Unit, ours: Level | None, value: float | None) -> Iterator[Likeness]:
-    # Production's is one moment, a run's a period: the moment must be within the run's usual range.
+    # Production's value is of one moment: it must be within the run's usual range.
     if ours is not None and value is not None:
         verdict: Alike = (
             "alike" if ours.low <= value <= ours.high else "more" if ours.low > value else "less"

@@ -1,7 +1,6 @@
-"""Read a server's /metrics text into values and histograms
-of one vocabulary: our names, and theirs, newest first.
+"""Read a server's /metrics text into values and histograms by our names.
 
-vLLM, SGLang, llama.cpp and TGI are known.
+`names.yaml` lists the names of vLLM, SGLang, llama.cpp and TGI for each of ours, newest first.
 """
 
 import math
@@ -24,7 +23,7 @@ VALUES: Final = msgspec.convert(_NAMES["values"], dict[str, tuple[str, ...]])
 HISTOGRAMS: Final = msgspec.convert(_NAMES["histograms"], dict[str, tuple[str, ...]])
 SPLIT: Final = msgspec.convert(_NAMES["split"], dict[str, tuple[str, str]])
 SHARES: Final = frozenset({"kv_usage"})
-"""A server is as full as its fullest part."""
+"""Values combined by their maximum: a server is as full as its fullest part."""
 LEVELS: Final = SHARES | {"running", "waiting", "pool_tokens", "process_start_s"}
 """Gauges; all other values are counters."""
 SAMPLED: Final = ("computed_tokens", "ttft_s", "itl_s", "e2e_s", "queue_s", "prefill_s", "decode_s")
@@ -33,9 +32,9 @@ SAMPLED: Final = ("computed_tokens", "ttft_s", "itl_s", "e2e_s", "queue_s", "pre
 Quantiles would be too coarse: vLLM's first TPOT bucket ends at 10 ms.
 """
 LARGEST: Final = 1e300
-"""What is larger, infinite or no number is no measurement."""
+"""A larger value, an infinite one or NaN is no measurement."""
 INFO: Final = "vllm:cache_config_info"
-"""A gauge of 1 an engine; its labels are the configuration."""
+"""A gauge of 1 for each engine; its labels are the cache configuration."""
 WANTED: Final = frozenset(
     {INFO, *SPLIT}
     | {name for theirs in VALUES.values() for name in theirs}
@@ -46,12 +45,12 @@ WANTED: Final = frozenset(
         for part in ("bucket", "sum", "count")
     }
 )
-"""What is read of a page."""
+"""Names of the samples that are read from a page."""
 EACH: Final = ("kv_cache_size_tokens", "kv_cache_max_concurrency")
-"""Labels that differ between engines, …"""
+"""Labels with each engine's own number: summed over engines and over replicas."""
 DIGITS: Final = 16  # more are no number of tokens
 TOGETHER: Final = ("num_gpu_blocks",)
-"""… and those of all engines together: vLLM adds them up at start."""
+"""Labels that vLLM sums over its engines at start: summed over replicas only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +63,12 @@ class Histogram:
 
     @property
     def count(self) -> float:
-        """Return how many values there are."""
+        """Number of values."""
         return sum(self.counts)
 
     @property
     def mean(self) -> float | None:
-        """Return the mean of the values."""
+        """Mean of the values; None if there are none."""
         return self.total / self.count if self.count else None
 
     def bucket(self, share: float) -> tuple[float, float]:
@@ -82,7 +81,7 @@ class Histogram:
         return (self.bounds[-2] if len(self.bounds) > 1 else 0.0), math.inf
 
     def minus(self, earlier: "Histogram") -> "Histogram":
-        """Return what was added since an earlier reading."""
+        """Return what was added since an earlier reading; everything if the buckets changed."""
         if earlier.bounds != self.bounds:
             return self
         counts = tuple(
@@ -105,7 +104,7 @@ class Histogram:
 
 
 def of_cumulative(upto: Mapping[float, float], total: float) -> Histogram:
-    """Make a histogram from cumulative counts."""
+    """Make a histogram from the count up to each bound and the sum of the values."""
     bounds = tuple(sorted(upto))
     counts = tuple(max(0.0, upto[high] - upto[low]) for low, high in pairwise(bounds))
     return Histogram(bounds=bounds, counts=(max(0.0, upto[bounds[0]]), *counts), total=total)
@@ -118,9 +117,7 @@ def is_level(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scrape:
-    """One reading or the difference of two, by our names,
-    summed over engines and models (shares: the largest).
-    """
+    """One reading or the difference of two, summed over engines and models (shares: largest)."""
 
     values: Mapping[str, float] = field(default_factory=dict)
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
@@ -136,7 +133,7 @@ class Scrape:
 
     @property
     def cached_share(self) -> float | None:
-        """Return the share of prompt tokens served from the prefix cache."""
+        """Share of prompt tokens served from the prefix cache; None if unknown."""
         queries, hits = self.values.get("prefix_queries"), self.values.get("prefix_hits")
         return min(1.0, hits / queries) if queries and hits is not None else None
 
@@ -149,8 +146,9 @@ class Scrape:
                 yield f"{name}_count", found.count
 
     def minus(self, earlier: "Scrape") -> "Scrape":
-        """Return the difference from an earlier reading,
-        or all of it if the server has restarted.
+        """Return the counts since an earlier reading, or all of them after a restart.
+
+        Gauges keep their latest value.
         """
         if self.values.get("process_start_s") != earlier.values.get("process_start_s"):
             return self
@@ -203,9 +201,7 @@ def parse(text: str) -> Scrape:
 
 
 def of_replicas(scrapes: Sequence[Scrape]) -> Scrape:
-    """Combine replicas into one server: the largest
-    shares, the latest start, sums of everything else.
-    """
+    """Combine replicas into one server: largest shares, latest start, sums of all else."""
     if len(scrapes) == 1:
         return scrapes[0]
     values = {}
@@ -274,5 +270,5 @@ def _sum(texts: Sequence[str]) -> str | None:
                 for text in texts
             )
         )
-    except ValueError:  # None for older servers
+    except ValueError:  # older servers write "None"
         return None

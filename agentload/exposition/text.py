@@ -1,5 +1,4 @@
-"""Read the samples of a /metrics text that are wanted, in time
-that grows with the text alone, whatever a server writes into it.
+"""Read the wanted samples of a /metrics text, in linear time whatever a server writes into it.
 
 prometheus_client's parser takes the square of a line's
 length, and reads all of a page where a twentieth is wanted.
@@ -11,7 +10,7 @@ from io import StringIO
 from typing import Final, NamedTuple
 
 MOST_BYTES: Final = 1 << 24
-"""Of a page: vLLM writes 100 kB for an engine."""
+"""Most characters of a page; vLLM writes 100 kB for an engine."""
 MOST_OF_A_LINE: Final = 1 << 16
 MOST_LABELS: Final = 1_000
 NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*[ \t]*")
@@ -24,7 +23,7 @@ COUNTER: Final = re.compile(r"#[ \t]*TYPE[ \t]+(\S+)[ \t]+counter\b")
 
 
 class OversizeError(ValueError):
-    """A page, a line or a list of labels is longer than any that servers write."""
+    """Report a page, a line or a list of labels longer than any that servers write."""
 
 
 class Sample(NamedTuple):
@@ -36,7 +35,7 @@ class Sample(NamedTuple):
 
 
 def samples(text: str, wanted: frozenset[str]) -> Iterator[Sample]:
-    """Yield the samples that have a wanted name. Raises ValueError for what is no page of metrics.
+    """Yield the samples with a wanted name; raise ValueError for text without metrics.
 
     A counter has the suffix `_total`, also where the page leaves it out.
     """
@@ -66,7 +65,7 @@ def samples(text: str, wanted: frozenset[str]) -> Iterator[Sample]:
 def _sample(name: str, line: str, at: int) -> Sample:
     labels: dict[str, str] = {}
     if line.startswith("{", at):
-        # it matches nothing as well
+        # BLANKS matches nothing as well, so there is always a match
         at = BLANKS.match(line, at + 1).end()  # type: ignore[union-attr]
         while (label := LABEL.match(line, at)) is not None:
             labels[label[1]] = ESCAPED.sub(_unescaped, label[2])

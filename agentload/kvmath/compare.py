@@ -10,9 +10,7 @@ from agentload.model.kv import USUAL, KvDtype
 from agentload.model.profile import LayerGroup, ModelShape
 
 WIDE_HEAD: Final = 256
-"""FlashAttention 3 supports FP8 up to this head size;
-larger heads use another kernel (vLLM 0.33 backend table).
-"""
+"""Largest head for FP8 in FlashAttention 3; larger ones use another kernel (vLLM 0.33 table)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +49,9 @@ def sizes(
     block_tokens: int = 16,
     prefix_caching: bool = True,
 ) -> tuple[Size, ...]:
-    """Size the pool of every configuration that makes sense
-    for the model; *in_flight* is max_num_batched_tokens.
+    """Size the pool of every usual configuration that fits the model.
+
+    *in_flight* is max_num_batched_tokens.
     """
     has_windows = any(group.kind == "sliding" for group in model.groups)
     out: list[Size] = []
@@ -90,8 +89,9 @@ def sizes(
 
 
 def sharded(model: ModelShape, ranks: int) -> ModelShape:
-    """Return the share of one of *ranks* tensor-parallel GPUs: of
-    heads (at least one) and of states; MLA latents are replicated.
+    """Return the part of a model that one of *ranks* tensor-parallel GPUs holds.
+
+    Heads (at least one stays), states and weights are divided; MLA latents are replicated.
     """
     if ranks == 1:
         return model
@@ -117,7 +117,7 @@ def layer_sizes(model: ModelShape, *, block_tokens: int = 16) -> tuple[LayerSize
 
 
 def cautions(model: ModelShape) -> tuple[str, ...]:
-    """Return what to beware of in the model's geometry with an FP8 KV cache."""
+    """Return warnings about the model's geometry with an FP8 KV cache."""
     out: list[str] = []
     widest = max(
         (group.head_dim for group in model.groups if group.kind in {"full", "sliding"}), default=0

@@ -1,6 +1,6 @@
 """Read a model's geometry from its `config.json`, or from a few figures.
 
-It also gives the weights that each prompt token is multiplied
+It also counts the weights that each prompt token is multiplied
 with: those of attention and of the active experts.
 """
 
@@ -20,13 +20,15 @@ _KINDS: Mapping[str, LayerKind] = {
     "mamba": "mamba",
 }
 STATE_BYTES = 4
-"""vLLM keeps the recurrent state in float32 by default;
-the short convolution in the dtype of the weights.
+"""Bytes of a value of the recurrent state, which vLLM keeps in float32 by default.
+
+The short convolution is in the dtype of the weights.
 """
 WEIGHT_BYTES = 2
 INTERVAL = 4
-"""Interval of full-attention layers in gated-delta-net
-models whose config has none (Qwen3-Next).
+"""Layers from one full-attention layer to the next, where a gated-delta-net config names none.
+
+The figure is that of Qwen3-Next.
 """
 # Fields of recurrent layers that are not supported: Kimi Linear,
 # Nemotron-H, Jamba, Bamba, RecurrentGemma, MiniMax, Mamba and its kin.
@@ -152,9 +154,7 @@ def _group(text: Config, name: str, kind: LayerKind, numbers: tuple[int, ...]) -
 
 
 def _state_bytes(text: Config, name: str) -> int:
-    """Return the state of one gated-delta-net layer: a
-    matrix per value head, and the tail of its convolution.
-    """
+    """Return the state bytes of a gated-delta-net layer: value heads and convolution tail."""
     _refuse_unread(text, name)
     key_heads, value_heads = (
         _whole(text, name, "linear_num_key_heads"),
@@ -202,9 +202,7 @@ def _whole(text: Config, name: str, key: str) -> int:
 
 
 def weight_bits(text: Config) -> int | None:
-    """Return the width of stored weights: 16 unless the config
-    names a quantisation; None if that does not give a width.
-    """
+    """Return the bits of a stored weight: 16 unless quantised, None if the width is unknown."""
     scheme = text.get("quantization_config")
     if not isinstance(scheme, Mapping):
         return 16
@@ -223,8 +221,9 @@ def weight_bits(text: Config) -> int | None:
 
 
 def active_parameters(text: Config, groups: tuple[LayerGroup, ...], heads: int) -> float | None:
-    """Return the weights that a prompt token is multiplied with,
-    without embeddings and output head; None for unknown layers.
+    """Count the weights that a prompt token is multiplied with; None for unknown layers.
+
+    Embeddings and output head are left out.
     """
     hidden = text.get("hidden_size")
     if not isinstance(hidden, int) or any(
@@ -259,8 +258,10 @@ def _fed(text: Config, hidden: int) -> int | None:
 
 
 def shape_of(text: str, *, max_len: int, weight_gib: float | None = None) -> ModelShape:
-    """Return the shape that *text* describes: *windowed*
-    layers keep a window, the others every token.
+    """Return the shape that *text* describes, such as `layers=32,kv_heads=8,head_dim=128`.
+
+    `windowed` layers keep `window` tokens, the others every token. Raises ProfileError
+    for text that describes no shape.
     """
     figures = dict(_figure(part.strip()) for part in text.split(","))
     latent = figures.get("latent")

@@ -20,7 +20,5 @@ NAMES: Final = tuple(gpu.name for _, gpu in _TABLE)
 
 
 def gpu_named(name: str) -> Gpu | None:
-    """Return the GPU of a name such as `H100` or
-    `NVIDIA-H100-80GB-HBM3`; None if it is not in the table.
-    """
+    """Return the GPU of a name such as `NVIDIA-H100-80GB-HBM3`; None if it is unknown."""
     return next((gpu for pattern, gpu in _TABLE if pattern.search(name.lower())), None)

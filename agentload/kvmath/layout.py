@@ -15,13 +15,12 @@ from agentload.model.kv import FORMATS, KvDtype
 from agentload.model.profile import LayerGroup, LayerKind, ModelShape
 
 PADDED_GROUP = 1.5
-"""vLLM pads the smaller kind up to the larger one's layers
-below this ratio (12 + 13 layers become 13 + 13, not 12 + 24).
+"""Below this ratio of layers, vLLM pads the smaller kind up to the larger.
+
+12 + 13 layers become 13 + 13, not 12 + 24.
 """
 MAMBA_BLOCK_STEP = 16
-"""Attention blocks of a hybrid grow in steps of
-this many tokens until a page holds a mamba state.
-"""
+"""Tokens by which a hybrid's attention blocks grow until a page holds a mamba state."""
 _GROWING: frozenset[LayerKind] = frozenset({"full", "mla"})
 
 
@@ -71,9 +70,7 @@ def stored(
 
 
 def bytes_per_token(model: ModelShape, dtype: KvDtype, skip_layers: tuple[str, ...] = ()) -> int:
-    """Return the bytes of a token in all layers that
-    keep every token: what decode attention reads.
-    """
+    """Return a token's bytes in the layers that keep every token: what decode reads."""
     return sum(
         group.layers * token_bytes(group, kept)
         for group, kept in stored(model, dtype, skip_layers)
@@ -105,8 +102,9 @@ class Table:
     source_tokens: int = 0
 
     def peak_pages(self, tokens: int, in_flight: int, *, prefix_caching: bool) -> int:
-        """Return the most pages that one request of *tokens* holds
-        in one table, with *in_flight* tokens in a prefill chunk.
+        """Return the most pages that one request of *tokens* holds in one table.
+
+        *in_flight* is the tokens of a prefill chunk.
         """
         match self.kind:
             case "full" | "mla":
@@ -121,9 +119,7 @@ class Table:
                 return 2 if prefix_caching else 1
 
     def decode_pages(self, *, prefix_caching: bool) -> int:
-        """Return the pages of a decoding request in one table
-        that do not depend on its length; 0 if they grow.
-        """
+        """Return a decoding request's fixed pages in one table; 0 if they grow."""
         return (
             0
             if self.kind in _GROWING
@@ -142,14 +138,12 @@ class Layout:
 
     @property
     def block_tokens(self) -> int:
-        """Return the tokens of a block over all growing
-        tables: the granularity of growth and of prefix hits.
-        """
+        """Tokens of a block over all growing tables: the step of growth and of prefix hits."""
         return lcm(*(table.block_tokens for table in self.tables if table.kind in _GROWING))
 
     @property
     def pages_per_block(self) -> int:
-        """Return the pages of such a block."""
+        """Pages of a block of `block_tokens` in all growing tables."""
         return sum(
             table.count * (self.block_tokens // table.block_tokens)
             for table in self.tables
@@ -158,7 +152,7 @@ class Layout:
 
     @property
     def fixed_pages(self) -> int:
-        """Return the pages of a running request besides its growing blocks: windows and states."""
+        """Pages of a running request besides its growing blocks: windows and states."""
         return sum(
             table.count * table.decode_pages(prefix_caching=self.prefix_caching)
             for table in self.tables

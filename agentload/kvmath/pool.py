@@ -1,6 +1,4 @@
-"""The pool of pages that a server allocates at start, how many
-tokens it holds, and the releases and defaults of vLLM that we know.
-"""
+"""Size the pool of pages that a server allocates at start, by vLLM's rules and defaults."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -22,15 +20,17 @@ class Pool:
     concurrency: float
     """How many requests of full model length fit, as vLLM logs it."""
     tokens: int
-    """That times the model length: vLLM's `kv_cache_size_tokens`.
+    """`concurrency` times the model length: vLLM's `kv_cache_size_tokens`.
 
-    With windows it depends on the model length.
+    With windows this figure depends on the model length.
     """
 
 
 def kv_bytes(gpu: Gpu, model: ModelShape, server: Server) -> int:
-    """Return the memory of a server's KV pool: configured,
-    or what weights and overhead leave of its share.
+    """Return the bytes of a server's KV pool: as configured, or what the weights leave.
+
+    The latter is the server's share of the GPU less weights and overhead. Raises
+    ProfileError if nothing is left or the size of the weights is unknown.
     """
     if server.kv_cache_memory_bytes is not None:
         return server.kv_cache_memory_bytes
@@ -87,8 +87,9 @@ def pool_of(arm: ArmProfile) -> Pool:
 READ: Final = "0.33.0"
 """The release whose source our rules follow: flags, defaults, kernels, pages."""
 TRIED: Final = "0.32.0"
-"""The release that was run and recorded: used in commands and
-images, for a matrix's settings, and in tests of pools and answers.
+"""The release that was run and recorded.
+
+Commands, images, a matrix's settings, and tests of pools and answers use it.
 """
 
 # `EngineArgs.get_batch_defaults`: GPU memory in GiB from
@@ -101,6 +102,7 @@ USUAL_STEP: Final = 8192
 
 def batched_tokens(memory_gib: float, name: str = "") -> int:
     """Return the default max_num_batched_tokens on a GPU.
+
     An A100 gets that of small GPUs, whatever its memory.
     """
     if "a100" in name.lower():

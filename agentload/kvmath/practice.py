@@ -1,5 +1,4 @@
-"""Published rules for KV caches: what each means for one
-model in figures, and whether it still holds for current vLLM.
+"""Apply published rules for KV caches to one model, with figures and their present validity.
 
 The rules are the entries of `practice.yaml`; each
 names the function here that computes its figures.
@@ -45,7 +44,7 @@ class Subject:
 
     @property
     def first(self) -> Size:
-        """Return the reference configuration."""
+        """Reference configuration, the first."""
         return self.sizes[0]
 
     def size(self, arm: str) -> Size | None:
@@ -226,9 +225,9 @@ class Advice:
     today: Validity
     because: str
     here: str | None = None
-    """The model's figures; among the rules, the function that computes them.
+    """The model's figures; in RULES, the name of the function here that computes them.
 
-    None if it has none.
+    None if the rule has no figures.
     """
 
 

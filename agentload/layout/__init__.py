@@ -1,3 +1,4 @@
-"""Plans, laid out before anything is played: which sessions each
-arm plays, in which order, from which machine. No clock, no socket.
+"""Lay out plans before anything is played: which sessions, in which order, on which machine.
+
+No clock, no socket.
 """

@@ -1,15 +1,15 @@
-"""A family of sessions carried over an instant in its middle:
-what it has sent is primed, what is to come is played.
+"""Carry a family of sessions over an instant: prime what it has sent, play what is to come.
 
-Who waits at the instant sends the next turn at once. Who is being answered is
-asked for the rest of that answer: the call keeps the server as busy as it was,
-and counts for nothing. Before either, one priming call tells the server what it
-would hold: the context so far, and of an answer under way the part that is there.
+A session that waits at the instant sends its next turn at once. A session that is being answered
+asks for the rest of that answer: the call keeps the server as busy as it was,
+and counts for nothing. Before either, one priming call sends the server what it
+would hold: the context so far and, of an answer under way, the part that is already there.
 
-Sessions that an answered turn has spawned begin with the first session's priming call, those of
-a later turn as ever. What waited for an answered turn waits no longer; what quoted its answer,
-or one under way, stands as text. Tried against hours of steady load, sending every next turn at
-once left answers of minutes out, and waiting for the rest of each wait wasted half of a window.
+Sessions that an answered turn has spawned start with the first session's priming call, those of
+a later turn as usual. A turn that waited for an answered turn waits no longer; a text that quoted
+its answer, or an answer under way, becomes plain text. Tried against hours of steady load, sending
+every next turn at once left out answers of minutes, and waiting for the rest of each wait wasted
+half of a window.
 """
 
 from bisect import bisect_right
@@ -23,17 +23,17 @@ from agentload.model.walk import last_context
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """What is left of a family at an instant."""
+    """Hold what is left of a family at an instant."""
 
     sessions: tuple[Session, ...]
     idle_s: float
-    """How long ago the last of its answers ended; 0 where one is under way."""
+    """How long ago the last of the family's answers ended; 0 if one is under way."""
 
 
 def carried(
     header: Header, family: Sequence[Session], timings: Timeline, *, at_s: float
 ) -> Carried:
-    """Carry a family over an instant, so many seconds after it began."""
+    """Carry a family over the instant *at_s* seconds after it started."""
     cut = _Cut(
         header=header, at_s=at_s, timings=timings, members={each.session: each for each in family}
     )
@@ -59,7 +59,7 @@ def carried(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cut:
-    """A family at an instant."""
+    """A family cut at an instant."""
 
     header: Header
     at_s: float
@@ -67,13 +67,13 @@ class _Cut:
     members: Mapping[str, Session]
 
     def answered(self, session: Session) -> int:
-        """Count the turns of a session that are answered."""
+        """Return how many turns of a session are answered."""
         return bisect_right(
             self.timings.get(session.session, ()), self.at_s, key=lambda each: each.answered_s
         )
 
     def is_under_way(self, session: Session) -> bool:
-        """Tell whether the turn after the answered ones was sent."""
+        """Tell whether the turn after the answered ones has been sent."""
         following = self.timings.get(session.session, ())[self.answered(session) :]
         return bool(following) and following[0].sent_s <= self.at_s
 
@@ -82,7 +82,7 @@ class _Cut:
         return self.answered(session) > 0 or self.is_under_way(session)
 
     def is_over(self, session: Session) -> bool:
-        """Tell whether all of a session is answered."""
+        """Tell whether all turns of a session are answered."""
         return self.answered(session) >= len(session.turns)
 
     def idle_s(self) -> float:
@@ -98,8 +98,9 @@ class _Cut:
         return self.at_s - max(ended_s)
 
     def going_on(self, session: Session, *, spawns: Sequence[str] = ()) -> Session:
-        """Return a session that is alive: primed, and with the
-        turns that are left; its priming call spawns others.
+        """Return a session that is alive: primed, then the turns that are left.
+
+        Its priming call spawns the sessions *spawns*.
         """
         left = list(self._left(session))
         if not self.is_begun(session):
@@ -134,20 +135,20 @@ class _Cut:
             yield from (replace(others[0], keep=keep), *others[1:])
 
     def _context(self, session: Session) -> tuple[Segment, ...]:
-        """Return what the last call of a session sent that is answered or under way."""
+        """Return the context of a session's last call that is answered or under way."""
         return last_context(
             self.header, session, self.answered(session) + self.is_under_way(session)
         )
 
     def _said(self, session: Session) -> int:
-        """Return how many tokens of the answer under way are there; its last is still to come."""
+        """Return how many tokens of the answer under way exist; never all of them."""
         number = self.answered(session)
         turn, timing = session.turns[number], self.timings[session.session][number]
         share = (self.at_s - timing.sent_s) / max(timing.answered_s - timing.sent_s, 1e-9)
         return min(int(share * turn.output), turn.output - 1)
 
     def _prime(self, session: Session) -> Turn:
-        """Return the call that tells a server what it would hold of a session."""
+        """Return the call that sends a server what it would hold of a session."""
         told = self._context(session)
         prefix = self.header.prefixes[session.prefix] if session.prefix is not None else ()
         shared = len(prefix) if told[: len(prefix)] == prefix else 0
@@ -167,7 +168,7 @@ class _Cut:
         )
 
     def _left(self, session: Session) -> Iterator[Turn]:
-        """Yield the turns of a session that are not answered, as they wait for each other now."""
+        """Yield the turns of a session that are not answered, with the waits that remain."""
         for turn in session.turns[self.answered(session) :]:
             if not turn.after and all(segment.source is None for segment in turn.add):
                 yield turn
@@ -183,15 +184,16 @@ class _Cut:
         return replace(segment, source=self._moved(segment.source) if is_whole else None)
 
     def _is_partly_said(self, ref: TurnRef) -> bool:
-        """Tell whether a turn is under way: what is
-        played of its answer is less than what is quoted.
+        """Tell whether a turn is under way.
+
+        Then less of its answer is played than a later turn quotes.
         """
         session = self.members[ref.session]
         turn = len(session.turns) - 1 if ref.turn < 0 else ref.turn
         return turn == self.answered(session) and self.is_under_way(session)
 
     def _is_to_come(self, ref: TurnRef) -> bool:
-        """Tell whether a turn is still to be answered; one of another family never is."""
+        """Tell whether a turn is still to be answered; False for a turn of another family."""
         session = self.members.get(ref.session)
         if session is None:
             return False
@@ -206,5 +208,5 @@ class _Cut:
 
 
 def _at_once(turn: Turn) -> Turn:
-    """Return a turn without its wait, unless that begins only after a turn that is to come."""
+    """Return a turn without its wait, unless the wait starts after a turn that is to come."""
     return turn if turn.after else replace(turn, wait=None, wait_s=0.0, recorded=None)

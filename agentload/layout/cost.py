@@ -1,4 +1,4 @@
-"""What a plan costs before it is played: calls, tokens, and roughly how long."""
+"""Estimate what a plan costs before it is played: calls, tokens, and roughly how much time."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -27,34 +27,35 @@ LONG_MIN: Final = 60.0
 
 
 Prefill: TypeAlias = Callable[[int], float]
-"""Seconds until a prompt of so many tokens is read."""
+"""Seconds that a server takes to read a prompt, by its tokens."""
 
 
 def assumed_prefill_s(tokens: int) -> float:
-    """Return how long an ordinary server takes to read a prompt."""
+    """Return how many seconds an ordinary server takes to read a prompt."""
     return tokens / ASSUMED_PREFILL_TOKENS_PER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Figures of a whole plan."""
+    """Hold the figures of a whole plan."""
 
     rounds: int
     calls_by_arm: dict[str, int]
     prompt_tokens: int
     output_tokens: int
     minutes: float
-    """Rough: from the trace's waits and the assumed speeds."""
+    """Rough duration, priming included: from the trace's waits and the assumed speeds."""
     priming_minutes: float = 0.0
-    """Of these, what it takes to prime the contexts of windows."""
+    """Part of `minutes` that priming the contexts of windows takes."""
     assumed: str = field(
         default=f"{ASSUMED_TOKEN_S * 1000:g} ms a token, {ASSUMED_PREFILL_TOKENS_PER_S:,.0f} new "
         "prompt tokens a second"
     )
 
     def warning(self) -> str | None:
-        """Say that a replay will take long: most of a
-        trace is waiting, which its name does not tell.
+        """Return a warning if a replay will take long; None otherwise.
+
+        Most of a trace is waiting, which its name does not show.
         """
         if self.minutes < LONG_MIN:
             return None
@@ -65,7 +66,7 @@ class Cost:
 
 
 def about(minutes: float) -> str:
-    """Write a rough duration: nobody counts eighteen hours in minutes."""
+    """Write a rough duration, in hours from two hours on."""
     return (
         f"about {minutes / 60:.0f} h" if minutes >= 120 else f"about {max(1, round(minutes))} min"
     )
@@ -81,8 +82,9 @@ class _Block:
 
 
 def cost(plan: Plan, *, prefill_s: Prefill = assumed_prefill_s, pace: Pace = NOMINAL) -> Cost:
-    """Add up what *plan* sends; budgets are upper bounds and are taken
-    into account. *prefill_s* is for priming, *pace* for windows.
+    """Add up what *plan* sends; budgets are upper bounds and are taken into account.
+
+    *prefill_s* is used for priming, *pace* for windows.
     """
     blocks = {
         block.index: _window(plan, block, prefill_s, pace)
@@ -112,8 +114,9 @@ def cost(plan: Plan, *, prefill_s: Prefill = assumed_prefill_s, pace: Pace = NOM
 
 
 def _window(plan: Plan, block: Block, prefill_s: Prefill, pace: Pace) -> _Block:
-    """Add up what a window sends at this pace: it lasts until
-    its last call is answered, and priming comes on top.
+    """Add up what a window sends at *pace*.
+
+    A window lasts until its last call that counts is answered; priming comes on top.
     """
     calls = nominal_calls(plan.header, block, plan.load, pace)
     counting = [call for call in calls if call.counts]
@@ -130,9 +133,7 @@ def _window(plan: Plan, block: Block, prefill_s: Prefill, pace: Pace) -> _Block:
 
 
 def _priming_s(header: Header, primed: Iterable[Session], prefill_s: Prefill) -> float:
-    """Return how long first calls take, one after the
-    other: what several of them begin with is read once.
-    """
+    """Return how long priming calls take one after the other; a shared prefix is read once."""
     cache = IdealCache()
     found = [next(cache.calls(header, session)) for session in primed]
     return sum(prefill_s(tokens) - prefill_s(known) for tokens, known in found)
@@ -164,7 +165,7 @@ def _block(plan: Plan, block: Block) -> _Block:
 
 
 def _last_s(load: Load, block: Block, seconds: float) -> float:
-    """Return about when the last call ends that is sent in the first *seconds* of a block."""
+    """Return about when the last call ends of those sent in the first *seconds* of a block."""
     is_closed = isinstance(load.arrivals, ClosedLoop)
     queue = iter(block.sessions if is_closed else ())
     going: list[tuple[float, int, Iterator[Turn]]]
@@ -199,8 +200,9 @@ def _start_s(load: Load, session: Session, position: int) -> float:
 
 
 def fill_s(trace: Trace, load: Load, pool_tokens: float) -> float | None:
-    """Say when a trace in a closed loop has filled a pool, at
-    the speeds that `cost` assumes; None: its sessions never do.
+    """Return when a trace in a closed loop has filled a KV pool, in s; None if it never does.
+
+    The speeds are those that `cost` assumes.
     """
     assert isinstance(load.arrivals, ClosedLoop)
     queue, told, written = iter(trace.sessions), set[str](), 0
@@ -216,9 +218,7 @@ def fill_s(trace: Trace, load: Load, pool_tokens: float) -> float | None:
 def _slot(
     trace: Trace, load: Load, queue: Iterator[Session], told: set[str]
 ) -> Iterator[tuple[float, int]]:
-    """Yield when each call of one session after the other ends,
-    and how many tokens it wrote; a shared prefix is written once.
-    """
+    """Yield the end of each call of one slot and the tokens it wrote; a prefix counts once."""
     at_s = 0.0
     for session in queue:
         name = session.prefix or ""
@@ -235,15 +235,16 @@ def _slot(
 
 
 MOST_REFUSED: Final = 0.05
-"""Share of turns that may be longer than a model takes: with
-more gone, what is played is another load, and its figures void.
+"""Largest share of turns that may be longer than the model takes.
+
+With more turns refused, another load is played, and its figures are invalid.
 """
 
 
 def too_long(header: Header, sessions: Iterable[Session], window: int | None) -> str | None:
-    """Say how many turns are longer than a model's *window*.
+    """Return how many turns are longer than a model's *window*, as a sentence; None if none.
 
-    Raises PlanError where so many are that nothing would follow from the rest.
+    Raises PlanError where they are more than `MOST_REFUSED` of all turns.
     """
     if window is None:
         return None
@@ -268,17 +269,16 @@ def too_long(header: Header, sessions: Iterable[Session], window: int | None) ->
     return f"{said}, and will be refused: {remedy}"
 
 
-MOST_CALLS: Final = (
-    50_000  # a second's work; beyond it the figure is left out rather than waited for
-)
+# A second's work; beyond, the figure is left out rather than waited for.
+MOST_CALLS: Final = 50_000
 
 
 def ideal_hit_rates(plan: Plan, *, block: int | None = None) -> dict[str, float]:
-    """Return the share of prompt tokens that could be found, by workload:
-    cold pairs each begin with an empty cache, warm ones share it.
+    """Return the ideal hit rate: the share of prompt tokens that could be found, by workload.
 
-    *block* are the tokens of the server's cache blocks, which
-    are kept whole: large ones hold nothing of a short prompt.
+    Cold pairs each start with an empty cache, warm pairs share one. *block* is the number of tokens
+    in a block of the server's cache: only whole blocks are kept, so large ones hold nothing of a
+    short prompt.
     """
     block = block or BLOCK
     known: Counter[str] = Counter()

@@ -1,6 +1,4 @@
-"""What the calls of a trace are like under a load: the
-shape with which the calls that were played are compared.
-"""
+"""Describe a trace's calls under a load, as the shape that played calls are compared with."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,9 +13,9 @@ from agentload.tracefile.reuse import IdealCache
 Number = TypeVar("Number", int, float)
 
 MOST_CALLS: Final = 50_000
-"""Calls that are read of a trace: a second's work.
+"""Calls of a trace that are read: a second's work.
 
-A longer trace is described by its first ones, and its shape says so.
+A longer trace is described by its first calls, and its shape says so.
 """
 
 
@@ -31,8 +29,9 @@ class _Columns:
 
 
 def trace_shapes(trace: Trace, load: Load, *, most: int = MOST_CALLS) -> tuple[TraceShape, ...]:
-    """Return the shape of each workload of a trace, by
-    name; the load says how long its users and tools wait.
+    """Return the shape of each workload of a trace, ordered by name.
+
+    The load says how long users and tools wait.
     """
     found: dict[str, _Columns] = {}
     cache = IdealCache()
@@ -68,7 +67,7 @@ def _shape(workload: str, columns: _Columns, *, is_whole: bool) -> TraceShape:
 
 
 def _points(values: Iterable[Number]) -> tuple[Number, ...]:
-    """Return evenly spaced quantiles, each of them a value that was seen; of few values all."""
+    """Return evenly spaced quantiles, each a value that occurred; of few values, all."""
     ordered = sorted(values)
     if len(ordered) <= POINTS:
         return tuple(ordered)

@@ -1,13 +1,13 @@
-"""Divide a plan before it is played, so that dispatchers on
-several nodes need not say a word to each other while load runs.
+"""Divide a plan before it is played, so that dispatchers need no messages while load runs.
 
-Sessions that spawn, await or quote each other stay together, as a family; families are dealt out
-like cards, in their order. So the first sessions of a closed loop are as many on every node as
-its share of the loop, and each node has about the same load at any time. What is counted over all
-sessions (`--sessions`, caps, budgets) is divided too. An open loop's starts depend on nothing
-that happens: they are drawn as one dispatcher would draw them, and dealt out with the sessions.
+Each node then plays its share with a dispatcher of its own. Sessions that spawn, await or quote
+each other stay together, as a family; families are dealt out in their order, like cards. So each
+node starts as many sessions of a closed loop as its share of the loop, and has about the same
+load at any time. What is counted over all sessions (`--sessions`, caps, budgets) is divided too.
+An open loop's starts depend on nothing that happens: they are drawn as one dispatcher would draw
+them, and dealt out with the sessions.
 
-What this gives up: a node whose sessions are over cannot take another's,
+The price: a node whose sessions are over cannot take another node's,
 and a cap that is full on one node is not eased by a free slot on another.
 """
 
@@ -26,9 +26,9 @@ FEWER: Final = "play from fewer nodes: --nodes"
 
 
 def divided(plan: Plan, shares: int) -> tuple[Plan, ...]:
-    """Return the share of each of so many dispatchers; their blocks begin at one instant.
+    """Return the share of each of *shares* dispatchers; their blocks start at one instant.
 
-    Raises PlanError where there is too little.
+    Raises PlanError where there is too little to divide.
     """
     blocks = [_dealt(plan, block, shares) for block in plan.blocks]
     made = [
@@ -73,8 +73,9 @@ def _dealt(plan: Plan, block: Block, shares: int) -> tuple[Block, ...]:
 
 
 def _families(groups: Sequence[Sequence[Session]]) -> str:
-    """Say how sessions hang together, and why: a session
-    that waits for another must be where that one is.
+    """Return how many families the sessions form, with an example of a dependency.
+
+    A session that waits for another one must be on the same node.
     """
     apart = "1 family" if len(groups) == 1 else f"{len(groups)} families"
     for group in groups:
@@ -87,7 +88,7 @@ def _families(groups: Sequence[Sequence[Session]]) -> str:
 
 
 def _started(plan: Plan, block: Block) -> tuple[Session, ...]:
-    """Return a block's sessions, those of an open loop with the instants at which they start."""
+    """Return a block's sessions; in an open loop, with the drawn instants of their starts."""
     drawn = starts(plan.load.arrivals, seeded(plan.seed, "arrivals", block.index))
     if drawn is None:
         return tuple(block.sessions)
@@ -98,7 +99,7 @@ def _started(plan: Plan, block: Block) -> tuple[Session, ...]:
 
 
 def _part(load: Load, number: int, shares: int) -> Load:
-    """Return one share of what is counted over all sessions."""
+    """Return the share of what a load counts over all sessions."""
 
     def part(whole: int, option: str) -> int:
         if whole < shares:

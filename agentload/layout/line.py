@@ -1,11 +1,11 @@
-"""The line that windows are drawn from: the time in which
-one may begin, so that every call is met equally often.
+"""Build the line that windows are drawn from, so that every call is met equally often.
 
-In hours of steady load a call is met from the D seconds before it, D being how long a window
-is. A window that begins in a wait sends the call behind it at once, so it is met from all of
-that wait: of a longer one, D seconds count. Where sessions arrive when they did, an instant
-counts if somebody is there and a call is sent in the D seconds behind it. Time in which
-nobody is there is a wait for the next who comes: a window begins with that one.
+The line is the time in which a window may start. Let a window be D seconds long. In
+hours of steady load a call is met by windows that start in the D seconds before it. A window that
+starts in a wait sends the next call at once, so that call is met from all of the wait; of a longer
+wait only D seconds count. Where sessions arrive at recorded times, an instant counts if a session
+is there and a call is sent in the D seconds after it. Time in which no session is there is a wait
+for the next one: a window that falls there starts with that session.
 """
 
 import math
@@ -20,19 +20,20 @@ from agentload.layout.timeline import Timeline, Timing, lasts_s
 from agentload.model.trace import Session
 
 BEFORE_S: Final = 1e-6
-"""Ahead of who comes: at that instant the first call
-would be under way, and its answer count for nothing.
+"""How long before a session's start a window starts that falls into the wait for it.
+
+At the very instant the first call would be under way, and its answer would count for nothing.
 """
 
 Span: TypeAlias = tuple[float, float]
-"""A begin and an end, in seconds."""
+"""Start and end, in seconds."""
 Timed: TypeAlias = tuple[Sequence[Session], Timeline]
 """A family, and when its turns are sent and answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """A stretch of time, and how much of a line it is."""
+    """A stretch of time, and how many seconds of the line it counts for."""
 
     begins_s: float
     lasts_s: float
@@ -41,7 +42,7 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawingLine:
-    """Stretches of time behind each other; each of them counts."""
+    """Stretches of time one after the other, each as long as it counts."""
 
     stretches: tuple[Stretch, ...]
 
@@ -51,11 +52,11 @@ class DrawingLine:
 
     @property
     def seconds(self) -> float:
-        """Return how long the line is."""
+        """Length of the line."""
         return self._ends_s[-1] if self.stretches else 0.0
 
     def at(self, position_s: float) -> float:
-        """Return the time at a place of the line."""
+        """Return the time at a position of the line."""
         if not self.stretches:
             return 0.0
         place = min(bisect_right(self._ends_s, position_s), len(self.stretches) - 1)
@@ -72,7 +73,7 @@ def line_of_turns(families: Iterable[Timed], *, window_s: float) -> DrawingLine:
 
 
 def _stretches(families: Iterable[Timed], window_s: float) -> Iterator[Stretch]:
-    """Yield when somebody of a family is being answered, and when all of it waits."""
+    """Yield a stretch for each time in which a family is being answered, and for each wait."""
     begins_s = 0.0
     for timed in families:
         calls, lasts_s = _calls(timed)
@@ -94,7 +95,7 @@ def _stretches(families: Iterable[Timed], window_s: float) -> Iterator[Stretch]:
 
 
 def _calls(timed: Timed) -> tuple[list[Timing], float]:
-    """Return when each call of a family is made, and how long the family is there."""
+    """Return when each call of a family is made, and how long the family lasts."""
     family, timings = timed
     return [each for turns in timings.values() for each in turns], lasts_s(family, timings)
 
@@ -102,8 +103,9 @@ def _calls(timed: Timed) -> tuple[list[Timing], float]:
 def line_of_arrivals(
     families: Iterable[Timed], starts_s: Iterable[float], *, window_s: float
 ) -> DrawingLine:
-    """Return the line of families that start at given times; where
-    nobody is there, a window begins with the next who comes.
+    """Return the line of families that start at given times.
+
+    Where no session is there, a window starts with the next one that comes.
     """
     found = [(start_s, *_calls(timed)) for timed, start_s in zip(families, starts_s, strict=True)]
     there = _union((start_s, start_s + lasts_s) for start_s, calls, lasts_s in found if calls)
@@ -131,7 +133,7 @@ def line_of_arrivals(
 
 
 def _overlap(some: Sequence[Span], others: Sequence[Span]) -> Iterator[Span]:
-    """Yield where spans of both are; those of each are in order, and apart."""
+    """Yield the overlaps of two lists of spans, each ordered and without overlaps of its own."""
     left = right = 0
     while left < len(some) and right < len(others):
         begin_s, end_s = max(some[left][0], others[right][0]), min(some[left][1], others[right][1])
@@ -144,7 +146,7 @@ def _overlap(some: Sequence[Span], others: Sequence[Span]) -> Iterator[Span]:
 
 
 def _union(spans: Iterable[Span]) -> list[Span]:
-    """Return spans in their order, joined where one begins before another ends."""
+    """Return spans in order, joined where one starts before another ends."""
     found: list[Span] = []
     for begin_s, end_s in sorted(spans):
         if found and begin_s <= found[-1][1]:

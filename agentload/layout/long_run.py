@@ -1,6 +1,6 @@
-"""Lay out a run that can say something of capacity: windows so long that they fill the KV pools.
+"""Lay out a run that can measure capacity: windows so long that they fill the KV pools.
 
-Sessions that all begin at their first turn take an hour until
+Sessions that all start at their first turn take an hour until
 their contexts are long, and a pool that is not full limits nobody.
 """
 
@@ -15,16 +15,18 @@ from agentload.layout.windows import Laid, slots, steady, windows
 from agentload.model.plan import ClosedLoop, Load, Recorded
 from agentload.model.trace import Trace
 
-# pools that differ by two showed nothing in blocks of 2 minutes, and 42 points of hit rate in 30
+# Pools that differ by a factor of two showed no effect in blocks of 2 minutes, and
+# 42 points of hit rate in blocks of 30.
 LASTS_S: Final = 1800.0
-MOST_S: Final = 4 * 3600.0  # whoever wants to wait longer says so
-FILLS: Final = 3  # times what the slowest pool takes: two thirds are played on full pools
+MOST_S: Final = 4 * 3600.0  # a user who wants to wait longer gives --duration
+# Times the slowest pool's filling time, so that two thirds are played on full pools
+FILLS: Final = 3
 STEP_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongRun:
-    """What is played, how, and what it comes to."""
+    """Hold what a run for capacity plays, and when it fills the pools."""
 
     laid: Laid
     fills: "Fills"
@@ -41,12 +43,11 @@ def long_run(
     pools: Mapping[str, float | None],
     lasted_s: float | None = None,
 ) -> LongRun:
-    """Lay out how *agents* sessions are kept going: for
-    the load's duration, else as long as the pools ask for.
+    """Lay out a run that keeps *agents* sessions going.
 
-    *pools* are the tokens that each arm's holds; *lasted_s*
-    is how long the blocks of a run are that is resumed, which
-    *began* with so many pairs: windows divide the trace by those.
+    It lasts as long as the load says, else as long as filling the pools takes. *pools* are the
+    tokens of each arm's pool. For a run that is resumed, *lasted_s* is the length of its blocks and
+    *began* the number of pairs it started with, by which windows divide the trace.
     """
     if load.arrivals != Recorded():
         raise UsageError(
@@ -113,12 +114,12 @@ class Fills:
     because: str
     """Why a block lasts so long."""
     pools: Mapping[str, float | None]
-    """Tokens that each holds; None where nobody told."""
+    """Tokens that each arm's pool holds; None if unknown."""
     minutes: Mapping[str, float]
-    """Of the arms whose pool the load fills at all."""
+    """Minutes until each pool is full; only of arms whose pool the load fills."""
 
     def lines(self) -> Iterator[str]:
-        """Say it, an arm a line."""
+        """Yield one line for each arm."""
         for arm, tokens in self.pools.items():
             if tokens is None:
                 yield f"{arm} does not say how large its pool is"
@@ -131,8 +132,9 @@ class Fills:
                 yield f"{arm} {tokens:,.0f} tokens, never full"
 
     def warning(self) -> str | None:
-        """Say which pools fill too late, and how long would do;
-        None when half of the run or more is played on full pools.
+        """Return which pools fill too late, with a remedy; None if none does.
+
+        A pool fills too late if less than half of the run is played with the pool full.
         """
         half = self.lasts_minutes / 2
         late = [

@@ -1,7 +1,7 @@
 """Predict which calls of a window are sent, and when, at an assumed speed.
 
 Blocks are laid out with more sessions than they need;
-this says how much of one is likely to be played.
+the prediction says how much of a block is likely to be played.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,21 +15,21 @@ from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Tu
 from agentload.model.walk import contexts, families
 
 UNBOUNDED_S: Final = 600.0
-"""Bound a window that has no duration: calls that are sent later are left out."""
+"""Length assumed for a window that has no duration; later calls are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NominalCall:
     """Describe one call of a window.
 
-    `counts` is False for priming, and for the end of an answer that was already under way.
+    `counts` is False for priming, and for the rest of an answer that was already under way.
     """
 
     session: Session
     turn: Turn
     context: tuple[Segment, ...]
     sent_s: float
-    """After the window's clock started; negative while contexts are primed."""
+    """When the call is sent, from the start of the window's clock; negative for priming."""
     answered_s: float
     counts: bool
 
@@ -52,7 +52,7 @@ def nominal_calls(
 
 
 def _afforded(sent: Iterable[NominalCall], budget: Budget) -> Iterator[NominalCall]:
-    """Yield calls until a budget of them, or of their tokens, is spent."""
+    """Yield calls until the budget of calls or tokens is spent."""
     calls = tokens = 0
     for each in sent:
         if (budget.calls is not None and calls >= budget.calls) or (
@@ -68,14 +68,14 @@ def _afforded(sent: Iterable[NominalCall], budget: Budget) -> Iterator[NominalCa
 def _starts(
     sessions: Iterable[Session], load: Load, seconds: float, pace: Pace
 ) -> Iterator[tuple[Sequence[Session], float]]:
-    """Yield each family that begins in a window, and when."""
+    """Yield each family that starts in a window, and when."""
     slots = load.arrivals.sessions if isinstance(load.arrivals, ClosedLoop) else None
     free_s: list[float] = [] if slots is None else [0.0] * slots
     for family in families(sessions):
         lasting_s = _lasts_s(family, timeline(family, load, pace))
         if slots is None:
             yield family, family[0].start_s or 0.0
-        elif lasting_s <= 0:  # it only primes
+        elif lasting_s <= 0:  # the family only primes
             yield family, 0.0
         else:
             at_s = heappop(free_s)
@@ -86,12 +86,12 @@ def _starts(
 
 
 def _primed_s(session: Session, timings: Timeline) -> float:
-    """Return how much of a session's time line its priming call takes."""
+    """Return how much of a session's timeline its priming call takes, in s."""
     return timings[session.session][0].answered_s if session.turns[0].event == PRIME else 0.0
 
 
 def _lasts_s(family: Sequence[Session], timings: Timeline) -> float:
-    """Return how long a family keeps its place in a closed loop: until its first session ends."""
+    """Return how long a family has its place in a closed loop, which its first session ends."""
     root = family[0]
     played = timings.get(root.session, ())
     return played[-1].answered_s - _primed_s(root, timings) if played else 0.0
@@ -103,8 +103,8 @@ def _calls(
     timings = timeline(family, load, pace)
     primed_s = _primed_s(family[0], timings)
     for session in family:
-        # A carried session is primed before the clock
-        # starts, whatever the first session's priming takes.
+        # A carried session is primed before the clock starts, however
+        # long the priming of the family's first session takes.
         own_s = primed_s
         if (
             session is not family[0]

@@ -1,6 +1,4 @@
-"""Which prompts and places a screen looks at: the longest
-contexts of a trace, at the lengths that its calls have.
-"""
+"""Choose prompts and places of a screen: a trace's longest contexts, at its calls' lengths."""
 
 from dataclasses import dataclass
 from heapq import nlargest
@@ -13,25 +11,25 @@ from agentload.model.trace import Header, Segment, Trace
 from agentload.model.walk import contexts
 
 PROMPTS: Final = 8
-"""No test passes with fewer, where several lengths are looked at."""
+"""Number of prompts; with fewer no test passes, where several lengths are screened."""
 PLACES: Final = 6
-"""Of each length; the last is at its end."""
+"""Number of places in each length; the last is at its end."""
 SHORTEST: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What an arm is screened on."""
+    """Hold the prompts and lengths on which an arm is screened."""
 
     header: Header
     contexts: tuple[tuple[Segment, ...], ...]
     lengths: tuple[int, ...]
     is_own: bool
-    """The user's own prompts, not drawn words."""
+    """Whether the prompts are the user's own, not drawn words."""
 
 
 def ladder(shortest: int, longest: int) -> tuple[int, ...]:
-    """Return lengths that double, up to the longest."""
+    """Return lengths that double, up to *longest*."""
     out = [SHORTEST]
     while out[-1] * 2 <= shortest:
         out[0] *= 2
@@ -41,8 +39,9 @@ def ladder(shortest: int, longest: int) -> tuple[int, ...]:
 
 
 def places(length: int, block: int) -> tuple[int, ...]:
-    """Return how many tokens stand before each place of a length,
-    the last first: whole blocks, and the one token that is computed.
+    """Return how many tokens are before each place of a length, last place first.
+
+    That is whole blocks, and one token more, which is computed.
     """
     step = max(block, length // 16)
     found = ((length - 1 - number * step) // block * block + 1 for number in range(PLACES))
@@ -50,8 +49,9 @@ def places(length: int, block: int) -> tuple[int, ...]:
 
 
 def own(trace: Trace) -> Subject:
-    """Say that the longest contexts of a trace's longest sessions are
-    screened, at the lengths of its calls. A short trace is repeated.
+    """Return the longest contexts of a trace's longest sessions, at the lengths of its calls.
+
+    A short trace is repeated.
     """
     rounds = -(-PROMPTS // max(1, sum(1 for _ in islice(trace.sessions, PROMPTS))))
     sessions = repeated(trace, rounds) if rounds > 1 else trace.sessions
@@ -79,7 +79,7 @@ def own(trace: Trace) -> Subject:
 
 
 def drawn(lengths: tuple[int, ...], *, seed: int) -> Subject:
-    """Say that drawn words are screened at chosen lengths, for want of a trace."""
+    """Return drawn words at chosen lengths, for a screen without a trace."""
     most = max(lengths)
     texts = tuple(
         (Segment(role="user", tokens=most, key=f"screen{number}"),) for number in range(PROMPTS)

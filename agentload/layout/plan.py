@@ -1,6 +1,4 @@
-"""Lay out a comparison: the same blocks on every arm,
-in an order that drift cannot turn into a difference.
-"""
+"""Lay out a comparison: the same blocks on every arm, in an order that cancels drift."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,8 +20,9 @@ from agentload.study.parts import Live, Timeouts
 
 SECOND: Final = 1_000_000_000
 MOST_PAIRS: Final = 100_000
-"""A year of five-minute pairs, laid out in seconds; more is a
-slip of the keyboard, and would be laid out until memory ends.
+"""The most pairs of a plan: a year of five-minute pairs, laid out in seconds.
+
+More is a typing error, and would be laid out until memory ends.
 """
 
 
@@ -45,15 +44,15 @@ def plan(
     blocks: int | None = None,
     laid: Sequence[Block] = (),
 ) -> Plan:
-    """Plan *pairs* plays of the trace's blocks on each arm; with
-    fewer blocks than pairs, blocks repeat under another salt.
+    """Plan *pairs* plays of the trace's blocks on each arm.
 
-    With *warmup* every arm first plays the first block once more, to be left out.
-    *machines* say where each arm begins; with *swap* the two arms change places for
+    With fewer blocks than pairs, blocks repeat under another salt.
+    With *warmup* every arm first plays the first block once more, which does not count.
+    *machines* say where each arm starts; with *swap* the two arms change machines for
     the second half of the pairs, and warm up once more. Pairs take turns on
-    *replicas*, which every arm has: each is a start that was drawn already. *blocks*:
-    into how many the trace is cut, where a run is given more pairs than it began with.
-    *laid* are blocks that were laid out already, in the place of the trace's.
+    *replicas*, which every arm has: each is a start that was drawn already. *blocks* is the
+    number of blocks into which the trace is cut, if a run gets more pairs than it started with.
+    *laid* are blocks that were laid out already, used instead of the trace's.
     """
     if not arms:
         raise PlanError(
@@ -115,8 +114,9 @@ def plan(
 
 
 def _check_reached(parts: Sequence[Block], sessions: int) -> None:
-    """Raise PlanError where no block has as many sessions as are to
-    be kept going: a load that was not reached says nothing of it.
+    """Raise PlanError where no block has *sessions* sessions to keep going at once.
+
+    Figures of a load that is never reached say nothing about that load.
     """
     most = max(
         sum(
@@ -144,10 +144,10 @@ def of_study(
     machines: Sequence[str] = (),
     replicas: Sequence[str] = (),
 ) -> Plan:
-    """Plan what a study says of a trace, with the starts of
-    servers that are launched for it; *laid* for a long run.
+    """Plan what a study asks for of a trace.
 
-    *machines* are where each arm begins, *replicas* what pairs take turns on.
+    Servers that are launched for the study get their starts. *laid* is the layout of a long run,
+    *machines* are where each arm starts, *replicas* are what pairs take turns on.
     """
     match study:
         case Sweep(pairs=pairs, seed=seed):
@@ -191,7 +191,7 @@ def of_study(
 
 
 def limits_of(timeouts: Timeouts) -> Limits:
-    """Return how long a plan lets its calls take."""
+    """Return the time limits of a plan's calls."""
     return Limits(
         first_ns=round(timeouts.first_timeout_s * SECOND),
         idle_ns=round(timeouts.idle_timeout_s * SECOND),
@@ -202,7 +202,7 @@ def limits_of(timeouts: Timeouts) -> Limits:
 def laid_windows(study: Replay, stock: Steady) -> Laid:
     """Lay out the windows of the trace that a study asks for.
 
-    Raises PlanError where there is no time for so many.
+    Raises PlanError where the trace has not enough time for them.
     """
     assert study.windows is not None
     check_room(stock, study.windows)
@@ -210,8 +210,9 @@ def laid_windows(study: Replay, stock: Steady) -> Laid:
 
 
 def balanced_orders(arms: Sequence[str], pairs: int, rng: Random) -> list[tuple[str, ...]]:
-    """Draw the order of the arms for each pair; every second
-    pair mirrors the one before it, so that linear drift cancels.
+    """Draw the order of the arms for each pair; every second pair mirrors the one before.
+
+    Linear drift then cancels.
     """
     orders: list[tuple[str, ...]] = []
     while len(orders) < pairs:
@@ -221,16 +222,18 @@ def balanced_orders(arms: Sequence[str], pairs: int, rng: Random) -> list[tuple[
 
 
 TURNED: Final = (3, 8)
-"""Arms and replicas whose orders turn: a mirror leaves the middle
-of three arms in its place, and sixteen pairs would share it.
+"""The number of arms and of replicas for which orders are also rotated.
+
+A mirror leaves the middle of three arms in its place, for sixteen pairs.
 """
 
 
 def _orders(
     arms: Sequence[str], pairs: int, rng: Random, *, replicas: int
 ) -> list[tuple[str, ...]]:
-    """Draw the order of the arms for each pair, so that
-    neighbours mirror each other, and so do a replica's own pairs.
+    """Draw the order of the arms for each pair.
+
+    Neighbouring pairs mirror each other, and so do successive pairs of a replica.
     """
     drawn = balanced_orders(arms, pairs + 2 * replicas, rng)
     orders: list[tuple[str, ...]] = []
@@ -246,7 +249,7 @@ def _orders(
 def _in_turn(
     arms: Sequence[str], replicas: Sequence[str], *, pairs: int, is_fixed: bool
 ) -> list[tuple[range, dict[str, str]]]:
-    """Return each pair with the replica that all arms play it on, one after the other."""
+    """Return each pair with the replica on which all arms play it; replicas take turns."""
     if is_fixed:
         raise PlanError(
             "pairs take turns on replicas",
@@ -261,7 +264,7 @@ def _in_turn(
 def _in_place(
     arms: Sequence[str], machines: Sequence[str], *, pairs: int, began: int, swap: bool
 ) -> list[tuple[range, dict[str, str]]]:
-    """Return the pairs between two changes of machines, with where each arm is meanwhile."""
+    """Return the pairs between two changes of machines, with each arm's machine."""
     between = stays(pairs, began) if swap else (range(pairs),)
     return [(own, placed(arms, machines, changes=changes)) for changes, own in enumerate(between)]
 
@@ -316,8 +319,9 @@ def families(sessions: Iterable[Session]) -> list[list[Session]]:
 
 
 def cut(sessions: Iterable[Session], count: int) -> tuple[Block, ...]:
-    """Cut *sessions* into at most *count* blocks of about
-    equally many turns, neighbours in time staying together.
+    """Cut *sessions* into at most *count* blocks of about equally many turns.
+
+    Neighbours in time stay together, and so do families.
     """
     if count == 1:
         return (Block(index=0, sessions=sessions),)
@@ -344,15 +348,16 @@ def _from_zero(sessions: Sequence[Session]) -> tuple[Session, ...]:
 
 
 PAIRED = 2
-"""Arms, and machines, that one change balances; more
-would need as many changes as there are machines.
+"""Number of arms, and of machines, that one change balances.
+
+More would need as many changes as there are machines.
 """
 
 
 def check_swap(
     arms: Sequence[str], machines: Sequence[str], *, pairs: int, began: int, design: Design
 ) -> None:
-    """Raise PlanError unless the arms can change machines half way."""
+    """Raise PlanError unless the two arms can change machines half way."""
     if len(arms) != PAIRED:
         raise PlanError(
             f"--swap exchanges two arms, got {len(arms)}: {', '.join(arms)}",
@@ -379,15 +384,16 @@ def check_swap(
 
 
 def stays(pairs: int, began: int) -> tuple[range, ...]:
-    """Return the pairs between two changes, of a run that *began*
-    with so many pairs and is given more in whole multiples.
+    """Return the pairs between two changes of machines.
+
+    The run *began* with that number of pairs, and may have been given more in whole multiples.
     """
     edges = (0, *range(began // 2, pairs, began), pairs)
     return tuple(range(*each) for each in pairwise(edges))
 
 
 def placed(arms: Sequence[str], machines: Sequence[str], *, changes: int) -> dict[str, str]:
-    """Say where each arm is after so many changes; nothing where nobody named machines."""
+    """Return each arm's machine after *changes* changes; empty where no machines are named."""
     return (
         {arm: machines[(position + changes) % len(machines)] for position, arm in enumerate(arms)}
         if machines
@@ -396,11 +402,10 @@ def placed(arms: Sequence[str], machines: Sequence[str], *, changes: int) -> dic
 
 
 def with_starts(made: Plan, restarts: int | None = None) -> Plan:
-    """Return an interleaved plan with its pairs divided over *restarts*
-    starts of each arm's server; None: a start for each pair.
+    """Divide the pairs of an interleaved plan over *restarts* starts of each arm's server.
 
-    All pairs of a start are played on one arm before the next arm's server is
-    started, in the order that was drawn for the pairs: a start is a random
+    None means a start for each pair. All pairs of a start are played on one arm before the next
+    arm's server is started, in the order that was drawn for the pairs: a start is a random
     factor that pairs share, and drift still cancels.
     """
     if made.design != "interleaved" or any(
@@ -444,5 +449,5 @@ def with_starts(made: Plan, restarts: int | None = None) -> Plan:
 
 
 def starts_of(made: Plan) -> int:
-    """Count the starts of servers in a plan; 0: they run all the time."""
+    """Return how many starts of servers a plan has; 0: the servers run all the time."""
     return len({round_.start for round_ in made.rounds} - {None})

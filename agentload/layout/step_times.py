@@ -1,10 +1,10 @@
-"""What is played to learn how long an arm's steps take: prefixes
-that are cached, decoded at chosen batches, and prompts behind them.
+"""Lay out the calls that measure an arm's step times.
 
+Prefixes are cached and then decoded at chosen batch sizes, with prompts that join them.
 One block is the whole grid, once, a point at a time: every turn waits for all turns of the
 point before it. Prefixes of a length are sent one after the other, so that each prefills alone;
-then the first so many of them go on together, each behind its own prefix, with a few new
-tokens. No two sequences share a prefix: a kernel may read a shared one once for all of them.
+then the first of them, as many as the batch, continue together, each after its own prefix, with a
+few new tokens. No two sequences share a prefix: a kernel may read a shared one once for all.
 """
 
 from collections import defaultdict
@@ -18,9 +18,9 @@ from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
 
 CONTEXTS: Final = (1024, 8192, 32768, 100_000)
 BATCHES: Final = (1, 2, 4, 8, 9, 16, 17, 32, 64)
-"""At the shortest context; 9 and 17 are where a captured graph is padded most."""
+"""Batch sizes at the shortest context; a captured graph is padded most at 9 and 17."""
 FEW: Final = (1, 2, 8, 32)
-"""At the others: context and batch cost apart, and a batch makes both dearer together."""
+"""Batch sizes at other contexts: enough to tell context, batch and their product apart."""
 NEW: Final = (16, 512, 2048, 8192)
 CACHED: Final = (0, 16384, 65536)
 MIXED: Final = (8, 32)
@@ -31,40 +31,41 @@ SMALL_NEW: Final = (16, 256, 1024, 4096)
 SMALL_CACHED: Final = (0, 1024)
 SMALL_STEPS: Final = 40
 ADDED: Final = 16
-"""New tokens of a sequence that goes on: a prompt
-that is cached to its end computes a block again.
+"""New tokens of a sequence that continues.
+
+With too few, the last block of a prompt that is cached to its end would be computed again.
 """
 FILLED: Final = 0.8
-"""Share of the pool that a point may take: beyond it blocks are evicted for the next."""
+"""Share of the pool that a point may take; beyond, the next point would evict blocks."""
 LEAD_S: Final = 0.3
 """How long a batch decodes before a prompt joins it."""
 SHORTEST: Final = 2
-"""Tokens of an answer whose first token is what counts."""
+"""Tokens of an answer of which only the first counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What every arm's server takes."""
+    """Hold the limits within which every arm's server can be measured."""
 
     window: int
-    """Tokens of a prompt with its answer."""
+    """The most tokens of a prompt with its answer."""
     pool_tokens: float
     sequences: int
-    """At once."""
+    """The most sequences at once."""
     longest: int
-    """Context that the user's own sessions reach: nothing beyond it needs to be known."""
+    """Longest context of the user's own sessions; longer ones need not be measured."""
     is_small: bool = False
-    """A server without a GPU: steps take a hundred times as long, and short ones must do."""
+    """Whether the server has no GPU: its steps take a hundred times as long, so play few."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """The points that are played."""
+    """Hold the points that are played."""
 
     decode: tuple[tuple[int, int], ...]
-    """Context and batch."""
+    """Pairs of context and batch."""
     prefill: tuple[tuple[int, int], ...]
-    """Cached and new tokens."""
+    """Pairs of cached and new tokens."""
     mixed: tuple[tuple[int, int, int], ...]
     """Context and batch that decode, and the new tokens of the prompt that joins them."""
     steps: int
@@ -73,7 +74,7 @@ class Grid:
 def grid(bounds: Bounds) -> Grid:
     """Return the points inside the bounds.
 
-    Raises PlanError where they leave no room for two lengths.
+    Raises PlanError where the bounds leave no room for two lengths.
     """
     small = bounds.is_small
     steps = SMALL_STEPS if small else STEPS
@@ -115,7 +116,7 @@ def grid(bounds: Bounds) -> Grid:
 
 
 def step_times(found: Grid, *, seed: int) -> Trace:
-    """Return the trace of a grid: one block, a point at a time."""
+    """Return the trace that plays a grid: one block, a point at a time."""
     turns: dict[str, list[Turn]] = defaultdict(list)
     last: tuple[TurnRef, ...] = ()
 
@@ -127,8 +128,9 @@ def step_times(found: Grid, *, seed: int) -> Trace:
         waits_s: float = 0.0,
         beside: tuple[TurnRef, ...] | None = None,
     ) -> None:
-        """Let sessions send so many new tokens together, behind all
-        that was sent before or *beside* what was sent just now.
+        """Add a turn of *tokens* new tokens to each of the sessions, sent together.
+
+        They wait for everything sent before them, or only for the turns in *beside*.
         """
         nonlocal last
         sent = []
@@ -176,8 +178,9 @@ def step_times(found: Grid, *, seed: int) -> Trace:
 def seconds(
     found: Grid, *, decode_s: Callable[[int, int], float], prefill_s: Callable[[int], float]
 ) -> float:
-    """Return about how long one play of a grid takes, by what a
-    step takes of a batch and its context, and what a prompt takes.
+    """Return about how long one play of a grid takes.
+
+    *decode_s* is the time of a step by batch and context, *prefill_s* that of a prompt.
     """
     filled_s = sum(
         prefill_s(context) * max(batches) for context, batches in _by(found.decode).items()

@@ -1,6 +1,6 @@
-"""When the turns of a family of sessions are sent and answered, were the server an ordinary one.
+"""Compute when the turns of a family are sent and answered by a server of ordinary speed.
 
-Nobody knows beforehand how long answers take, so one nominal speed holds for every
+Nobody knows beforehand how long answers take, so one nominal speed is used for every
 arm and every server: what is drawn from a timeline is then the same on all of them.
 """
 
@@ -11,14 +11,14 @@ from typing import Final
 from agentload.model.plan import Load
 from agentload.model.trace import Session, Turn, TurnRef
 
-# An ordinary 8B model on one current GPU; said beside the figure that rests on it.
+# An ordinary 8B model on one current GPU; printed next to each figure that rests on it.
 ASSUMED_TOKEN_S: Final = 0.02
 ASSUMED_PREFILL_TOKENS_PER_S: Final = 10_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How long a server takes for a token of an answer, and for a new one of a prompt."""
+    """Hold the seconds that a server takes for an answer token and for a new prompt token."""
 
     token_s: float
     prompt_token_s: float
@@ -28,13 +28,14 @@ NOMINAL: Final = Pace(token_s=ASSUMED_TOKEN_S, prompt_token_s=1 / ASSUMED_PREFIL
 
 
 def seconds_of(load: Load, session: Session) -> float:
-    """Return about how long a session takes, its waits included."""
+    """Return about how long a session takes, including its waits."""
     return sum(turn_seconds(load, turn) for turn in session.turns)
 
 
 def turn_seconds(load: Load, turn: Turn, pace: Pace = NOMINAL) -> float:
-    """Return about how long it takes until a turn
-    is answered, from the end of the one before it.
+    """Return about how long a turn takes until it is answered.
+
+    Counted from the end of the turn before, with the wait.
     """
     return (
         wait_s(load, turn)
@@ -44,7 +45,7 @@ def turn_seconds(load: Load, turn: Turn, pace: Pace = NOMINAL) -> float:
 
 
 def wait_s(load: Load, turn: Turn) -> float:
-    """Return how long a turn waits before it is sent."""
+    """Return how long a turn waits before it is sent, under the load's rules for waits."""
     rule = load.waits.get(turn.wait or "")
     scaled_s = turn.wait_s * (rule.scale if rule else 1.0)
     return min(scaled_s, rule.cap_s) if rule and rule.cap_s is not None else scaled_s
@@ -52,7 +53,7 @@ def wait_s(load: Load, turn: Turn) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The instants of one turn, in seconds after its family began."""
+    """Hold the instants of one turn, in seconds after its family started."""
 
     sent_s: float
     answered_s: float
@@ -61,7 +62,7 @@ class Timing:
 Timeline = Mapping[str, tuple[Timing, ...]]
 """The timings of each session's turns, by the session's name.
 
-A turn that nothing ever starts has none.
+A turn that nothing ever starts has no timing.
 """
 
 
@@ -93,9 +94,7 @@ def timeline(family: Sequence[Session], load: Load, pace: Pace = NOMINAL) -> Tim
 
 
 def lasts_s(family: Sequence[Session], timings: Timeline) -> float:
-    """Return how long a family keeps its place in a
-    closed loop: until its first session has ended.
-    """
+    """Return how long a family has its place in a closed loop, which its first session ends."""
     root = timings.get(family[0].session, ())
     return root[-1].answered_s if root else 0.0
 
@@ -110,13 +109,15 @@ def _ready_s(
     found: Mapping[str, Sequence[Timing]],
     members: Mapping[str, Session],
 ) -> float | None:
-    """Return when all that a turn waits for is answered;
-    None while something of its own family is not.
+    """Return when everything that a turn waits for is answered.
+
+    None while a turn of its own family that it waits for has no timing.
     """
     ready_s = before_s
     for ref in turn.after:
         if ref.session not in members:
-            continue  # of another family: whoever plays this one alone has nothing to wait for
+            # A turn of another family: a family is played alone, so there is nothing to wait for.
+            continue
         answered_s = _answered_s(ref, found, members)
         if answered_s is None:
             return None

@@ -1,6 +1,4 @@
-"""Traces made of others: several as one, a mix of all kinds of
-agents; one over and over, or with its own words; and a sweep.
-"""
+"""Make traces from others: merged, repeated, shortened, given texts; and a sweep's trace."""
 
 import heapq
 import json
@@ -15,8 +13,8 @@ from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.trace import Header, Key, Recorded, Segment, Session, Trace, Turn
 from agentload.model.walk import again, families
 
-ROOM: Final = 1 << 56  # block ids that a trace has to itself, however often it is repeated
-ROUND: Final = 1 << 40  # and each of its repetitions: more than any trace numbers
+ROOM: Final = 1 << 56  # block ids reserved for a trace, however often it is repeated
+ROUND: Final = 1 << 40  # block ids reserved for each repetition: more than any trace has
 
 
 @again
@@ -35,9 +33,9 @@ def _merged(traces: Sequence[Trace]) -> Iterator[Session]:
 
 
 def merged(traces: Sequence[Trace]) -> Trace:
-    """Join traces by start time; names get their trace's name in front, so that nothing collides.
+    """Join traces by start time; names are prefixed with their trace's name to stay unique.
 
-    One trace stays as it is.
+    A single trace stays as it is.
     """
     if len(traces) == 1:
         return traces[0]
@@ -58,15 +56,16 @@ def merged(traces: Sequence[Trace]) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """What sessions and texts are called anew, so that nothing collides."""
+    """Rename sessions and texts so that nothing collides."""
 
     name: Callable[[str], str]
     by: int
     """How far block ids are moved."""
 
     def of_session(self, session: Session) -> Session:
-        """Return a session as another one of the same shape, that
-        shares within its like as before; its prefix is the same.
+        """Return a session of the same shape under other names.
+
+        It shares text with sessions renamed alike, as before; its prefix stays the same.
         """
         turns = tuple(
             replace(
@@ -80,7 +79,7 @@ class _Names:
         return replace(session, session=self.name(session.session), turns=turns)
 
     def of_segments(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
-        """Return texts under other keys."""
+        """Return segments under other keys."""
         return tuple(
             replace(
                 each,
@@ -95,7 +94,7 @@ class _Names:
 
 
 def _of_trace(trace: Trace, place: int) -> _Names:
-    """Key every text by its trace as well: equal keys of two traces are not the same words."""
+    """Prefix every key with the trace's name: equal keys of two traces are different texts."""
     return _Names(lambda name: f"{trace.header.name}/{name}", place * ROOM)
 
 
@@ -104,14 +103,15 @@ def _of_round(round_: int) -> _Names:
 
 
 def another(family: Sequence[Session], copy: int) -> tuple[Session, ...]:
-    """Return a family as another one of the same shape and with new content; copy 0 is itself."""
+    """Return a copy of a family: same shape, new content; copy 0 is the family itself."""
     names = _of_round(copy)
     return tuple(map(names.of_session, family)) if copy else tuple(family)
 
 
 def sweep(contexts: Sequence[int], *, pairs: int, output: int, seed: int) -> Trace:
-    """Return a trace whose blocks are one call for each
-    length; no two calls share a token beyond the template's.
+    """Return a trace whose blocks have one call for each length.
+
+    No two calls share a token beyond the template's.
     """
     rng = Random(seed)
     sessions: list[Session] = []
@@ -133,8 +133,9 @@ def sweep(contexts: Sequence[int], *, pairs: int, output: int, seed: int) -> Tra
 
 @again
 def repeated(trace: Trace, rounds: int) -> Iterator[Session]:
-    """Yield a trace's sessions over and over, so that a
-    long run never lacks load; each round is new content.
+    """Yield a trace's sessions *rounds* times, each round with new content.
+
+    A long run then never lacks load.
     """
     for round_ in range(rounds):
         names = _of_round(round_)
@@ -144,13 +145,14 @@ def repeated(trace: Trace, rounds: int) -> Iterator[Session]:
 
 @again
 def shortened(trace: Trace, tokens: int) -> Iterator[Session]:
-    """Return the sessions of a trace, each ended before it needs more tokens than these."""
+    """Return a trace's sessions, each ended before it needs more than *tokens* tokens."""
     return degrade.shortened(trace.header, trace.sessions, tokens=tokens)
 
 
 def spoken(trace: Trace, texts: Mapping[str, str], *, compares: bool) -> Trace:
-    """Return a trace whose segments say what they said, by key; if it
-    *compares*, turns know what the next one took for their answer.
+    """Return a trace whose segments have their real texts, taken from *texts* by key.
+
+    If it *compares*, each turn also gets the recorded answer that the next turn contains.
     """
 
     def said(segments: Sequence[Segment]) -> tuple[Segment, ...]:

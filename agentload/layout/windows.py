@@ -1,15 +1,14 @@
-"""Windows: what a server sees from a random instant of a
-long day on, drawn over all the time that a trace takes.
+"""Draw windows: what a server sees from a random instant of a trace's steady state on.
 
 A server that has run for hours holds sessions in their middle, and long ones more often. So each
-session that is kept going begins where a point on a line through all of them falls
-(`layout.line`): points lie in equal steps behind one random start, and sessions with contexts of
-like length lie side by side, so that few points span the trace. What a session has sent before
-its point is primed: told once, in one call with an answer of one token that nobody times. Then
-the window plays; sessions go on with what follows, and others take the place of those that end.
+session that is kept going starts where a point on a line through all of them falls
+(`layout.line`): points lie in equal steps after one random start, and sessions with contexts of
+similar length are next to each other, so that few points span the trace. What a session has sent
+before its point is primed: sent once, untimed, in one call with an answer of one token. Then
+the window plays; sessions continue with what follows, and others replace those that end.
 
 All times are nominal (`layout.timeline`): every arm
-plays the same windows, whatever it takes for them.
+plays the same windows, however long it takes for them.
 """
 
 import math
@@ -34,30 +33,30 @@ from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Tr
 from agentload.model.walk import context_tokens, families
 
 GOLDEN: Final = (math.sqrt(5) - 1) / 2
-"""Steps of this share of a circle keep any number of points apart."""
+"""Golden ratio: steps of this share of a circle keep any number of points apart."""
 FASTER: Final = 4.0
-"""Than the nominal speed: sessions must not run out on a server that nobody expected."""
+"""Speed, in multiples of the nominal one, at which sessions must still not run out."""
 BEYOND_S: Final = 120.0
 """How long a window's load stays on at most, until the last call that counts has ended."""
 WINDOW_S: Final = 75.0
-"""Where nobody says how long a window is."""
+"""Length of a window if no duration is given."""
 KEPT: Final = 500
-"""Families with new content that are kept: more take memory for what is seldom played."""
+"""Families with new content that are kept; more take memory for what is seldom played."""
 USER: Final = (Segment(role="user", tokens=8, key="prefix"),)
-"""Behind a prefix that is primed by itself: servers want to be asked something."""
+"""Message after a prefix that is primed alone, as servers need something to answer."""
 
 Family: TypeAlias = tuple[Session, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Steady:
-    """The families of a trace, and how long each keeps its place in a closed loop under a load."""
+    """The families of a trace under a load, with the times at which their turns are sent."""
 
     header: Header
     families: tuple[Family, ...]
     load: Load
     copies: dict[tuple[int, int], Family] = field(default_factory=dict, compare=False, repr=False)
-    """Families with new content, by place and copy: trials play the same ones again and again."""
+    """Families with new content, by place and copy; kept as trials play the same ones again."""
     timings: dict[int, Timeline] = field(default_factory=dict, compare=False, repr=False)
     """When the turns of families are sent and answered, by place."""
 
@@ -74,7 +73,7 @@ class Steady:
         return self.timings[place]
 
     def from_then_on(self, place: int, at_s: float, copies: Counter[int]) -> Carried:
-        """Carry a family over an instant; with new content where it was carried before."""
+        """Carry a family over an instant; with new content if it was carried before."""
         family = self.fresh(place, copies)
         timings = (
             self.timeline(place) if family is self.families[place] else timeline(family, self.load)
@@ -82,8 +81,9 @@ class Steady:
         return carried(self.header, family, timings, at_s=at_s)
 
     def fresh(self, place: int, copies: Counter[int]) -> Family:
-        """Return a family as often as it is wanted, each time but
-        the first with new content; *copies* counts how often it was.
+        """Return a family, with new content each time but the first.
+
+        *copies* counts how often each family was returned.
         """
         copy = copies[place]
         copies[place] += 1
@@ -95,7 +95,7 @@ class Steady:
 
     @cached_property
     def ends_s(self) -> tuple[float, ...]:
-        """Return when each family ends, were they played one after the other."""
+        """When each family ends if they are played one after the other, in s."""
         return tuple(accumulate(lasts_s(family, timings) for family, timings in self._timed()))
 
     def _timed(self) -> Iterator[Timed]:
@@ -103,8 +103,9 @@ class Steady:
 
     @cached_property
     def line(self) -> DrawingLine:
-        """Return the line that windows are drawn from: over the
-        families one after the other, or over the trace's own starts.
+        """The line that windows are drawn from.
+
+        It runs over the families one after the other, or over the trace's own starts.
         """
         window_s = self.load.budget.seconds or UNBOUNDED_S
         match self.load.arrivals:
@@ -115,18 +116,16 @@ class Steady:
 
     @cached_property
     def quotes(self) -> bool:
-        """Tell whether any call quotes an answer."""
+        """Whether any call quotes an answer."""
         turns = (turn for family in self.families for session in family for turn in session.turns)
         return any(segment.source is not None for turn in turns for segment in turn.add)
 
     def lasting_s(self, place: int) -> float:
-        """Return how long a family takes."""
+        """Return how long a family takes, in s."""
         return self.ends_s[place] - (self.ends_s[place - 1] if place else 0.0)
 
     def at(self, position_s: float) -> tuple[int, float]:
-        """Return the family at a place of the line
-        over all of them, and how far into it that is.
-        """
+        """Return the family at a position of the line over all of them, and how far into it."""
         at_s = self.line.at(position_s)
         place = min(bisect_right(self.ends_s, at_s), len(self.families) - 1)
         return place, at_s - (self.ends_s[place - 1] if place else 0.0)
@@ -134,7 +133,7 @@ class Steady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Laid:
-    """The blocks of a plan, and the load under which they are played."""
+    """Hold the blocks of a plan, and the load under which they are played."""
 
     blocks: tuple[Block, ...]
     load: Load
@@ -159,8 +158,9 @@ def _mean_context(header: Header, family: Family) -> float:
 
 
 def _alone(family: Sequence[Session]) -> Family:
-    """Return a family that is played without the others
-    of its trace, and primed by nothing but a window.
+    """Return a family without dependencies on others of its trace.
+
+    Its own priming calls become calls that do not count, as only a window primes.
     """
     names = frozenset(each.session for each in family)
 
@@ -178,29 +178,29 @@ def _alone(family: Sequence[Session]) -> Family:
 
 
 def room(stock: Steady) -> int:
-    """Return how many windows of the load's duration the
-    trace has time for, each on a stretch of its own.
+    """Return for how many windows of the load's duration the trace has time.
+
+    Each window needs a stretch of its own.
     """
     seconds = stock.load.budget.seconds or UNBOUNDED_S
     return max(1, math.floor(stock.line.seconds / seconds))
 
 
 def slots(stock: Steady) -> int:
-    """Return how many windows a pair has."""
+    """Return how many windows a pair has: one per session kept going, else one."""
     arrivals = stock.load.arrivals
     return arrivals.sessions if isinstance(arrivals, ClosedLoop) else 1
 
 
 def fitting(stock: Steady, pairs: int) -> int:
-    """Return how many windows so many pairs play, as far as
-    the trace has time for a stretch of its own for each.
-    """
+    """Return how many windows *pairs* pairs play, as far as the trace has time for them."""
     return slots(stock) * max(1, min(pairs, room(stock) // slots(stock)))
 
 
 def check_room(stock: Steady, number: int) -> None:
-    """Raise PlanError where a pair has less than one window
-    for each session, or the trace has no time for so many.
+    """Raise PlanError if *number* windows are too few for a pair, or too many for the trace.
+
+    A pair needs a window for each session that is kept going.
     """
     least, most = slots(stock), max(slots(stock), room(stock))
     if number < least:
@@ -218,11 +218,11 @@ def check_room(stock: Steady, number: int) -> None:
 
 
 def windows(stock: Steady, *, number: int, pairs: int, seed: int) -> Laid:
-    """Lay out a block of windows for each pair; after all of the
-    *number* windows were played, others between them follow.
+    """Lay out a block of windows for each pair.
 
-    A closed loop's pair has a window for each session that
-    is kept going, any other load's pair is one window.
+    After all of the *number* windows were played, others between them follow.
+    In a closed loop a pair has a window for each session that
+    is kept going; under any other load it has one window.
     """
     layouts = max(1, number // slots(stock))
     drawn = [
@@ -236,8 +236,8 @@ def windows(stock: Steady, *, number: int, pairs: int, seed: int) -> Laid:
 def _instant(pair: int, layouts: int, seed: int) -> float:
     """Return where in each step a pair's points lie, as a share of the step.
 
-    So many layouts together divide each step evenly, in an order in which the
-    first few already spread over it; after them the next ones lie between those.
+    *layouts* pairs together divide each step evenly, in an order in which the
+    first few already spread over it; the points of later pairs lie between theirs.
     """
     order = sorted(range(layouts), key=lambda place: place * GOLDEN % 1.0)
     start = (seeded(seed, "windows").random() + pair // layouts * GOLDEN) % 1.0
@@ -245,8 +245,9 @@ def _instant(pair: int, layouts: int, seed: int) -> float:
 
 
 def _playable(load: Load) -> Load:
-    """Return the load of laid out windows: they begin
-    at full load, and those that arrive later know when.
+    """Return the load under which laid out windows are played.
+
+    A closed loop starts at full load; other sessions have their start instants already.
     """
     match load.arrivals:
         case ClosedLoop(sessions=sessions):
@@ -257,8 +258,10 @@ def _playable(load: Load) -> Load:
 
 @dataclass(frozen=True, kw_only=True)
 class _Window:
-    """What a block plays: primed prefixes, sessions in their
-    middle by when they were served last, and those that follow.
+    """The sessions that a block plays.
+
+    Primed prefixes come first, then sessions in their middle by when they were last served, then
+    those that follow.
     """
 
     stock: Steady
@@ -274,9 +277,7 @@ class _Window:
             yield from _starting(self.stock.fresh(place, copies), start_s)
 
     def telling(self) -> Iterable[Session]:
-        """Return the sessions that prime contexts or quote
-        answers: no family primes that follows another.
-        """
+        """Return the sessions that prime contexts or quote answers; followers prime none."""
         return self if self.stock.quotes else self._first[0]
 
     def _followers(self) -> Iterator[tuple[int, float]]:
@@ -284,9 +285,7 @@ class _Window:
 
     @cached_property
     def _first(self) -> tuple[tuple[Session, ...], Counter[int], int]:
-        """Return the sessions that are likely to be played, how often
-        each family is among them, and how many of them follow others.
-        """
+        """The sessions likely to be played, uses of each family, and the number of followers."""
         stock, copies = self.stock, Counter[int]()
         alive = list(_alive(stock, self.instant))
         begun = [stock.from_then_on(place, at_s, copies) for place, at_s in alive]
@@ -307,8 +306,9 @@ class _Window:
 def _soon(
     stock: Steady, alive: Sequence[tuple[int, float]], followers: Iterator[tuple[int, float]]
 ) -> Iterator[tuple[int, float]]:
-    """Yield those followers that are likely to begin
-    while the window lasts: of those that arrive, all.
+    """Yield the followers that are likely to start while the window lasts.
+
+    Of sessions that arrive by themselves, all.
     """
     seconds = stock.load.budget.seconds or UNBOUNDED_S
     if not isinstance(stock.load.arrivals, ClosedLoop):
@@ -329,9 +329,7 @@ def _starting(family: Sequence[Session], start_s: float) -> list[Session]:
 
 
 def _prefixes(sessions: Sequence[Session]) -> Iterator[Session]:
-    """Yield a session for each prefix that a server
-    would have cached and no other primed context holds.
-    """
+    """Yield a priming session for each cached prefix that no other primed context holds."""
     told = {each.prefix for each in sessions if each.turns[0].event == PRIME}
     others = dict.fromkeys(
         each.prefix for each in sessions if each.prefix is not None and each.prefix not in told
@@ -355,9 +353,7 @@ def _starts_s(stock: Steady) -> list[float]:
 
 
 def _alive(stock: Steady, instant: float) -> Iterator[tuple[int, float]]:
-    """Yield the place of each family that a window
-    begins with, and how far into it the window begins.
-    """
+    """Yield the place of each family that a window starts with, and how far into it."""
     match stock.load.arrivals:
         case ClosedLoop(sessions=sessions):
             yield from (
@@ -376,8 +372,9 @@ def _alive(stock: Steady, instant: float) -> Iterator[tuple[int, float]]:
 
 
 def _followers(stock: Steady, instant: float, pair: int, seed: int) -> Iterator[tuple[int, float]]:
-    """Yield the families that begin inside a window,
-    and when; in a closed loop when another one ends.
+    """Yield the families that start inside a window, and when.
+
+    In a closed loop a family starts when another one ends, and its time is 0.
     """
     horizon_s = (stock.load.budget.seconds or UNBOUNDED_S) + BEYOND_S
     match stock.load.arrivals:
@@ -406,16 +403,19 @@ def _followers(stock: Steady, instant: float, pair: int, seed: int) -> Iterator[
 
 
 def _drawn(stock: Steady, seed: int, pair: int) -> Iterator[int]:
-    """Yield places of families without end: each pair spreads its own
-    over all of them, and all pairs the first, second, ... of theirs.
+    """Yield places of families without end.
+
+    Each pair spreads its own over all of them, and all pairs together spread their first, their
+    second, and so on.
     """
     start = seeded(seed, "followers").random() + pair * math.sqrt(2)
     return (int((start + number * GOLDEN) % 1.0 * len(stock.families)) for number in count())
 
 
 def _enough(stock: Steady, seconds: float, seed: int, pair: int) -> Iterator[int]:
-    """Yield drawn families until they take so long; an
-    instant one counts for a moment, so that this ends.
+    """Yield drawn families until they take *seconds* in all.
+
+    A family that takes no time counts as a moment, so that this ends.
     """
     left_s = seconds
     for place in _drawn(stock, seed, pair):
@@ -429,11 +429,10 @@ def _enough(stock: Steady, seconds: float, seed: int, pair: int) -> Iterator[int
 
 
 def sessions_of_hours(stock: Steady) -> float | None:
-    """Return how many sessions are at work over hours as often as
-    those of windows are; None where no number of them is kept going.
+    """Return how many sessions over hours give as much load as those of windows.
 
-    A window begins in a wait with the call behind it, and is over
-    before a longer wait is: its sessions are at work more often.
+    A window starts in a wait with the call after it, and is over before a longer wait is: its
+    sessions are at work more often. None where no fixed number of sessions is kept going.
     """
     match stock.load.arrivals:
         case ClosedLoop(sessions=sessions):
@@ -443,12 +442,13 @@ def sessions_of_hours(stock: Steady) -> float | None:
 
 
 PROBED: Final = 20
-"""Windows that are looked at for what they hold."""
+"""Number of windows drawn to estimate what windows hold."""
 
 
 def held_tokens(stock: Steady, *, seed: int) -> float:
-    """Return how many tokens of context windows hold at once, in
-    nineteen of twenty: shared prefixes once, the next turn included.
+    """Return how many tokens of context a window holds at once, in nineteen of twenty windows.
+
+    Shared prefixes count once; the next turn is included.
     """
     found = sorted(_held(stock, _instant(pair, PROBED, seed)) for pair in range(PROBED))
     return found[-2]
@@ -469,7 +469,7 @@ def _held(stock: Steady, instant: float) -> float:
 
 
 def longest_priming_s(stock: Steady, prefill_s: Callable[[int], float], *, seed: int) -> float:
-    """Return about how long it takes to prime a window, in nineteen of twenty."""
+    """Return about how long priming a window takes, in nineteen of twenty windows."""
     found = sorted(
         _priming_s(stock, _instant(pair, PROBED, seed), prefill_s) for pair in range(PROBED)
     )

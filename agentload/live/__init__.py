@@ -1,3 +1,1 @@
-"""Real sockets: stamped calls, the runner that drives
-a plan over them, and how well our own side kept up.
-"""
+"""Play a plan over real sockets: stamp calls, drive the dispatcher, check our own side."""

@@ -1,4 +1,4 @@
-"""Act at an instant, to some 50 µs: asyncio's own timers round up to the next millisecond."""
+"""Act at an instant, to within about 50 µs; asyncio's own timers round up to the next ms."""
 
 import asyncio
 import ctypes
@@ -23,9 +23,9 @@ class _Itimerspec(ctypes.Structure):
 
 
 class Alarm:
-    """Call back at a monotonic instant; setting it again moves it.
+    """Call back at an instant of the monotonic clock; setting the alarm again moves the instant.
 
-    Uses a timer descriptor where the kernel has them.
+    Uses a timer descriptor (timerfd) where the kernel has them.
     """
 
     def __init__(self, ring: Callable[[], None]) -> None:
@@ -37,7 +37,7 @@ class Alarm:
             self._loop.add_reader(self._fd, self._expired)
 
     def set(self, at_ns: int) -> None:
-        """Ring at *at_ns*; at once when that has passed."""
+        """Ring at *at_ns*, or at once if that has passed."""
         if self._fd is not None:
             at_ns = max(at_ns, 1)  # 0 would disarm the timer
             value = _Itimerspec(_Timespec(0, 0), _Timespec(at_ns // SECOND, at_ns % SECOND))
@@ -50,7 +50,7 @@ class Alarm:
         )
 
     def close(self) -> None:
-        """Ring no more."""
+        """Never ring again."""
         if self._handle is not None:
             self._handle.cancel()
         if self._fd is not None:
@@ -62,7 +62,7 @@ class Alarm:
         assert self._fd is not None
         try:
             os.read(self._fd, 8)
-        except BlockingIOError:  # moved after it had fired
+        except BlockingIOError:  # the alarm was moved after it had fired
             return
         self._ring()
 
@@ -78,7 +78,7 @@ def _timer_descriptor() -> int | None:
 
 
 class Timetable:
-    """Hold what is to be done until its time has come."""
+    """Hold functions until the instants at which they are to be called."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[int, int, Callable[[], None]]] = []
@@ -86,7 +86,7 @@ class Timetable:
         self._alarm = Alarm(self._ring)
 
     def at(self, at_ns: int, act: Callable[[], None]) -> None:
-        """Act at that instant; at once when it has passed."""
+        """Call *act* at *at_ns*, or at once if that has passed."""
         if at_ns <= time.monotonic_ns():
             act()
             return
@@ -97,7 +97,7 @@ class Timetable:
             self._alarm.set(at_ns)
 
     def close(self) -> None:
-        """Do nothing any more."""
+        """Drop everything that is still to be called."""
         self._entries.clear()
         self._alarm.close()
 
@@ -105,6 +105,6 @@ class Timetable:
         try:
             while self._entries and self._entries[0][0] <= time.monotonic_ns():
                 heapq.heappop(self._entries)[2]()
-        finally:  # whatever one of them raised, the others have their instants
+        finally:  # if one function raises, the others are still called at their instants
             if self._entries:
                 self._alarm.set(self._entries[0][0])

@@ -1,7 +1,6 @@
-"""Carry out what the dispatcher decides: render prompts
-ahead of their instant, then hand them to the wire.
+"""Carry out what the dispatcher decides: render prompts early, then hand them to the wire.
 
-A request's body is joined from bytes that were rendered before:
+A request's body is joined from pieces that were rendered before its instant:
 half a megabyte of prompt is neither decoded nor copied.
 """
 
@@ -23,30 +22,28 @@ from agentload.model.trace import Segment
 from agentload.prompts.renderer import Prompt, Renderer
 
 CONNECT_S: Final = 10.0
-# what a call that was handed over needs the loop for: a connection of its own, and the write
+# a call that was just handed over needs the loop this long: to connect and to write
 BREATH_S: Final = 0.003
-CROWD: Final = 16  # so many prompts that wait to be rendered wait no longer for calls
-AHEAD_BYTES: Final = (
-    256 << 20
-    # rendered prompts that wait for their instant; beyond,
-    # the oldest are rendered again when they are due
-)
+CROWD: Final = 16  # when more prompts wait to be rendered, they no longer give way to calls
+# Limit of rendered prompts that wait for their instant. Beyond, the oldest are dropped
+# and rendered again when they are due.
+AHEAD_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """What is asked for beside the prompt."""
+    """Describe what a request asks for besides its prompt."""
 
     model: str
     max_tokens: int
     is_forced: bool = True
-    """Make the server generate exactly `max_tokens`, whatever the model would say."""
+    """Whether the server must generate exactly `max_tokens`, whatever the model would do."""
     is_streamed: bool = True
     counting: Counting = "token_ids"
     temperature: float = 0.0
     seed: int | None = None
     extra: Mapping[str, object] = field(default_factory=dict)
-    """Further fields of the body; they win over ours."""
+    """Further fields of the body; they override ours."""
 
 
 def chat(messages: bytes, *, tools: bytes | None = None, sampling: Sampling) -> tuple[bytes, ...]:
@@ -63,7 +60,7 @@ def completion(prompt: bytes | Sequence[int], *, sampling: Sampling) -> tuple[by
 
 
 def prompt_hash(*fragments: bytes | None) -> str:
-    """Name a prompt by its rendered pieces: equal for all arms that got the same bytes."""
+    """Name a prompt by its rendered pieces; the name is equal where the bytes are equal."""
     digest = hashlib.blake2b(digest_size=16)
     for fragment in fragments:
         content = fragment or b""
@@ -95,7 +92,7 @@ def _options(sampling: Sampling) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speech:
-    """How one arm is asked."""
+    """Describe how requests to one arm are written."""
 
     model: str
     aliases: Mapping[str, str] = field(default_factory=dict)
@@ -104,8 +101,9 @@ class Speech:
     """Further fields of bodies that have tools."""
     counting: Counting = "token_ids"
     is_forced: bool = True
-    """Force the trace's output lengths (`ignore_eos`);
-    servers that do not know it answer as long as they like.
+    """Whether to force the trace's output lengths (`ignore_eos`).
+
+    A server that does not know `ignore_eos` answers as long as it likes.
     """
 
 
@@ -120,7 +118,7 @@ class _Ready:
 
 
 class PromptCaller:
-    """Make requests from contexts and send them over the wire."""
+    """Build requests from contexts and send them over the wire."""
 
     def __init__(
         self, wire: Wire, speech: Mapping[str, Speech], renderer: Renderer, *, seed: int
@@ -135,23 +133,23 @@ class PromptCaller:
         self._ordered = asyncio.Event()
         self._handed_s = 0.0
         self._foretold: dict[tuple[str, str], str] = {}
-        """Calls that may never come, by arm and session."""
+        """Request ids of prompts rendered for calls that may never come, by arm and session."""
         self._cancelled: dict[str, Halt] = {}
 
     def prepare(self, command: Prepare) -> None:
-        """Render soon, behind the calls that are due now; `cook` must be running."""
+        """Have a prompt rendered soon, after the calls that are due; `cook` must be running."""
         self._orders[command.request_id] = command
         if not command.connects:
             self._foretold[command.arm, command.call.session] = command.request_id
         self._ordered.set()
 
     async def call(self, send: Send, streamed: Callable[[int], None]) -> tuple[Outcome, str | None]:
-        """Send a call and follow it to its end; return its outcome and the hash of its prompt."""
+        """Send a call and follow it to its end; return its outcome and its prompt's hash."""
         self._handed_s = asyncio.get_running_loop().time()
         self._foretold.pop((send.arm, send.call.session), None)
         ready = self._take(send.request_id)
         if (why := self._cancelled.pop(send.request_id, None)) is not None:
-            return Outcome(status=why), None  # before its first byte
+            return Outcome(status=why), None  # cancelled before the first byte was sent
         ready = ready or self._render(send.call.context, send.salt)
         speech, call = self._speech[send.arm], send.call
         sampling = Sampling(
@@ -184,23 +182,24 @@ class PromptCaller:
             self._cancelled.pop(send.request_id, None)
 
     def cancel(self, command: Cancel) -> None:
-        """Close a call's connection, or keep a call that is about to go from going."""
+        """Close a call's connection, or stop a call that has not been sent yet."""
         self._cancelled[command.request_id] = command.why
         self._wire.cancel(command.request_id, command.why)
 
     def forget(self, command: Forget) -> None:
-        """Drop what is kept for a session whose play is over."""
+        """Drop everything kept for a session whose play is over."""
         if (name := self._foretold.pop((command.arm, command.session), None)) is not None:
             self._take(name)
         self._wire.forget(command.arm, command.session)
 
     def facts(self) -> WireFacts:
-        """Return what went wrong on our side so far."""
+        """Return what went wrong with stamps and clocks so far."""
         return self._wire.facts()
 
     async def cook(self) -> None:
-        """Make ready what was ordered, one at a time,
-        until cancelled; connections are opened beside it.
+        """Render the prompts ordered by `prepare`, one at a time, until cancelled.
+
+        Connections for them are opened at the same time.
         """
         async with asyncio.TaskGroup() as tasks:
             while True:
@@ -208,7 +207,7 @@ class PromptCaller:
                 self._ordered.clear()
                 while self._orders:
                     await self._let_calls_go()
-                    if not self._orders:  # they were taken meanwhile
+                    if not self._orders:  # all were taken while this waited
                         break
                     _, order = self._orders.popitem(last=False)
                     self._keep(order.request_id, self._render(order.call.context, order.salt))
@@ -216,8 +215,9 @@ class PromptCaller:
                         tasks.create_task(self._connect(order))
 
     async def _let_calls_go(self) -> None:
-        """Wait until what was handed over last is on its
-        way: a long prompt keeps the loop for milliseconds.
+        """Wait until the call handed over last has been sent.
+
+        Rendering a long prompt blocks the loop for milliseconds.
         """
         if self._breath_s() <= 0:
             await asyncio.sleep(0)
@@ -228,7 +228,8 @@ class PromptCaller:
         return self._handed_s + BREATH_S - asyncio.get_running_loop().time()
 
     async def _connect(self, order: Prepare) -> None:
-        with contextlib.suppress(TimeoutError):  # the call itself will find out
+        # The call itself will find out that the server cannot be reached
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_S):
                 await self._wire.ready(order.arm, order.call.session)
 
@@ -244,7 +245,8 @@ class PromptCaller:
         return _Ready(prompt, prompt_hash(prompt.messages, prompt.tools))
 
     def _take(self, request_id: str) -> _Ready | None:
-        self._orders.pop(request_id, None)  # overtaken: nobody needs it twice
+        # The call came before its prompt was rendered; nobody needs the prompt twice.
+        self._orders.pop(request_id, None)
         ready = self._ready.pop(request_id, None)
         if ready is not None:
             self._ready_bytes -= ready.size

@@ -1,6 +1,4 @@
-"""A connected socket whose reads and writes carry
-the instants at which the kernel had their last byte.
-"""
+"""Read and write a connected socket, with the instants at which the kernel had the bytes."""
 
 import asyncio
 import contextlib
@@ -16,43 +14,45 @@ _OFFSETS: Final = 1 << 32
 
 
 class Link(Protocol):
-    """What an exchange talks through: a plain channel, or TLS over one."""
+    """Describe what an exchange talks through: a plain channel, or TLS over one."""
 
     file: int
-    """The socket's descriptor: where asyncio looks up a socket
-    object, it formats its addresses, which takes 10 µs.
+    """The socket's file descriptor.
+
+    Kept because asyncio formats the addresses of a socket object to look it up, which takes 10 µs.
     """
     peer: str
 
     @property
     def is_stamped(self) -> bool:
-        """Tell whether the kernel stamps this connection."""
+        """Whether the kernel stamps this connection."""
 
     @property
     def unstamped_reads(self) -> int:
-        """Return how many reads the kernel gave no stamp."""
+        """How many reads the kernel gave no stamp."""
 
     @property
     def is_sent_stamped(self) -> bool:
-        """Tell whether the kernel stamped the last byte written so far."""
+        """Whether the kernel stamped the last byte written so far."""
 
     def receive(self) -> tuple[int, bytes] | None:
-        """Return when the next bytes arrived and what they are,
-        no bytes at the stream's end; None when nothing is there.
+        """Return the next bytes and when they arrived; None if none are there.
+
+        Empty bytes mean the end of the stream.
         """
 
     def write(self, parts: Iterable[bytes]) -> None:
         """Send all parts, as fast as the kernel takes them."""
 
     def sent_ns(self) -> int | None:
-        """Return when the last byte written so far had left; None while some are still to leave."""
+        """Return when the last byte written so far had left; None while bytes are unsent."""
 
     def close(self) -> None:
-        """Close the connection, whatever is under way."""
+        """Close the connection, even in the middle of an answer."""
 
 
 class Channel:
-    """Read and write a plain socket without blocking; instants are on the monotonic axis."""
+    """Read and write a plain socket without blocking; instants are of the monotonic clock."""
 
     def __init__(self, sock: socket.socket, *, clock: Clock, peer: str) -> None:
         self.file = sock.fileno()
@@ -61,7 +61,7 @@ class Channel:
         self.is_stamped = stamp_sent(sock)
         """Whether the kernel stamps this connection."""
         self.unstamped_reads = 0
-        """How many reads the kernel gave no stamp, so that ours was taken."""
+        """How many reads the kernel gave no stamp; they have the time of our own read."""
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._unsent: list[memoryview] = []
@@ -73,13 +73,14 @@ class Channel:
         self._stamped_ns = 0
 
     def receive(self) -> tuple[int, bytes] | None:
-        """Return when the next bytes arrived and what they are,
-        no bytes at the stream's end; None when nothing is there.
+        """Return the next bytes and when they arrived; None if none are there.
+
+        Empty bytes mean the end of the stream.
         """
         try:
             data, ancillary, _, _ = self._sock.recvmsg(READ_BYTES, ANCILLARY_BYTES)
         except (BlockingIOError, InterruptedError):
-            # A send stamp wakes the selector as bytes do.
+            # A stamp of sent bytes wakes the selector just as received bytes do.
             self._take_sent()
             return None
         now_ns = self._clock.now_ns()
@@ -97,7 +98,7 @@ class Channel:
         self._flush()
 
     def sent_ns(self) -> int | None:
-        """Return when the last byte written so far had left; None while some are still to leave."""
+        """Return when the last byte written so far had left; None while bytes are unsent."""
         if self._left_ns is None:
             return None
         if self.is_stamped and not self.is_sent_stamped:
@@ -106,7 +107,7 @@ class Channel:
 
     @property
     def is_sent_stamped(self) -> bool:
-        """Tell whether the kernel stamped the last byte written so far."""
+        """Whether the kernel stamped the last byte written so far."""
         return self._stamped_bytes == self._written % _OFFSETS
 
     async def readable(self) -> None:
@@ -119,7 +120,7 @@ class Channel:
             self._loop.remove_reader(self.file)
 
     def close(self) -> None:
-        """Close the connection, whatever is under way."""
+        """Close the connection, even in the middle of an answer."""
         if self._sock.fileno() < 0:
             return
         self._loop.remove_reader(self.file)
@@ -134,7 +135,8 @@ class Channel:
             self._loop.add_writer(self.file, self._flush)
             return
         except OSError:
-            # The reading side tells what happened; the server may have answered before it hung up.
+            # The read that follows reports the failure; the server may have answered before it
+            # closed.
             self._unsent.clear()
         else:
             self._left_ns = self._clock.now_ns()

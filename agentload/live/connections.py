@@ -1,5 +1,7 @@
-"""The connections of one arm: opened by name, socket, proxy and
-TLS, kept and handed out by its policy; and a session's cookies.
+"""Open, keep and lend the connections of one arm, and keep the cookies of its sessions.
+
+A connection is opened by name resolution, socket, proxy and TLS; the arm's policy says who may
+use it again.
 """
 
 import asyncio
@@ -20,22 +22,23 @@ from agentload.live.tls import TlsChannel, context
 Where = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes] | str
 Place = tuple[socket.AddressFamily, Where]
 PROXY_HEAD_BYTES = 65536
-# for a place to answer, where there is another one:
-# a name may have an IPv6 address that leads nowhere
+# How long an address may take to answer where there is another one to
+# try: a name may have an IPv6 address that leads nowhere.
 NEXT_S = 2.0
 TOO_MANY = frozenset({errno.EMFILE, errno.ENFILE})
 SECOND: Final = 1_000_000_000
-MOST_COOKIES: Final = 50  # of a session, and characters of each: RFC 6265, section 6.1
+# Cookies of one session; like the characters of each, from RFC 6265, section 6.1
+MOST_COOKIES: Final = 50
 COOKIE_CHARS: Final = 4096
 _ANY: Final = ""
 
 
 class RefusedError(Exception):
-    """Nobody could be reached at an address."""
+    """No server could be reached at an address."""
 
 
 async def places(there: Address) -> list[Place]:
-    """Resolve an address; raise `RefusedError` when its name means nothing."""
+    """Resolve an address; raise `RefusedError` if its name does not resolve."""
     if there.socket is not None:
         return [(socket.AF_UNIX, there.socket)]
     loop = asyncio.get_running_loop()
@@ -59,8 +62,9 @@ async def places(there: Address) -> list[Place]:
 async def dial(
     target: Target, found: Sequence[Place], *, clock: Clock, failed: Callable[[Place], None]
 ) -> Link:
-    """Connect to the first of these places that answers, which are
-    the proxy's when there is one; tell *failed* those that do not.
+    """Connect to the first of these places that answers; report the others to *failed*.
+
+    The places are the proxy's if the target has one.
     """
     there = target.address
     channel = await _connect(found, clock=clock, failed=failed)
@@ -88,9 +92,8 @@ async def _connect(
     for number, (family, place) in enumerate(found, start=1):
         sock: socket.socket | None = None
         try:
-            sock = socket.socket(
-                family, socket.SOCK_STREAM
-            )  # refuses a family that this machine does not speak
+            # raises for a family of addresses that this machine does not have
+            sock = socket.socket(family, socket.SOCK_STREAM)
             sock.setblocking(False)
             stamp_received(sock)
             if family != socket.AF_UNIX:
@@ -119,8 +122,8 @@ async def _connect(
 
 
 async def _tunnel(channel: Channel, there: Address, proxy: Address) -> None:
-    # RFC 9110, section 9.3.6. Nothing follows the proxy's
-    # head until we speak, so what is read ends with it.
+    # RFC 9110, section 9.3.6. The proxy sends nothing after its head
+    # until we do, so no byte of the server's is read here.
     authority = f"{f'[{there.host}]' if ':' in there.host else there.host}:{there.port}"
     credentials = f"Proxy-Authorization: {basic(proxy.user)}\r\n" if proxy.user is not None else ""
     channel.write(
@@ -155,7 +158,7 @@ class Connections:
     def __init__(self, target: Target, *, clock: Clock) -> None:
         self.target = target
         self.paths: dict[str, str] = {}
-        """Where the server redirected a path to."""
+        """Where the server redirected a path to, by path."""
         self.ends_with_mark = bool(target.ends_with_mark)
         self._clock = clock
         self._idle: defaultdict[str, list[tuple[int, Link]]] = defaultdict(list)
@@ -164,7 +167,7 @@ class Connections:
         self._resolving = asyncio.Lock()
 
     def idle(self, session: str) -> Link | None:
-        """Take an idle connection that is still good."""
+        """Take an idle connection that is still good; None if there is none."""
         kept = self._idle.get(self._key(session))
         while kept:
             since_ns, link = kept.pop()
@@ -174,7 +177,7 @@ class Connections:
         return None
 
     def is_ready(self, session: str) -> bool:
-        """Tell whether an idle connection is there that may still be good."""
+        """Tell whether there is an idle connection that may still be good."""
         kept = self._idle.get(self._key(session))
         return (
             kept is not None
@@ -193,12 +196,12 @@ class Connections:
             found = tuple(self._places)
         try:
             return await dial(self.target, found, clock=self._clock, failed=self._strike)
-        except BaseException:  # a limit struck, too
-            self._places.clear()  # the name may mean another machine by now
+        except BaseException:  # also when a time limit cancelled the attempt
+            self._places.clear()  # the name may resolve to another machine by now
             raise
 
     def keep(self, link: Link, session: str) -> None:
-        """Take a connection back for further calls, as far as the policy goes."""
+        """Take a connection back after a call, or close it if the policy allows no reuse."""
         if self.target.connections == "call":
             link.close()
         else:
@@ -209,7 +212,7 @@ class Connections:
         self._idle[self._key(session)].append((self._clock.now_ns(), link))
 
     def sweep(self) -> None:
-        """Close what was idle for too long."""
+        """Close the connections that were idle for too long."""
         before_ns = self._clock.now_ns() - round(self.target.idle_s * SECOND)
         for key, kept in list(self._idle.items()):
             for since_ns, link in kept:
@@ -220,7 +223,7 @@ class Connections:
                 del self._idle[key]
 
     def forget(self, session: str) -> None:
-        """Drop what is kept for a session that has ended."""
+        """Drop the cookies, and the connections of its own, of a session that has ended."""
         self._cookies.pop(session, None)
         if self.target.connections == "session":
             for _, link in self._idle.pop(session, ()):
@@ -234,13 +237,13 @@ class Connections:
         self._idle.clear()
 
     def cookies(self, session: str) -> str:
-        """Return the Cookie header of a session."""
+        """Return the value of a session's Cookie header."""
         return "; ".join(
             f"{name}={value}" for name, value in self._cookies.get(session, {}).items()
         )
 
     def cookie_secrets(self, session: str) -> tuple[str, ...]:
-        """Return what of a session's cookies must not be shown."""
+        """Return the values of a session's cookies that must not be written down."""
         return tuple(
             content
             for content in self._cookies.get(session, {}).values()
@@ -248,7 +251,7 @@ class Connections:
         )
 
     def take_cookies(self, session: str, headers: list[tuple[str, str]]) -> None:
-        """Keep the cookies of an answer: routers know their sessions by them."""
+        """Keep the cookies of an answer: routers recognise a session by them."""
         for header, value in headers:
             if header != "set-cookie":
                 continue
@@ -263,7 +266,7 @@ class Connections:
                     del kept[next(iter(kept))]
 
     def _strike(self, place: Place) -> None:
-        # No other connection is to wait for it, as long as one of the others answers.
+        # No other connection should wait for this place while another place answers.
         if place in self._places:
             self._places.remove(place)
 

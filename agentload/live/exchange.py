@@ -1,7 +1,8 @@
-"""One request and its answer on a connection: write, stamp what comes back, notice the end.
+"""Send one request on a connection and read its answer: write, stamp each read, detect the end.
 
-What arrives is stamped and laid aside, and parsed by the pump a few ms later. Where somebody waits,
-it is parsed at once: the head, what may be the last chunk, everything of a call that is watched.
+Reads are stamped and queued, and the pump parses them a little later (`pump.DELAY_S`). They are
+parsed at once where a caller waits for them: the head, a read that may hold the last chunk, and
+every read of a call whose tokens are watched.
 """
 
 import asyncio
@@ -23,39 +24,36 @@ from agentload.live.stamps import Clock
 from agentload.model.commands import Halt
 
 SECOND: Final = 1_000_000_000
-EXPECT_S: Final = (
-    1.0  # RFC 9110, section 10.1.1: do not wait for a 100 that an old server never sends
-)
-LINGER_S: Final = (
-    1.0  # a server that never closes its answer must not hold up the turns that depend on it
-)
+# RFC 9110, section 10.1.1: an old server may never send the 100, so do not wait for long.
+EXPECT_S: Final = 1.0
+# A server that never closes its answer must not hold up the turns that depend on it.
+LINGER_S: Final = 1.0
 LAST_CHUNK: Final = b"0\r\n\r\n"
-BEHIND_BYTES: Final = (
-    64 << 10
-    # that wait to be parsed; more, and they are parsed
-    # at once: some 10 ms, and no flood is laid aside
-)
+# Bytes that may wait to be parsed. Beyond, they are parsed at once, which takes some
+# 10 ms, so that a flood of bytes is never queued.
+BEHIND_BYTES: Final = 64 << 10
 NEVER: Final = 1 << 40
 OWN_BYTES: Final = 256 << 10
-TOKEN_BYTES: Final = 512  # twice of what a token in a chunk of its own takes
+TOKEN_BYTES: Final = 512  # twice the memory of a token that has a chunk of its own
 SHARED_BYTES: Final = 48 << 20
-KEPT_BYTES: Final = (
-    MOST_OF_A_CALL + READ_BYTES
-)  # a secret across the end of what is kept is found whole
+# More than the raw log keeps, so that a secret across the end of what it keeps is found whole.
+KEPT_BYTES: Final = MOST_OF_A_CALL + READ_BYTES
 
 
 class Memory:
-    """Say what answers in flight may hold: each its own share,
-    by the tokens that were asked, and together so much beyond.
+    """Limit the memory of the answers in flight.
+
+    Each answer has a share of its own, by the tokens that were asked for; beyond their shares all
+    of them draw on one amount together.
     """
 
     def __init__(self, *, shared_bytes: int = SHARED_BYTES) -> None:
         self.left_bytes = shared_bytes
-        """Of what is shared."""
+        """Bytes left of the shared amount; negative when answers have drawn too much."""
 
 
 def own_bytes(tokens: int | None) -> int:
-    """Return what an answer of up to so many tokens may hold in any case."""
+    """Return the bytes that an answer of up to *tokens* tokens may hold in any case."""
     return OWN_BYTES + TOKEN_BYTES * (tokens or 0)
 
 
@@ -79,7 +77,7 @@ class Exchange:
         self.answer = Incoming()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_reusable = False
-        """The answer ended as it should and the connection may carry another request."""
+        """Whether the answer ended properly and the connection may carry another request."""
         self._link = link
         self._machine = machine
         self._clock = clock
@@ -90,7 +88,7 @@ class Exchange:
         self._borrowed_bytes = 0
         self._asked_tokens = tokens or NEVER
         self._reads_left = self._asked_tokens - 1
-        """Until the last one is near, as far as can be told."""
+        """Estimate of the reads left until the last one is near."""
         self._parsed_reads = 0
         self._on_tokens = on_tokens
         self._loop = asyncio.get_running_loop()
@@ -106,10 +104,10 @@ class Exchange:
         self._is_lingering = False
         self._is_eager = True
         self._is_over = False
-        """Nothing more is done; whoever waited for `ended` may have been cancelled before."""
+        """Whether nothing more is done; whoever waits for `ended` may have been cancelled."""
 
     def start(self, head: bytes, body: Sequence[bytes], *, expects: bool) -> None:
-        """Send the request and follow its answer; nothing where it was given up before."""
+        """Send the request and follow its answer; do nothing if the call was cancelled."""
         if self._is_over:
             return
         if not self._has_written([head] if expects else [head, *body]):
@@ -122,21 +120,21 @@ class Exchange:
         self._arm()
 
     def halt(self, why: Halt) -> None:
-        """Give the call up."""
+        """Give up the call."""
         self._end(lambda: self._machine.cancel(self._clock.now_ns(), why))
 
     def release(self) -> None:
-        """Give back what the answer held, once it is judged."""
+        """Give back the shared memory that the answer held, once it is judged."""
         self._memory.left_bytes += self._borrowed_bytes
         self._borrowed_bytes = 0
 
     @property
     def held_bytes(self) -> int:
-        """Return in how much memory the answer is kept."""
+        """How many bytes of memory the answer takes."""
         return 0 if self.answer.transcript is None else self.answer.transcript.held_bytes
 
     def parsed(self) -> Parsed | None:
-        """Return what the answer's body says, if there was an answer."""
+        """Return what the answer's body says; None if no answer came."""
         try:
             return None if self.answer.transcript is None else self.answer.transcript.parsed()
         except Exception as error:  # noqa: BLE001 (whatever a server sends, it ends its own call alone)
@@ -172,11 +170,11 @@ class Exchange:
 
     @property
     def is_behind(self) -> bool:
-        """Tell whether reads are left to parse."""
+        """Whether reads are left to parse."""
         return bool(self._reads)
 
     def step(self, limit: int) -> int:
-        """Parse up to so many reads and return how many it were."""
+        """Parse up to *limit* reads; return how many were parsed."""
         reads, answer = self._reads, self.answer
         count = min(limit, len(reads))
         self._parsed_reads += count
@@ -198,7 +196,7 @@ class Exchange:
                 return count
         if not reads:
             self._behind_bytes = 0
-        if self._is_over:  # and looked at once more by the pump
+        if self._is_over:  # the pump drops this exchange when it looks at it once more
             return count
         if self._is_within():
             self._tell()
@@ -208,14 +206,16 @@ class Exchange:
                 "may hold together"
             )
             reads.clear()
-            answer.transcript = None  # at once: others wait for what it took
+            # At once, as other answers wait for the memory that this one took
+            answer.transcript = None
             self.release()
             self._fail("unreadable", why)
         return count
 
     def _is_within(self) -> bool:
-        """Take what the answer holds beyond its own share
-        out of what is shared; tell whether there was enough.
+        """Draw what the answer holds beyond its own share from the shared memory.
+
+        Return whether the shared memory was enough.
         """
         beyond = max(0, self.held_bytes + self._kept_bytes - self._own_bytes)
         self._memory.left_bytes += self._borrowed_bytes - beyond
@@ -223,7 +223,7 @@ class Exchange:
         return beyond == 0 or self._memory.left_bytes >= 0
 
     def _tell(self) -> None:
-        # Say how far the answer has come, to whom it may concern.
+        # Report how far the answer has come to everybody who waits for that.
         answer, transcript = self.answer, self.answer.transcript
         if answer.is_continued:
             self._send_body()
@@ -233,7 +233,8 @@ class Exchange:
             self._reads_left = (
                 (self._asked_tokens - tokens) * self._parsed_reads // tokens - len(self._reads) - 1
             )
-        # Only chunks show their end to a glance; and who watches wants to see each.
+        # Only a chunked answer shows its end without being parsed; and a watcher wants every token
+        # count.
         self._is_eager = not answer.is_chunked or self._on_tokens is not None
         if self._machine.stage == "waiting" and answer.body_ns is not None:
             self._machine.heard(answer.body_ns)
@@ -256,7 +257,7 @@ class Exchange:
     def _has_written(self, parts: Sequence[bytes]) -> bool:
         try:
             self._link.write(parts)
-        except OSError as error:  # of TLS; a plain socket leaves it to the reading side
+        except OSError as error:  # raised by TLS only; a plain socket reports it on its next read
             self._fail("reset", f"{type(error).__name__}: {error}")
             return False
         return True
@@ -271,7 +272,7 @@ class Exchange:
             self._deadline = self._loop.call_at(deadline_ns / SECOND, self._strike)
 
     def _strike(self) -> None:
-        # What has arrived in time counts, even if nobody has looked yet.
+        # What arrived in time counts, even if it has not been read yet.
         self._readable()
         self._catch_up()
         if self._is_over:
@@ -284,8 +285,8 @@ class Exchange:
     # --- ends ---
 
     def _read_out(self, at_ns: int) -> None:
-        # What was read behind the answer is dropped with the connection:
-        # whoever gets that next is not to take it for his own.
+        # Bytes read after the answer's end close the connection with them:
+        # the next call on it must not take them for its own answer.
         self.is_reusable = (
             self.answer.is_clean
             and not self._reads

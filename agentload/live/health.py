@@ -1,4 +1,4 @@
-"""How well our own side kept up: what makes a run void is said before anybody reads its figures."""
+"""Measure how well the client kept up, and say why a part of a run is invalid if it did not."""
 
 import asyncio
 import time
@@ -14,47 +14,48 @@ from agentload.model.rows import BlockRow, CallRow
 
 BEAT_S = 0.02
 SECOND: Final = 1_000_000_000
-# p99; the default latency margins are some ms, and what we add to them must be far below
+# p99. The default latency margins are some ms, and the client must add far less than that.
 MAX_SEND_LAG_MS = MAX_LATE_MS
 MAX_STALL_MS = 250.0  # one stall this long makes due calls of every session late at once
-# above, gaps between chunks are the reader's as much as the server's; one in twenty moves no p95
+# Above this share, gaps between chunks show our reads as much as the
+# server; one chunk in twenty does not move a p95.
 MAX_COALESCED_SHARE = 0.05
-MAX_DROPPED_SHARE = 0.01  # above, a p99 is that of calls whose stamps are user space's
+MAX_DROPPED_SHARE = 0.01  # above this share, a p99 is made of calls with stamps of user space
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """Figures of one leg, or of one of its worker processes.
+    """Figures of one part of a run, or of one of its worker processes.
 
     Lags and coalesced reads are those of calls that count, on the arm whose requests left latest,
-    as the report has them.
+    as in the report.
     """
 
     calls: int
     send_lag_p50_ms: float | None
     send_lag_p99_ms: float | None
     loop_stall_max_ms: float
-    """Of the process that stood still for longest."""
+    """Longest stall of the event loop in any of the processes."""
     coalesced_share: float | None
     cpu_share: float
-    """CPU time of all processes over wall time, 1 is one core."""
+    """CPU time of all processes over wall time; 1 is one core."""
     stamp_sources: tuple[str, ...]
     cpu_peak_share: float = 0.0
-    """The busiest second of the busiest process that holds sockets."""
+    """CPU share of the busiest second of the busiest process that holds sockets."""
     clock_steps: int = 0
     """How often the wall clock was stepped; kernel stamps around such a moment are off."""
     dropped_stamps: int = 0
     """Reads and requests that the kernel should have stamped and did not."""
     dropped_share: float | None = None
-    """Of all reads."""
+    """Dropped stamps as a share of all reads."""
     workers: tuple["Health", ...] = ()
-    """Each process that held sockets, where that was not the dispatcher's."""
+    """Each process that held sockets; empty if only the dispatcher's did."""
     void: str | None = None
-    """Why the timings of this leg cannot be used, with the remedy; None when they can."""
+    """Why the timings of this part cannot be used, with a remedy; None when they can."""
 
     @property
     def is_late(self) -> bool:
-        """Tell whether our side could not keep up: with less to do, it may."""
+        """Whether the client could not keep up, which less load may cure."""
         late = void_reason(
             send_lag_p99_ms=self.send_lag_p99_ms,
             loop_stall_max_ms=self.loop_stall_max_ms,
@@ -67,8 +68,9 @@ class Monitor:
     """Watch the event loop and collect the lag of each call."""
 
     def __init__(self, *, is_timing: Callable[[], bool] = lambda: True, arms: int = 1) -> None:
-        """Begin to watch calls to so many *arms*; a loop that
-        stands still while nothing is timed does no harm.
+        """Start to watch calls to *arms* arms.
+
+        Stalls count only while *is_timing* says that something is timed.
         """
         self._is_timing = is_timing
         self._arms = arms
@@ -87,8 +89,9 @@ class Monitor:
         self._peak_share = 0.0
 
     async def beat(self) -> None:
-        """Notice how late the loop wakes us and how busy a
-        second is in which all is timed, until cancelled.
+        """Measure how late the loop wakes and how busy its busiest second is, until cancelled.
+
+        Seconds in which something was not timed are left out.
         """
         while True:
             before, was_timing = time.monotonic_ns(), self._is_timing()
@@ -113,12 +116,13 @@ class Monitor:
             self._sources.add(ended.stamp_source)
 
     def closed(self, block: BlockRow) -> None:
-        """Note a block that is over: whether its calls count."""
+        """Note a block that is over, and whether its calls count."""
         self._attendance.closed(block)
 
     def health(self, facts: WireFacts | None = None, *, workers: Sequence[Health] = ()) -> Health:
-        """Sum up, with what the wire of this process says or
-        its workers say, and tell whether the leg is void.
+        """Sum up the figures so far and decide whether the part of the run is invalid.
+
+        *facts* are of this process's wire, *workers* are the figures of other processes.
         """
         by_arm = self._attendance.by_arm().values()
         latest = max(by_arm, key=lambda each: each.lag_p99_ms or 0.0, default=Punctuality())
@@ -126,8 +130,8 @@ class Monitor:
         p99, share = latest.lag_p99_ms, max(shares, default=None)
         stall_ms = max([self._stall_ns / 1e6, *(each.loop_stall_max_ms for each in workers)])
         peak = max((each.cpu_peak_share for each in workers), default=self._peak_share)
-        # Every process sees the same wall clock, and may
-        # see a step of it before or after its last call.
+        # All processes see the same wall clock, but each may notice a
+        # step of it before or after its last call.
         steps = max(
             [
                 facts.clock_steps - self._steps_before if facts else 0,
@@ -173,13 +177,14 @@ class Monitor:
 
 
 def worst_of(parts: Sequence[Health]) -> Health:
-    """Return the part whose timings are worth least."""
+    """Return the part whose timings are least reliable: invalid first, then by p99 lag."""
     return max(parts, key=lambda each: (each.void is not None, each.send_lag_p99_ms or 0.0))
 
 
 def together(parts: Sequence[Health]) -> Health:
-    """Sum up what several dispatchers played at the same time:
-    all their calls, and of what disturbs a measurement the worst.
+    """Sum up parts that several dispatchers played at the same time.
+
+    Calls and CPU shares are added; of every disturbance the worst value is kept.
     """
     lags = [each.send_lag_p50_ms for each in parts if each.send_lag_p50_ms is not None]
     shares = [each.coalesced_share for each in parts if each.coalesced_share is not None]
@@ -211,8 +216,9 @@ def void_reason(
     dropped_share: float | None = None,
     more_workers: int | None = None,
 ) -> str | None:
-    """Say why timings taken this way cannot be used, or
-    None; name workers where so many of them would help.
+    """Return why timings taken this way cannot be used, with a remedy; None if they can.
+
+    *more_workers* is how many workers would help, named in the remedy.
     """
     split = f"play with --workers {more_workers}, " if more_workers is not None else ""
     if clock_steps:
@@ -243,11 +249,10 @@ def void_reason(
 
 
 def more_workers(peak_share: float, *, own_share: float, workers: int, cores: int) -> int | None:
-    """Return with how many workers the load would be carried
-    more lightly; None where more of them would not help.
+    """Return how many workers would relieve the load; None where more would not help.
 
-    They help where one process is short of CPU, the machine is
-    not, and the dispatcher, which stays alone, can keep up.
+    They help where one process is short of CPU, the machine has cores left, and the dispatcher,
+    which remains a single process, can keep up.
     """
     if peak_share < BUSY_SHARE or own_share >= BUSY_SHARE or cores <= workers:
         return None

@@ -1,8 +1,8 @@
-"""Look at all streams at once, every ms or two.
+"""Read all streams in batches, every ms or two.
 
-The kernel stamps what arrives, so nothing is lost by reading it a little later, and much is
-won: to wake and turn asyncio's loop costs more than to read and parse several chunks. Under
-load all streams are therefore read in batches, out of an epoll of their own; at low rates each
+The kernel stamps what arrives, so reading a little later loses nothing, and it saves
+much: one turn of asyncio's loop costs more than reading and parsing several chunks. Under
+load all streams are therefore read in batches, from an epoll of their own; at low rates each
 is read at once. What must not wait (the alarm of the next send, connections being opened) stays
 with the loop, and an answer that is about to end is read at once, as a call may wait for it.
 """
@@ -14,30 +14,30 @@ from collections.abc import Callable
 from typing import Final
 
 REST_S: Final = 0.001
-# where no stream has something after one rest and after
-# the next, so that two of its chunks will not meet
+# The rest used where no stream has data after one rest and again after
+# the next, so that no two chunks of a stream fall into one read.
 LONG_REST_S: Final = 0.002
-COMPARED: Final = 8  # of so many batches, two in a row
-SHORT_RESTS: Final = 128  # after a stream had something in both
-MANY: Final = (
-    64  # in one batch: 32,000 a second fill most of a core, and to wake more often would fill it
-)
-# reads between two turns of the loop: some 0.4 ms,
-# by which a call that becomes due meanwhile is late
+COMPARED: Final = 8  # once in this number of batches, two batches in a row are compared
+SHORT_RESTS: Final = 128  # rests that stay short after a stream had data in both compared batches
+# Streams in one batch above which rests are never short: 32,000 reads a second fill most of a
+# core, and waking more often would fill it.
+MANY: Final = 64
+# Most reads between two turns of the loop. They take some 0.4 ms,
+# by which a call that becomes due meanwhile is late.
 BATCH: Final = 128
 
 
 class Hub:
-    """Call back whose descriptor has something to read."""
+    """Call back for each descriptor that has something to read."""
 
     def __init__(self, *, beside: Callable[[], None] = lambda: None) -> None:
-        """Call *beside* after each batch, in the same turn of the loop."""
+        """Watch nothing yet; call *beside* after each batch, in the same turn of the loop."""
         self._beside = beside
         self._loop = asyncio.get_running_loop()
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._hastened: set[int] = set()
         self._found: set[int] = set()
-        """Who had something in the batch before, where it is compared with the next."""
+        """Descriptors that had data in the batch that is compared with the next one."""
         self._rests = 0
         self._short_until = 0
         self._looked_s = 0.0
@@ -49,7 +49,7 @@ class Hub:
             self._loop.add_reader(self._hasty.fileno(), self._look, self._hasty)
 
     def watch(self, file: int, callback: Callable[[], None]) -> None:
-        """Call back when there is something to read."""
+        """Call *callback* whenever *file* has something to read."""
         if self._epoll is None:
             self._loop.add_reader(file, callback)
             return
@@ -57,7 +57,7 @@ class Hub:
         self._epoll.register(file, select.EPOLLIN)
 
     def hasten(self, file: int) -> None:
-        """Call back at once from now on, not with the batch."""
+        """Call back for *file* at once from now on, not with the batch."""
         if (
             self._hasty is not None
             and self._epoll is not None
@@ -69,7 +69,7 @@ class Hub:
             self._hasty.register(file, select.EPOLLIN)
 
     def leave(self, file: int) -> None:
-        """Call back no more; the descriptor must still be open."""
+        """Stop calling back for *file*; the descriptor must still be open."""
         if self._epoll is None or self._hasty is None:
             self._loop.remove_reader(file)
         elif self._callbacks.pop(file, None) is not None:
@@ -77,7 +77,7 @@ class Hub:
             self._hastened.discard(file)
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching all descriptors."""
         if self._timer is not None:
             self._timer.cancel()
         for epoll in (self._epoll, self._hasty):
@@ -91,14 +91,15 @@ class Hub:
         is_busy = now_s - self._looked_s < REST_S
         self._looked_s = now_s
         if len(self._look(self._epoll)) == BATCH or is_busy:
-            # Woken more than once a ms: from here on a timer looks, until it finds nothing.
+            # Woken more than once a ms: from now on a timer reads, until it finds nothing.
             self._loop.remove_reader(self._epoll.fileno())
             self._timer = self._loop.call_later(REST_S, self._tick)
 
     def _tick(self) -> None:
         assert self._epoll is not None
         found: list[tuple[int, int]] = []
-        count = BATCH  # where a callback raises, the others are still to be looked at
+        # Assumed for the case that a callback raises: the others must still be looked at
+        count = BATCH
         try:
             found = self._look(self._epoll)
             count = len(found)
@@ -115,7 +116,7 @@ class Hub:
     def _look(self, epoll: select.epoll) -> list[tuple[int, int]]:
         found = epoll.poll(0, BATCH)
         for file, _ in found:
-            # One that was called before may have ended this one.
+            # An earlier callback of this batch may have stopped watching this descriptor.
             callback = self._callbacks.get(file)
             if callback is not None:
                 callback()

@@ -1,5 +1,6 @@
-"""One HTTP answer, read from bytes as they come; its body is a
-stream, a document, an error, or something that nobody asked for.
+"""Read one HTTP answer from bytes as they come.
+
+Its body is a stream, a whole answer, an error, or something that nobody asked for.
 """
 
 from typing import Final, Literal, TypeAlias
@@ -10,17 +11,16 @@ from agentload.dispatch.fault import body_fault, word
 from agentload.dispatch.framing import MOST_BYTES, OverlongError
 from agentload.dispatch.sse import Parsed, StreamParser, document
 
-FAULT_BYTES: Final = 1 << 20  # of an error's body: the rest is not read
-HEAD_BYTES: Final = (
-    256 << 10
-)  # of all that comes between two pieces of a body: interim heads, the head, trailers
+FAULT_BYTES: Final = 1 << 20  # read of an error's body; the rest is dropped
+# Limit of everything between two pieces of a body: interim heads, the head, trailers.
+HEAD_BYTES: Final = 256 << 10
 MOST_HEADERS: Final = 1_000
 Form: TypeAlias = Literal["stream", "answer", "fault", "other"]
-REDIRECTS: Final = frozenset({307, 308})  # those that keep method and body
+REDIRECTS: Final = frozenset({307, 308})  # the redirects that keep method and body
 
 
 class Transcript:
-    """Read a body by what the answer's head says of it."""
+    """Read a body in the form that the answer's head announces."""
 
     def __init__(self, status: int, *, content_type: str, encoding: str = "identity") -> None:
         self._type, self._encoding = content_type, encoding
@@ -31,17 +31,17 @@ class Transcript:
 
     @property
     def tokens_so_far(self) -> int:
-        """Return the tokens up to now."""
+        """How many tokens have come so far."""
         return self._stream.tokens_so_far
 
     @property
     def has_end_mark(self) -> bool:
-        """Tell whether the stream has said that it is over."""
+        """Whether the stream has said `[DONE]`."""
         return self._stream.has_end_mark
 
     @property
     def held_bytes(self) -> int:
-        """Return in how much memory the answer is kept up to now."""
+        """How many bytes of memory the answer takes so far."""
         return self._stream.held_bytes + len(self._body)
 
     def feed(self, at_ns: int, data: bytes) -> None:
@@ -83,50 +83,51 @@ def _form(status: int, content_type: str) -> Form:
 
 
 class NotHttpError(Exception):
-    """What came is no HTTP answer."""
+    """The bytes that came are no HTTP answer."""
 
 
 class Incoming:
     """Follow one answer through interim heads, head, body and end."""
 
-    __deletable__ = ("_parser",)  # compiled classes ask for it
+    __deletable__ = ("_parser",)  # a class compiled by mypyc needs this for `del self._parser`
 
     def __init__(self) -> None:
         self.status: int | None = None
         self.headers: list[tuple[str, str]] = []
         self.transcript: Transcript | None = None
         self.body_ns: int | None = None
-        """When the last bytes of the body came."""
+        """When the last bytes of the body so far came."""
         self.is_whole = False
         self.is_clean = True
-        """The connection may carry another request after this answer."""
+        """Whether the connection may carry another request after this answer."""
         self.is_chunked = False
         self.is_continued = False
-        """The server has asked for the body (`100 Continue`)."""
+        """Whether the server has asked for the body (`100 Continue`)."""
         self._is_framed = False
         self._at_ns = 0
         self._bare_bytes = 0
-        """That came since the last piece of a body."""
+        """Bytes that came since the last piece of the body."""
         self._bare_since_ns: int | None = None
         self._parser = httptools.HttpResponseParser(self)
 
     @property
     def is_redirect(self) -> bool:
-        """Tell whether the whole answer is that the request belongs elsewhere."""
+        """Whether the whole answer is a redirect that keeps method and body."""
         return self.is_whole and self.status in REDIRECTS
 
     def feed(self, at_ns: int, data: bytes) -> None:
-        """Take the next bytes, which arrived at *at_ns*;
-        raises `NotHttpError` or `OverlongError`.
+        """Take the next bytes, which arrived at *at_ns*.
+
+        Raises `NotHttpError` or `OverlongError`.
         """
         self._at_ns = at_ns
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
-            raise error.__context__ or error from None  # a mistake of ours
+            raise error.__context__ or error from None  # an exception of our own callbacks
         except httptools.HttpParserError as error:
             self.is_clean = False
-            if not self.is_whole:  # what follows a whole answer is nobody's
+            if not self.is_whole:  # bytes that follow a whole answer belong to no call
                 raise NotHttpError(f"this is not HTTP: {error}") from error
         if self.body_ns != at_ns:
             self._bare(len(data))
@@ -139,23 +140,26 @@ class Incoming:
             raise OverlongError(f"a head of more than {HEAD_BYTES >> 10} kB")
 
     def hung_up(self) -> bool:
-        """Note the connection's end, and tell whether
-        it was the answer's (RFC 9112, section 6.3).
+        """Note the connection's end; return whether it ends the answer.
+
+        RFC 9112, section 6.3: without a length, an answer ends with its connection.
         """
         self.is_clean = False
         self.is_whole = self.status is not None and not self._is_framed
         return self.is_whole
 
     def close(self) -> None:
-        """Take no more bytes. The parser holds us as we hold it:
-        a million calls must not wait for the collector of cycles.
+        """Take no more bytes, and drop the parser.
+
+        The parser and this object refer to each other, and a million of them must not wait for the
+        garbage collector.
         """
         del self._parser
 
     # --- what the parser calls ---
 
     def on_message_begin(self) -> None:
-        """Note bytes that follow the whole answer: nobody asked for them."""
+        """Note bytes that follow the whole answer, which nobody asked for."""
         if self.is_whole:
             self.is_clean = False
 

@@ -1,6 +1,4 @@
-"""Look at this machine for a second: how late its
-timers fire, and which share of its cores others take.
-"""
+"""Look at this machine for a second: how late timers fire, and how much others use its cores."""
 
 import asyncio
 import os
@@ -13,19 +11,19 @@ from agentload.model.client import ClientLook
 from agentload.model.metrics import MS, p99
 
 SWITCH: Final = "AGENTLOAD_CLIENT_CHECK"
-"""The environment variable that leaves the look out where it is 0."""
+"""Environment variable; `0` switches the look off."""
 TIMERS_S: Final = 0.6
 TIMER_S: Final = 0.005
 SPINS_S: Final = 0.4
 MOST_CORES: Final = 8
-"""A spin on each of more would be shorter than the turn of another process."""
+"""The most cores looked at: with more, each spin would be shorter than a time slice."""
 STAT: Final = Path("/proc/stat")
 STEAL: Final = 7
-"""user nice system idle iowait irq softirq steal: the eighth."""
+"""Index in /proc/stat: user nice system idle iowait irq softirq steal."""
 
 
 def look() -> ClientLook | None:
-    """Return what is seen of this machine; None where the look is switched off."""
+    """Return what was measured of this machine; None where the look is switched off."""
     if os.environ.get(SWITCH) == "0":
         return None
     before = _ticks()
@@ -49,7 +47,7 @@ def cores() -> tuple[int, ...]:
 
 
 async def _timers() -> list[int]:
-    """Return how late each of some timers fired, in ns."""
+    """Return how late each of a series of timers fired, in ns."""
     late: list[int] = []
     until_ns = time.monotonic_ns() + round(TIMERS_S * 1e9)
     while time.monotonic_ns() < until_ns:
@@ -60,9 +58,10 @@ async def _timers() -> list[int]:
 
 
 def _taken() -> list[float]:
-    """Return of some cores the share of a short spin in which they ran something else."""
+    """Return for each of some cores the share of a short spin that other processes took."""
     looked = cores()[:MOST_CORES]
-    with ThreadPoolExecutor(1) as thread:  # its own: where a thread may run is its own matter
+    # A thread of its own, as a spin changes the cores on which its thread may run
+    with ThreadPoolExecutor(1) as thread:
         return [thread.submit(_spun, core, SPINS_S / len(looked)).result() for core in looked]
 
 
@@ -76,7 +75,7 @@ def _spun(core: int, seconds: float) -> float:
 
 
 def _ticks() -> tuple[int, ...]:
-    """Return where the machine's time went, by Linux's word; nothing elsewhere."""
+    """Return the machine's CPU ticks by kind, from /proc/stat; empty where there is none."""
     if not STAT.is_file():
         return ()
     return tuple(int(word) for word in STAT.read_text().split("\n", 1)[0].split()[1:])

@@ -1,9 +1,9 @@
-"""How late requests left and how many chunks shared a stamp, arm by arm, over the calls that count.
+"""Measure how late requests left and how many chunks shared a stamp, of the calls that count.
 
-The evidence of a run is the last attempt of every turn of its valid pairs (`evidence.plays`,
-`evidence.observations`). A part of a run judges itself by the same calls before anything is stored,
-so that it and the report never name two figures for one thing. A call is noted when it ends, and
-its block says later whether it counted.
+All figures are by arm. The evidence of a run is the last attempt of every turn of its valid
+pairs (`evidence.plays`, `evidence.observations`). A part of a run judges itself by the same calls
+before they are stored, so that it and the report never give two figures for one quantity. A call
+is noted when it ends; its block tells later whether it counted.
 """
 
 from array import array
@@ -18,14 +18,14 @@ from agentload.model.rows import BlockRow, CallRow
 
 @dataclass(slots=True)
 class Punctuality:
-    """Add up how punctual some calls of one arm were."""
+    """Collect how punctual calls of one arm were."""
 
     lags_ns: "array[int]" = field(default_factory=lambda: array("q"))
     reads: int = 0
     coalesced: int = 0
 
     def add(self, row: CallRow, chunks: int) -> None:
-        """Count an attempt whose answer came in so many *chunks*."""
+        """Count an attempt whose answer came in *chunks* chunks."""
         lag_ns = metrics.lag_ns(row)
         if lag_ns is not None:
             self.lags_ns.append(lag_ns)
@@ -34,26 +34,26 @@ class Punctuality:
             self.coalesced += row.coalesced_reads
 
     def join(self, other: "Punctuality") -> None:
-        """Count what another counted."""
+        """Add the counts of another object."""
         self.lags_ns.extend(other.lags_ns)
         self.reads += other.reads
         self.coalesced += other.coalesced
 
     @property
     def lag_p99_ms(self) -> float | None:
-        """Return how late the 99th of 100 requests left."""
+        """99th percentile of how late requests left."""
         lag_ns = metrics.p99(self.lags_ns)
         return None if lag_ns is None else lag_ns / metrics.MS
 
     @property
     def lag_p50_ms(self) -> float | None:
-        """Return how late the middle one of all requests left."""
+        """Median of how late requests left."""
         middle = (len(self.lags_ns) - 1) // 2
         return sorted(self.lags_ns)[middle] / metrics.MS if self.lags_ns else None
 
     @property
     def coalesced_share(self) -> float | None:
-        """Return the share of chunks that came in one read with the chunk before."""
+        """Share of chunks that came in the same read as the chunk before them."""
         return self.coalesced / self.reads if self.reads else None
 
 
@@ -61,14 +61,14 @@ class Punctuality:
 class _Block:
     sure: Punctuality = field(default_factory=Punctuality)
     failed: dict[str, tuple[CallRow, int]] = field(default_factory=dict)
-    """Attempts that another may follow, which then counts in their place."""
+    """Failed attempts; if a retry follows, it counts instead."""
 
 
 class Attendance:
     """Collect calls and blocks of one part of a run, and sum up the calls that count."""
 
     def __init__(self, *, arms: int = 1) -> None:
-        """Begin with nothing; a pair has a block on each of so many *arms*."""
+        """Start empty; a pair has one block on each of *arms* arms."""
         self._arms = arms
         self._open: dict[tuple[int, str], _Block] = {}
         self._closed: list[tuple[BlockRow, _Block]] = []
@@ -90,7 +90,7 @@ class Attendance:
         self._closed.append((row, self._open.pop((row.pair, row.arm), _Block())))
 
     def by_arm(self) -> dict[str, Punctuality]:
-        """Return the sums of each arm but controls; a block that is not over counts so far."""
+        """Return the sums of each arm except controls, with blocks that are not over yet."""
         found: dict[str, Punctuality] = {}
         for arm, block in self._counted():
             if is_control(arm):

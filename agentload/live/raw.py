@@ -1,9 +1,8 @@
-"""Keep the bytes that calls brought, for those who must see
-what a server really sent: one JSON line a call, compressed.
+"""Keep the bytes that servers sent, for users who must see them.
 
-A line holds the bytes as text in Latin-1 (a character a byte), and when each
-read of how many bytes arrived. Cookies, and keys that a server echoes, are
-overwritten in their own length, so that the reads still fit.
+The file has one JSON line a call, compressed. A line holds the bytes as text in Latin-1 (a
+character a byte), and for each read its instant and its length. Cookies, and keys that a server
+echoes, are overwritten with as many `*`, so that the lengths of the reads still fit.
 """
 
 import re
@@ -25,15 +24,14 @@ Reads: TypeAlias = Sequence[tuple[int, bytes]]
 MOST_OF_A_CALL: Final = 4 << 20
 MOST_OF_A_FILE: Final = 1 << 30  # before compression, which leaves a tenth or less
 LEVEL: Final = 1
-_PARTING: Final = (
-    rb"\r\n[0-9A-Fa-f]{1,16}[^\r\n]{0,64}\r\n"  # between two chunks (RFC 9112, section 7.1)
-)
+# between two chunks (RFC 9112, section 7.1)
+_PARTING: Final = rb"\r\n[0-9A-Fa-f]{1,16}[^\r\n]{0,64}\r\n"
 _PARTED: Final = re.compile(_PARTING)
 _COOKIE: Final = re.compile(rb"(?im)^(set-cookie:[^=;\r\n]*=)([^;\r\n]*)")
 
 
 class RawLog:
-    """Append what calls brought to one file; use it as a context."""
+    """Append the bytes of calls to one file; use as a context manager."""
 
     def __init__(self, path: Path, *, which: Which) -> None:
         self.path = path
@@ -63,8 +61,9 @@ class RawLog:
         *,
         also: Iterable[str] = (),
     ) -> None:
-        """Keep a call that is over, unless it is not wanted or the file
-        is as long as it may become; *also* are secrets of its own.
+        """Keep a call that is over, if it is wanted and the file has room left.
+
+        *also* are secrets in addition to those of the target.
         """
         if (self._which == "failures" and outcome.status == "ok") or self._left <= 0:
             return
@@ -79,8 +78,8 @@ class RawLog:
         }
         encoded = self._json(line) + b"\n"
         self._left -= len(encoded)
-        # A frame a call: what was kept before a crash can
-        # be read, and any number of frames is one stream.
+        # One zstd frame a call: what was kept before a crash can be read,
+        # and any number of frames is one stream.
         try:
             self._file.write(self._pack(encoded))
         except OSError as error:
@@ -91,7 +90,7 @@ class RawLog:
 
 
 def masked(raw: bytes, secrets: Iterable[bytes]) -> bytes:
-    """Overwrite secrets, also those that lie in several chunks, and the values of cookies."""
+    """Overwrite the values of cookies, and secrets even where they span several chunks."""
     if b"set-cookie:" in raw.lower():
         raw = _COOKIE.sub(lambda found: found[1] + b"*" * len(found[2]), raw)
     joined = _PARTED.sub(b"", raw)

@@ -1,6 +1,4 @@
-"""Drive a plan over real sockets: tell the dispatcher
-what happened, do what it says, write every row down.
-"""
+"""Drive a plan over real sockets: pass events to the dispatcher, act on commands, write rows."""
 
 import asyncio
 import gc
@@ -43,13 +41,11 @@ FLUSH_S = 0.5
 
 
 class Caller(Protocol):
-    """Make requests ready, carry them out and write them down."""
+    """Prepare requests, carry them out and write their rows."""
 
     @property
     def lead_ns(self) -> int:
-        """How long before its instant a call is to be handed
-        over; whoever carries it out waits for the rest.
-        """
+        """How long before its instant a call is handed over; the caller waits for the rest."""
         ...
 
     def prepare(self, command: Prepare) -> None:
@@ -57,8 +53,9 @@ class Caller(Protocol):
         ...
 
     async def call(self, send: Send, streamed: Callable[[int], None]) -> Called:
-        """Send at its instant, follow the answer to its end, write
-        it down and return how it ended; report tokens when watched.
+        """Send a call at its instant, follow its answer, write its row and return how it ended.
+
+        Token counts of a watched call are reported to *streamed*.
         """
         ...
 
@@ -71,24 +68,20 @@ class Caller(Protocol):
         ...
 
     async def sync(self) -> None:
-        """Have the disk hold every call that has ended, where another process writes it down."""
+        """Have the disk hold every call that has ended, if another process writes them."""
         ...
 
     def facts(self) -> WireFacts | None:
-        """Return what went wrong with stamps and clocks
-        in this process, where it holds the sockets.
-        """
+        """Return what went wrong with stamps and clocks, if this process holds the sockets."""
         ...
 
     def workers(self) -> tuple[Health, ...]:
-        """Return how the processes that hold the sockets had
-        kept up when they last synced, where they are others.
-        """
+        """Return how each process that holds sockets kept up, as of its last sync."""
         ...
 
 
 class Listener(Protocol):
-    """Be told what goes out and what came of it, to show it."""
+    """Receive what goes out and how it ended, to show it."""
 
     def sent(self, send: Send) -> None:
         """Note that a call went out."""
@@ -100,16 +93,17 @@ class Listener(Protocol):
 
 
 Barrier = Callable[[Settle, tuple[PlayEnd, ...]], Awaitable[tuple[tuple[int, str], ...]]]
-"""Between two rounds: close the blocks, read identity and
-telemetry, load; return the void pairs with the reason.
+"""Called between two rounds; returns the pairs that are invalid, each with its reason.
+
+It closes the blocks and reads identity, telemetry and load.
 """
 
 Opening = Callable[[Open], Awaitable[object]]
-"""Before a round: start its servers, where they do not run all the time."""
+"""Called before a round: starts the round's servers, if they do not run all the time."""
 
 
 class Runner:
-    """Join a dispatcher with callers, a clock and a journal."""
+    """Connect a dispatcher with a caller, a clock and a journal."""
 
     def __init__(
         self,
@@ -143,11 +137,11 @@ class Runner:
 
     @property
     def in_flight(self) -> int:
-        """Count the calls in flight."""
+        """Number of calls in flight."""
         return self._dispatcher.in_flight
 
     async def play(self) -> Health:
-        """Play the plan to its end, or to the end of what is in flight after `stop`."""
+        """Play the plan to its end; after `stop`, until nothing is in flight."""
         with swept_rarely():
             return await self._play()
 
@@ -173,35 +167,33 @@ class Runner:
         return self.health()
 
     def closed(self, block: BlockRow) -> None:
-        """Note a block as it is stored: whether its calls count."""
+        """Note a block as it is stored, and whether its calls count."""
         self._monitor.closed(block)
 
     def health(self) -> Health:
-        """Say how well this side has kept up so far."""
+        """Return how well this side has kept up so far."""
         return self._monitor.health(self._caller.facts(), workers=self._caller.workers())
 
     def taken(self) -> Health:
-        """Say how well this side has kept up since it was asked last; between blocks."""
+        """Return how well this side has kept up since the last call; use between blocks."""
         found = self.health()
         self._monitor.begin(self._caller.facts())
         return found
 
     def stop(self, *, drain: bool = True) -> None:
-        """Release nothing more; with *drain* let what is
-        in flight come to its end, otherwise cancel it.
-        """
+        """Release nothing more; with *drain* let calls in flight end, otherwise cancel them."""
         if self._tasks is not None and not self._finished.is_set():
             self._is_stopping = True
             self._tell(Stopped(at_ns=time.monotonic_ns(), drain=drain))
 
     def lose(self, arm: str, *, for_good: bool) -> None:
-        """Release nothing more on an arm whose endpoint is dead: in this round, or ever."""
+        """Release nothing more on an arm whose endpoint is dead: in this round, or for good."""
         self._tell(Lost(at_ns=time.monotonic_ns(), arm=arm, for_good=for_good))
 
     def _woke(self) -> None:
         try:
             self._tell(Woke(at_ns=time.monotonic_ns() + self._caller.lead_ns))
-        # a callback has nobody to raise to; the run ends with it
+        # Nobody would catch an exception of a callback, so the run ends with it.
         except Exception as error:  # noqa: BLE001
             self._failure = error
             self._finished.set()
@@ -238,8 +230,9 @@ class Runner:
                 assert_never(command)
 
     async def _calls(self, send: Send | None) -> None:
-        """Follow a call, then one that its end lets go: a task
-        of its own would send that a turn of the loop later.
+        """Follow a call, and then one that its end releases.
+
+        In a task of its own, the second call would be sent a turn of the loop later.
         """
         while send is not None:
             ended, send = await self._call(send), None
@@ -264,7 +257,8 @@ class Runner:
     async def _settle(self, command: Settle) -> None:
         self._flush()
         gc.collect()  # nothing is timed now
-        await self._caller.sync()  # before a block is said to be whole, its calls are
+        # The calls of a block must be on disk before the block is said to be whole
+        await self._caller.sync()
         void = await self._barrier(command, self._dispatcher.ended_plays())
         self._tell(Settled(at_ns=time.monotonic_ns(), void=() if self._is_stopping else void))
 

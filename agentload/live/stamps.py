@@ -1,12 +1,12 @@
-"""Ask the Linux kernel when bytes arrived and left
-(Documentation/networking/timestamping.rst), on the axis of all that is measured.
+"""Ask the Linux kernel when bytes arrived and left, on the monotonic clock.
 
-A receive stamp comes with the bytes and is that of the last one returned. A send stamp comes
-back on the socket's error queue; it names its write by the offset of the write's last byte.
+Source: Documentation/networking/timestamping.rst. A receive stamp comes with the bytes and is
+that of the last byte returned. A send stamp comes back on the socket's error queue; it names
+its write by the offset of the write's last byte.
 
 The stamps are wall time. Linux slews the wall clock and the monotonic one alike, so
-their difference is constant until somebody steps the wall clock. It is sampled all
-the time; a step is counted, and calls that were in flight around it can be named.
+their difference is constant until somebody steps the wall clock. The difference is measured
+again and again; a step is counted, so that calls in flight around it can be named.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-# asm-generic/socket.h and linux/net_tstamp.h; Python names none of them.
+# From asm-generic/socket.h and linux/net_tstamp.h; Python's socket module lacks these constants.
 _SO_TIMESTAMPING: Final = 37
 _MSG_ERRQUEUE: Final = 0x2000
 _TX_SOFTWARE, _RX_SOFTWARE, _SOFTWARE = 1 << 1, 1 << 3, 1 << 4
@@ -27,36 +27,38 @@ _BOTH: Final = _RECEIVE | _TX_SOFTWARE | _OPT_ID | _OPT_TSONLY
 _IP_RECVERR, _IPV6_RECVERR = 11, 25
 _ORIGIN_TIMESTAMPING, _TSTAMP_SND = 4, 0
 _timespec: Final = struct.Struct("@ll").unpack_from
-_extended_error: Final = struct.Struct(
-    "=IBBBBII"
-).unpack_from  # errno, origin, type, code, pad, info, data
+# errno, origin, type, code, pad, info, data
+_extended_error: Final = struct.Struct("=IBBBBII").unpack_from
 SECOND: Final = 1_000_000_000
 VIGIL_TRIES: Final = 100
-ANCILLARY_BYTES: Final = 256  # three timespecs, and beside them an extended error with an address
+ANCILLARY_BYTES: Final = 256  # three timespecs, and an extended error with an address
 Ancillary = Sequence[tuple[int, int, bytes]]
-# the narrowest of so many samples wins: an interrupt between two readings of the clocks widens it
+# Number of samples of which the narrowest is used: an interrupt between two readings widens one.
 TRIES: Final = 5
-STEP_NS: Final = 50_000  # a narrow sample is good to below a µs; a wider one than this is a step
+# A narrow sample is good to below a µs, so a larger move of the offset than this is a step
+STEP_NS: Final = 50_000
 
 
 def stamp_received(sock: socket.socket) -> bool:
-    """Have the kernel stamp what *sock* receives; set it before connecting.
+    """Have the kernel stamp what *sock* receives; call this before connecting.
 
-    False where this cannot be had.
+    Returns False where the kernel cannot.
     """
     return sys.platform == "linux" and sock.family != socket.AF_UNIX and _set(sock, _RECEIVE)
 
 
 def stamp_sent(sock: socket.socket) -> bool:
-    """Have the kernel stamp what *sock* sends too; set it when
-    connected and before the first byte, which is offset 0.
+    """Have the kernel stamp what *sock* sends too; returns False where it cannot.
+
+    Call this once connected and before the first byte, which then has offset 0.
     """
     return sys.platform == "linux" and sock.family != socket.AF_UNIX and _set(sock, _BOTH)
 
 
 class Vigil:
-    """Keep the kernel stamping: it begins some time
-    after the first socket asks, and ends with the last.
+    """Keep the kernel stamping.
+
+    The kernel starts some time after the first socket asks for stamps, and stops with the last.
     """
 
     def __init__(self) -> None:
@@ -65,7 +67,7 @@ class Vigil:
         self._is_asked = stamp_received(self._sock)
 
     async def begun(self) -> bool:
-        """Wait until the kernel stamps what arrives; False where it does not."""
+        """Wait until the kernel stamps what arrives; return False if it does not."""
         if not self._is_asked:
             return False
         try:
@@ -81,12 +83,12 @@ class Vigil:
         return False
 
     def close(self) -> None:
-        """Let the kernel rest."""
+        """Let the kernel stop stamping."""
         self._sock.close()
 
 
 def received_ns(ancillary: Ancillary) -> int | None:
-    """Return the wall time of a receive stamp, if there is one."""
+    """Return the wall time of a receive stamp; None if there is none."""
     for _level, kind, data in ancillary:
         if kind == _SO_TIMESTAMPING:
             seconds, nanoseconds = _timespec(data)
@@ -154,13 +156,14 @@ class Clock:
             self.offset_ns, self.width_ns = offset_ns, width_ns
 
     def between(self, before_ns: int, wall_ns: int, now_ns: int) -> int:
-        """Return a stamp on the monotonic axis: of something
-        that happened after *before_ns*, which is over now.
+        """Convert a stamp to the monotonic clock, kept between *before_ns* and *now_ns*.
+
+        The stamped event happened after *before_ns* and is over at *now_ns*.
         """
         at_ns = wall_ns - self.offset_ns
         if before_ns <= at_ns <= now_ns:
             return at_ns
-        # From the future, or older than what came before it: the
+        # A stamp of the future, or older than what came before it: the
         # wall clock was stepped since its offset was measured.
         self.sample()
         return max(before_ns, min(wall_ns - self.offset_ns, now_ns))

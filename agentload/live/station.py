@@ -1,9 +1,8 @@
-"""All that one process needs to make calls: sockets to every
-arm, prompts rendered ahead, rows written as calls end.
+"""Hold everything that one process needs to make calls: sockets, rendered prompts, rows.
 
-The interpreter's sweeps for garbage are kept out of what is timed: one stops
-the loop, for tens of ms where many calls are in flight. What calls leave behind
-dies by itself, without a sweep: they are written so as to hold no circles.
+Garbage collection is kept out of what is timed: a collection stops the loop, for tens of ms
+where many calls are in flight. Objects of a finished call are freed without it, as they are
+written to hold no reference cycles.
 """
 
 import asyncio
@@ -29,26 +28,27 @@ from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import Tokenizer
 from agentload.store.places import RAW
 
-RENEW_S: Final = 300.0  # tokens that expire live for an hour, as a rule
-# containers that nobody lets go of: what is left is circles after all, or a load that needs them
+RENEW_S: Final = 300.0  # tokens that expire usually live for an hour
+# Container objects left alive before a collection: with a million, there are
+# cycles after all, or the load needs that many.
 RARELY: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Called:
-    """One attempt that is over and written down."""
+    """Describe one attempt that is over and written down."""
 
     outcome: Outcome
     row: CallRow
     chunks: int
-    """Stamps that were written down; those of another process's call stay with it."""
+    """Number of stamps written down; those of a call in another process stay there."""
 
 
 class Recorder:
-    """A caller whose sockets and journal are this process's own."""
+    """Make calls with sockets and a journal of this process."""
 
-    # what is done ahead of a call's instant takes some
-    # 0.3 ms, and a batch of reads may be in its way
+    # What is done before a call's instant takes some 0.3 ms, and may have to wait for a batch of
+    # reads.
     lead_ns: Final = 2_000_000
 
     def __init__(
@@ -64,9 +64,7 @@ class Recorder:
         self._caller.prepare(command)
 
     async def call(self, send: Send, streamed: Callable[[int], None]) -> Called:
-        """Send a call, follow it to its end and write it
-        down, with its grade where its answer is checked.
-        """
+        """Send a call, follow it to its end, write its row, and grade it if it is checked."""
         outcome, prompt_hash = await self._caller.call(send, streamed)
         ended = row(send, outcome, run_id=self._run_id, leg=self._leg, prompt_hash=prompt_hash)
         self._write(ended)
@@ -83,20 +81,20 @@ class Recorder:
         self._caller.forget(command)
 
     async def sync(self) -> None:
-        """Do nothing: who owns the journal syncs it."""
+        """Do nothing: the owner of the journal syncs it."""
 
     def facts(self) -> WireFacts:
         """Return what went wrong with stamps and clocks so far."""
         return self._caller.facts()
 
     def workers(self) -> tuple[Health, ...]:
-        """Return nothing: no other process is at work."""
+        """Return nothing: no other process makes calls."""
         return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raw:
-    """Keep the bytes of calls in this folder."""
+    """Say in which folder the bytes of which calls are kept."""
 
     folder: Path
     which: Which
@@ -104,14 +102,15 @@ class Raw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What every process of a leg that makes calls must know."""
+    """Describe what each process that makes calls in one part of a run must know."""
 
     run_id: str
     leg: int
     seed: int
     targets: Callable[[], Iterable[Target]]
-    """Makes them in the process that uses them, as keys
-    of TLS do not travel; it can be pickled itself.
+    """Makes the targets in the process that uses them; can be pickled.
+
+    TLS keys cannot be sent to another process.
     """
     speech: Mapping[str, Speech]
     trace_seed: int
@@ -119,7 +118,7 @@ class Job:
     tokenizer: Tokenizer
     raw: Raw | None = None
     renews_keys: bool = False
-    """Keys expire: make the targets anew from time to time."""
+    """Whether keys expire, so that the targets must be made again from time to time."""
 
 
 @asynccontextmanager
@@ -129,7 +128,7 @@ async def station(job: Job, write: Callable[[Row], None]) -> AsyncIterator[Recor
     async with AsyncExitStack() as stack:
         raw = None
         if job.raw is not None:
-            # Named by the process: workers write theirs side by side.
+            # Named by the process, as several workers write into one folder.
             path = job.raw.folder / f"leg{job.leg:03}-{os.getpid()}{RAW}"
             raw = stack.enter_context(RawLog(path, which=job.raw.which))
         wire = await stack.enter_async_context(Wire(job.targets(), raw=raw))
@@ -144,20 +143,21 @@ async def station(job: Job, write: Callable[[Row], None]) -> AsyncIterator[Recor
 
 
 async def _callbacks_heard() -> None:
-    """Raise what a callback of the loop raised: it has nobody to
-    raise to, and a reader that failed once would fail for ever.
+    """Raise the first exception of a callback of the loop.
+
+    A callback has no caller to raise to, and a reader that failed once would fail for ever.
     """
     loop = asyncio.get_running_loop()
     broken: asyncio.Future[None] = loop.create_future()
 
     def heard(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        is_ours = (
-            "handle" in context
-        )  # a callback; what a library's transport says is its own, but for the memory that is gone
+        # With a handle, a callback of the loop raised. A library's transport reports errors of its
+        # own, of which only running out of memory counts here.
+        is_ours = "handle" in context
         if error is None or not (is_ours or is_out_of_memory(error)):
             loop.default_exception_handler(context)
-        elif not broken.done():  # the first says why
+        elif not broken.done():  # the first exception names the cause
             broken.set_exception(error)
 
     loop.set_exception_handler(heard)
@@ -167,15 +167,13 @@ async def _callbacks_heard() -> None:
 async def _renewed(wire: Wire, job: Job) -> None:
     while True:
         await asyncio.sleep(RENEW_S)
-        with suppress(AgentloadError):  # the old key may still do; if not, calls say so
+        with suppress(AgentloadError):  # The old key may still be valid; if not, calls will say so.
             wire.renew(await asyncio.to_thread(lambda: tuple(job.targets())))
 
 
 @contextmanager
 def swept_rarely() -> Iterator[None]:
-    """Sweep now, look at nothing again that is there
-    already, and sweep by itself only where garbage piles up.
-    """
+    """Collect garbage now, then leave existing objects alone and collect rarely."""
     before, was_frozen = gc.get_threshold(), gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
@@ -184,5 +182,5 @@ def swept_rarely() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-        if not was_frozen:  # a program that has us play may spare its own objects
+        if not was_frozen:  # a program that plays through us may have frozen objects of its own
             gc.unfreeze()

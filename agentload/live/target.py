@@ -1,4 +1,4 @@
-"""One arm as the wire sees it: where it is, and how to talk to it."""
+"""Describe one arm as the wire sees it: its address, and how requests to it are written."""
 
 import base64
 import functools
@@ -34,20 +34,20 @@ OURS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A server, and the path that its API starts at."""
+    """The address of a server, and the path at which its API starts."""
 
     scheme: Literal["http", "https"]
     host: str
     port: int
     path: str = ""
     socket: str | None = None
-    """Path of a Unix socket, in place of host and port."""
+    """Path of a Unix socket, used instead of host and port."""
     user: str | None = None
-    """`name:password` of the URL."""
+    """`name:password` from the URL."""
 
     @property
     def authority(self) -> str:
-        """Return what the Host header says."""
+        """Value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -90,7 +90,7 @@ def address(url: str) -> Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Say how one arm is reached.
+    """Describe how one arm is reached.
 
     Header values may hold `{session}`, for routers that keep a session on one replica.
     """
@@ -100,22 +100,18 @@ class Target:
     api_key: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     replica_headers: tuple[str, ...] = ()
-    """Response headers that tell which replica answered; kept beside the peer."""
+    """Response headers that tell which replica answered; kept with the peer's address."""
     connections: Policy = "session"
-    """A connection for each session, a pool that
-    any call takes from, or a new one for each call.
-    """
+    """One connection per session, a pool that any call takes from, or a new one per call."""
     idle_s: float = 4.0
-    """Reuse no connection that was idle for longer: uvicorn, hence vLLM, closes them after 5 s."""
+    """Longest idle time before reuse; uvicorn, hence vLLM, closes a connection after 5 s."""
     tls: ssl.SSLContext | None = None
-    """Own authority or client certificate (`live.tls.context`); None trusts the system's."""
+    """TLS trust (`live.tls.context`), such as a client certificate; None: the system's."""
     proxy: str | None = field(default=None, repr=False)
     expect_bytes: int | None = None
-    """Ask with `Expect: 100-continue` before sending a body of at least so many bytes."""
+    """Smallest body, in bytes, that is announced with `Expect: 100-continue`; None: never."""
     ends_with_mark: bool | None = None
-    """Whether the server ends its streams with
-    `[DONE]`; None learns it from the first that does.
-    """
+    """Whether the server ends its streams with `[DONE]`; None: learn it from the answers."""
 
     def __post_init__(self) -> None:
         for name, value in self.headers.items():
@@ -136,11 +132,11 @@ class Target:
 
     @property
     def address(self) -> Address:
-        """Return the parts of the URL."""
+        """The parsed URL."""
         return address(self.url)
 
     def secrets(self) -> tuple[str, ...]:
-        """Return what must not be written down: keys, header values, passwords of URLs."""
+        """Return what must not be written down: keys, header values, passwords in URLs."""
         users = [address(url).user for url in (self.url, self.proxy) if url is not None]
         passwords = [user.partition(":")[2] for user in users if user is not None]
         basics = [basic(user).partition(" ")[2] for user in users if user is not None]
@@ -148,9 +144,7 @@ class Target:
         return tuple(each for each in found if each and len(each) >= SECRET_CHARS)
 
     def masked(self, text: str, *, also: Iterable[str] = ()) -> str:
-        """Return a text without what is secret about this
-        target: servers echo headers in their errors.
-        """
+        """Return a text without this target's secrets, as servers echo headers in errors."""
         return without(text, (*self.secrets(), *also))
 
 
@@ -204,10 +198,10 @@ def head(
 
 
 def basic(user: str) -> str:
-    """Return the credentials of a `name:password` (RFC 7617)."""
+    """Return the Basic credentials of a `name:password` (RFC 7617)."""
     return "Basic " + base64.b64encode(user.encode()).decode()
 
 
 def _token(session: str) -> str:
-    # Session names come from trace files; a header takes visible ASCII.
+    # Session names come from trace files, and a header takes visible ASCII only.
     return "".join(char if char.isascii() and char.isprintable() else "_" for char in session)

@@ -1,4 +1,4 @@
-"""TLS over a stamped socket: the kernel stamps the records, OpenSSL only sees bytes in memory."""
+"""Speak TLS over a stamped socket: the kernel stamps the records, OpenSSL works in memory."""
 
 import functools
 import ssl
@@ -16,9 +16,7 @@ def context(
     key: str | Path | None = None,
     verify: bool = True,
 ) -> ssl.SSLContext:
-    """Return what a TLS connection trusts and shows: files of
-    an own authority, of a client certificate and of its key.
-    """
+    """Return the TLS context for an own authority, a client certificate and its key."""
     return _context(authority, certificate, key, verify)
 
 
@@ -47,9 +45,7 @@ def _context(
 
 
 class TlsChannel:
-    """Speak TLS through a channel; a read is stamped
-    with the arrival of the record that completed it.
-    """
+    """Speak TLS through a channel; a read has the stamp of the record that completed it."""
 
     def __init__(self, channel: Channel, trusted: ssl.SSLContext, *, host: str) -> None:
         self.file = channel.file
@@ -60,21 +56,21 @@ class TlsChannel:
 
     @property
     def is_stamped(self) -> bool:
-        """Tell whether the kernel stamps this connection."""
+        """Whether the kernel stamps this connection."""
         return self._channel.is_stamped
 
     @property
     def unstamped_reads(self) -> int:
-        """Return how many reads the kernel gave no stamp."""
+        """How many reads the kernel gave no stamp."""
         return self._channel.unstamped_reads
 
     @property
     def is_sent_stamped(self) -> bool:
-        """Tell whether the kernel stamped the last byte written so far."""
+        """Whether the kernel stamped the last byte written so far."""
         return self._channel.is_sent_stamped
 
     async def handshake(self) -> None:
-        """Agree on keys; raises `ssl.SSLError` when the server is not who it should be."""
+        """Agree on keys; raise `ssl.SSLError` if the server is not the expected one."""
         while True:
             try:
                 self._tls.do_handshake()
@@ -83,11 +79,12 @@ class TlsChannel:
                 self._flush()
                 await self._pull()
             finally:
-                self._flush()  # on failure an alert, which tells the server why
+                self._flush()  # after a failure this sends the alert that tells the server why
 
     def receive(self) -> tuple[int, bytes] | None:
-        """Return when the next bytes arrived and what they are,
-        no bytes at the stream's end; None when nothing is there.
+        """Return the next bytes and when they arrived; None if none are there.
+
+        Empty bytes mean the end of the stream.
         """
         got = self._channel.receive()
         if got is None:
@@ -97,7 +94,7 @@ class TlsChannel:
             return got
         self._incoming.write(data)
         plain = self._decrypted()
-        if self._outgoing.pending:  # an answer to a key update
+        if self._outgoing.pending:  # the answer to a key update
             self._flush()
         return None if plain is None else (at_ns, plain)
 
@@ -109,11 +106,11 @@ class TlsChannel:
         self._flush()
 
     def sent_ns(self) -> int | None:
-        """Return when the last byte written so far had left; None while some are still to leave."""
+        """Return when the last byte written so far had left; None while bytes are unsent."""
         return self._channel.sent_ns()
 
     def close(self) -> None:
-        """Close the connection, whatever is under way."""
+        """Close the connection, even in the middle of an answer."""
         self._channel.close()
 
     def _decrypted(self) -> bytes | None:

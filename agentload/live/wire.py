@@ -1,5 +1,6 @@
-"""Send one request, stamp its answer, say how it ended:
-the transport that everything measured goes through.
+"""Send one request, stamp its answer and return how it ended.
+
+Everything that is measured goes through this transport.
 """
 
 import asyncio
@@ -27,15 +28,14 @@ from agentload.model.commands import Halt, Limits, Outcome, StampSource
 
 BEAT_S: Final = 0.25  # between two looks at the wall clock and at idle connections
 MAX_REDIRECTS: Final = 3
-LARGE: Final = (
-    2 << 20
-)  # of an answer that is judged in a thread: the loop would stand still for more than 20 ms
+# An answer of this many bytes is judged in a thread: it would block the loop for over 20 ms.
+LARGE: Final = 2 << 20
 REPLICA_CHARS: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireRequest:
-    """One call, ready to go out."""
+    """Describe one call that is ready to be sent."""
 
     request_id: str
     arm: str
@@ -43,37 +43,38 @@ class WireRequest:
     body: Sequence[bytes] = field(repr=False)
     """Pieces of the body, sent as they are."""
     released_ns: int
-    """When it is sent; one that is handed over ahead waits for that instant."""
+    """When the call is sent; if it is handed over earlier, it waits for that instant."""
     limits: Limits = field(default_factory=Limits)
     asked: Asked = field(default_factory=Asked)
     path: str = "/chat/completions"
-    """Under the arm's base URL."""
+    """Path under the arm's base URL."""
     on_tokens: Callable[[int], None] | None = None
-    """Told the tokens so far while the answer streams."""
+    """Called with the tokens so far while the answer streams."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireFacts:
-    """What the transport says of itself."""
+    """Count what went wrong with stamps and clocks."""
 
     unstamped_reads: int
-    """Reads that the kernel should have stamped and did not: their calls have 'user' stamps."""
+    """Reads that the kernel should have stamped and did not; their calls say 'user'."""
     unstamped_sends: int
-    """Requests whose leaving it should have stamped
-    and did not: the end of our own write stands in.
+    """Requests whose departure the kernel should have stamped and did not.
+
+    Their `sent_ns` is the end of our own write.
     """
     clock_steps: int
-    """How often the wall clock was stepped: stamps around such a moment are off by as much."""
+    """How often the wall clock was stepped; stamps around such a moment are off by the step."""
     largest_step_ns: int
 
     @property
     def dropped_stamps(self) -> int:
-        """Count what the kernel should have stamped and did not."""
+        """Number of reads and requests that lack the kernel's stamp."""
         return self.unstamped_reads + self.unstamped_sends
 
 
 class Wire:
-    """One process's connections to all arms. Use it as an asynchronous context."""
+    """Hold one process's connections to all arms; use as an asynchronous context manager."""
 
     def __init__(
         self, targets: Iterable[Target], *, clock: Clock | None = None, raw: RawLog | None = None
@@ -101,7 +102,7 @@ class Wire:
         self.close()
 
     async def call(self, request: WireRequest) -> Outcome:
-        """Send a request and follow its answer to its end; failures are outcomes."""
+        """Send a request and follow its answer to its end; a failure is an outcome too."""
         arm = self._arms[request.arm]
         asked = request.asked
         if asked.ends_with_mark != arm.ends_with_mark:
@@ -113,7 +114,7 @@ class Wire:
             self._halts.pop(request.request_id, None)
 
     def cancel(self, request_id: str, why: Halt = "cancelled") -> None:
-        """Close the connection of a call in flight: its `call` returns.
+        """Close the connection of a call in flight; its `call` then returns.
 
         A call that has ended stays as it is.
         """
@@ -121,8 +122,9 @@ class Wire:
             halt(why)
 
     async def ready(self, arm: str, session: str) -> None:
-        """Open a connection ahead of a call, if none is idle; a
-        server that cannot be reached is left for the call to find.
+        """Open a connection ahead of a call, if none is idle.
+
+        If the server cannot be reached, the call itself will find out.
         """
         connections = self._arms[arm]
         if connections.is_ready(session):
@@ -131,7 +133,7 @@ class Wire:
             connections.hold(await connections.open(), session)
 
     def renew(self, targets: Iterable[Target]) -> None:
-        """Take the keys of these targets for calls from now on: some expire within a run."""
+        """Use the keys of these targets from now on: some keys expire within a run."""
         for target in targets:
             arm = self._arms[target.arm]
             arm.target = replace(arm.target, api_key=target.api_key)
@@ -141,7 +143,7 @@ class Wire:
         self._arms[arm].forget(session)
 
     def facts(self) -> WireFacts:
-        """Return what went wrong on our side so far."""
+        """Return what went wrong with stamps and clocks so far."""
         return WireFacts(
             unstamped_reads=self._unstamped_reads,
             unstamped_sends=self._unstamped_sends,
@@ -168,8 +170,8 @@ class Wire:
         unstamped_before = link.unstamped_reads
         is_reusable = False
         kept: list[tuple[int, bytes]] | None = None if self._raw is None else []
-        # Keys may be renewed and cookies replaced before the
-        # answer ends, and those that were sent must not be shown.
+        # Keys may be renewed and cookies replaced before the answer ends;
+        # the ones that were sent must be masked.
         target, cookies = arm.target, arm.cookie_secrets(request.session)
         try:
             exchange = await self._exchange(arm, request, machine, link, kept)
@@ -271,7 +273,7 @@ class Wire:
                 cookies=arm.cookies(request.session),
                 expects=expects,
             )
-            # All is ready by now, so that nothing but the writing is left to the call's instant.
+            # All is prepared by now, so that only the write is left for the call's instant.
             self._timetable.at(
                 request.released_ns, partial(exchange.start, lines, request.body, expects=expects)
             )
@@ -283,10 +285,8 @@ class Wire:
                 raise
             onward = _redirected(target, path, exchange)
             if onward is not None:
-                arm.paths[first] = (
-                    # where later calls go directly; this one is timed from its second sending
-                    onward
-                )
+                # Later calls go there directly; this call is timed from its second sending.
+                arm.paths[first] = onward
             if onward is None or not exchange.is_reusable:
                 break
             exchange.release()
@@ -304,7 +304,7 @@ class Wire:
         try:
             if exchange.held_bytes < LARGE:
                 return judged()
-            async with self._judging:  # one at a time: its text is there twice meanwhile
+            async with self._judging:  # one at a time, as the text is in memory twice meanwhile
                 return await asyncio.to_thread(judged)
         finally:
             exchange.release()
@@ -325,7 +325,7 @@ def _redirected(target: Target, path: str, exchange: Exchange) -> str | None:
     there = target.address
     try:
         parts = urlsplit(urljoin(f"{there.scheme}://{there.authority}{path}", location))
-    except ValueError:  # no address at all
+    except ValueError:  # the location is no valid URL
         return None
     if (parts.scheme, parts.netloc) != (there.scheme, there.authority):
         return None

@@ -1,4 +1,4 @@
-"""The settings of servers, and the arms file that starts a model's configurations."""
+"""Check the settings of servers, and build the arms file that starts a configuration."""
 
 import itertools
 import math
@@ -113,7 +113,7 @@ def known_settings() -> frozenset[str]:
 
 
 def check(given: Settings, where: str) -> dict[str, object]:
-    """Return settings by their dashed names. Raises UsageError for one that vLLM does not have."""
+    """Return settings by their dashed names; raise UsageError for one that vLLM lacks."""
     found = {}
     for name, value in given.items():
         setting = str(name).removeprefix("--").replace("_", "-")
@@ -157,7 +157,7 @@ def _words(name: str, value: object) -> Sequence[str]:
 def expectations(given: Settings) -> dict[str, object]:
     """Return what a server with these settings must report."""
     length = given.get("max-model-len")
-    # What vLLM reads, `64k` or `auto`, it says in tokens.
+    # vLLM reads `64k` or `auto` too, but reports tokens: only a number can be expected.
     is_told = type(length) is int and length > 0
     return {
         fact: given[name]
@@ -177,7 +177,7 @@ def grid(values: Settings, where: str) -> Iterator[tuple[str, dict[str, object]]
     for name, several in lists.items():
         if not isinstance(several, list | tuple) or not several:
             raise UsageError(f"{where}.{name} must be a list of values", hint=f"{name}: [64, 256]")
-    # lists, as was just looked at
+    # all values are lists, as was checked above
     for chosen in itertools.product(*lists.values()):  # type: ignore[call-overload]
         made = dict(zip(lists, chosen, strict=True))
         yield "-".join(_named(name, value) for name, value in made.items()), made

@@ -1,5 +1,6 @@
-"""Carry one study out in a child process, as the command line does:
-its output is passed on and kept, and it can be asked to stop.
+"""Carry out one study in a child process, as the command line does.
+
+Its output is passed on and kept, and it can be asked to stop.
 """
 
 import signal
@@ -19,21 +20,24 @@ from agentload.study.document import yaml_text
 from agentload.study.kinds import Study
 
 DRAIN_S: Final = 300.0
-"""Grace after the first interrupt, and again after the
-second before the kill: an answer in flight may be long.
+"""Seconds of grace after each of two interrupts, then the child is killed.
+
+An answer in flight may be long.
 """
 LOOK_S: Final = 0.2
 INTERRUPTED: Final = 130
 ASK: Final = signal.SIGTERM
-"""Not SIGINT: what a script starts in its background ignores
-that, and so do the children, until they handle it themselves.
+"""Signal that asks the child to stop.
+
+Not SIGINT: what a script starts in its background ignores that signal, and so do the children,
+until they handle it themselves.
 """
 PROGRAM: Final = (sys.executable, "-m", "agentload")
 
 
 @dataclass(slots=True)
 class Stops:
-    """How many times Ctrl-C or a signal asked us to stop."""
+    """Count how many times Ctrl-C or a signal asked us to stop."""
 
     count: int = 0
 
@@ -59,7 +63,7 @@ class Stops:
 
 @dataclass(slots=True, kw_only=True)
 class Exit:
-    """How a child process ended."""
+    """Report how a child process ended."""
 
     code: int
     is_timed_out: bool = False
@@ -76,12 +80,11 @@ def carry_out(
     say: Callable[[str], None],
     lock: int | None = None,
 ) -> Exit:
-    """Carry a study out and return how it ended; the
-    child is interrupted at *until*, or when we are.
+    """Carry out a study and return how it ended; interrupt the child at *until* or when we are.
 
-    Its output goes to *output* and the study itself next to it. The child has its
-    own process group, so Ctrl-C reaches us alone and is passed on once. It inherits
-    *lock*: if we are killed, the lock is held until the child has ended too.
+    Its output goes to *output* and the study itself next to it. The child has its own process
+    group, so Ctrl-C reaches us alone and is passed on once. It inherits *lock*: if we are killed,
+    the lock is held until the child has ended too.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     written = output.with_suffix(".yaml")
@@ -106,8 +109,8 @@ def carry_out(
         listener.start()
         is_timed_out = _wait(process, until, stops)
         listener.join(timeout=10)
-    # Stopped before its handler was installed: killed by the signal
-    # itself; while it was, by the interrupt that Python makes of it.
+    # A child that is stopped before it installs its handler dies from the signal
+    # itself; one that is installing it dies from Python's KeyboardInterrupt.
     code = INTERRUPTED if process.returncode in (-ASK, -signal.SIGINT) else process.returncode
     return Exit(code=code, is_timed_out=is_timed_out, error="; ".join(errors) or None)
 

@@ -1,5 +1,6 @@
-"""A matrix file as data (models, configurations, workloads,
-measurements, servers), and the layout of its folder.
+"""Define a matrix file as data, and the layout of its folder.
+
+The data are models, configurations, workloads, measurements and servers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +26,7 @@ NotNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """One server configuration, an arm of every model that it fits."""
+    """Describe one server configuration, an arm of every model that it fits."""
 
     name: str
     settings: Settings = field(default_factory=dict)
@@ -36,31 +37,31 @@ class Config:
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A mapping of the file; unknown keys are refused."""
+    """Hold a mapping of the file; unknown keys are refused."""
 
 
 class Model(Entry, frozen=True):
-    """One model, on servers that we start or that already run."""
+    """Describe one model, on servers that we start or that already run."""
 
     name: str = ""
     serve: str | None = None
-    """The argument of `vllm serve`: a name or a folder."""
+    """Argument of `vllm serve`: a name or a folder."""
     endpoints: str | None = None
-    """In place of `serve`: a=URL,b=URL, an arms file, or emulated:PROFILE."""
+    """Servers in place of `serve`: a=URL,b=URL, an arms file, or emulated:PROFILE."""
     launch: bool = False
-    """Start the servers of an arms file by its own commands."""
+    """Whether to start the servers of an arms file by its own commands."""
     settings: Settings = {}
     calibrated: str | None = None
     windows: bool | None = None
     """Whether it has sliding-window layers; None: see its config.json."""
     configs: tuple[str, ...] | None = None
-    """The configurations to try; None is all."""
+    """Configurations to try; None is all."""
     fields: Mapping[str, object] = {}
     """Further fields of an arms file, for all of its arms."""
 
 
 class Workload(Entry, frozen=True):
-    """One class of traffic: a generator with its options, or a trace."""
+    """Describe one class of traffic: a generator with its options, or a trace."""
 
     name: str = ""
     generate: str | None = None
@@ -73,10 +74,10 @@ class Workload(Entry, frozen=True):
 
 
 class Server(Entry, frozen=True):
-    """The machine that models are served on, one server at a time."""
+    """Describe the machine that models are served on, one server at a time."""
 
     command: str | tuple[str, ...] = ("vllm",)
-    """Words, once it is read."""
+    """Command that starts a server; split into words once the file is read."""
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8000
     env: Mapping[str, str] = {}
     settings: Settings = {}
@@ -90,7 +91,7 @@ class Server(Entry, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """The whole matrix."""
+    """Hold the whole matrix."""
 
     name: str
     models: tuple[Model, ...]
@@ -102,13 +103,13 @@ class Matrix:
 
     @property
     def setting(self) -> Setting:
-        """Return its policy, as reports take it."""
+        """Policy of the matrix, as reports take it."""
         return parse(self.policy, at="policy") if self.policy else Setting()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A configuration that is not tried on a model, and why."""
+    """Name a configuration that is not tried on a model, and why."""
 
     model: str
     config: str
@@ -117,13 +118,13 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The files in a matrix's folder."""
+    """Name the files in a matrix's folder."""
 
     root: Path
 
     @property
     def policy(self) -> Path:
-        """Return the policy of its reports."""
+        """File of the policy of its reports."""
         return self.root / "policy.yaml"
 
     def trace(self, workload: str) -> Path:
@@ -143,7 +144,7 @@ class Places:
         return self.root / model / "logs" / step.replace("/", "-")
 
     def fault(self, model: str, arm: str) -> Path:
-        """Return the file that says why an arm's server did not start; its logs are beside it."""
+        """Return the file that says why an arm's server did not start; logs are next to it."""
         return self.logs(model, "faults") / f"{arm}.json"
 
     def output(self, model: str, step: str) -> Path:

@@ -1,6 +1,4 @@
-"""Try a model's servers one by one: which do not start
-or are not what they should be, and what they logged.
-"""
+"""Try a model's servers one by one: which do not start or are wrong, and what they logged."""
 
 import asyncio
 import re
@@ -21,7 +19,7 @@ from agentload.run.relay import Launching, Relay
 _CAUSE: Final = re.compile(r"(?:\w*(?:Error|Exception)|error): ?\S")
 _ECHO: Final = re.compile(
     r"Engine core initialization failed|See root cause|EngineDeadError"
-)  # vLLM's API server, of its engine's error
+)  # lines in which vLLM's API server repeats an error of its engine
 _PREFIX: Final = re.compile(
     r"^(?:\([\w ]+pid=\d+\) *)?(?:(?:ERROR|WARNING|INFO) [\d-]+ [\d:]+ \[[^\]]+\] *)?"
 )
@@ -31,7 +29,7 @@ LONGEST: Final = 300
 def faults(
     part: ModelPart, *, told: Callable[[str], None], is_stopping: Callable[[], bool]
 ) -> Iterator[tuple[str, ServerFault]]:
-    """Yield the servers that keep a replay from starting; the one started last is tried first."""
+    """Yield the servers that keep a replay from starting; the last started is tried first."""
     if part.is_emulated:
         return
     places, arms = part.places, read(part.endpoints(part.arms))
@@ -67,8 +65,9 @@ def look_at(
     start_s: float,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> ServerFault | None:
-    """Meet a server as a replay does, starting and
-    stopping it if it does not run; None if all is well.
+    """Identify a server as a replay does; return its fault, or None.
+
+    A launched server is started and stopped for this.
     """
     met = (
         _started(endpoint, Launching(logs=logs, start_s=start_s), is_stopping)
@@ -83,7 +82,7 @@ def look_at(
         if is_stopping():
             return None
         said = error.message.partition("\n")[0]
-        # It came up and crashed on its first question.
+        # The server came up and crashed on its first question.
         is_gone = is_launched and isinstance(error, EndpointError) and error.__cause__ is not None
         return ServerFault(said=f"{said}: {last_words(_log(endpoint, logs))}" if is_gone else said)
     return None
@@ -108,8 +107,9 @@ def _log(endpoint: Endpoint, logs: Path) -> str:
 
 
 def last_words(log: str) -> str:
-    """Return the log line that says why the server ended:
-    the last error with a cause, else the last line.
+    """Return the log line that says why a server ended.
+
+    That is the last error with a cause, else the last line.
     """
     lines = [_PREFIX.sub("", line).strip() for line in log.splitlines()]
     told = [line for line in lines if line]

@@ -1,7 +1,7 @@
-"""What a matrix measures on every model: studies that lack only their endpoints and their traces.
+"""Parse what a matrix measures on every model, as studies without endpoints and traces.
 
-Each key of `measure` is a field of the replay; `contexts`, `concurrency` and
-`accuracy` hold those of a sweep, a search and an eval. Older field names are accepted.
+Each key of `measure` is a field of the replay; `contexts`, `concurrency` and `accuracy` hold those
+of a sweep, a search and an eval. Older field names are accepted.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ from agentload.study.kinds import Ask, Replay, Search, Study, Sweep
 from agentload.study.parts import Live
 
 NOBODY: Final = "nobody"
-"""The endpoints of a template."""
+"""Endpoints of a template, which has none yet."""
 MIX: Final = "mix"
-"""Stands in for a workload: all of them at once."""
+"""Name of a workload that means all of them at once."""
 PAIRS: Final = 3
 SHOWN: Final = "agentload matrix --preset mini-lab prints a complete one"
 _OLD_LOAD: Final = {
@@ -38,18 +38,18 @@ _ELSEWHERE: Final = {
     "traces": "workloads: {NAME: TRACE}",
     "servers": "models: {NAME: {endpoints: …}}",
 }
-"""What a matrix says of a study beside its templates, and how."""
+"""Fields of a study that a matrix sets outside its templates, and how."""
 _SERVERS: Final = frozenset({"model", "api_key_env", "noise", "force", "restarts"})
 P = TypeVar("P", bound=Study)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """Study templates; None is not measured."""
+    """Hold study templates; None is not measured."""
 
     replay: Replay
     has_control: bool = False
-    """Play the reference a second time to measure the noise floor."""
+    """Whether to play the reference a second time to measure the noise floor."""
     contexts: Sweep | None = None
     concurrency: Search | None = None
     searched: tuple[str, ...] = ()

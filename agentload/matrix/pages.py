@@ -1,4 +1,4 @@
-"""The page over all models of a matrix, played now or by earlier commands."""
+"""Write the page over all models of a matrix, played now or by earlier commands."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,8 +20,8 @@ def write_page(
 ) -> tuple[Page, tuple[Path, ...]]:
     """Write the page over all models; return it with the paths.
 
-    A part of one configuration and the reference is a
-    separate comparison, with its own page in its folder.
+    A part of one configuration and the reference is a separate comparison, with its own page in its
+    folder.
     """
     now = {each.part.name: each for each in played}
     names = [model.name for model in matrix.models]

@@ -1,4 +1,4 @@
-"""Split a matrix into parts: the selected models with their configurations, steps and estimates."""
+"""Split a matrix into the selected models: their configurations, steps and estimates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -99,7 +99,7 @@ def _of_model(
 
 
 def _windows(model: Model) -> bool | None:
-    """Return whether a model has sliding-window layers; None if nobody knows."""
+    """Return whether a model has sliding-window layers; None if unknown."""
     if model.windows is not None or model.serve is None:
         return model.windows
     return has_windows(model.serve)
@@ -115,7 +115,7 @@ def _wanted(
     return [by_name.get(name, Config(name=name)) for name in model.configs or served]
 
 
-# a fact, or none
+# windows is a fact, or None where unknown
 def _misfit(config: Config, model: Model, windows: bool | None, *, is_served: bool) -> str | None:  # noqa: FBT001
     if config.only and model.name not in config.only:
         return f"for {', '.join(config.only)} only"
@@ -189,8 +189,9 @@ def lay_out(matrix: Matrix, places: Places, traces: Mapping[str, Trace]) -> None
 
 
 def write_arms(part: ModelPart, *, keeps_others: bool) -> None:
-    """Write a model's arms file, with the arms that an earlier one
-    had beside if it *keeps_others*; emulated servers have none.
+    """Write a model's arms file; keep other arms of an earlier file if it *keeps_others*.
+
+    Emulated servers have none.
     """
     if part.is_emulated or not part.arms:
         return

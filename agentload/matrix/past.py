@@ -1,9 +1,9 @@
-"""What a model's folder says of earlier commands: its
-run, how its steps ended, and which servers did not start.
+"""Read what a model's folder says of earlier commands.
 
-How a step ended is a row of the run (probe `step`), in a journal of its own beside the
-run's others: it is stored, copied and rebuilt with what was measured. What a run is of,
-its study and its arms file say. Before a run has begun, everything may still change.
+That is its run, how its steps ended, and which servers did not start. How a step ended is a row of
+the run (probe `step`), in a journal of its own next to the run's others: it is stored, copied and
+rebuilt with what was measured. The run's study and its arms file say what the run is of. Before a
+run has started, everything may still change.
 """
 
 import fcntl
@@ -43,31 +43,34 @@ from agentload.study.stored import stored, study_of
 from agentload.tracefile import digest
 
 Outcome: TypeAlias = Literal["done", "stopped", "failed"]
-"""stopped: out of time; what it has is kept, and it resumes with the matrix."""
+"""How a step ended.
+
+stopped: out of time; what was measured is kept, and the step resumes with the matrix.
+"""
 STEP: Final = "step"
-"""The probe of a row that says how a step ended; its settings have the step's name."""
+"""Probe of a row that says how a step ended; its settings have the name of the step."""
 JOURNAL: Final = "steps"
 KILLED: Final = "it was killed"
 
 
 class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How a step ended, and the study that it carried out."""
+    """State how a step ended, and the study that it carried out."""
 
     outcome: Outcome
     study: str = ""
-    """JSON; empty for a report."""
+    """The study as JSON; empty for a report."""
     code: int = 0
     said: str | None = None
     before: int = 0
-    """Pairs in its run from an earlier, different sweep."""
+    """Pairs in the run that come from an earlier, different sweep."""
 
     @property
     def carried_out(self) -> Study | None:
-        """Return the study."""
+        """Study that the step carried out; None for a report."""
         return stored(self.study) if self.study else None
 
     def is_of(self, step: Step) -> bool:
-        """Return whether the step still measures the same, however many pairs of it."""
+        """Return whether the step still measures the same, with any number of pairs."""
         began = self.carried_out
         return (began and essence(began)) == (step.study and essence(step.study))
 
@@ -84,7 +87,7 @@ def end_of(step: Step) -> StepEnd:
 
 
 class ServerFault(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that did not start or was not what it should be."""
+    """Report a server that did not start or was not what it should be."""
 
     said: str
     code: int | None = None
@@ -92,7 +95,7 @@ class ServerFault(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRun:
-    """A model's run, the arms that it began with, and its study."""
+    """Describe a model's run, the arms that it began with, and its study."""
 
     run: str
     arms: tuple[str, ...]
@@ -103,7 +106,7 @@ def run_of(database: Path) -> ModelRun | None:
     """Return a model's run; None before its first row is written."""
     for run in journalled_runs(database):
         for path in journals(database, run):
-            # The head of a journal describes the run; the calls behind it may be a gigabyte.
+            # The head of a journal describes the run; the calls after it may be a gigabyte.
             head = takewhile(
                 lambda row: isinstance(row, LegRow | RunRow | ArmRow), journal.read(path)
             )
@@ -122,23 +125,25 @@ def _arms(rows: list[Any]) -> tuple[str, ...]:
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """How far a model is: its part with the arms that are
-    left, how its steps ended, and the faults of its servers.
+    """Track how far a model is.
+
+    Its part has the arms that are left; its steps have ended as stated, and its servers have
+    faults.
     """
 
     part: ModelPart
     ends: dict[str, StepEnd] = field(default_factory=dict)
     faults: dict[str, ServerFault] = field(default_factory=dict)
-    """Of arms that the run began without or could not begin with."""
+    """Faults of arms that the run began without or could not begin with."""
 
     @property
     def database(self) -> Path:
-        """Return the model's database."""
+        """Database of the model."""
         return self.part.places.database(self.part.name)
 
     @property
     def run(self) -> ModelRun | None:
-        """Return the model's run; None before it has begun."""
+        """Run of the model; None before it has started."""
         return run_of(self.database)
 
     def is_done(self, step: Step) -> bool:
@@ -161,11 +166,11 @@ class Progress:
             detail=msgspec.json.encode(ended).decode(),
         )
         path = journal_folder(self.database, run.run) / f"{JOURNAL}.journal"
-        with journal.Writer(path, ahead=0) as steps:  # the database has it with the next step
+        with journal.Writer(path, ahead=0) as steps:  # the next step loads it into the database
             steps.append(row)
 
     def leave_out(self, arm: str, fault: ServerFault) -> None:
-        """Go on without an arm; there is no run yet that could keep the reason."""
+        """Leave out an arm, and keep the reason in its folder: no run can keep it yet."""
         self.faults[arm] = fault
         self.part = self.part.without([arm])
         path = self.part.places.fault(self.part.name, arm)
@@ -184,8 +189,8 @@ LATE: Final = "the model's run started without it: use another --out to measure 
 def progress_of(part: ModelPart) -> Progress:
     """Read how far a model is, its part reduced to the arms of its run.
 
-    Before the run begins nothing holds: what kept a server
-    from starting is often mended outside the matrix file.
+    Before the run begins no fault is read: what kept a server from starting is often fixed outside
+    the matrix file.
     """
     before = run_of(part.places.database(part.name))
     if before is None:
@@ -195,7 +200,7 @@ def progress_of(part: ModelPart) -> Progress:
     unknown = (arm for arm in late if arm not in faults)
     out = tuple(LeftOut(model=part.name, config=arm, why=LATE) for arm in unknown)
     left = part.without(late)
-    # A command that was killed over its replay has kept nothing else of it.
+    # A command that was killed during its replay has recorded no end of it.
     ends = {"replay": StepEnd(outcome="stopped", study=json_text(before.study), said=KILLED)}
     return Progress(
         part=replace(left, left_out=(*left.left_out, *out)),
@@ -259,14 +264,14 @@ SERVER: Final = frozenset(
         "launch",
     }
 )
-"""What an arms file says of a server except its place and price, which may change during a run."""
+"""Fields of an arms file that make a server; place and price may change during a run."""
 
 
 def changes(part: ModelPart, run: ModelRun) -> tuple[str, ...]:
-    """Name what the file says differently now from what
-    a run began with; its traces must have been laid out.
+    """Name what the file says differently now from what a run began with.
 
-    A configuration that was removed does not count; another workload does.
+    Its traces must have been laid out. A configuration that was removed does not count; another
+    workload does.
     """
     return tuple(_changes(part, run))
 
@@ -290,7 +295,7 @@ def _changes(part: ModelPart, run: ModelRun) -> Iterator[str]:
 
 
 def _other_servers(part: ModelPart, began_on: str) -> Iterator[str]:
-    """Name the servers that are others than those that the run began on."""
+    """Name the servers that differ from those that the run began on."""
     if part.is_emulated or began_on.startswith(EMULATED):
         if part.source != began_on.partition("/")[0]:
             yield "servers"
@@ -302,7 +307,7 @@ def _other_servers(part: ModelPart, began_on: str) -> Iterator[str]:
 
 
 def arms_on_disk(part: ModelPart) -> dict[str, dict[str, object]]:
-    """Return what the model's arms file, as it was written last, says of each server."""
+    """Return the fields that make each server, from the model's arms file as last written."""
     path = part.places.endpoints(part.name)
     return _servers(documents.read(path)) if path.exists() else {}
 
@@ -331,7 +336,7 @@ CHANGED: Final = "the file has changed since its run started"
 
 
 def diff(progress: Progress) -> str | None:
-    """Say what has changed since a model's run started; None before it starts or if nothing has."""
+    """Say what has changed since a model's run started; None before it, or if nothing has."""
     run = progress.run
     if not progress.part.arms or run is None:
         return None
@@ -343,8 +348,8 @@ def diff(progress: Progress) -> str | None:
 def hold(folder: Path) -> Iterator[int]:
     """Lock a matrix's folder; raise UsageError if another process has it.
 
-    The kernel frees the lock with the last process that has the
-    yielded descriptor: a verb that outlives a killed matrix keeps it.
+    The kernel frees the lock with the last process that has the yielded descriptor: a verb that
+    outlives a killed matrix keeps it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -1,6 +1,4 @@
-"""Play a matrix step by step, each in a child process;
-a failure is recorded and the others continue.
-"""
+"""Play a matrix step by step, each in a child process; after a failure, go to the next."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -96,7 +94,7 @@ def write_report(setting: Setting, database: Path, run: str, folder: Path) -> Ex
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Player:
-    """One process's work on a matrix."""
+    """Do one process's work on a matrix."""
 
     models: tuple[Progress, ...]
     stops: Stops
@@ -113,8 +111,9 @@ class _Player:
                 self._add(model, step)
 
     def _replay(self, model: Progress) -> bool:
-        """Play the model's run, without the servers that keep it
-        from beginning; return whether it is what the file describes.
+        """Play the model's run without the servers that keep it from beginning.
+
+        Returns whether the run is what the file describes.
         """
         if model.run is None:
             model.forget_faults()
@@ -131,9 +130,7 @@ class _Player:
         return True
 
     def _leave_out_faulty(self, model: Progress) -> bool:
-        """Go on without the servers that keep a replay
-        from beginning; return whether there are any.
-        """
+        """Leave out the servers that keep a replay from beginning; tell whether any do."""
         name, reference = model.part.name, model.part.arms[0]
         found = dict(faults(model.part, told=self.told, is_stopping=lambda: self.stops.count > 0))
         for arm, fault in found.items():
@@ -145,7 +142,7 @@ class _Player:
         return bool(found)
 
     def _add(self, model: Progress, step: Step) -> None:
-        """Carry out what is added to a run, where there is one."""
+        """Carry out what is added to a run; record a failure where that is impossible."""
         run = model.run
         try:
             why = None if run is not None and can_join(model.database, run.run) else NO_RUN
@@ -157,7 +154,7 @@ class _Player:
             self._note(model, step, replace(end_of(step), outcome="failed", code=1, said=why))
 
     def _carry_out(self, model: Progress, step: Step) -> bool:
-        """Carry a step out and record how it ended; return whether what it measured is kept."""
+        """Carry out a step and record how it ended; return whether what it measured is kept."""
         run, last = model.run, model.ends.get(step.name)
         if run is not None and last is not None and _contradicts(step, last, model, run):
             self._note(model, step, replace(last, outcome="failed", code=1, said=ANSWERED))
@@ -236,9 +233,7 @@ def _contradicts(step: Step, last: StepEnd, model: Progress, run: ModelRun) -> b
 def _laid_out(
     step: Step, last: StepEnd | None, model: Progress, run: ModelRun | None
 ) -> tuple[StepEnd, int | None]:
-    """Return the record of the step once it is done,
-    and the pairs that a sweep of lengths still lacks.
-    """
+    """Return the record of the step once done, and the pairs that a length sweep still lacks."""
     made = end_of(step)
     if step.kind != "context" or step.pairs is None or run is None:
         return made, None
@@ -259,7 +254,7 @@ def _ended(made: StepEnd, ended: Exit) -> StepEnd:
 
 
 class Pace:
-    """Compare expected with spent time."""
+    """Compare expected time with time spent."""
 
     def __init__(self, *, minutes: float | None) -> None:
         """Start now; None: no time limit."""
@@ -272,12 +267,13 @@ class Pace:
         self._expected_s += 60 * expected_minutes
 
     def minutes_left(self, expected: float) -> float:
-        """Return how long steps of so many expected minutes will take, judging by those so far."""
+        """Return the minutes that steps of *expected* minutes will take, at the pace so far."""
         return expected * self._spent_s / self._expected_s if self._expected_s > 0 else expected
 
     def until(self, minutes: float, ahead: float) -> float:
-        """Return the instant at which the share of a step of
-        so many minutes ends, of all that are *ahead* with it.
+        """Return the instant at which the time of a step ends, in seconds of monotonic time.
+
+        Its share is *minutes* of the minutes *ahead*, which include it.
         """
         if self._until == FOREVER:
             return FOREVER

@@ -41,9 +41,7 @@ WELL_KNOWN: Final = {recipe.arm: recipe for recipe in RECIPES}
 def _config(
     name: str, base: str | None, given: Settings, *, only: tuple[str, ...] = (), where: str
 ) -> Config:
-    """Return a configuration: its base, or the
-    well-known one of its own name, plus its settings.
-    """
+    """Return a configuration: its base, or the well-known one of its name, plus its settings."""
     if base and base not in WELL_KNOWN:
         raise UsageError(
             f"{where}: no well-known configuration '{base}'", hint=nearest(base, WELL_KNOWN)
@@ -234,7 +232,7 @@ def _workload(name: str, given: str | Workload, where: str) -> Workload:
             hint=f"{{generate: {name}, options: {{…}}}}",
         )
     if each.generate is not None:
-        try:  # checks its options now
+        try:  # making the trace checks its options now
             catalog.trace(each.generate, seed=each.seed, options=each.options, ctx_scale=each.scale)
         except AgentloadError as error:
             raise UsageError(f"{where}: {error.message}", hint=error.hint) from error
@@ -268,7 +266,7 @@ def _texts(value: object, where: str) -> tuple[str, ...]:
 
 
 def _check_name(name: str, where: str) -> None:
-    # It becomes a folder, the name of a log, a word of a command line.
+    # The name becomes a folder, the name of a log, a word of a command line.
     if not NAME.fullmatch(name):
         raise UsageError(
             f"{where}: a name may have letters, digits, dots, hyphens and underscores",

@@ -1,5 +1,6 @@
-"""A model's steps in order, each a study and the last one the report,
-and what each will take: calls, server starts, minutes, dollars.
+"""List a model's steps in order, and what each takes: calls, server starts, minutes, dollars.
+
+Each step is a study and the last one the report.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ S = TypeVar("S", Replay, Sweep, Search, Ask)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One study for one model; None: its report."""
+    """Describe one study for one model; with *study* None, its report."""
 
     model: str
     name: str
@@ -40,16 +41,16 @@ class Step:
 
     @property
     def key(self) -> str:
-        """Return the step's name in the matrix."""
+        """Name of the step in the matrix."""
         return f"{self.model}/{self.name}"
 
     @property
     def pairs(self) -> int | None:
-        """Return the pairs of a replay or a length sweep, which can be resumed."""
+        """Pairs of a replay or a length sweep, which can be resumed."""
         return self.study.pairs if isinstance(self.study, Replay | Sweep) else None
 
     def with_pairs(self, pairs: int | None) -> Study | None:
-        """Return its study with this many pairs, those a sweep still lacks; None: with all."""
+        """Return its study with this many pairs, such as a sweep still lacks; None: with all."""
         return (
             self.study if pairs is None or self.study is None else extended(self.study, pairs=pairs)
         )
@@ -57,7 +58,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPart:
-    """One model's share of the matrix: its arms, steps and estimates."""
+    """Hold one model's share of the matrix: its arms, steps and estimates."""
 
     matrix: Matrix
     model: Model
@@ -67,23 +68,23 @@ class ModelPart:
     """All its arms, the reference first."""
     arms: tuple[str, ...]
     tokenizer: str | None = None
-    """The model's tokenizer.json if local: then no server has to be started to count."""
+    """Local tokenizer.json of the model: with it no server has to be started to count."""
     left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """Return the name of its folder."""
+        """Name of its folder."""
         return self.model.name
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """Return its steps, in order."""
+        """Steps of the part, in order."""
         return tuple(_steps(self)) if self.arms else ()
 
     @cached_property
     def estimates(self) -> "Mapping[str, StepCost]":
-        """Return the estimate of each step, by name."""
+        """Estimate of each step, by name."""
         return {step.name: _estimate(self, step) for step in self.steps}
 
     def without(self, faulty: Collection[str]) -> "ModelPart":
@@ -92,17 +93,17 @@ class ModelPart:
 
     @property
     def is_launched(self) -> bool:
-        """Return whether we start its servers, one at a time."""
+        """Whether we start its servers, one at a time."""
         return self.model.serve is not None or self.model.launch
 
     @property
     def is_emulated(self) -> bool:
-        """Return whether its servers are emulated from a profile."""
+        """Whether its servers are emulated from a profile."""
         return (self.model.endpoints or "").startswith(EMULATED)
 
     @property
     def source(self) -> str:
-        """Return what its endpoints are arms of: an emulated profile, or its arms file."""
+        """What its endpoints are arms of: an emulated profile, or its arms file."""
         if self.is_emulated:
             return (self.model.endpoints or "").partition("/")[0]
         return str(self.places.endpoints(self.name).resolve())
@@ -123,8 +124,8 @@ def _steps(part: ModelPart) -> Iterator[Step]:
     if measure.concurrency is not None:
         yield from _searches(part, measure.concurrency, names)
     if measure.accuracy is not None:
-        # Found once a server has downloaded the model;
-        # the questions have the same length either way.
+        # The tokenizer is found once a server has downloaded the
+        # model; the questions have the same length either way.
         tokenizer = measure.accuracy.tokenizer or part.tokenizer
         yield _step(part, "accuracy", extended(measure.accuracy, tokenizer=tokenizer))
     yield Step(model=part.name, name="report", kind="report", arms=part.arms, study=None)
@@ -168,12 +169,15 @@ def _traces(part: ModelPart, names: Sequence[str]) -> tuple[TraceRef, ...]:
 
 
 TRIALS: Final = 14
-"""Of a search for concurrency: four that bracket the limit, and draws of sessions around it."""
+"""Trials of a search for concurrency.
+
+Four bracket the limit; the others are draws of sessions around it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCost:
-    """What one step takes; None where it cannot be known beforehand."""
+    """State what one step takes; None where it cannot be known beforehand."""
 
     calls: int | None
     starts: int
@@ -182,7 +186,7 @@ class StepCost:
 
 
 def total(costs: Iterable[StepCost]) -> StepCost:
-    """Add up what steps take; what is known of none is None."""
+    """Add up what steps take; a figure that is known of none is None."""
     every = tuple(costs)
     calls = [each.calls for each in every if each.calls is not None]
     prices = [each.usd for each in every if each.usd is not None]
@@ -254,6 +258,6 @@ def _usd(part: ModelPart, step: Step, minutes: float) -> float | None:
         return None
     configs = [config for config in part.matrix.configs if config.name in step.arms]
     counts = [gpus(settings_of(config, part.model, server)) for config in configs]
-    # How they share the time is unknown here.
+    # How the configurations share the time is unknown here.
     paid = server.gpus or (fmean(counts) if counts else 1)
     return server.price_per_hour * paid * minutes / 60

@@ -19,9 +19,7 @@ from agentload.prompts.words import WORDS
 
 Message: TypeAlias = Mapping[str, object]
 Counter: TypeAlias = Callable[[Sequence[Message], Sequence[Message] | None], int | None]
-"""Counts the prompt tokens of a request; None if the
-target refuses it, as templates without tools do.
-"""
+"""Counts a request's prompt tokens; None if the target refuses it, such as for its tools."""
 
 _FEWEST_WORDS: Final = 64  # fewer would make texts too similar
 _PROBE: Final = ("also", "area", "arts", "auto")

@@ -1,5 +1,4 @@
-"""The emulated tokenizer: which texts of a request
-count, in which order, and how many tokens they are.
+"""Count tokens as the emulator does: which texts of a request count, and in which order.
 
 One white-space separated word is one token and the chat template adds
 none. These texts count, in the order in which a server sees them:

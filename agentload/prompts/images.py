@@ -31,15 +31,17 @@ _INKS: Final = ((32, 32, 32), (160, 24, 24), (24, 96, 32), (24, 48, 160))
 
 
 def digits(key: Key) -> str:
-    """Return the number shown in the image of this key; it does not
-    depend on a seed, so a trace can contain the answer's check.
+    """Return the number shown in the image of this key.
+
+    It does not depend on a seed, so a trace can contain the answer's check.
     """
     return "".join(str(byte % 10) for byte in _stream(key)[:DIGITS])
 
 
 def sized(patches: float, *, aspect: float = 1.0) -> tuple[int, int]:
-    """Return a width and height in whole patches, close
-    to this many in all; *aspect* is width over height.
+    """Return a width and height in pixels: whole patches, about *patches* in all.
+
+    *aspect* is width over height.
     """
     columns = max(1, round(math.sqrt(patches * aspect)))
     return columns * _PATCH, max(1, round(patches / columns)) * _PATCH

@@ -1,6 +1,4 @@
-"""Count with a local tokenizer: `tokenizer.json` and
-the chat template next to it, as in model repositories.
-"""
+"""Count with a local `tokenizer.json` and the chat template next to it."""
 
 import json
 from collections.abc import Sequence
@@ -33,8 +31,9 @@ class _Texts:
 
 
 def from_file(path: Path) -> MeasuredTokens:
-    """Measure a `tokenizer.json` with the chat
-    template next to it; needs the extra `tokenizers`.
+    """Measure a `tokenizer.json` with the chat template next to it.
+
+    Needs the extra `tokenizers`. Raises UsageError if a file cannot be used.
     """
     try:
         from tokenizers import Tokenizer

@@ -1,5 +1,4 @@
-"""Group the segments of a context into chat messages, and write and
-cache their words: drawn by key, cut, salted, with their plants.
+"""Group a context's segments into chat messages, and draw and cache the words of each segment.
 
 Consecutive segments of one role share a message, because several chat templates refuse
 two messages of a role in a row. Tool results answer the assistant message right before
@@ -25,8 +24,9 @@ _TOOL: Final[frozenset[Role]] = frozenset({"tool"})
 _SYSTEM: Final[frozenset[Role]] = frozenset({"system"})
 _USER: Final[frozenset[Role]] = frozenset({"user", "image", "tool"})
 _SCHEMA_WORDS: Final = 600
-"""About the mean of OpenClaw's schemas: 8.0k tokens
-for some 14 tools (its docs/concepts/context.md).
+"""Words of a schema, about the mean of OpenClaw's.
+
+OpenClaw has 8.0k tokens for some 14 tools (its docs/concepts/context.md).
 """
 _SEGMENT_TOOLS: Final = 64
 """Maximum tools in one segment; up to four such segments in a context have distinct names."""
@@ -43,7 +43,7 @@ class Message(NamedTuple):
     results: tuple[Segment, ...] = ()
     """The tool results after an assistant's message."""
     position: int = 0
-    """Which of the calls a tool's message answers."""
+    """Number of the call that a tool's message answers."""
 
 
 def messages(context: Sequence[Segment]) -> Iterator[Message]:
@@ -85,8 +85,9 @@ def schema_count(tokens: int) -> int:
 
 
 def schemas(words: bytes, tools: int, *, position: int) -> bytes:
-    """Write the schemas of `tools` tools with these words as
-    descriptions; `position` makes names of several segments distinct.
+    """Write the schemas of this many tools, with the words as their descriptions.
+
+    *position* makes the names of several segments distinct.
     """
     count = len(words) // WIDTH
     cuts = [WIDTH * (count * tool // tools) for tool in range(tools + 1)]
@@ -97,8 +98,9 @@ def schemas(words: bytes, tools: int, *, position: int) -> bytes:
 
 
 def calls_in(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Divide an imported answer into what it says and the
-    calls at its end, which imports write as name(arguments).
+    """Divide an imported answer into its text and the calls at its end.
+
+    Imports write a call as a line name(arguments).
     """
     lines, calls = text.rstrip().split("\n"), list[tuple[str, str]]()
     while lines and (found := _CALL.fullmatch(lines[-1])) is not None:
@@ -110,8 +112,9 @@ def calls_in(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
 def tool_call(
     key: Key, words: bytes, *, seed: int, position: int, recorded: tuple[str, str] | None = None
 ) -> bytes:
-    """Write the tool call that belongs to the result of this
-    key; the words are its argument, unless it was *recorded*.
+    """Write the tool call whose result has this key.
+
+    The words are its argument, unless its name and arguments were *recorded*.
     """
     arguments = rb"{\"input\":\"" + words.rstrip() + rb"\"}" if words else b"{}"
     name = WORDS[_digest(seed, key)[0] % _SEGMENT_TOOLS].encode()
@@ -195,13 +198,9 @@ class Slot(NamedTuple):
     newline: int = 0
     """Tokens of the newline after it; the one at a message's end belongs to the message's frame."""
     owed: int = 0
-    """Tokens by which earlier segments exceeded their
-    length: a frame may be larger than its content.
-    """
+    """Tokens by which earlier segments exceeded their length, as a large frame makes them."""
     salt: str | None = None
-    """Replaces the first 8 tokens; None for all but the
-    context's first segment and its first drawn tools.
-    """
+    """Salt in place of the first 8 tokens, of the first segment and first drawn tools only."""
 
 
 class Bodies:
@@ -214,7 +213,7 @@ class Bodies:
         self._table = np.array([f"{word} ".encode() for word in tokenizer.words], dtype=f"S{WIDTH}")
 
     def text(self, slot: Slot) -> Piece:
-        """Draw text that ends in a newline, escaped for JSON."""
+        """Write a segment's text, ending in white space, escaped for JSON."""
         segment = slot.segment
         if segment.text is not None:
             return (

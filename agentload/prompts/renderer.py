@@ -29,7 +29,7 @@ from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Tokenizer
 from agentload.prompts.words import WIDTH
 
 RECORDED_SCHEMAS: Final = '[{"type":"function"'
-"""How tools in OpenAI's format begin where their words were kept; others are drawn."""
+"""Beginning of recorded tools in OpenAI's format; all other tools are drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +58,14 @@ class Renderer:
     ) -> None:
         self._seed = seed
         self._tokenizer = tokenizer or WORD_TOKENS
-        self._is_emulated = self._tokenizer == WORD_TOKENS  # a worker has a copy
+        self._is_emulated = self._tokenizer == WORD_TOKENS  # by value, as a worker has a copy
         self._bodies = Bodies(seed=seed, tokenizer=self._tokenizer, block=block)
         self._cache = Cache(limit=cache_bytes)
 
     def render(self, context: tuple[Segment, ...], *, salt: str) -> Prompt:
-        """Render a context; the salt replaces its first 8 tokens,
-        and those of drawn tools, which some templates put first.
+        """Render a context; the salt replaces its first 8 tokens and those of drawn tools.
+
+        Some templates put the tools first.
         """
         grouped = list(messages(context))
         described = [segment for segment in context if segment.role == "tools"]
@@ -107,7 +108,7 @@ class Renderer:
             return "exact"
         if any(
             segment.role == "image" for segment in context
-        ):  # the cost of an image by the emulator's rule, which some models share
+        ):  # an image is counted by the emulator's rule, which only some models share
             return "ratio"
         is_drawn = all(segment.text is None and segment.plant is None for segment in context)
         return self._tokenizer.exact if is_drawn else self._tokenizer.counts
@@ -224,9 +225,7 @@ class Renderer:
         return b",".join(calls)
 
     def _schemas(self, slot: Slot, position: int) -> Piece:
-        """Write the schemas of a segment with its words as descriptions,
-        or those that were recorded; the salt is in drawn ones.
-        """
+        """Write a segment's schemas: the recorded ones if there is no salt, else drawn ones."""
 
         def written() -> Piece:
             if slot.salt is None and (kept := slot.segment.text or "").startswith(RECORDED_SCHEMAS):

@@ -22,8 +22,9 @@ Part: TypeAlias = Literal[
 ]
 """Tokens that a chat template adds around content, whatever the content."""
 CHARACTERS_A_TOKEN: Final = 4.0
-"""Estimate without a counter: characters a token of English
-prose in BPE vocabularies of 100k tokens and more, rounded down.
+"""Characters of a token, as an estimate without a counter.
+
+English prose in BPE vocabularies of 100k tokens and more, rounded down.
 """
 
 
@@ -32,15 +33,15 @@ class Tokenizer(Protocol):
 
     @property
     def exact(self) -> Exactness:
-        """Return whether lengths are exact tokens of the target rather than a measured ratio."""
+        """Exactness of lengths: exact tokens of the target, or a measured ratio."""
 
     @property
     def counts(self) -> Exactness:
-        """Return the same for texts that are not drawn: literal ones, live answers and plants."""
+        """Exactness for texts that are not drawn: literal ones, live answers and plants."""
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return the words that may be drawn."""
+        """Words that may be drawn."""
 
     def frame(self, part: Part) -> int:
         """Count the tokens that the template puts around a part, whatever it holds."""
@@ -68,7 +69,7 @@ class MeasuredTokens:
 
     @property
     def counts(self) -> Exactness:
-        """Return whether texts that are not drawn are counted rather than estimated."""
+        """Exactness for texts that are not drawn: `ratio` if they are estimated."""
         return "ratio" if self.count_text is None else self.exact
 
     def frame(self, part: Part) -> int:

@@ -1,5 +1,4 @@
-"""Draw text by key: every word costs one token, in the
-emulator by definition and in common tokenizers by selection.
+"""Draw text by key from a table of words that cost one token each in common tokenizers.
 
 All words have four letters, so that n words are exactly 5 n bytes, and one byte of SHAKE-256 draws
 one of the 256 words: drawing is a table look-up on whole arrays, and cutting to n words is slicing.
@@ -17,7 +16,7 @@ from agentload.model.trace import Key
 # after a space and at the start of a text in cl100k_base (whose merges Llama 3 extends)
 # and o200k_base (gpt-oss) of js-tiktoken 1.0.21, in Qwen's of dashscope 2.0.2, in
 # Tekken 240911 (Mistral), and after a space in the SentencePiece models v1 and v3 of
-# mistral-common. No other tokenizer is assumed to match: `tokenizer.from_file` and a
+# mistral-common. No other tokenizer is assumed to match: `local.from_file` and a
 # server's /tokenize check the table again and drop what costs more.
 _TABLE: Final = """
 also area arts auto away axis back ball bank base been best bill bird blue boat body bold book both
@@ -42,8 +41,9 @@ _BYTES: Final = np.array([f"{word} ".encode() for word in WORDS], dtype=f"S{WIDT
 
 
 def text(seed: int, key: Key, tokens: int, *, block: int = 64) -> str:
-    """Return `tokens` words and a final newline; a shorter
-    text of the same key is a prefix, except for the newline.
+    """Return *tokens* words and a final newline.
+
+    A shorter text of the same key is a prefix, except for the newline.
     """
     drawn = draw(seed, key, tokens, block=block)
     return drawn[:-1].decode("ascii") + "\n" if drawn else ""

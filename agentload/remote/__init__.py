@@ -1,3 +1,1 @@
-"""Play from several machines at once: each has a share of
-the plan, and Ray starts them and carries what they say.
-"""
+"""Play from several machines at once: each has a share of the plan, and Ray connects them."""

@@ -1,7 +1,7 @@
-"""Nodes of a Ray cluster as seats: one actor on each, and what is said goes as calls of actors.
+"""Use the nodes of a Ray cluster as seats: one actor on each, with messages as method calls.
 
 Ray starts the actors, each on a node of its own, carries messages and notices nodes that are
-gone. It repeats nothing: a call of a run that were made twice would be measured twice.
+gone. Nothing is repeated: a call of a run that was made twice would be measured twice.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ CONNECT_S: Final = 10.0
 PLACING_S: Final = 60.0
 ANSWER_S: Final = 60.0
 START_S: Final = 300.0
-"""An actor imports the package first, on a node that has not read it yet."""
+"""Long, as an actor first imports the package on a node that has not read it yet."""
 T = TypeVar("T")
 
 
 def check(study: Replay) -> None:
-    """Raise UsageError for a study of another cluster than Ray's, or of what nodes cannot do."""
+    """Raise UsageError if `--on` is not Ray's, or a study needs what nodes cannot do."""
     if study.on is not None and study.on.partition(":")[0] != NAME:
         raise UsageError(
             f"--on is ray or ray:ADDRESS, got '{study.on}'", hint="--on ray:10.0.0.1:6379"
@@ -42,37 +42,37 @@ def check(study: Replay) -> None:
 
 
 class Actor:
-    """A node of a cluster."""
+    """Run a node on a cluster, through its Ray actor."""
 
-    # Ray makes its types as it runs
+    # Ray creates its types at run time.
     def __init__(self, number: int, actor: Any, resume: str) -> None:  # noqa: ANN401
         self.number = number
         self._actor = actor
         self._resume = resume
 
     async def start(self, work: Work) -> None:
-        """Start its process, and tell it what to work at."""
+        """Start the node's process and give it its work."""
         await self._answer(self._actor.start.remote(work), within_s=START_S)
 
     def say(self, order: Order) -> None:
-        """Give the process an order; who waits for its reports hears when the node is lost."""
+        """Give the process an order; a lost node shows when its reports are waited for."""
         self._actor.say.remote(order)
 
     async def reports(self) -> tuple[Report, ...]:
-        """Return what the process has said since the last time; wait a few seconds for a report."""
+        """Return what the process has reported since the last call; wait some seconds for it."""
         said: tuple[Report, ...] = await self._answer(self._actor.reports.remote())
         return said
 
     async def clock_ns(self) -> int:
-        """Read its monotonic clock."""
+        """Read the node's monotonic clock."""
         at_ns: int = await self._answer(self._actor.clock_ns.remote())
         return at_ns
 
     async def end(self) -> None:
-        """Let the process go."""
+        """End the node's process."""
         await self._answer(self._actor.end.remote())
 
-    # as above
+    # `answer` is a Ray object, see `__init__`
     async def _answer(self, answer: Any, *, within_s: float = ANSWER_S) -> Any:  # noqa: ANN401
         ray = _ray()
         try:
@@ -99,9 +99,9 @@ class Actor:
 
 @asynccontextmanager
 async def seats(on: str, *, nodes: int | None, resume: str) -> AsyncIterator[tuple[Actor, ...]]:
-    """Give an actor on each of so many nodes, or on all; *resume* is the hint for a lost one.
+    """Give an actor on each of *nodes* nodes, or on all; *resume* is the hint if one is lost.
 
-    Raises LaunchError where the cluster has fewer, or a node is lost.
+    Raises LaunchError where the cluster has fewer nodes, or a node is lost.
     """
     with joined(on) as ray:
         alive = [
@@ -119,13 +119,13 @@ async def seats(on: str, *, nodes: int | None, resume: str) -> AsyncIterator[tup
 
 @contextmanager
 def joined(on: str) -> Iterator[Any]:
-    """Give Ray, with this process as a driver in its cluster. Raises LaunchError."""
+    """Connect to a Ray cluster and give the ray module; raise LaunchError if there is none."""
     ray = _ray()
     address = on.removeprefix(NAME).removeprefix(":") or os.environ.get("RAY_ADDRESS") or "auto"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
-        if host:  # Ray itself asks for minutes whether there is somebody
+        if host:  # Ray itself would take minutes to find out that nobody listens
             socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
         ray.init(
             address=address,
@@ -146,7 +146,7 @@ def joined(on: str) -> Iterator[Any]:
 
 
 @asynccontextmanager
-# a module
+# `ray` is a module
 async def _placed(ray: Any, count: int, resume: str) -> AsyncIterator[tuple[Actor, ...]]:  # noqa: ANN401
     placing, strategies = (
         importlib.import_module(f"ray.util.{each}")

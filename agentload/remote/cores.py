@@ -1,8 +1,7 @@
-"""Functions that depend on nothing but what they are given, many at
-once: on cores of this machine, or of every node of a Ray cluster.
+"""Call many pure functions at once, on cores of this machine or of a Ray cluster.
 
-Which core called a function makes no difference to what it returns, so that a node that is
-lost has its calls made again elsewhere. What is measured is never made so: see `cluster`.
+The result of a function does not depend on the core that called it, so the calls of a lost node
+are made again elsewhere. Nothing that is measured runs this way: see `cluster`.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,12 +15,11 @@ from agentload.remote.cluster import joined
 
 @contextmanager
 def cores(on: str | None = None, *, processes: int | None = None) -> Iterator[Executor]:
-    """Give what calls functions on so many processes of ours,
-    or on all cores that the nodes of *on* have to give.
+    """Give an executor with *processes* local processes, or with the free cores of *on*.
 
-    Functions and what they are given are pickled, and every node must be able to
-    import them. Processes start afresh: a copy of one with the threads of polars or
-    DuckDB in it would wait for ever. Raises LaunchError where there is no cluster.
+    Functions and their arguments are pickled, and every node must be able to import them. Local
+    processes are spawned, not forked: a fork with the threads of polars or DuckDB in it would wait
+    for ever. Raises LaunchError where there is no cluster.
     """
     if on is None:
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
@@ -37,12 +35,12 @@ class _Nodes(Executor):
 
     def submit(
         self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
-    ) -> Future[Any]:  # an executor's signature
-        """Have some node call a function."""
+    ) -> Future[Any]:  # the signature of `Executor.submit`
+        """Have a node call a function."""
         found: Future[Any] = self._task.remote(fn, *args, **kwargs).future()
         return found
 
 
-# whatever the function takes and returns
+# Typed as Any, as functions take and return anything.
 def _called(function: Callable[..., Any], *given: Any, **named: Any) -> Any:  # noqa: ANN401
     return function(*given, **named)

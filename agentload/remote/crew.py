@@ -1,11 +1,12 @@
-"""The driver of a run from several nodes: has them start, and checks what comes back.
+"""Drive a run from several nodes: have them start, and check what they measured.
 
-Nothing passes here while load runs. At a barrier every node hands over what it measured; the
-shards are checked against each other and written into the run's own journal, on the driver's
-clock; then the barrier of any run follows, and all nodes go on at one instant. A block is invalid
-and played again if a shard is not whole or a node's clock moved. It is invalid, and left at that,
-if a node could not keep up: neither would it the next time. A node that is lost ends the run, as
-a worker does; `--resume` divides what is left over those that remain.
+No call passes through the driver while load runs. At a barrier every node hands over what it
+measured; the shards are checked against each other and written into the run's own journal, on
+the driver's clock; then the usual barrier of a run follows, and all nodes continue at one
+instant. A block is invalid and played again if a shard is incomplete or a node's clock moved. It
+is invalid and not played again if a node could not keep up: it could not the next time either. A
+node that is lost ends the run, as a lost worker does; `--resume` divides what is left over the
+nodes that remain.
 """
 
 import asyncio
@@ -31,40 +32,40 @@ from agentload.remote.shards import Pair, merge
 
 MS: Final = 1_000_000
 AHEAD_NS: Final = 300 * MS
-"""How long before the instant nodes hear of it: a message takes some ms."""
+"""How far ahead the common start instant is set: a message to the nodes takes some ms."""
 PINGS: Final = 9
 MOVED_NS: Final = 5 * MS
-"""A clock that moves by more within a block, beyond the error of readings, is no axis of ours."""
+"""A clock that moves by more within a block, beyond reading errors, makes the block invalid."""
 LATE_NS: Final = 250 * MS
-"""A node that begins so much later than another played another load.
+"""A node that starts a block this much later than another has played another load.
 
-A stall as long makes timings invalid as well.
+A stall of this length makes timings invalid as well.
 """
 ENDING_S: Final = 30.0
-"""What survivors of a lost node have to hand over what they measured."""
+"""Time for the other nodes to hand over what they measured after one is lost."""
 
 
 class Settling(Protocol):
-    """The barrier of a run, with the fault of a round, and whether the round is played again."""
+    """The barrier of a run, given a round's fault and whether the round is played again."""
 
     def __call__(
         self, settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool
     ) -> Awaitable[tuple[tuple[int, str], ...]]:
-        """Close the round's blocks and say which pairs must be played again."""
+        """Close the round's blocks and return the pairs that must be played again."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How far a node's clock is ahead of ours."""
+    """Hold how far a node's clock is ahead of ours."""
 
     ahead_ns: int
     error_ns: int
-    """At most: half of what the quickest question and answer took."""
+    """Largest possible error: half of the time of the quickest question and answer."""
 
 
 async def reading(seat: Seat) -> Reading:
-    """Compare a node's clock with ours: the quickest of several questions says most."""
+    """Compare a node's clock with ours; the quickest of several questions is the most exact."""
     found: list[tuple[int, int]] = []
     for _ in range(PINGS):
         before_ns = time.monotonic_ns()
@@ -76,14 +77,14 @@ async def reading(seat: Seat) -> Reading:
 
 
 def drift(before: Reading, after: Reading) -> int | None:
-    """Return by how much a clock moved against ours between two readings; None where it may."""
+    """Return how far a clock moved between two readings; None if within the allowed error."""
     by_ns = abs(after.ahead_ns - before.ahead_ns)
     return by_ns if by_ns > MOVED_NS + before.error_ns + after.error_ns else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A node at the end of a round, and how its clock stood when the round began and now."""
+    """Describe a node at a round's end, with readings of its clock before and after."""
 
     name: str
     share: str
@@ -93,12 +94,12 @@ class Arrival:
 
     @property
     def ahead_ns(self) -> int:
-        """Return how far its clock was ahead of ours in the middle of the round."""
+        """How far the node's clock was ahead of ours in the middle of the round."""
         return (self.before.ahead_ns + self.after.ahead_ns) // 2
 
 
 class Crew:
-    """Have nodes play a plan; as a runner it plays and is stopped."""
+    """Have nodes play a plan; offers `play`, `stop` and `lose` as a runner does."""
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class Crew:
         ended: Callable[[CallRow], None],
         opening: Callable[[Open], Awaitable[None]],
     ) -> None:
-        """Have each node play as the *order* says, each its share of the plan."""
+        """Prepare to have each node play its share of the plan as *order* says."""
         self._seats = tuple(seats)
         self._plan = plan
         self._barrier = barrier
@@ -128,16 +129,16 @@ class Crew:
         self._rounds: list[Health] = []
 
     def stop(self, *, drain: bool = True) -> None:
-        """Have nodes release nothing more; without *drain* what is in flight is cancelled."""
+        """Have nodes release nothing more; without *drain*, cancel what is in flight."""
         self._is_stopping = True
         self._spread(Stopped(at_ns=0, drain=drain))
 
     def lose(self, arm: str, *, for_good: bool) -> None:
-        """Have nodes release nothing more on a dead arm: in this round, or ever."""
+        """Have nodes release nothing more on a dead arm: in this round, or for good."""
         self._spread(Lost(at_ns=0, arm=arm, for_good=for_good))
 
     async def play(self) -> Health:
-        """Play the plan to its end, or to the end of what is in flight after `stop`.
+        """Play the plan to its end; after `stop`, until nothing is in flight.
 
         Raises LaunchError when a node is lost.
         """
@@ -158,9 +159,9 @@ class Crew:
     async def _settle(
         self, arrivals: Sequence[Arrival], lost: AgentloadError | None
     ) -> tuple[tuple[int, str], ...]:
-        """Take what the nodes measured; close the round or start its servers.
+        """Write what the nodes measured; close the round, or start the servers of the next.
 
-        Return the pairs that are played again.
+        Returns the pairs that are played again.
         """
         ends = join_ends(
             [(each.reached.ends, each.ahead_ns) for each in arrivals], is_whole=lost is None
@@ -188,7 +189,7 @@ class Crew:
         return () if self._is_stopping else void
 
     def _expected(self, ends: Sequence[PlayEnd]) -> set[Pair]:
-        """Return the sessions of blocks that were played whole; a budget may have left some out."""
+        """Return the sessions of blocks that were played whole; none if there is a budget."""
         budget = self._plan.load.budget
         if (budget.calls, budget.tokens, budget.seconds) != (None, None, None):
             return set()
@@ -202,7 +203,7 @@ class Crew:
         }
 
     async def _go(self, void: tuple[tuple[int, str], ...]) -> dict[Seat, Reading]:
-        """Have all nodes go on at one instant; return the readings of their clocks."""
+        """Have all nodes continue at one instant; return the readings of their clocks."""
         readings = await asyncio.gather(*map(reading, self._seats))
         at_ns = time.monotonic_ns() + AHEAD_NS
         for seat, each in zip(self._seats, readings, strict=True):
@@ -212,8 +213,9 @@ class Crew:
     async def _arrivals(
         self, before: Mapping[Seat, Reading]
     ) -> tuple[list[Arrival], AgentloadError | None]:
-        """Wait until every node waits, or one is lost: then for what the others have, cut short.
+        """Wait until every node has reached the barrier, or one is lost.
 
+        If one is lost, the others are cut short, and what they have is returned with the error.
         No node arrives when all is played.
         """
         tasks = [asyncio.create_task(self._arrival(seat, each)) for seat, each in before.items()]
@@ -237,7 +239,7 @@ class Crew:
         return arrivals, lost
 
     async def _arrival(self, seat: Seat, before: Reading) -> Arrival | None:
-        """Wait until a node waits, and compare its clock again; None when its share is played."""
+        """Wait until a node reaches the barrier, read its clock; None if its share is over."""
         said = await self._report(seat)
         if isinstance(said, Over):
             return None
@@ -251,7 +253,7 @@ class Crew:
         )
 
     async def _ready(self, seat: Seat) -> None:
-        """Have a node get ready."""
+        """Start a node's work; raise LaunchError if it has another version of agentload."""
         await seat.start(self._orders[seat])
         said = await self._report(seat)
         assert isinstance(said, Ready), said
@@ -263,7 +265,7 @@ class Crew:
             )
 
     async def _report(self, seat: Seat) -> Report:
-        """Wait for the one thing that a node says before it waits. Raises LaunchError."""
+        """Return the report that a node sends before it waits; raise LaunchError if lost."""
 
         def loss(how: str) -> LaunchError:
             return LaunchError(
@@ -277,7 +279,7 @@ class Crew:
         return said[0]
 
     def _health(self) -> Health:
-        """Sum the rounds up: one in which a node could not keep up is what the run is judged by."""
+        """Sum up the rounds; a round in which a node could not keep up decides for the run."""
         if not self._rounds:
             return Monitor().health()
         worst = worst_of(self._rounds)
@@ -293,7 +295,7 @@ class Crew:
 
 
 def _jump(arrivals: Sequence[Arrival]) -> str | None:
-    """Say which node's clock moved during the round."""
+    """Return which node's clock moved during the round; None if none did."""
     for each in arrivals:
         by_ns = drift(each.before, each.after)
         if by_ns is not None:
@@ -303,7 +305,7 @@ def _jump(arrivals: Sequence[Arrival]) -> str | None:
 
 
 def _doubt(arrivals: Sequence[Arrival]) -> str | None:
-    """Say which nodes could not keep up: one of them decides for all."""
+    """Return which nodes could not keep up; None if all did."""
     began = {
         each.name: each.reached.ends[0].started_ns - each.ahead_ns
         for each in arrivals
@@ -330,9 +332,9 @@ def _of(share: Plan, order: PlayShare, number: int) -> PlayShare:
 def join_ends(
     parts: Sequence[tuple[Sequence[PlayEnd], int]], *, is_whole: bool
 ) -> tuple[PlayEnd, ...]:
-    """Join the ends of a round's plays on nodes, from the first start and drain to the last end.
+    """Join the plays of a round over all nodes: first start, first drain, last end.
 
-    Each part comes with how far its node's clock is ahead.
+    Each part comes with how far its node's clock is ahead of ours, in ns.
     """
     plays: dict[tuple[int, str], list[tuple[PlayEnd, int]]] = {}
     for part, ahead_ns in parts:

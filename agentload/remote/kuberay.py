@@ -1,5 +1,6 @@
-"""A replay from many nodes as a RayJob: KubeRay starts a cluster for
-it, runs the command on its head, and takes the cluster down again.
+"""Write a replay from many nodes as a RayJob for Kubernetes.
+
+KubeRay starts a cluster for the job, runs the command on its head, and removes the cluster.
 """
 
 import re
@@ -18,13 +19,13 @@ from agentload.study.parts import Live
 HOME: Final = "/var/lib/agentload"
 NAME: Final = "agentload"
 CORES: Final = "2"
-"""Of a node: one for the process that makes calls, one for Ray and the kernel."""
+"""Cores of a node: one for the process that makes calls, one for Ray and the kernel."""
 
 
 def rayjob(study: Replay, *, image: str | None, database: Path) -> str:
-    """Return the manifest as YAML, with what it needs said above it.
+    """Return the manifest as YAML, with comments above that name what the job needs.
 
-    Raises UsageError where something is missing.
+    Raises UsageError where an option is missing.
     """
     if image is None or study.nodes is None:
         raise UsageError(
@@ -46,10 +47,10 @@ def rayjob(study: Replay, *, image: str | None, database: Path) -> str:
             "entrypoint": entry,
             "shutdownAfterJobFinishes": True,
             "ttlSecondsAfterFinished": 300,
-            # a second attempt is --resume, by somebody who has seen why the first one ended
+            # The user starts a second attempt, with --resume, after seeing why the first one ended.
             "backoffLimit": 0,
             "rayClusterSpec": {
-                # The head runs the driver, and no load: it has no core to give.
+                # The head runs the driver and no load, so Ray may use none of its cores.
                 "headGroupSpec": {
                     "rayStartParams": {"num-cpus": "0"},
                     "template": _pod("ray-head", image),
@@ -73,8 +74,9 @@ def rayjob(study: Replay, *, image: str | None, database: Path) -> str:
 
 
 def _pod(name: str, image: str, *, is_apart: bool = False) -> dict[str, Any]:
-    """Return the pod of a node; *apart*: on a machine that has no
-    other, since two would share its cores and its network card.
+    """Return the pod template of a node.
+
+    With *is_apart* no two such pods share a machine, its cores and its network card.
     """
     size = {"cpu": CORES, "memory": "4Gi"}
     container = {

@@ -1,7 +1,7 @@
-"""A player: the work of a node that plays a share of a plan, and waits between blocks.
+"""Play a share of a plan on a node, and wait for the driver between blocks.
 
-It has a dispatcher, callers and journals of its own, and while it plays a block it hears of a
-stop alone.
+A player has a dispatcher, callers and journals of its own. While it plays a block, the only
+orders it is sent are to stop, or to leave a dead arm.
 """
 
 import asyncio
@@ -33,22 +33,22 @@ SECOND: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayShare:
-    """What a node needs to play a share of a plan; as a function it is the node's work."""
+    """Hold what a node needs to play a share of a plan; calling it plays the share."""
 
     job: Job
     workers: int = 1
     done: frozenset[int] = frozenset()
     voided: Mapping[int, int] = field(default_factory=dict)
     folder: Path | None = None
-    """Where journals go, seen by every node; None: each node keeps its own and sends shards."""
+    """Folder of the journals, if every node sees it; None: nodes keep theirs and send shards."""
     share: bytes = b""
-    """The node's share of the plan, pickled; its name is the digest of these bytes."""
+    """The node's share of the plan, pickled; `name` is the digest of these bytes."""
     name: str = ""
     number: int = 0
-    """Of the node."""
+    """Number of the node."""
 
     async def __call__(self, pipe: Pipe) -> None:
-        """Play the share. Raises LaunchError where the share is not the one that was named."""
+        """Play the share; raise LaunchError if its bytes do not have the digest `name`."""
         if sha256(self.share).hexdigest() != self.name:
             raise LaunchError(
                 f"node {self.number} got another share of the plan than was sent to it",
@@ -77,13 +77,14 @@ class PlayShare:
                     voided=self.voided,
                 )
                 await rounds.play()
-        if self.folder is None:  # the driver has it all; a run that was lost leaves its journals
+        # The driver has all rows by now; a run that was lost leaves its journals here.
+        if self.folder is None:
             shutil.rmtree(folder)
         pipe.say(Over())
 
 
 class _Rounds:
-    """Take a runner from barrier to barrier, at each of which the driver is heard."""
+    """Take a runner from barrier to barrier; at each one, wait for the driver."""
 
     runner: Runner
 
@@ -95,7 +96,7 @@ class _Rounds:
         self._is_stopped = False
 
     async def play(self) -> None:
-        """Begin when the driver says so; before that there is nothing to bring to an end."""
+        """Start when the driver says so; if stopped before that, play nothing."""
         self._pipe.on_message = self._obey
         self._pipe.say(Ready())
         await self._go_on()
@@ -105,14 +106,14 @@ class _Rounds:
     async def reach(
         self, command: Settle | Open, ends: tuple[PlayEnd, ...] = ()
     ) -> tuple[tuple[int, str], ...]:
-        """Say what was measured in a round, and wait for the next; return the void pairs."""
+        """Report what a round measured and wait for the next; return the invalid pairs."""
         self._writer.sync()
         shard = await asyncio.to_thread(self._shards.cut)
         self._pipe.say(Reached(command=command, ends=ends, health=self.runner.taken(), shard=shard))
         return await self._go_on()
 
     async def _go_on(self) -> tuple[tuple[int, str], ...]:
-        """Wait for the driver's word, and then for the instant in it."""
+        """Wait for the driver's `Go`, then until its instant; return the invalid pairs."""
         go = await self._going.get()
         await asyncio.sleep(max(0, go.at_ns - time.monotonic_ns()) / SECOND)
         return go.void

@@ -1,8 +1,9 @@
-"""What a node measured in a round, and how the shards of all nodes become rows of one run.
+"""Cut what a node measured in a round into a shard, and merge all nodes' shards into one run.
 
-A shard is a part of the node's journals. Where all see one folder, the driver reads it there;
-else it is sent. The driver checks the shards against each other and writes their rows into its
-own journal, on its own clock: a run from many nodes is read, resumed and rebuilt as any other.
+A shard is a part of the node's journals. If all nodes see one folder, the driver reads it there;
+otherwise its bytes are sent. The driver checks the shards against each other and writes their
+rows into its own journal, on its own clock: a run from many nodes is read, resumed and rebuilt
+like any other.
 """
 
 import zlib
@@ -19,18 +20,18 @@ from agentload.store import codec, journal
 
 _INSTANTS: Final = tuple(field.name for field in fields(CallRow) if field.name.endswith("_ns"))
 _FAST: Final = 1
-"""Level of compression: a network that carries 100 MB/s waits for no better."""
+"""Compression level: a network that carries 100 MB/s gains nothing from a better one."""
 Pair = tuple[str, str]
 """Arm and session."""
 
 
 class Shards:
-    """Cut a node's journals into a shard a round."""
+    """Cut a node's journals into one shard a round."""
 
     def __init__(self, journals: Sequence[Path], share: str, *, is_seen: bool) -> None:
-        """Name shards by their *share*; where the driver sees the journals, no bytes are sent.
+        """Start at the journals' current ends: what they hold already is another driver's.
 
-        What journals hold already is another driver's.
+        *share* names the shards; if the driver sees the journals (*is_seen*), no bytes are sent.
         """
         self._ends = {path: _end(path) for path in journals}
         self._share = share
@@ -51,7 +52,7 @@ class Shards:
 
 
 def _end(path: Path) -> int:
-    if not path.exists():  # it begins with its header
+    if not path.exists():  # a new journal begins with its header
         return len(codec.header())
     reader = journal.read(path, followed=True)
     for _ in reader.frames():
@@ -67,7 +68,7 @@ def _bytes(part: Slice) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """Rows of all nodes in order of their end, on the driver's clock, and their fault."""
+    """Hold the rows of all nodes, by their end and on the driver's clock, and what is wrong."""
 
     rows: tuple[Row, ...]
     fault: str | None
@@ -80,10 +81,10 @@ def merge(
     expected: Collection[Pair],
     drained_ns: Mapping[str, int | None],
 ) -> Merged:
-    """Check the shards of a round and put their rows together.
+    """Check the shards of a round and join their rows.
 
-    *ahead_ns* says by how much each share's clock is ahead of ours; *expected* are the sessions
-    that were to be played; *drained_ns* is when each arm's load began to drain anywhere.
+    *ahead_ns* is by how much each share's clock is ahead of ours; *expected* are the sessions
+    that should have been played; *drained_ns* is when each arm's load first began to drain.
     """
     rows = {shard.share: tuple(_rows(shard)) for shard in shards}
     moved = [_moved(row, ahead_ns[share], drained_ns) for share, own in rows.items() for row in own]
@@ -117,7 +118,7 @@ def _cut_short(shards: Sequence[Shard], rows: Mapping[str, Sequence[Row]]) -> st
 
 
 def _disagreement(rows: Mapping[str, Sequence[Row]], expected: Collection[Pair]) -> str | None:
-    """Say what was played twice or by nobody."""
+    """Return what was played twice or by no node; None if nothing was."""
     times = Counter[str]()
     players = defaultdict[Pair, set[str]](set)
     for share, own in rows.items():
@@ -151,7 +152,7 @@ def _moved(row: Row, ahead_ns: int, drained_ns: Mapping[str, int | None]) -> Row
 
 
 def _ended_ns(row: Row) -> tuple[int, int]:
-    """Order calls by their end, answers of checks behind them."""
+    """Return a sort key: calls by their end, then all other rows."""
     if isinstance(row, CallRow):
         return 0, row.released_ns if row.done_ns is None else row.done_ns
     return 1, 0

@@ -1,4 +1,4 @@
-"""Say in a document what was decided on a run, or between two, and store it."""
+"""Write what was decided on a run, or between two, as a document, and store it."""
 
 import time
 from contextlib import suppress
@@ -57,7 +57,10 @@ def compare(
     arm: str | None = None,
     profile: str | None = None,
 ) -> Document:
-    """Say whether *after* is better or worse than *before* on one arm, the first that both have."""
+    """Say whether *after* is better or worse than *before* on one arm.
+
+    By default the arm is the first that both have.
+    """
     both = comparison(database, before, after, setting=setting, profile=profile)
     chosen = both.arm(arm)
     found = both.verdict(chosen)
@@ -68,7 +71,7 @@ def compare(
 def _facts(database: Path, views: tuple[RunView, RunView], arm: str) -> RunFacts:
     """Join the facts of both runs about the arm.
 
-    The later run's making, and each run's server and series under its own name.
+    How the later run was made counts; servers and series are named after their run.
     """
     sides = tuple((view.name, facts(database, view)) for view in views)
     servers = tuple(
@@ -89,9 +92,9 @@ def _facts(database: Path, views: tuple[RunView, RunView], arm: str) -> RunFacts
 
 
 def keep(document: Document, database: Path, *, setting: Setting) -> None:
-    """Store a decision as a row of `verdicts`, unless it is the one that is there.
+    """Store a decision as a row of `verdicts`, unless the last row there is equal.
 
-    Journal first, so that a database can be made again.
+    The journal is written first, so that a database can be built again.
     """
     row = VerdictRow(
         run_id=document.run,

@@ -1,9 +1,8 @@
-"""The command that takes a step: the run's own study
-with what the step changes of it, as a line of the shell.
+"""Write the command that takes a step, as a line of the shell.
 
-What a step leaves as it was stays: the same servers, the same load, the same
-database. A step that asks for more of the run goes on with it; what would make
-another plan of it is a run of its own; what is measured beside it is added to it.
+It is the run's own study with what the step changes. Everything else stays: the same servers, the
+same load, the same database. A step that asks for more of the run resumes the run; a change that
+makes another plan is a run of its own; what is measured next to the run is added to it.
 """
 
 import shlex
@@ -24,7 +23,7 @@ from agentload.study.parts import Live, Load, Slo, TraceRef, Virtual
 
 P = TypeVar("P", bound=Replay | Sweep)
 
-# What stands for what nobody knows.
+# Placeholders for what is not known.
 _TRACE: Final = "TRACE"
 _ENDPOINTS: Final = "ENDPOINTS"
 _MODEL: Final = "MODEL"
@@ -36,13 +35,11 @@ _TRIAL_S: Final = 900.0
 def suggestion(
     step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool = False
 ) -> str | None:
-    """Return the command that takes a step; None where it would
-    be refused: nothing can start the servers, or none are equal.
+    """Return the command that takes a step; None where it would be refused.
 
-    Where no file says how servers are started and a step starts them, it begins with that file.
-
-    *played* is how many pairs of the run count; with *joins*
-    there are calls to which other measurements are added.
+    It would be where nothing can start the servers, or none are equal. Where a step starts servers
+    and no file says how, the command writes that file. *played* is how many pairs of the run count;
+    with *joins* there are calls to which other measurements are added.
     """
     servers, replay, database = _servers(facts), _replay(facts), facts.made.database
     match step:
@@ -51,8 +48,8 @@ def suggestion(
         case steps.Restarts() | steps.Replicas() if (
             isinstance(step, steps.Replicas) or step.restarts > MOST_PAIRS
         ):
-            # nobody said where other servers run, or plays
-            # so many pairs; the need says what else to do
+            # It is not known where other servers run, or nobody plays
+            # that many pairs; the need says what else to do.
             return None
         case steps.Features():
             # Servers that take turns do not run side by side, and a profile's are as it says.
@@ -90,11 +87,10 @@ def on_own_servers(
     agents: int | None = None,
     decide_by: DecideBy | None = None,
 ) -> tuple[str, str, float]:
-    """Return the command that describes the reader's own servers, the
-    one that decides on them under the run's load, and its minutes.
+    """Return the commands that describe and decide on the reader's own servers, and minutes.
 
-    *slo*, *agents* at the peak and what is to decide are the reader's;
-    without a service level it is that of a run which filled the pool.
+    The second plays the run's load. *slo*, *agents* at the peak and what is to decide are the
+    reader's; without a service level it is that of a run which filled the pool.
     """
     replay = _replay(facts)
     # A decision makes its blocks as short as its budget
@@ -121,7 +117,7 @@ def on_own_servers(
 
 
 def silent_options(facts: RunFacts) -> tuple[str, ...]:
-    """List the options that a defaults file sets here and the run did without.
+    """List the options that a defaults file sets here although the run did without them.
 
     No command can leave them out.
     """
@@ -129,16 +125,17 @@ def silent_options(facts: RunFacts) -> tuple[str, ...]:
 
 
 def _restarted(facts: RunFacts, starts: int, played: int) -> str | None:
-    """Return the replay in which each arm is started so often, or
-    the arms file that it needs; None where nobody starts servers.
+    """Return the replay in which each arm is started *starts* times.
+
+    Or the command for the arms file that it needs; None where nobody starts servers.
     """
     servers = _servers(facts)
     if servers.endpoints.startswith(EMULATED):
         return None  # an emulated server's starts are its profile's
     if servers.endpoints != _ENDPOINTS and not is_arms_file(servers.endpoints):
         return _arms_file(facts, _ARMS_FILE)  # who answers at a URL can be started from a file
-    # A run that starts its servers for every pair goes
-    # on so; none starts them less often than it began.
+    # A run that starts its servers for every pair keeps
+    # doing so; none starts them less often than before.
     each_pair = servers.launch and servers.restarts is None
     often = max(starts, servers.restarts or 0) if servers.launch else starts
     return _more(
@@ -220,14 +217,15 @@ def _controlled(study: Replay, arm: str) -> Replay:
 def _grown(study: Replay, played: int) -> Replay:
     """Return a replay with as many pairs as the run has by now.
 
-    More than were typed where it was given more.
+    That is more than were asked for first where the run was extended.
     """
     return _playable(extended(study, pairs=max(study.pairs, played)))
 
 
 def _playable(study: P) -> P:
-    """Return a study with as many pairs on each machine
-    and no more starts than pairs, as plans must be.
+    """Return a study that plans accept.
+
+    Each machine has as many pairs, and there are no more starts than pairs.
     """
     if isinstance(study, Replay) and study.swap:
         study = extended(study, pairs=study.pairs + study.pairs % 2)
@@ -237,9 +235,9 @@ def _playable(study: P) -> P:
 
 
 def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
-    """Return the command that has so many pairs played in all.
+    """Return the command after which *pairs* pairs have been played in all.
 
-    *changes* that make another plan of the run start one of its own.
+    Where *changes* make another plan of the run, it starts a run of its own.
     """
     began = _virtual(facts) or _replay(facts)  # a simulation is given more by a longer one
     wanted = extended(began, pairs=pairs, **changes)
@@ -249,7 +247,7 @@ def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
         # The run was stopped before its own plan was played.
         wanted = began
     else:
-        # A class that few of the pairs hold: those that it wants come on top.
+        # Few of the pairs hold the class that wants more: its pairs come on top.
         more = played + pairs if pairs <= played else pairs
         if began.swap:  # as many on each machine
             more = ceil(more / began.pairs) * began.pairs
@@ -261,7 +259,7 @@ def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
 def _beside(
     step: steps.Search | steps.Lengths | steps.Questions, facts: RunFacts
 ) -> Search | Sweep | Ask:
-    """Return what is measured on the run's servers beside it."""
+    """Return the study of what is measured next to the run, on its servers."""
     servers, replay = _servers(facts), _replay(facts)
     match step:
         case steps.Search():
@@ -290,7 +288,7 @@ def _beside(
 
 
 def _limits(step: steps.Search, replay: Replay) -> dict[str, Any]:
-    """Return what a search holds: the step's service level, else that of a long run."""
+    """Return the service level of a search: the step's, else that of a long run."""
     said = step.limits
     if said is not None:
         limits = Slo(ttft_ms=said.ttft_ms, tpot_ms=said.tpot_ms, turn_ms=said.turn_ms)

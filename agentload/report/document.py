@@ -34,7 +34,7 @@ from agentload.report.sections.view import View
 def document(
     decision: Decision, evidence: Evidence, facts: RunFacts, *, policy: Policy
 ) -> Document:
-    """Say a decision in the order in which a reader needs it."""
+    """Lay out a decision in the order in which a reader needs it."""
     view = View(decision=decision, evidence=evidence, facts=facts, policy=policy)
     headline, tone = opening.headline(view)
     likeness = production.comparison(view)

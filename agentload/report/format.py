@@ -48,7 +48,7 @@ def whole(value: float, decimals: int = 0) -> str:
 def agents(estimate: Estimate) -> str:
     """Print how many agents are carried.
 
-    A part of one is none, and then the load from which on none were is what is known.
+    Less than one is none: then the load from which on the level is missed is printed.
     """
     if estimate.value < 1 and estimate.high is not None and math.isfinite(estimate.high):
         return f"SLO missed at {math.ceil(estimate.high)} and above"
@@ -56,7 +56,7 @@ def agents(estimate: Estimate) -> str:
 
 
 def significant(value: float, digits: int = 2) -> str:
-    """Print a number to so many significant digits, without an exponent.
+    """Print a number to *digits* significant digits, without an exponent.
 
     Whole parts are kept whole.
     """
@@ -91,7 +91,7 @@ def change(estimate: Estimate | None) -> str:
 def _tenths(estimate: Estimate | None) -> int | None:
     """Return one decimal for a share in percent.
 
-    None is fixed where the interval is narrower than that shows.
+    None where the interval is too narrow for one decimal to show it.
     """
     if estimate is None:
         return 1
@@ -114,10 +114,10 @@ def spread(
     among: Iterable[Estimate | None] = (),
     places: int | None = None,
 ) -> str:
-    """Print a value and its interval with so many *places*, else with
-    the decimals that it earns, or the least of those *among* it.
+    """Print a value and its interval, an open end in words.
 
-    An open end is said in words.
+    They have *places* decimals, else as many as they earn, or as the least certain of those
+    *among* which they are read.
     """
     if estimate is None or not math.isfinite(estimate.value):
         return ABSENT
@@ -153,9 +153,7 @@ def _earned(value: float, low: float | None, high: float | None) -> int:
 
 
 def _places(value: float) -> int:
-    """Return the decimals that show three significant
-    digits of a figure, without zeros at its end.
-    """
+    """Return the decimals that show three significant digits, without zeros at the end."""
     if not value:
         return 0
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
@@ -165,7 +163,7 @@ def _places(value: float) -> int:
 def _bound(value: float, print_number: PrintNumber, places: int) -> str:
     """Print an end of an interval.
 
-    What is not zero is not printed as zero, so that nobody reads a bound that was not found.
+    An end that is not zero is never printed as zero: nobody shall read a bound that was not found.
     """
     if value and print_number is not whole and round(value, places) == 0:
         places = -math.floor(math.log10(abs(value)))
@@ -175,7 +173,7 @@ def _bound(value: float, print_number: PrintNumber, places: int) -> str:
 def estimate(each: Estimate | None, *, among: Sequence[Estimate | None] = ()) -> str:
     """Print an estimate in the way its unit is read.
 
-    With those *among* which it is read, in their unit and with their decimals.
+    With the unit and the decimals of those *among* which it is read.
     """
     if each is None:
         return ABSENT
@@ -294,7 +292,7 @@ def join(parts: Iterable[str | None], by: str = ", ") -> str:
 def enumeration(names: Sequence[str], most: int = 4) -> str:
     """Join names as a sentence does: `rag, chat and code`.
 
-    Of many the first, and how many more there are.
+    Of more than *most*, the first ones and how many more there are.
     """
     shown = names if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1} more"]
     return join((", ".join(shown[:-1]), *shown[-1:]), " and ")

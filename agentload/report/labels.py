@@ -1,4 +1,4 @@
-"""What a reader calls an arm, a metric, a verdict, and what missing evidence costs."""
+"""Name arms, metrics and verdicts as a reader does, and what missing evidence costs."""
 
 import re
 import zlib
@@ -61,7 +61,7 @@ def where(gate: Gate) -> str:
 
 
 def leg(each: Leg) -> str:
-    """Print the figure of a leg.
+    """Print the figure of a criterion.
 
     A loss of right answers in points, anything else as its unit is read.
     """
@@ -104,7 +104,7 @@ def slug(name: str) -> str:
     return safe if safe == name else f"{safe}-{zlib.crc32(name.encode()):08x}".lstrip("-")
 
 
-# What a need counts in pairs, by how it begins.
+# First words of needs that are counted in pairs.
 _NOUNS: Final = ("paired questions", "block pairs", "restarts")
 
 
@@ -122,19 +122,22 @@ def cost(need: Need) -> str:
 
 
 def up_to(context: float | None) -> str:
-    """Say up to which context a verdict holds; nothing of one that holds for all."""
+    """Say up to which context a verdict holds; empty for one that holds for all."""
     return "" if context is None else f" up to {words.length(context)}"
 
 
 def totals(needs: Collection[Need]) -> tuple[str, ...]:
-    """Say what needs take together: `7 min, 2 USD`; nothing of what is not known of each."""
+    """Say what needs take together: `7 min, 2 USD`.
+
+    A sum is left out where one of its parts is not known.
+    """
     minutes, usd = _sum(each.minutes for each in needs), _sum(each.usd for each in needs)
     said = (say.minutes(minutes) if minutes else "", money(usd) if usd else "")
     return tuple(filter(None, said))
 
 
 def _sum(costs: Iterable[float | None]) -> float:
-    """Sum costs; nothing where some is not known."""
+    """Sum costs; 0 where one of them is not known."""
     known = list(costs)
     return sum(each for each in known if each) if all(known) else 0.0
 
@@ -151,7 +154,7 @@ def sentence(need: Need) -> str:
 
 
 def noun(need: Need) -> str:
-    """Name what is counted."""
+    """Name what a need counts."""
     if need.calls:
         return "calls"
     return next((noun for noun in _NOUNS if need.what.startswith(noun)), "pairs")

@@ -1,6 +1,4 @@
-"""One page for several models: the four lists over all of
-them, a line for each, the record, and what is missing in it.
-"""
+"""Lay out one page for several models: four lists, a line for each, record, what is missing."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +48,10 @@ NOTES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Everything that the page says. What was measured never shares a table with what was not."""
+    """Everything that the page says.
+
+    What was measured never shares a table with what was not.
+    """
 
     title: str
     models: tuple[Measured, ...]
@@ -58,7 +59,7 @@ class Page:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """Return how the models' figures came about."""
+        """Return whether figures were measured, emulated or simulated, each kind once."""
         found = {each.document.kind for each in self.models}
         return tuple(kind for kind in KINDS if kind in found)
 
@@ -189,10 +190,10 @@ def _cell(of: Measured, row: Row, column: str) -> Cell | str:
 def _table(
     title: str, found: Iterable[tuple[Measured, Row]], *, left_out: Collection[str]
 ) -> Table:
-    """Lay rows out, without the columns that are left out or that no measurement was to fill."""
+    """Lay rows out, without the columns in *left_out* and those that nothing was to fill."""
     columns = [name for name in COLUMNS if name not in left_out]
     cells = [[_cell(of, row, name) for name in columns] for of, row in found]
-    # A measurement that was not ordered is no column; one that was ordered and is missing is one.
+    # A column that no measurement was to fill is left out; one whose figures are missing stays.
     by_column = zip(columns, zip(*cells, strict=True), strict=True) if cells else ()
     kept = {name: said for name, said in by_column if any(each is not ABSENT for each in said)}
     return table(title, tuple(kept), zip(*kept.values(), strict=True))

@@ -1,7 +1,7 @@
-"""The document as data.
+"""Hold the document as data.
 
-Words and numbers in their final form, as a reader meets them, and what else a report knows of
-its run.
+Words and numbers are in their final form, as a reader meets them. What else a report knows of its
+run is here too.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -92,8 +92,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One turn of a session on an arm, in seconds from when the session
-    was first due there; None is an instant that it never reached.
+    """One turn of a session on an arm, in seconds from when the session was first due there.
+
+    None is an instant that the turn never reached.
     """
 
     arm: str
@@ -229,7 +230,7 @@ def objection(text: str, caps: Trust) -> Check:
 
 
 def doubt(text: str, caps: Trust | None = None) -> Check:
-    """Return what nobody knows of the figures."""
+    """Return what is not known of the figures."""
     return Check(state="unknown", text=text, caps=caps)
 
 
@@ -253,8 +254,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """One finding as a reader meets it: what was concluded,
-    the inequality that decided, and what would turn it.
+    """One finding or verdict as a reader meets it.
+
+    It has what was concluded, the inequality that decided, and what would reverse it.
     """
 
     title: str
@@ -387,7 +389,7 @@ class Document:
     def facts(self) -> tuple[tuple[str, str], ...]:
         """List the lines that end the first screen, each with its label.
 
-        What there is nothing to say of has none.
+        Empty lines are left out.
         """
         lines = (
             ("Covers", self.coverage),

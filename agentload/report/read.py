@@ -1,5 +1,6 @@
-"""Read what a report says of a run beyond its evidence:
-how it was made, what its servers said, series for charts.
+"""Read what a report says of a run beyond its evidence.
+
+That is how it was made, what its servers reported, and series for charts.
 """
 
 import hashlib
@@ -78,7 +79,7 @@ def _made(
         tool_version=row.version,
         name=row.name,
         model=row.model,
-        # A simulation has no date: asked for twice, it is one run.
+        # A simulation has no date: two equal simulations are one run.
         created=datetime.fromtimestamp(row.created_ns / SECOND, UTC).date().isoformat()
         if row.created_ns
         else None,
@@ -165,8 +166,9 @@ _WHOLE: Final = """
 def _session(
     connection: duckdb.DuckDBPyConnection, run: str, played: Sequence[PlayedBlock]
 ) -> tuple[Turn, ...]:
-    """Read the session that most arms finished, of those
-    with the most turns that a chart can show the longest.
+    """Read the session to show: finished by most arms, with the most turns a chart can show.
+
+    Of equal ones the longest.
     """
     pick = f"""
         SELECT pair, session, count(*) AS turns, sum(done_ns - released_ns) AS busy,
@@ -243,8 +245,9 @@ def _timeline(arm: str, seen: Mapping[str, Mapping[float, float]]) -> Timeline:
 
 
 def _increments(counts: Iterable[float]) -> tuple[float, ...]:
-    """Return a counter's growth since its first value;
-    a value below the one before is a restart from zero.
+    """Return a counter's growth since its first value.
+
+    A value below the one before is a restart from zero.
     """
     out: list[float] = []
     before: float | None = None
@@ -278,11 +281,10 @@ def _retrieval(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Retriev
 
 
 def origin(source: Mapping[str, Any], sessions: Mapping[str, int]) -> str | None:
-    """Say it by what the trace's header holds, or each of
-    several traces' under its name; None where it does not say.
+    """Say where the sessions came from, by the header of each trace; None if it does not say.
 
-    `sessions` are how many were played, under the trace's
-    name where there are several, and else under "".
+    *source* is the trace's header, or by name the headers of several. *sessions* are how many were
+    played, under the trace's name where there are several, and else under "".
     """
     if not source:
         return None

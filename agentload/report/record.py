@@ -1,5 +1,6 @@
-"""The record behind a page of several models: what each
-configuration did with each workload, figure by figure.
+"""Collect the record behind a page of several models, figure by figure.
+
+It says what each configuration did with each workload.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ from agentload.verdict.verdict import verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One model with its decision, and what else its database tells of its arms."""
+    """One model with its decision, and what else its database holds of its arms."""
 
     model: str
     document: Document
@@ -51,8 +52,9 @@ class Measured:
         return None
 
     def output_rate(self, arm: str, workload: str | None) -> Estimate | None:
-        """Return the output tokens per second of a class, beside
-        the other classes of the mix, or of the whole server.
+        """Return the output tokens per second of a class, or (None) of the whole server.
+
+        A class is measured next to the other classes of the mix.
         """
         if workload is None:
             return self.figure("output_tokens_per_s", arm, None)
@@ -62,8 +64,9 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """What has no figures, and why: a server that does not
-    start, a configuration that does not fit, a step that failed.
+    """What has no figures, and why.
+
+    It may be a server that does not start, a configuration that does not fit, a step that failed.
     """
 
     model: str
@@ -77,7 +80,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One configuration of one model: with one workload, or (None) as a server with all of them.
+    """One configuration of one model with one workload, or (None) with all of them.
 
     Absent is None.
     """
@@ -109,13 +112,14 @@ class Row:
 
 
 def rows(of: Measured) -> Iterator[Row]:
-    """Yield the rows of a model: workload by workload,
-    then its servers with all of them; the reference first.
+    """Yield the rows of a model: workload by workload, then its whole servers.
+
+    The reference comes first.
     """
     evidence = of.evidence
     workloads = sorted(evidence.workloads, key=lambda each: -(each.gpu_time_share or 0.0))
     names = [each.name for each in workloads]
-    # Several classes may have been searched together that are not all of them.
+    # A search may have played several classes together without playing all.
     together = sorted({each.workload for each in of.held if each.workload is not None} - set(names))
     for workload in (*names, *together, None):
         for arm in (evidence.reference, *(each.name for each in evidence.challengers)):

@@ -19,7 +19,7 @@ _RELEASED: Final = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
 
 
 def beside(rollout: Rollout) -> tuple[tuple[str, str], ...]:
-    """Return each file's name and text."""
+    """Return the name and text of each file that belongs to the canary."""
     environment = Environment(
         loader=PackageLoader("agentload.report"),
         undefined=StrictUndefined,

@@ -1,3 +1,1 @@
-"""Carry a study out: meet the servers, play, ask or
-search, write everything down, load what is finished.
-"""
+"""Carry out a study: meet the servers, play, ask or search, write the rows and load them."""

@@ -1,6 +1,4 @@
-"""Write down what an arm answered: its grade, what is wrong
-with its text, and how far it agrees with the reference.
-"""
+"""Write down each answer of an arm: its grade, faults in its text, match with the reference."""
 
 import json
 import math
@@ -17,14 +15,15 @@ from agentload.tasks import Grade
 
 
 def void_answers(rows: Iterable[AnswerRow], why: str) -> Iterator[AnswerRow]:
-    """Return answers as questions that nobody answered: they are asked again."""
+    """Return answers as unanswered, with *why* as their error: a resumed run asks them again."""
     for row in rows:
         yield replace(row, score=None, right=None, answer=None, signals=failure(Failed(error=why)))
 
 
 def signals(reply: Answered, reference: Answered | None) -> str:
-    """Return what is stored beside an answer, as JSON; *reference*
-    is None for the reference arm itself and where it failed.
+    """Return the signals stored with an answer, as JSON.
+
+    *reference* is None for the reference arm itself and where the reference failed.
     """
     said = reply.text
     seen: dict[str, object] = {
@@ -52,7 +51,7 @@ def signals(reply: Answered, reference: Answered | None) -> str:
 
 
 def failure(failed: Failed) -> str:
-    """Return what is stored in the place of an answer that never came."""
+    """Return the error that is stored in place of an answer that never came, as JSON."""
     return json.dumps(
         {
             "error": failed.error,
@@ -65,19 +64,19 @@ def failure(failed: Failed) -> str:
 def agreement(one: Sequence[str], other: Sequence[str]) -> int:
     """Count the leading pieces that two answers share.
 
-    Greedy texts part at near ties, so equality says little, and this more.
+    Greedy texts diverge at near ties: equality of whole texts says little, this count says more.
     """
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def repeated_4grams(words: Sequence[str]) -> float | None:
-    """Return the share of runs of four words that came before; None where there is no such run."""
+    """Return the share of four-word runs that occurred before in the text; None without any."""
     runs = [tuple(words[at : at + 4]) for at in range(len(words) - 3)]
     return round(1 - len(set(runs)) / len(runs), 4) if runs else None
 
 
 def non_printing(text: str) -> float | None:
-    """Return the share of signs that no text shows: control and replacement characters."""
+    """Return the share of control and replacement characters; None for an empty text."""
     return (
         round(
             sum(not (sign.isprintable() or sign.isspace()) or sign == "\ufffd" for sign in text)
@@ -96,7 +95,7 @@ def _units(reply: Answered, reference: Answered) -> tuple[Sequence[str], Sequenc
 
 
 def _delta(reply: Answered, reference: Answered, same: int) -> float | None:
-    """Return the mean absolute difference of the log probabilities of the tokens that both said."""
+    """Return the mean absolute difference of log probabilities over the *same* shared tokens."""
     if reply.logprobs is None or reference.logprobs is None or not same:
         return None
     apart = [
@@ -115,7 +114,7 @@ def answer_row(
     grade: Grade | None,
     reference: Answered | None,
 ) -> AnswerRow:
-    """Say what an arm answered; *reference* is what the arm that it is held against answered."""
+    """Build the row of one arm's answer; *reference* is the reference's, to compare with."""
     return AnswerRow(
         run_id=run,
         arm=arm,
@@ -133,6 +132,6 @@ def answer_row(
 
 
 def request_id(run: str, question: Question, arm: str) -> str:
-    """Name the request by which an arm is asked a question."""
+    """Name the request that asks an arm a question."""
     item = question.item if question.part is None else f"{question.item}.{question.part}"
     return named(run, arm, question.task, *map(str, (question.context, item, question.repetition)))

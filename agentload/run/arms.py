@@ -1,6 +1,4 @@
-"""Read which servers a study measures and by what means: they run,
-are started in turn, are emulated, or exist in virtual time alone.
-"""
+"""Read which servers a study measures: running, launched in turn, emulated or virtual."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,16 +17,16 @@ from agentload.serve.processes import start
 from agentload.study.parts import Live, Servers, Virtual
 
 ALL: Final = "all"
-"""In place of an arm's name: every arm."""
+"""Value given in place of an arm's name that means every arm."""
 EMULATED_SPEED: Final = 1000.0
-"""Emulated answers depend on the prompt alone: nobody need wait for those that are not timed."""
+"""Speed-up of emulated servers for untimed answers, which depend on the prompt alone."""
 _UP: Final[dict[tuple[object, ...], tuple[Endpoint, ...]]] = {}
-"""Emulated servers that an outer block keeps up, by what they were started for."""
+"""Emulated servers that an enclosing `up` block keeps running, by their start arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arms:
-    """The arms of a study: profiles in virtual time and of emulated servers, else endpoints."""
+    """Hold the arms of a study: profiles where virtual or emulated, else endpoints."""
 
     servers: Servers
     profiles: tuple[ArmProfile, ...] = ()
@@ -36,7 +34,7 @@ class Arms:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the arms, in order."""
+        """Names of the arms, in order."""
         return tuple(each.name for each in self.profiles or self.endpoints)
 
     @property
@@ -46,14 +44,17 @@ class Arms:
 
     @property
     def launching(self) -> Launching | None:
-        """Say how servers are started; None where they run already."""
+        """How servers are started; None where they run already."""
         servers = self.servers
         if isinstance(servers, Virtual) or not servers.launch:
             return None
         return Launching(logs=Path(servers.logs), start_s=servers.start_timeout_s)
 
     def launchable(self, *, option: str) -> tuple[Endpoint, ...]:
-        """Return endpoints that can be started. Raises UsageError naming one that cannot."""
+        """Return the endpoints, all of which can be started.
+
+        Raises UsageError naming an endpoint without a launch command, and for emulated servers.
+        """
         if self.is_emulated:
             raise UsageError(
                 f"{option} starts the servers of an arms file; emulated ones are started anyway",
@@ -70,11 +71,10 @@ class Arms:
     def up(
         self, *, noise: bool, seed: int, machines: int = 1, speed: float = 1.0, is_dry: bool = False
     ) -> Iterator[tuple[Endpoint, ...]]:
-        """Yield the endpoints; emulated arms are served for
-        the block, in a process for each of the *machines*.
+        """Yield the endpoints; serve emulated arms for the block, in one process per machine.
 
-        When *is_dry* emulated arms are only named. *speed* divides the time that
-        their answers take. Inside another such block the servers of that block serve.
+        When *is_dry* emulated arms are only named. *speed* divides the time that their answers
+        take. A block inside another one with the same arguments uses that block's servers.
         """
         if not self.is_emulated:
             yield self.endpoints
@@ -118,9 +118,9 @@ def _placed(arm: ArmProfile, urls: Sequence[str]) -> Endpoint:
 
 
 def read_arms(servers: Servers, *, tokenizer: str | None = None, is_timed: bool = True) -> Arms:
-    """Read the arms that a study names; those of a profile
-    need a latency unless answers alone are asked for.
+    """Read the arms that a study names.
 
+    Arms in virtual time need a latency unless *is_timed* is false, for answers alone.
     Raises UsageError for arms to be started without a command,
     EndpointError for missing keys, ProfileError for unknown arms.
     """
@@ -141,7 +141,10 @@ def read_arms(servers: Servers, *, tokenizer: str | None = None, is_timed: bool 
 
 
 def with_control(endpoints: tuple[Endpoint, ...], arm: str | None) -> tuple[Endpoint, ...]:
-    """Return the endpoints with a second copy of *arm*, or of all; as they are when it is None."""
+    """Return the endpoints, followed by a control copy of *arm* or, for "all", of each.
+
+    None copies no arm. Raises EndpointError for an unknown arm.
+    """
     copied = tuple(endpoint for endpoint in endpoints if arm in (ALL, endpoint.name))
     if arm is not None and not copied:
         raise EndpointError(

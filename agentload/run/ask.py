@@ -1,7 +1,6 @@
-"""Carry out a part of an evaluation: meet the servers, ask every
-arm the same questions, grade what they say, see them again.
+"""Carry out one part of an evaluation: ask every arm the same questions and grade the answers.
 
-A part ends early where one of them answers no more.
+The servers are identified before and after. A part ends early where an arm stops answering.
 """
 
 import asyncio
@@ -41,38 +40,37 @@ from agentload.study.kinds import Ask
 from agentload.study.stored import Notes
 
 FAILURES: Final = 16
-"""So many failures of one arm in a row, none answered in
-between, end the leg: nothing but failures would follow.
-"""
+"""Failed questions of one arm in a row that end the part: only failures would follow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eval(Work):
-    """Everything that an evaluation needs; servers that are
-    started in turn are each asked all of its questions.
+    """Describe an evaluation: its run, study, questions and servers.
+
+    Servers that are started in turn are each asked all of its questions.
     """
 
     run: str
     study: Ask
     asked: Questions
     notes: Notes
-    """What was found out before anybody was asked: what lengths rest on, which arms there are."""
+    """Findings before the first question: what lengths rest on, which arms there are."""
     goes_on: Literal["new", "resume", "join"] = "new"
-    """Join: add the answers to a run of another verb, on the same arms."""
+    """Whether the run is new, resumed, or joined: a run of another verb on the same arms."""
 
     @property
     def command(self) -> str:
-        """Return the command line that asks it all."""
+        """Command line that asks all the questions."""
         return again(self.study, self.database, into=self.run if self.goes_on == "join" else None)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the arms."""
+        """Names of the arms."""
         return tuple(each.name for each in self.endpoints)
 
     @property
     def cost(self) -> QuestionsCost:
-        """Return what asking it all costs."""
+        """Cost of asking all the questions."""
         return questions_cost(
             self.asked,
             arms=len(self.endpoints),
@@ -82,7 +80,7 @@ class Eval(Work):
 
     @property
     def goes_on_by(self) -> str:
-        """Return the command line that asks what is left."""
+        """Command line that asks the remaining questions."""
         return (
             self.command
             if self.goes_on == "join"
@@ -92,7 +90,7 @@ class Eval(Work):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked(Stored):
-    """How a leg went."""
+    """Report how one part of an evaluation ended."""
 
     answered: int
     failed: int
@@ -105,7 +103,7 @@ Listener = Callable[[Question, str, AnswerRow], None]
 
 @dataclass(slots=True, kw_only=True)
 class Inquiry:
-    """The questions of one part, until all are asked, *stops* is set, or an arm is dead."""
+    """Ask the questions of one part until all are asked, *stops* is set, or an arm is dead."""
 
     evaluation: Eval
     stops: asyncio.Event
@@ -113,7 +111,7 @@ class Inquiry:
     counts: Counter[str] = field(init=False, default_factory=Counter)
     dead: str | None = field(init=False, default=None)
     said: dict[AskedOf, Answered] = field(init=False, default_factory=dict)
-    """What the reference answered, where it does not run beside the others."""
+    """Answers of the reference, kept where it has ended before the other arms are asked."""
     _failures: Counter[str] = field(init=False, default_factory=Counter)
     _given: defaultdict[str, list[AnswerRow]] = field(
         init=False, default_factory=lambda: defaultdict(list)
@@ -121,7 +119,7 @@ class Inquiry:
     _working: Sequence[asyncio.Task[None]] = field(init=False, default=())
 
     def take_back(self, arm: str, why: str) -> Iterator[AnswerRow]:
-        """Yield what an arm answered as not answered."""
+        """Yield the answers of an arm as unanswered, with *why* as the error."""
         for row in void_answers(self._given[arm], why):
             self.counts["answered"] -= 1
             self.counts["failed"] += 1
@@ -134,12 +132,10 @@ class Inquiry:
         identities: Mapping[str, Identity],
         writer: journal.Writer,
     ) -> int:
-        """Ask arms that run side by side, and write down what
-        they answer; return how many questions were not asked.
-        """
+        """Ask arms that run side by side and write the answers; count questions left unasked."""
         made = self.evaluation
-        # Those that share a context follow each other: the
-        # first has it read, the others find it in the cache.
+        # Questions that share a context follow each other: the
+        # first has the server read it, the others hit the cache.
         waiting, asked = (
             iter([tuple(group) for _, group in groupby(questions, key=lambda each: each.behind)]),
             0,
@@ -168,12 +164,12 @@ class Inquiry:
                     ]
             except* (
                 StoreError
-            ) as group:  # all workers write to one journal: the first refusal tells all
+            ) as group:  # all workers write to one journal: they all fail for one reason
                 raise group.exceptions[0] from None
         return len(questions) - asked
 
     def give_up(self) -> None:
-        """Leave the questions in flight unanswered."""
+        """Cancel the questions in flight, which stay unanswered."""
         for task in self._working:
             task.cancel()
 
@@ -197,7 +193,7 @@ class Inquiry:
         reference = made.endpoints[0].name
         theirs = replies.get(reference) or self.said.get(asked_of(question))
         if made.launching is not None and reference in askers and isinstance(theirs, Answered):
-            self.said[asked_of(question)] = theirs  # the others are asked when it runs no more
+            self.said[asked_of(question)] = theirs  # it has ended when the other arms are asked
         rows = []
         for arm in askers:
             reply, compared = (
@@ -229,7 +225,7 @@ class Inquiry:
 async def seen_again(
     endpoints: Sequence[Endpoint], known: Mapping[str, Identity], *, notice: Callable[[str], None]
 ) -> dict[str, Identity]:
-    """Ask servers once more who they are; one that does not answer is told of, and left out."""
+    """Identify servers again; leave out, with a notice, those that do not answer."""
 
     async def look(endpoint: Endpoint) -> Identity | None:
         before = known[endpoint.name]
@@ -248,7 +244,7 @@ async def seen_again(
 
 
 class Leg:
-    """One process's part of an evaluation; `stop` may be called from a signal handler."""
+    """Play one process's part of an evaluation; a signal handler may call `stop`."""
 
     def __init__(
         self,
@@ -262,19 +258,18 @@ class Leg:
         self._stops = asyncio.Event()
         self._inquiry = Inquiry(evaluation=evaluation, stops=self._stops, listener=listener)
         self._changed: dict[str, str] = {}
-        """What arms became other servers by while they were asked."""
+        """Changed facts of each arm that became another server while it was asked."""
 
     def stop(self) -> None:
-        """Ask nothing more; what is in flight comes to
-        its end, or is given up when asked a second time.
-        """
+        """Ask no more questions; those in flight finish, or are cancelled at a second call."""
         if self._stops.is_set():
             self._inquiry.give_up()
         self._stops.set()
 
     async def play(self) -> Asked:
-        """Ask all that is left. Raises EndpointError when an
-        arm has stopped answering; what was answered is stored.
+        """Ask all questions that are left; store what is answered.
+
+        Raises EndpointError when an arm stopped answering or became another server meanwhile.
         """
         made = self._eval
         await look_at(made.database, notice=self._notice)
@@ -332,7 +327,7 @@ class Leg:
     async def _ask_in_turn(
         self, relay: Relay, before: Past, leg: int, writer: journal.Writer
     ) -> int:
-        """Start one server after the other and ask it all that it has not answered."""
+        """Start the servers in turn, ask each its open questions, count those left unasked."""
         made, left = self._eval, 0
         for endpoint in made.endpoints:
             own = past_answers(made.database, made.run, (endpoint.name,))
@@ -341,7 +336,7 @@ class Leg:
             if not self._stops.is_set():
                 up = await relay.up(endpoint.name)
                 identities = {endpoint.name: up.identity}
-                if made.goes_on == "join":  # nobody was met before
+                if made.goes_on == "join":  # a joining part has not met its servers yet
                     self._check(before, identities)
                     caveats(
                         (endpoint,),
@@ -372,7 +367,7 @@ class Leg:
         identities: Mapping[str, Identity],
         writer: journal.Writer,
     ) -> None:
-        """Note who the servers are now; what one that became another answered is void."""
+        """Record who the servers are now; take back the answers of one that changed."""
         for arm, now in (await seen_again(asked, identities, notice=self._notice)).items():
             writer.append(fingerprint(self._eval.run, leg, arm, now, moment="after"))
             if differs := changed(identities[arm].facts(), now.facts()):
@@ -381,9 +376,7 @@ class Leg:
                     writer.append(row)
 
     def _check(self, before: Past, identities: Mapping[str, Identity]) -> None:
-        """Raise PlanError unless these questions, put to
-        these servers, go on with the run or may join it.
-        """
+        """Raise PlanError unless these questions and servers resume the run or may join it."""
         made = self._eval
         match made.goes_on:
             case "resume":
@@ -404,7 +397,7 @@ class Leg:
                 pass
 
     def _open(self, before: Past, identities: Mapping[str, Identity]) -> tuple[Question, ...]:
-        """Return the questions that are left and that every arm has room for."""
+        """Return the unanswered questions that fit the window of every arm."""
         longest = window(identities.values(), self._eval.endpoints)
         asked = self._eval.asked.order
         fit = [each for each in asked if longest is None or each.context <= longest]

@@ -1,5 +1,7 @@
-"""Say how somebody follows a run and stops it: the command line draws and
-hears Ctrl-C, a scheduler stops after its budget, a notebook does neither.
+"""Define how a run is followed and stopped.
+
+The command line draws and hears Ctrl-C, a scheduler stops after its budget, a notebook does
+neither.
 """
 
 import asyncio
@@ -18,17 +20,17 @@ from agentload.run.questions import Question
 from agentload.run.record import Stored
 
 ENDING_S: Final = 30.0
-"""What is in flight may take so long to end by itself once a run is stopped."""
+"""Seconds that calls in flight have to finish once a run is stopped."""
 Stop = Callable[[], None]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audience:
-    """How somebody follows a run and stops it."""
+    """Describe how a run is followed and stopped."""
 
     notice: Callable[[str], None] = lambda _: None
-    """Is told what a reader of the result should know, a line at a time."""
+    """Receives what a reader of the result should know, a line at a time."""
     progress: Callable[[Cost, ClockStart], AbstractContextManager[Listener | None]] = lambda *_: (
         nullcontext()
     )
@@ -36,11 +38,11 @@ class Audience:
     answers: Callable[[Sequence[Question], int], AbstractContextManager[AnswerListener | None]] = (
         lambda *_: nullcontext()
     )
-    """Follows the answers of one part of an evaluation; told how many arms are asked."""
+    """Follows the answers of one part of an evaluation; receives the number of arms, too."""
     stopping: Callable[[Stop], AbstractContextManager[None]] = lambda _: nullcontext()
-    """Calls the stop when it wants one, from inside the event loop."""
+    """Calls the given stop, from inside the event loop, to end the run."""
     rows: Callable[[int], None] = lambda _: None
-    """Is told how many rows of a simulated run there are so far."""
+    """Receives the number of rows that a simulated run has so far."""
 
     def warn(self, text: str | None) -> None:
         """Pass a warning on, where there is one."""
@@ -48,9 +50,7 @@ class Audience:
             self.notice(f"warning: {text}")
 
     def hearing_once(self) -> "Audience":
-        """Return an audience that is told of a server
-        once, though the server is met again for each pair.
-        """
+        """Return an audience that hears each caveat once though each pair meets the servers."""
         said: set[str] = set()
 
         def notice(text: str) -> None:
@@ -64,9 +64,7 @@ class Audience:
 
 @contextmanager
 def ending(stop: Stop, audience: Audience) -> Iterator[None]:
-    """Stop when the audience says so, and once more when what is
-    in flight has had its time: servers may never end an answer.
-    """
+    """Stop when the audience says so, and again after `ENDING_S`: an answer may never end."""
     asked = 0
 
     def asked_to() -> None:
@@ -84,9 +82,7 @@ def ending(stop: Stop, audience: Audience) -> Iterator[None]:
 
 
 def finish(work: Coroutine[Any, Any, T], audience: Audience) -> T:
-    """Run work that has nothing to bring to an end; a
-    stop ends it as Ctrl-C does, by KeyboardInterrupt.
-    """
+    """Run work that needs no clean end; a stop raises KeyboardInterrupt, as Ctrl-C does."""
 
     async def act() -> T:
         task = asyncio.current_task()
@@ -107,8 +103,9 @@ def finish(work: Coroutine[Any, Any, T], audience: Audience) -> T:
 def check_stored(
     ended: Stored, place: Place, audience: Audience, *, stopped: InterruptError | None = None
 ) -> None:
-    """Raise what a run ends with: that it was stopped,
-    or that the database lacks what is in the journal.
+    """Raise the error that a run ends with: *stopped*, or rows missing from the database.
+
+    Missing rows of a stopped run are only noticed.
     """
     run = ended.run_id
     if ended.load_error is not None:

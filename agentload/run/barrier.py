@@ -1,8 +1,8 @@
-"""What happens between two rounds: blocks closed, servers
-asked who they are, counters compared, what is finished loaded.
+"""Settle the blocks between two rounds: which pairs are valid, which are played again.
 
-Nothing but counting is done while a block is played, so nothing here can disturb a
-measurement. An arm that has stopped answering is noticed at once, and may be waited for.
+Servers are identified again, their counters compared with our calls, and finished pairs loaded.
+While a block is played calls are only counted, so nothing here can disturb a measurement. An arm
+that has stopped answering is noticed at once, and may be waited for.
 """
 
 import asyncio
@@ -39,24 +39,25 @@ DEAD_AFTER: Final = (
 )
 SILENT: Final[frozenset[Status]] = frozenset({"refused", "reset", "connect_timeout"})
 UNANSWERED: Final[frozenset[Status]] = SILENT | {"first_timeout", "idle_timeout"}
-"""Of an overloaded server, or of one that hangs: then it does not say who it is, either."""
+"""Statuses of calls to an overloaded or hanging server, which then does not say who it is."""
 UNHEARD: Final[frozenset[Status]] = UNANSWERED | {"busy", "total_timeout"}
-"""Of a priming call: the server does not hold what it should, and
-the first call behind it is another one than on the other arms.
+"""Statuses of priming calls that leave a context out of the server's cache.
+
+The first call after such a priming is not the call that the other arms get.
 """
-# calls, all of a run so far; a few that are too long for a server leave the others to be measured
+# calls, if a run has had no other answer: a few too-long ones leave the others to be measured
 REFUSED_AFTER: Final = 20
 BUSY: Final = frozenset({408, 409, 425, 429})
-"""Of 4xx answers, those that another time is answered otherwise."""
+"""Codes of 4xx answers that may differ at another time."""
 WAIT_S: Final = 2.0
 IN_A_ROW: Final = 3
-"""Pairs that are invalid for one reason, one after the other: the next would be, too."""
+"""Pairs in a row, invalid for one reason, after which the next would be, too."""
 LOOKS = 10
 LOOK_S = 0.2  # a server's counters settle within this many looks after its last answer
 
 
 class Host(Protocol):
-    """Who plays the rounds, and hears what becomes certain between them."""
+    """Play the rounds, and hear what becomes certain between them."""
 
     def notice(self, text: str) -> None:
         """Hear what a reader of the run should know."""
@@ -79,22 +80,23 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """What the rounds of one part of a run have in common."""
+    """Hold what the rounds of one part of a run share."""
 
     run_id: str
     leg: int
     pair_size: int
     on_dead: OnDead
     goes_on: str
-    """The command line that goes on with the run."""
+    """Command line that resumes the run."""
     write: Callable[[Row], None]
     samples: Callable[[], Iterable[Row]]
 
 
 @dataclass(slots=True, kw_only=True)
 class Barrier:
-    """Settle a round: returns the pairs that are void
-    because their server changed, died or was not ours alone.
+    """Settle a round; each call returns the invalid pairs with the reason.
+
+    A pair is invalid where its server changed, died, lacked a primed context or was not ours alone.
     """
 
     rounds: Rounds
@@ -103,26 +105,26 @@ class Barrier:
     before: InitVar[Mapping[str, Identity]]
     dead: set[str] = field(init=False, default_factory=set)
     _failures: Counter[str] = field(init=False, default_factory=Counter)
-    """In a row, by arm."""
+    """Failed calls in a row, by arm."""
     _last: dict[str, Status] = field(init=False, default_factory=dict)
-    """How the last call ended, by arm."""
+    """Status of the last call, by arm."""
     _refused: Counter[str] = field(init=False, default_factory=Counter)
-    """Calls by arm, as long as it takes none; below 0 once it answered otherwise."""
+    """Refused calls by arm while it takes none; below 0 once it answered otherwise."""
     _known: dict[str, Identity] = field(init=False, default_factory=dict)
     _first: dict[str, dict[str, Any]] = field(init=False, default_factory=dict)
-    """What each arm was when it told so first: what is another one since is another arm."""
+    """First stated value of each fact, by arm: another value later is another arm."""
     _present: tuple[str, ...] = field(init=False)
     _is_relayed: bool = field(init=False, default=False)
     _played: Counter[int] = field(init=False, default_factory=Counter)
     _unprimed: dict[str, Status] = field(init=False, default_factory=dict)
-    """How a context of the block that an arm plays failed to be primed."""
+    """Status of the failed priming call in the block that an arm plays."""
     _invalid: list[str] = field(init=False, default_factory=list)
-    """Why pairs were invalid since the last that was not, without the numbers in it."""
+    """Reasons of the invalid pairs since the last valid one, with "#" for numbers."""
     _tally: Tally = field(init=False, default_factory=Tally)
     _between: Between = field(init=False, default_factory=Between)
 
     def __post_init__(self, before: Mapping[str, Identity]) -> None:
-        """Hold servers to be what they were *before*."""
+        """Take the servers to be what they were *before*."""
         self._present = tuple(self.endpoints)
         for arm, identity in before.items():
             self._met(arm, identity)
@@ -138,16 +140,14 @@ class Barrier:
         self._sample(arm, identity)
 
     def sent(self, send: Send) -> None:
-        """Take no notice: only what ended was counted."""
+        """Ignore calls that are sent: only ended ones are counted."""
 
     def ended(self, send: Send, ended: CallRow) -> None:
         """Note a call of ours that has just ended."""
         self.called(send.call.model, ended)
 
     def called(self, model: str | None, ended: CallRow) -> None:
-        """Note a call of ours, for a *model*, that the server
-        will have counted, and count failures in a row.
-        """
+        """Count an ended call of ours, for a *model*, and the failures in a row of its arm."""
         arm = ended.arm
         self._between.ended(ended)
         self._tally.ended(self.endpoints[arm], model, ended)
@@ -185,9 +185,9 @@ class Barrier:
         fault: str | None = None,
         again: bool = False,
     ) -> tuple[tuple[int, str], ...]:
-        """Close the round's blocks and say which pairs must be played again.
+        """Close the round's blocks and return each pair to play again, with the reason.
 
-        *fault* is what nodes that played it found wrong; *again*: it has the pair played again.
+        *fault* is what nodes that played it found wrong; *again* repeats the pair for it.
         """
         reasons = dict(
             zip(
@@ -201,7 +201,8 @@ class Barrier:
             self.rounds.write(row)
         void: dict[int, str] = {}
         for end in ends:
-            # What servers counted of a shard that is gone looks like somebody else's requests.
+            # The server counted the calls of a lost node, too, which look like foreign
+            # requests: the node's own fault comes first.
             unprimed = self._unprimed.pop(end.play.arm, None)
             missing = (
                 None
@@ -236,11 +237,11 @@ class Barrier:
         return tuple(sorted(void.items()))
 
     async def _look(self, arm: str, round_: int) -> str | None:
-        """Note who the server is now, and say what makes the block that it may have played void."""
+        """Record who the server is now; return why the block it played is invalid, or None."""
         endpoint, known, between = self.endpoints[arm], self._known[arm], self._between.reason(arm)
         if arm in self.dead:
             if self.rounds.on_dead == "wait" and self._is_relayed:
-                self._revived(arm)  # it will be: what comes next starts it anew
+                self._revived(arm)  # the next round starts it again
             elif self.rounds.on_dead == "wait":
                 back = await wait_for(
                     endpoint,
@@ -278,17 +279,16 @@ class Barrier:
         return fault or between
 
     async def _settled(self, endpoint: Endpoint, known: Identity) -> tuple[Identity, float]:
-        """Ask until the server is idle, has counted what we sent
-        and tells all that it told before, or stays as it is.
+        """Ask, `LOOKS` times at most, until the server is idle and its counters and facts agree.
 
-        Returns with what it said how many requests it still works on that nobody of ours waits for.
+        Returns the last answer and how many requests that are not ours the server still works on.
         """
         looks: list[Identity] = []
         until_s = time.monotonic() + LOOKS * LOOK_S
         for left in reversed(range(LOOKS)):
             try:
                 now = await identify(endpoint, known=known)
-            except EndpointError:  # a gateway's bad moment, it may be
+            except EndpointError:  # possibly a passing fault of a gateway
                 if not left or time.monotonic() > until_s:
                     raise
             else:
@@ -304,8 +304,9 @@ class Barrier:
         return looks[-1], self._strangers(endpoint, looks)
 
     def _strangers(self, endpoint: Endpoint, looks: Sequence[Identity]) -> float:
-        """Count what a server works on: some gauges stay where
-        they were when it fell idle, tokens come from work alone.
+        """Count running requests that are not ours; 0 unless the server writes tokens.
+
+        Some gauges keep their value when a server falls idle; tokens come from work alone.
         """
         before, now = looks[len(looks) // 2].counters, looks[-1].counters
         works = (
@@ -325,7 +326,7 @@ class Barrier:
         return self._tally.fault(self.endpoints[arm], said.counters)
 
     def _met(self, arm: str, identity: Identity) -> None:
-        """Hold what comes next against what a server says now."""
+        """Compare what comes next with what a server says now."""
         self._known[arm] = identity
         self._tally.read(self.endpoints[arm], identity.counters)
         self._learn(arm, identity)
@@ -350,9 +351,9 @@ class Barrier:
 async def wait_for(
     endpoint: Endpoint, *, patience_s: float, goes_on: str, is_stopping: Callable[[], bool]
 ) -> Identity | None:
-    """Ask until the endpoint answers, or nobody wants it any more.
+    """Ask until the endpoint answers; return None once the run is stopping.
 
-    Raises EndpointError when it stays silent.
+    Raises EndpointError after *patience_s* seconds of silence.
     """
     until_s = time.monotonic() + patience_s
     while not is_stopping():

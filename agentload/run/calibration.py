@@ -1,11 +1,11 @@
-"""Write what calibrates the scales of an FP8 KV cache: prompts sampled
-from a trace at its own lengths, and a script for llm-compressor.
+"""Write what calibrates an FP8 KV cache: prompts sampled from a trace and a script.
 
-The recipe is that of vLLM's documentation (docs/features/quantization/quantized_kvcache.md),
-for what the cache keeps: scales of keys and values from observed activations, the weights left
-as they are. Queries keep vLLM's own scale: llm-compressor 0.14 bypasses what would observe them
-and saves uninitialised memory in its place. The published examples calibrate on 2,048 tokens of
-chat; agents live at many times that, and keys of late positions are not those of early ones.
+The prompts have the trace's own lengths; the script calls llm-compressor. The recipe is that of
+vLLM's documentation (docs/features/quantization/quantized_kvcache.md), for what the cache keeps:
+scales of keys and values from observed activations, the weights left as they are. Queries keep
+vLLM's own scale: llm-compressor 0.14 bypasses the observer of queries and saves uninitialised
+memory in its place. The published examples calibrate on 2,048 tokens of chat; agents live at many
+times that, and keys of late positions are not those of early ones.
 """
 
 from collections.abc import Iterator
@@ -27,23 +27,21 @@ TEMPLATE_TOKENS: Final = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Contexts that stand for a trace's calls, each call with the same chance."""
+    """Hold contexts sampled from a trace's calls, each call with the same chance."""
 
     header: Header
     contexts: tuple[tuple[Segment, ...], ...]
     calls: int
-    """Of the whole trace."""
+    """Calls of the whole trace."""
 
     @property
     def longest(self) -> int:
-        """Return the tokens of the longest context."""
+        """Tokens of the longest context."""
         return max((_tokens(context) for context in self.contexts), default=0)
 
     @property
     def literal_share(self) -> float:
-        """Return the share of the tokens whose own words
-        the trace kept; the others are drawn words.
-        """
+        """Share of the tokens whose words the trace kept; the other words are drawn."""
         whole = sum(map(_tokens, self.contexts))
         kept = sum(
             segment.tokens
@@ -85,9 +83,7 @@ def sampled(trace: Trace, count: int, *, seed: int) -> Sample:
 def script(
     sample: Sample, *, model: str, strategy: Strategy, prompts: str, output: str, trace: str
 ) -> str:
-    """Return a Python script that calibrates *model* on
-    the prompts in a file and saves it with its scales.
-    """
+    """Return a Python script that calibrates *model* on a file of prompts and saves it."""
     text = (files("agentload.run") / "calibration.txt").read_text(encoding="utf-8")
     return text.format(
         model=model,

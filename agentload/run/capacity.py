@@ -1,10 +1,10 @@
-"""Find how much load an arm carries within service levels: which
-loads are tried, what they say together, and trials in virtual time.
+"""Find how much load an arm carries within service levels.
 
-Every trial is a new draw of sessions: which of them run decides what an arm carries by a
-fifth, and a search that believed a single trial would find its luck. Loads are doubled
-until one breaks and halved until one holds; from there on a curve through all trials of
-all arms says where the limit may lie, and the next load is taken from what it leaves open.
+The module chooses the loads to try, fits one curve to all trials, and plays trials in virtual time.
+Every trial is a new draw of sessions: the draw alone moves the load that an arm carries by a fifth,
+so a search that believed a single trial would find its luck. Loads are doubled until one breaks and
+halved until one holds; from there on the curve through all trials of all arms says where the limit
+may lie, and the next load is taken from the range that is still open.
 """
 
 import json
@@ -36,19 +36,20 @@ from agentload.virtual.shell import Shell
 
 LARGEST: Final = 1 << 14
 FEWEST: Final = 6
-"""Trials of an arm: with fewer nobody knows how far draws of sessions lie apart."""
+"""Fewest trials of an arm: fewer do not show how far draws of sessions differ."""
 MOST: Final = 16
-"""Trials of an arm beyond those that bracket its limit."""
+"""Most trials of an arm after those that bracket its limit."""
 WIDTH: Final = 0.16
 """Half width at which a search ends: the ratio of two such arms is known within a quarter."""
 OPEN: Final = (0.5, 0.9, 0.2)
-"""Where in what is left open the next load is taken: below, at and above the limit, by turns."""
+"""Quantiles of the limit at which the next load is taken, by turns: at, above, below."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The load that an arm carries, with the ends of its interval;
-    None: nothing held, nothing broke, or a trial that says nothing.
+    """State the load that an arm carries, with the ends of its interval.
+
+    None: nothing held, nothing broke, or no trial is valid.
     """
 
     arm: str
@@ -59,12 +60,12 @@ class Found:
 
     @property
     def void(self) -> Trial | None:
-        """Return the trial that ended the search because it says nothing of the server."""
+        """Invalid trial of the smallest load, which says nothing of the server; else None."""
         return next((trial for trial in self.trials if trial.void is not None), None)
 
     @property
     def broken(self) -> Trial | None:
-        """Return the trial of the smallest load that did not hold."""
+        """Trial of the smallest load that did not hold; None without one."""
         return min(
             (trial for trial in self.trials if trial.trouble is not None),
             key=lambda trial: trial.load,
@@ -73,9 +74,7 @@ class Found:
 
 
 class _EndError(Exception):
-    """Nothing more is tried: a trial says nothing, and others
-    would not either, or there were as many as were asked for.
-    """
+    """End a search: a trial is invalid and others would be too, or enough were made."""
 
 
 def search(
@@ -89,14 +88,11 @@ def search(
     most: int | None = None,
     width: float = WIDTH,
 ) -> tuple[Trial, ...]:
-    """Try loads until the limit of *arm* is known well enough, or
-    *most* were; a void trial ends the search once a load has held.
+    """Try loads until the limit of *arm* is known well enough, or *most* loads were tried.
 
-    Before that, smaller ones are tried: what was too
-    much for the client may be little for the server.
-
-    *attempt* is told which draw of sessions it is; trials of
-    *others* say how steep the curve is and how far draws lie apart.
+    An invalid trial ends the search once a load has held. Before that, smaller loads are tried: too
+    much for the client may be little for the server. *attempt* takes a load and the number of its
+    trial; trials of *others* say how steep the curve is and how far draws of sessions differ.
     """
     trials: list[Trial] = []
 
@@ -129,7 +125,7 @@ def search(
 
 
 def conclude(tried: Mapping[str, Sequence[Trial]], *, share: float) -> tuple[Found, ...]:
-    """Return what the trials of all arms say together of each."""
+    """Return the load that each arm carries, from one fit to the trials of all arms."""
     told = _telling(tried)
     known = fit(told, share=share) if told else None
     found = []
@@ -154,7 +150,7 @@ def conclude(tried: Mapping[str, Sequence[Trial]], *, share: float) -> tuple[Fou
 
 
 def _telling(tried: Mapping[str, Sequence[Trial]]) -> dict[str, list[Step]]:
-    """Return what each arm's trials say, of those that say something."""
+    """Return the valid trials of each arm, as steps for the fit."""
     told: dict[str, list[Step]] = {}
     for arm, trials in tried.items():
         if own := [each for each in trials if each.void is None]:
@@ -173,12 +169,13 @@ def rows(
     classes: Collection[str],
     probe: str = PROBE,
 ) -> Iterator[ProbeRow]:
-    """Return the steps of a search for concurrency as rows beside a
-    run; *at_ns* is that of all of them, *classes* whose sessions ran.
+    """Yield the trials of a search for concurrency as rows to keep with a run.
+
+    *at_ns* is the time of all rows, *classes* are the classes of the sessions that ran.
     """
     slo = "" if study.slo is None else LIMITS.write(study.slo)
     for number, trial in enumerate(found.trials):
-        # Rows are told apart by their settings, and one load is tried more than once.
+        # Rows are distinguished by their settings, and one load is tried more than once.
         settings = {
             "agents": round(trial.load),
             "slo": slo,
@@ -213,7 +210,7 @@ def _halving(start: float, *, whole: bool) -> Iterator[float]:
 
 
 def trials(kept: Iterable[ProbeRow]) -> dict[str, tuple[Trial, ...]]:
-    """Read the trials of each arm in the search that was made last beside a run."""
+    """Read the trials of each arm from the latest search kept with a run."""
     searches = [row for row in kept if row.probe == PROBE]
     last_ns = max((row.at_ns for row in searches), default=0)
     found: dict[str, tuple[Trial, ...]] = {}
@@ -235,8 +232,9 @@ def keep_searches(
     classes: Collection[str],
     probe: str = PROBE,
 ) -> None:
-    """Keep searches beside a run, where they take the place of those
-    before; a simulated one has no date, only its place behind them.
+    """Keep searches with a run, in place of earlier ones.
+
+    *at_ns* is None for simulated searches, which have no date, only a number after earlier ones.
     """
     if at_ns is None:
         with reading(database) as connection:
@@ -254,7 +252,7 @@ START: dict[What, float] = {"max-concurrency": 8, "max-rate": 0.5}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """A load that is tried, with the seed of its draw of sessions and what those are worth."""
+    """Name a load to try, with the seed of its sessions and what those are worth."""
 
     load: float
     seed: int
@@ -262,18 +260,16 @@ class Chosen:
     error: float
 
     def of(self, trial: Trial) -> Trial:
-        """Return the trial that was made of it."""
+        """Return *trial* with the worth of its sessions and the error of that."""
         return replace(trial, worth=self.worth, error=self.error)
 
 
 Loads: TypeAlias = Sequence[Chosen]
-"""What is tried, and nothing else."""
+"""Loads to try in place of a search."""
 
 
 Attempt: TypeAlias = Callable[[float, int], Trial]
-"""Plays one load for a trial; the seed draws which
-sessions run, where the trial begins, and the noise.
-"""
+"""Plays one load; the seed draws the sessions, where the trial begins, and the noise."""
 
 
 def try_loads(
@@ -286,8 +282,9 @@ def try_loads(
     loads: Loads = (),
     most: int | None = None,
 ) -> tuple[Trial, ...]:
-    """Try *loads* on an arm until a trial says nothing; without
-    any, search the most that it carries within the service level.
+    """Try *loads* on an arm until a trial is invalid; without loads, search its limit.
+
+    The limit is the largest load within the service level.
     """
     if not loads:
         return search(
@@ -324,8 +321,9 @@ def simulate_trial(study: Search, stock: Steady, arm: ArmProfile, load: float, s
 
 
 def trial_plan(study: Search, stock: Steady, arm: str, size: float, *, run: str, seed: int) -> Plan:
-    """Lay a trial of a load out: a window in which so many sessions
-    are kept going, or begin each second; the seed draws where it lies.
+    """Lay out a trial: a window with *size* sessions at once, or *size* new ones a second.
+
+    The seed draws where in the trace the window begins.
     """
     is_closed = study.find == "max-concurrency"
     arrivals = ClosedLoop(sessions=round(size)) if is_closed else OpenLoop(rate_per_s=size)
@@ -339,8 +337,9 @@ def trial_plan(study: Search, stock: Steady, arm: str, size: float, *, run: str,
 
 
 def drawn(study: Search, arm: str, number: int) -> int:
-    """Return the seed of a trial: each is a new draw
-    of sessions, of where they begin, and of the noise.
+    """Return the seed of a trial, which draws the sessions, where they begin, and the noise.
+
+    A study with windows repeats that many draws, the same on every arm.
     """
     if study.windows is not None:
         return seeded(study.seed, "window", number % study.windows).getrandbits(32)

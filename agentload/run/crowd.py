@@ -1,5 +1,6 @@
-"""Find how many sessions a real server carries: each trial is a
-play of its own, and says so where our own side may have been late.
+"""Find how many sessions a real server carries; each trial is played by itself.
+
+A trial says so where our own client may have been late.
 """
 
 import asyncio
@@ -26,19 +27,19 @@ from agentload.study.kinds import Replay, Search
 from agentload.study.parts import Slo
 
 FEW: Final = 4
-"""Sessions that a search begins with."""
+"""Sessions of the first trial of a search."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Crowd:
-    """The trials of one arm on its server; one of ours is kept up."""
+    """Play the trials of one arm on its server; a server that we start is kept up."""
 
     study: Search
     stock: Steady
     arm: Endpoint
     server: Kept | None = None
     told: Callable[[str], None] = lambda _: None
-    """Hears how each trial went."""
+    """Receives how each trial went."""
     play: Callable[[Leg], Played] = lambda leg: asyncio.run(leg.play())
     """Plays a trial to its end."""
     _is_first: bool = field(init=False, default=True)
@@ -46,7 +47,7 @@ class Crowd:
     def attempt(self, load: float, seed: int) -> Trial:
         """Try a number of sessions.
 
-        Raises what is wrong with the server where that is wrong from the first trial on.
+        Raises the error of the server in the first trial; later errors make their trial invalid.
         """
         is_first, self._is_first = self._is_first, False
         try:
@@ -78,7 +79,7 @@ class Crowd:
         return trial
 
     def _trial(self, sessions: int, seed: int) -> tuple[Trial, str | None]:
-        """Return one trial, and why its times are not the server's, if they are not."""
+        """Play one trial; return it, and why its times may be our own client's, or None."""
         study = self.study
         load = msgspec.structs.replace(study.load, sessions=sessions, duration_s=study.trial_s)
         played_once = Replay(
@@ -118,8 +119,9 @@ class Crowd:
 def trial_of(
     sessions: int, rows: Iterable[Row], slo: Slo, seconds: float, *, died: str | None
 ) -> Trial:
-    """Return what the last play of a trial's block says:
-    those before it were void, and a void one says nothing.
+    """Return the trial from the last play of its block; earlier plays were invalid.
+
+    The trial is invalid if that play is, unless the server *died*.
     """
     found = list(rows)
     last = max(
@@ -130,7 +132,7 @@ def trial_of(
     if died is None and (last is None or last.void is not None):
         return Trial(load=sessions, void="nothing was played" if last is None else last.void)
     begun_ns = 0 if last is None else last.primed_ns or last.started_ns
-    # What was counted just before the play is where its counts begin.
+    # The last samples before the play are the baseline of its counters.
     counted_ns = max(
         (row.at_ns for row in found if isinstance(row, SampleRow) and row.at_ns < begun_ns),
         default=begun_ns,
@@ -161,7 +163,7 @@ def trial_text(trial: Trial) -> str:
 
 
 def _died(rows: Iterable[Row], played: Played) -> str | None:
-    """Say how a server died that is not ours: somebody may have started it again."""
+    """Say how the server died, None if it lived; somebody may have started it again since."""
     starts = {
         json.loads(row.facts).get("process_start_s")
         for row in rows

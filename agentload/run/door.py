@@ -1,8 +1,7 @@
-"""Carry a study out, whatever its kind, or say what it
-would take: the one place that tells the kinds apart.
+"""Carry out a study, whatever its kind, or lay it out without asking anyone.
 
-A decision, and questions that are asked until they decide, are made
-of such studies: they stand above this door and come through it.
+This is the one place that distinguishes the kinds. Decisions, and questions asked until they
+decide, are made of such studies and are carried out elsewhere.
 """
 
 from collections.abc import Callable
@@ -40,7 +39,7 @@ def carry_out(study: Ask, place: Place, audience: Audience) -> Stored | Asked: .
 @overload
 def carry_out(study: Probe, place: Place, audience: Audience) -> Probed: ...
 def carry_out(study: Measured, place: Place, audience: Audience) -> Result:
-    """Carry a study out, and return what came of it."""
+    """Carry out a study and return its result."""
     match study:
         case Replay() | Sweep():
             with lay_out(study, place, notice=audience.notice) as made:

@@ -1,4 +1,4 @@
-"""Lay an evaluation out on its arms, servers or arms of a profile, and ask its questions."""
+"""Lay out an evaluation on servers or on the arms of a profile, and ask its questions."""
 
 import asyncio
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ from agentload.study.stored import Notes
 
 @contextmanager
 def evaluation(study: Ask, place: Place, *, is_dry: bool = False) -> Iterator[Eval | Answering]:
-    """Yield what is asked of whom. When *is_dry* nobody is started or asked."""
+    """Yield an evaluation laid out on its arms; when *is_dry* nobody is started or asked."""
     if isinstance(study.servers, Virtual):
         yield answers_of(study, place)
         return
@@ -60,7 +60,7 @@ def evaluation(study: Ask, place: Place, *, is_dry: bool = False) -> Iterator[Ev
 def _source(
     study: Ask, asked: Asking, arms: Arms, reference: Endpoint | None
 ) -> tuple[Questions, Notes]:
-    """Return what is asked, and what of it is kept with the run."""
+    """Return the questions, and the notes about them to keep with the run."""
     if study.own is not None:
         own = Path(study.own)
         return supplied(own, repetitions=asked.repetitions), Notes(digest=digest(own))
@@ -69,15 +69,13 @@ def _source(
         lengths = dict.fromkeys(asked.tasks, from_file(Path(study.tokenizer)))
     elif reference is not None:
         lengths = _measured(asked, arms, reference)
-    # As it is read back.
+    # None when empty, as notes are read back.
     notes = Notes(lengths=length_notes(lengths) or None)
     return that_fit(generated(asked, lengths=lengths)), notes
 
 
 def _measured(asked: Asking, arms: Arms, reference: Endpoint) -> dict[str, Tokenizer]:
-    """Have the reference count tokens; where servers
-    are started in turn, its server runs meanwhile.
-    """
+    """Have the reference count tokens, starting it if servers are started in turn."""
     if arms.launching is None:
         return asyncio.run(measure_lengths(reference, asked.tasks, seed=asked.seed))
     logs, start_s = arms.launching.logs / "lengths", arms.launching.start_s

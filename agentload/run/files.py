@@ -1,4 +1,4 @@
-"""Read what a study names: the study itself and its traces, by paths as they are from here."""
+"""Read a study and the traces that it names, by paths that hold from the current folder."""
 
 import hashlib
 import os
@@ -27,12 +27,11 @@ def read_traces(
     max_context_tokens: int | None = None,
     compares: bool | None = None,
 ) -> tuple[Trace, tuple[TraceRef, ...]]:
-    """Return the traces of a study as one, their sessions
-    no longer than asked for, with what each holds.
+    """Return the traces of a study merged into one, and a reference with the hash of each.
 
-    Unless *compares* is None they say what their import kept; where it is true,
-    their turns know what was answered. Raises TraceError where they are not
-    what the study says, or no words were kept.
+    Sessions are shortened to *max_context_tokens*. Unless *compares* is None, turns have the words
+    that the import kept; where it is true, also the recorded answers. Raises TraceError where a
+    trace is not the one that the study names, or no words were kept.
     """
     if any(ref.path == "-" for ref in refs):
         raise UsageError(
@@ -63,7 +62,7 @@ def read_traces(
 
 
 def trace_hash(refs: Sequence[TraceRef]) -> str:
-    """Return one hash of several traces; of one, its own."""
+    """Return one hash of several traces; a single trace keeps its own hash."""
     digests = [ref.sha256 or "" for ref in refs]
     return (
         digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
@@ -71,9 +70,7 @@ def trace_hash(refs: Sequence[TraceRef]) -> str:
 
 
 def pin(study: Study) -> Study:
-    """Return a study that names what its traces hold, so
-    that it is refused where they hold something else.
-    """
+    """Return a study with the hashes of its traces, so that other contents are refused."""
     if not isinstance(study, Replay | Search | Decide):
         return study
     return extended(study, traces=read_traces(study.traces)[1])
@@ -87,8 +84,9 @@ def read_study(path: Path) -> Study:
 
 
 def located(study: Study, folder: Path) -> Study:
-    """Return a study whose paths, which are relative to *folder*,
-    lead there from here; names of what ships stay names.
+    """Return a study whose paths, relative to *folder*, are made to hold from here.
+
+    Names of shipped files stay names.
     """
     moved: dict[str, object] = {}
     for path, flag in fields_of(study):
@@ -108,9 +106,9 @@ def located(study: Study, folder: Path) -> Study:
 def _led(kind: Kind, name: str, folder: Path) -> str:
     try:
         found = find(kind, name, within=folder)
-    except AgentloadError:  # who reads it says so
+    except AgentloadError:  # the reader of the path reports that
         return os.path.normpath(folder / name)
     is_shipped = not found.is_relative_to(folder) and found.samefile(
         find(kind, name)
-    )  # which a file here may hide
+    )  # a file in this folder may hide a shipped one
     return name if is_shipped else os.path.normpath(found)

@@ -1,8 +1,7 @@
-"""What is known of a server: the last that it said
-of each thing, and what it counted beside our calls.
+"""Track what a server said last, and what its counters show besides our calls.
 
-One page that is refused once is no other server. More requests counted
-than we sent are somebody else's; fewer were answered elsewhere.
+One page that is refused once does not make another server. More requests counted than we sent are
+somebody else's; fewer mean that others were answered elsewhere.
 """
 
 import json
@@ -20,7 +19,7 @@ from agentload.model.rows import CallRow, FingerprintRow, Row
 from agentload.telemetry.log_lines import StartUp
 
 RISING: Final = ("requests_done", "prompt_tokens", "output_tokens", "prefix_queries", "preemptions")
-"""Counters that no running server sets back."""
+"""Counters that never fall on a running server."""
 START: Final = "process_start_s"
 SAID: Final = (
     "models",
@@ -32,11 +31,11 @@ SAID: Final = (
     "check_ms",
     "emulated",
 )
-"""What a server may leave out once, and still is."""
+"""Facts that a server may leave out once and still be the same server."""
 
 
 def with_memory(now: Identity, known: Identity) -> Identity:
-    """Return what a server says, and what it said before where it does not answer now."""
+    """Return what a server says, completed by *known* where it does not answer now."""
     is_read = bool(now.counters or now.cache_config)
     paged = now if is_read else known
     return replace(
@@ -55,15 +54,14 @@ def with_memory(now: Identity, known: Identity) -> Identity:
 
 
 def with_date(identity: Identity, at_s: float) -> Identity:
-    """Give a server that does not say when it was
-    started the instant by which we know that it was.
-    """
+    """Add *at_s* as the start of a server that does not say when it was started."""
     return replace(identity, counters={START: at_s, **identity.counters})
 
 
 def is_restarted(known: Identity, now: Identity) -> bool:
-    """Tell whether another process answers: by its start, or, where
-    several processes share one page and none is told, by its counters.
+    """Tell whether another process answers, by its start time or by counters that fell.
+
+    Several processes that share one page state no start time: there the counters decide.
     """
     before, after = known.counters.get(START), now.counters.get(START)
     if before is not None and after is not None and before != after:
@@ -77,14 +75,15 @@ def has_begun_anew(before: Mapping[str, float], now: Mapping[str, float]) -> boo
 
 
 def newly_missing(now: Identity, known: Identity) -> tuple[str, ...]:
-    """Return the sources that answered the last time and do not now, with the reason."""
+    """Return the sources that answered the last time and do not now, each with the reason."""
     before = {_source(each) for each in known.missing}
     return tuple(each for each in now.missing if _source(each) not in before)
 
 
 def differences(first: Facts, known: Facts, now: Facts) -> tuple[str, ...]:
-    """Say what is not as it was: what makes the arm against the
-    *first* that was seen of it, what makes a start against the last.
+    """Return the facts that changed.
+
+    Facts that make the arm are compared with the *first* seen, those of a start with the last.
     """
     return (*changed(first, now, LASTING), *changed(known, now, OF_A_START))
 
@@ -98,7 +97,7 @@ def _start(counters: Mapping[str, float]) -> dict[str, float]:
 
 
 def began_as(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
-    """Return what each arm of a run was when it first told so, by its fingerprints."""
+    """Return the first stated value of each fact, by arm, from the fingerprints of a run."""
     out: dict[str, dict[str, Any]] = {}
     for row in sorted(
         (row for row in rows if isinstance(row, FingerprintRow)),
@@ -109,13 +108,13 @@ def began_as(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
 
 
 COUNTED: Final[frozenset[Status]] = frozenset({"ok", "long", "garbage"})
-"""Ends that a server counts as a success of its own."""
+"""Statuses of calls that a server counts as a success of its own."""
 UNCOUNTED: Final[frozenset[Status]] = frozenset(
     {"refused", "connect_timeout", "busy", "http_error", "not_sent"}
 )
-"""Ends that it never counts as one.
+"""Statuses of calls that a server never counts as a success.
 
-All others it may have: it can be done with a call that we gave up.
+It may count all others: a server can finish a call that we gave up.
 """
 DONE: Final = "requests_done"
 
@@ -128,8 +127,9 @@ class _Reading:
 
 
 class Tally:
-    """Count our calls by the pages that count them too: an arm and
-    its control share a server, arms behind one gateway need not.
+    """Count our calls by the metrics pages that count them, too.
+
+    An arm and its control share a server and its page; arms behind one gateway need not.
     """
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class Tally:
         self._last: dict[str, _Reading] = {}
 
     def ended(self, endpoint: Endpoint, model: str | None, ended: CallRow) -> None:
-        """Note a call of ours, for a *model*, that the server will have counted."""
+        """Count a call of ours, for a *model*, if the server may have counted the call."""
         if ended.status in UNCOUNTED:
             return
         # Behind a gateway an alias may be a model of another server.
@@ -146,17 +146,18 @@ class Tally:
         (self._ours if is_certain else self._perhaps)[endpoint.metrics_urls] += 1
 
     def read(self, endpoint: Endpoint, counters: Mapping[str, float]) -> None:
-        """Count from these figures on."""
+        """Take these counters as the baseline of what follows."""
         urls = endpoint.metrics_urls
         self._last[endpoint.name] = _Reading(counters, self._ours[urls], self._perhaps[urls])
 
     def perhaps(self, endpoint: Endpoint) -> int:
-        """Count the calls since the last reading of which the server may know more than we do."""
+        """Count the calls since the last reading that the server may have counted, or not."""
         return self._perhaps[endpoint.metrics_urls] - self._last[endpoint.name].perhaps
 
     def beyond(self, endpoint: Endpoint, counters: Mapping[str, float]) -> float:
-        """Return what a server counted beyond the calls that it must
-        have; below zero it is behind, 0 where it does not count.
+        """Return how many more requests a server counted than it must have counted of ours.
+
+        Below 0 the server has counted too few; 0 where it does not count.
         """
         last = self._last[endpoint.name]
         if DONE not in counters or DONE not in last.counters:
@@ -166,7 +167,7 @@ class Tally:
         )
 
     def fault(self, endpoint: Endpoint, counters: Mapping[str, float]) -> str | None:
-        """Say what of the block was not between us and this server alone."""
+        """Say why the counters do not match our calls; None where they do."""
         beyond = self.beyond(endpoint, counters)
         foreign = beyond - self.perhaps(endpoint)
         if foreign > 0:
@@ -179,13 +180,13 @@ class Tally:
 
 
 MOST: Final = 0.5
-"""Share of long answers that may arrive in one piece: single ones do where our own side stalled."""
+"""Share of long answers that may arrive in one piece: a stalled client merges some, too."""
 LEAST: Final = 5
-"""Long answers that a judgement on buffering needs."""
+"""Fewest long answers by which buffering is judged."""
 
 
 class Between:
-    """Listen to the calls of each arm, block by block."""
+    """Watch the calls of each arm for a gateway in between, block by block."""
 
     def __init__(self) -> None:
         self._deeds: dict[str, Counter[str]] = {}
@@ -201,7 +202,7 @@ class Between:
             self._whole[ended.arm] += is_in_one_piece(ended.output_tokens, ended.coalesced_reads)
 
     def reason(self, arm: str) -> str | None:
-        """Say what makes the arm's block void, and forget it: the next block is another."""
+        """Say why the arm's block is invalid, or None; start counting its next block."""
         deeds, long, whole = (
             self._deeds.pop(arm, Counter()),
             self._long.pop(arm, 0),

@@ -1,7 +1,4 @@
-"""Fold the calls of a run while it is on.
-
-The terminal draws what comes of it, and so does the page.
-"""
+"""Fold the calls of a running run into the figures that the terminal and the page draw."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
@@ -13,7 +10,7 @@ from agentload.model.rows import CallRow
 
 SECOND: Final = 1_000_000_000
 WINDOW: Final = 512
-"""Calls that the quantiles are taken from: the latest of an arm."""
+"""Latest calls of an arm that the quantiles are taken from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,19 +22,16 @@ class Spread:
 
 
 def is_shown(row: CallRow) -> bool:
-    """Tell whether a call is one of those whose times are shown.
-
-    It is answered, and no priming call, as in a run's summary.
-    """
+    """Tell whether a call's times are shown: answered and no priming, as in a run's summary."""
     return row.status == "ok" and not row.prime
 
 
 @dataclass(slots=True, kw_only=True)
 class _Output:
-    """The tokens that an arm wrote in one block, and when."""
+    """Hold the tokens that an arm wrote in one block, and when."""
 
     block: tuple[int, int]
-    """The part of the run, and the pair."""
+    """Part of the run, and pair."""
     from_ns: int
     until_ns: int
     tokens: int = 0
@@ -45,10 +39,10 @@ class _Output:
 
 @dataclass(slots=True)
 class Latest:
-    """The calls of one arm, folded as they end."""
+    """Hold the calls of one arm, folded as they end."""
 
     done: int = 0
-    """Those of the plan: one that is tried again is counted once."""
+    """Ended calls of the plan; a call that is tried again counts once."""
     statuses: Counter[str] = field(default_factory=Counter)
     _ttft_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _tpot_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
@@ -99,7 +93,7 @@ class Latest:
 
     @property
     def failed(self) -> tuple[tuple[str, int], ...]:
-        """Return how many calls ended how, without those that are ok; the most frequent first."""
+        """Number of calls by status, except ok; the most frequent first."""
         return tuple(
             (status, count) for status, count in self.statuses.most_common() if status != "ok"
         )

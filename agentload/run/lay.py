@@ -1,9 +1,7 @@
-"""Lay a study out on its arms: traces read, servers reached or started, the plan made.
+"""Lay a study out on its arms: read traces, reach or start servers, make the plan.
 
-Nothing is measured here.
-
-Servers and arms in virtual time are laid out alike. What differs is said
-once, as the ground that a plan stands on: names, windows, pools, machines.
+Nothing is measured here. Servers and arms in virtual time are laid out alike; what differs is
+in `_Ground`: names, windows, pools, machines.
 """
 
 import asyncio
@@ -46,16 +44,14 @@ Notice = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What is played, and what it costs."""
+    """Hold what is played, and its cost."""
 
     playing: Playing | Simulation
     cost: Cost
     fills: Fills | None = None
-    """When the pools are full, of a run that is laid out to fill them."""
+    """Times at which the pools are full, for a run that is laid out to fill them."""
     beyond: str | None = None
-    """How many turns are longer than a model takes,
-    as far as that is known before servers are asked.
-    """
+    """Warning of turns longer than a model takes, as far as known before servers are asked."""
 
 
 @contextmanager
@@ -85,25 +81,23 @@ def lay_out(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ground:
-    """What the plan of a replay depends on besides the study and its traces."""
+    """Hold what the plan of a replay depends on besides the study and its traces."""
 
     names: tuple[str, ...]
     window: int | None
-    """Of the arm that takes least, in tokens; None where nobody tells."""
+    """Shortest window of the arms, in tokens; None where unknown."""
     pools: Callable[[], Mapping[str, float | None]]
     machines: tuple[str, ...] = ()
     replicas: tuple[str, ...] = ()
     compares: bool | None = None
-    """Whether turns know what was answered when they
-    were recorded; None: no recorded words are played.
-    """
+    """Whether turns have the recorded answers; None where no recorded words are played."""
     first: Replay | None = None
-    """How the run began that is resumed."""
+    """Study that the resumed run began with; None for a new run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """A replay on its ground."""
+    """Hold a replay that is laid out on its ground."""
 
     study: Replay
     plan: Plan
@@ -121,7 +115,7 @@ def _lay(
     stock: Steady | None = None,
     held: float | None = None,
 ) -> _Layout:
-    """Lay a replay out; *run* names the run of a study whose traces are pinned."""
+    """Lay a replay out; *run* returns the run's name for the study with hashes of its traces."""
     trace, refs = read_traces(
         study.traces,
         lenient=study.lenient,
@@ -165,9 +159,7 @@ def _lay(
 
 
 def _long_run(study: Replay, agents: int, trace: Trace, ground: _Ground) -> LongRun:
-    """Lay out windows that fill the pools; those of
-    a run that is resumed last as long as they did.
-    """
+    """Lay out windows that fill the pools; a resumed run keeps the length that it had."""
     load, lasted_s = study.load, None
     if ground.first is not None:
         load, lasted_s = msgspec.structs.replace(load, duration_s=None), load.duration_s
@@ -184,7 +176,7 @@ def _long_run(study: Replay, agents: int, trace: Trace, ground: _Ground) -> Long
 
 
 def with_end(study: Replay) -> Replay:
-    """Return a study whose windows have an end."""
+    """Return a study whose windows end, after `WINDOW_S` if it names no other end."""
     is_endless = study.load.planned().budget == Budget()
     return (
         extended(study, duration_s=WINDOW_S) if study.windows is not None and is_endless else study
@@ -194,8 +186,9 @@ def with_end(study: Replay) -> Replay:
 def simulation(
     study: Replay, place: Place, *, stock: Steady | None = None, held_tokens: float | None = None
 ) -> Prepared:
-    """Lay a replay out in virtual time; *stock* is what its windows
-    are drawn from, where that and what they hold are known.
+    """Lay a replay out in virtual time.
+
+    *stock* is what its windows are drawn from and *held_tokens* what they hold, where known.
     """
     assert isinstance(study.servers, Virtual), study.servers
     if study.load.history == "recorded":
@@ -233,8 +226,9 @@ def simulation(
 
 
 def _machines(study: Replay, servers: Virtual, arms: Sequence[ArmProfile]) -> dict[str, float]:
-    """Return how many times as long a step takes on
-    each machine; empty where machines are not named.
+    """Return how many times as long a step takes on each machine; 1.0 each by default.
+
+    Empty where the arms are not placed on machines.
     """
     found = dict(servers.machines)
     if not found and (study.swap or study.design == "parallel"):
@@ -281,8 +275,9 @@ def _ground(
     *,
     notice: Notice,
 ) -> _Ground:
-    """Say what servers are laid out on; *served* are
-    those that were *found*, with their controls.
+    """Return the ground of a replay on servers.
+
+    *served* are the *found* endpoints with their controls.
     """
     assert isinstance(study.servers, Live), study.servers
     forced = ", ".join(each.name for each in found if each.force_lengths)
@@ -308,7 +303,7 @@ def _ground(
 
 
 def replicas_left_out(arms: Sequence[Endpoint]) -> str | None:
-    """Say which replicas are left out, where arms have unequal numbers of them."""
+    """Say which replicas are left out because numbers are unequal; None where all play."""
     pairs, most = len(replica_pairs(arms)) or 1, max(len(each.servers) for each in arms)
     if pairs == most:
         return None
@@ -320,8 +315,9 @@ def replicas_left_out(arms: Sequence[Endpoint]) -> str | None:
 
 
 def _are_apart(arms: tuple[Endpoint, ...], servers: Live) -> bool:
-    """Tell whether each arm has a server of its own all the time:
-    then a difference may be that of their GPUs. A stand-in has none.
+    """Tell whether each arm has a server of its own all the time.
+
+    A difference may then be that of their GPUs; emulated servers have none.
     """
     return (
         not servers.launch
@@ -343,8 +339,8 @@ def _sweep(
     if not is_dry:
         longest = _longest(served, are_up=launching is None)
         contexts = _fitting(contexts, longest, study.output_tokens, notice)
-    # Those that were played beside the run before are
-    # counted, so that the orders of its arms stay balanced.
+    # Pairs that earlier sweeps added to the run are counted,
+    # so that the orders of its arms stay balanced.
     whole = (
         study
         if place.into is None
@@ -370,8 +366,9 @@ def _sweep(
 
 
 def _longest(arms: tuple[Endpoint, ...], *, are_up: bool) -> int | None:
-    """Return what the shortest model length is, by the servers' word
-    or, where they are not asked, by the arms file's or the profile's.
+    """Return the shortest model length; None where unknown.
+
+    Servers that are up are asked; otherwise the arms file or the profile counts.
     """
     if are_up:
         return window(asyncio.run(identify_all(arms)))
@@ -385,7 +382,7 @@ def _longest(arms: tuple[Endpoint, ...], *, are_up: bool) -> int | None:
 def _fitting(
     contexts: tuple[int, ...], longest: int | None, output: int, notice: Notice
 ) -> tuple[int, ...]:
-    """Return the lengths that every server takes."""
+    """Return the lengths that every server takes. Raises PlanError where none fits."""
     if longest is None:
         return contexts
     fitting = tuple(context for context in contexts if context + output <= longest)
@@ -396,7 +393,7 @@ def _fitting(
         )
     if len(fitting) < len(contexts):
         last = longest - output
-        # The end of the window is where a slope is told best.
+        # A slope is measured best at the end of the window.
         fitting = (*fitting, last) if last > fitting[-1] * 1.25 else fitting
         notice(f"a model length of {longest:,} takes prompts of up to {last:,} tokens")
     return fitting

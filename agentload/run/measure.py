@@ -1,6 +1,4 @@
-"""Play what is laid out, in virtual time or on servers: each
-part of the run to its end, progress shown, a stop heeded.
-"""
+"""Play what is laid out, in virtual time or on servers; show progress and heed a stop."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -33,9 +31,7 @@ def simulate(made: Prepared, audience: Audience) -> Stored:
 
 
 def measure(made: Prepared, place: Place, audience: Audience) -> Played:
-    """Play what is laid out for live servers, and say what its reader
-    should know: that it takes long, that its timings are invalid.
-    """
+    """Play what is laid out on live servers; warn of a long run and of invalid timings."""
     playing = made.playing
     assert isinstance(playing, Playing), playing
     audience.warn(made.beyond)
@@ -49,10 +45,10 @@ def measure(made: Prepared, place: Place, audience: Audience) -> Played:
 
 
 def play_stages(playing: Playing, audience: Audience) -> Played:
-    """Play a run, a part for each stretch in which no arm moves;
-    what was played before a resumption is not played again.
+    """Play a run, one part for each stage in which no arm changes machines.
 
-    A first stop lets what is in flight come to its end, a second cancels it.
+    What was played before a resumption is not played again.
+    A first stop lets what is in flight finish, a second cancels it.
     """
     steps = stages(playing.plan, playing.endpoints)
     finish(
@@ -88,7 +84,7 @@ def play_stages(playing: Playing, audience: Audience) -> Played:
         expected = cost(replace(playing.plan, rounds=step.left(before)))
         with audience.progress(expected, clock_start(playing.plan.load)) as listener:
             part = _part(own, listener, audience)
-        # What voids the first half voids the comparison.
+        # If the timings of the first half are invalid, so is the comparison.
         ended = (
             part
             if ended is None or ended.health.void is None
@@ -103,9 +99,9 @@ def play_stages(playing: Playing, audience: Audience) -> Played:
 async def check_replicas(
     arms: Sequence[Endpoint], *, is_forced: bool, notice: Callable[[str], None]
 ) -> None:
-    """See that the replicas of each arm are servers of their own, and alike.
+    """Check that the replicas of each arm are separate servers, and alike.
 
-    Raises EndpointError naming those that are not.
+    Raises EndpointError naming those that are not; forced, unlike ones are only noticed.
     """
     for arm in arms:
         if not arm.replicas:

@@ -1,10 +1,9 @@
-"""One process's part of a run, whatever it does with
-its servers: begun, written down and ended in one way.
+"""Open, write and end one process's part of a run, whatever it does with its servers.
 
-A part sees that the database can take rows before anything costs money; meets its servers,
-all at once or each in its turn, and stops where one is not what it should be; opens a journal
-of its own with who they were; and closes it with how it ended. What was written is loaded
-after that: who keeps the database open is waited for in steps short enough to hear of a stop.
+A part sees that the database can take rows before anything costs money; meets its servers, all
+at once or each in its turn, and stops where one is not what it should be; opens a journal of its
+own with who they were; and closes the journal with how the part ended. The journal is loaded after
+that: a process that keeps the database open is waited for in steps short enough to hear of a stop.
 """
 
 import asyncio
@@ -46,14 +45,14 @@ from agentload.study.parts import Live
 from agentload.study.stored import Notes, study_of
 
 STEP_S: Final = 1.0
-"""How long one attempt waits, in a thread that nobody can stop."""
+"""Seconds that one attempt waits, in a thread that nobody can stop."""
 
 Notice = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What every part of a run needs."""
+    """Hold what every part of a run needs."""
 
     study: Study
     endpoints: tuple[Endpoint, ...]
@@ -61,37 +60,35 @@ class Work:
     plan: Plan | None = None
     trace_hash: str | None = None
     into: str | None = None
-    """The run beside which it is carried out; None: a run of its own."""
+    """Run to which the rows are added; None: a run of its own."""
     launching: Launching | None = None
-    """Start the servers in turn; None: they run all the time."""
+    """How servers are started in turn; None: they run all the time."""
     notes: Notes = field(default_factory=Notes)
 
     @property
     def is_forced(self) -> bool:
-        """Tell whether servers are measured that are not
-        what the arms file expects; that is kept as a caveat.
-        """
+        """Whether servers unlike the arms file are measured all the same, with a caveat."""
         return isinstance(self.study.servers, Live) and self.study.servers.force
 
     @property
     def command(self) -> str:
-        """Return the command line that carries it out."""
+        """Command line that carries the work out."""
         return again(self.study, self.database, into=self.into)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Met:
-    """What the servers are, by arm."""
+    """Hold what the servers are, by arm."""
 
     identities: Mapping[str, Identity]
     models: Mapping[str, str]
     counted: Tokenizer | None = None
-    """What prompts are made by; None where no server counts."""
+    """Tokenizer that measures prompts; None where no server counts tokens."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Part:
-    """A part that is under way; its row says, when it is left, how it ended."""
+    """Hold a part that is under way; its row says, once it is left, how it ended."""
 
     row: LegRow
     writer: journal.Writer
@@ -112,13 +109,11 @@ async def part(
     is_stopping: Callable[[], bool],
     notice: Notice,
 ) -> AsyncIterator[Part]:
-    """Begin a part of a run behind those *before*, and end it.
+    """Open a part of a run that follows those *before*, and end it with the block.
 
-    Raises EndpointError for a server that is not what it should be.
-
-    Of servers in turn, the one of the arm that is needed *first* comes last,
-    and stays. A part that is *added* to a run of another verb is none of that
-    run's own, and meets servers in turn when it comes to them.
+    Raises EndpointError for a server that is not what it should be. Of servers started in turn,
+    that of the arm needed *first* is started last, and stays. A part that *is_added* to a run of
+    another verb is not one of that run's own parts, and meets servers in turn when it needs them.
     """
     async with AsyncExitStack() as stack:
         relay = None
@@ -159,7 +154,7 @@ async def part(
         )
         for each in opening:
             writer.append(each)
-        writer.sync()  # that there is such a part outlasts the machine
+        writer.sync()  # that the part began survives a crash of the machine
         opened = Part(row=row, writer=writer, met=met, relay=relay)
         try:
             with alone():
@@ -173,8 +168,9 @@ async def part(
 
 
 def _described_again(work: Work, before: Past) -> Iterator[Row]:
-    """Describe a run that is given more than it had, not
-    questions that join it: what is stored is what was played.
+    """Describe a run again that is given more than it had, such as pairs.
+
+    Questions that join a run do not describe it: what is stored is what was played.
     """
     if before.run is None or before.described is None:
         return
@@ -216,9 +212,9 @@ def _described(work: Work, run: str, met: Met, found: tuple[str, ...]) -> Iterat
 
 
 async def _met(work: Work, relay: Relay | None, *, first: str | None, notice: Notice) -> Met:
-    """Meet servers that run all the time, or start every one once to see what it is.
+    """Identify servers that run all the time, or start every one once to identify it.
 
-    Those that play a plan are asked how they count.
+    Servers that play a plan are asked how they count tokens.
     """
     identities: dict[str, Identity] = {}
     models: dict[str, str] = {}
@@ -282,12 +278,11 @@ def caveats(
     is_forced: bool,
     notice: Callable[[str], None],
 ) -> tuple[str, ...]:
-    """Return what speaks against measuring these servers.
+    """Return what speaks against measuring these servers, and notice it.
 
-    Raises EndpointError, unless forced, for one that is not what the arms file says.
-
-    Nor, by the facts of these *names*, what its arm was *before*, in
-    the run that is gone on with: another would be measured in its name.
+    Unless forced, raises EndpointError for a server that is not what the arms file says, or that
+    differs in the facts *names* from what its arm was *before* in the resumed run: another server
+    would be measured in its name.
     """
     found = agreement(endpoints, identities)
     others = tuple(
@@ -308,7 +303,10 @@ def caveats(
 
 
 async def look_at(database: Path, *, notice: Notice) -> None:
-    """See that a database can take rows. Raises StoreError: better known now than after an hour."""
+    """Check that a database can take rows: better known now than after an hour.
+
+    Raises StoreError.
+    """
 
     def look(patience_s: float) -> None:
         with suppress(AbsentError), reading(database, patience_s=patience_s):
@@ -325,8 +323,9 @@ async def load_run(
     is_stopping: Callable[[], bool] = lambda: False,
     notice: Notice,
 ) -> str | None:
-    """Bring a database up to date with a run's journals;
-    return why that could not be, be it that somebody stops us.
+    """Load a run's journals into the database; return why that failed, or None.
+
+    A stop ends the wait for a busy database.
     """
 
     def once(patience_s: float) -> None:

@@ -1,6 +1,4 @@
-"""What earlier parts of a run left in its journals: the pairs
-that need not be played again, the questions that are answered.
-"""
+"""Read from the journals of a run which pairs are done and which questions are answered."""
 
 import json
 from collections import Counter
@@ -42,31 +40,32 @@ Asked: TypeAlias = tuple[str, int, str, float | None, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """A run so far."""
+    """Hold what the earlier parts of a run left."""
 
     legs: int = 0
     run: RunRow | None = None
-    """As it was described when it began."""
+    """First description of the run."""
     described: RunRow | None = None
-    """As it was described last: it may have been given more."""
+    """Latest description of the run, which may have been given more."""
     arms: tuple[str, ...] = ()
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What each arm's server said of itself last."""
+    """Latest facts that each arm's server stated."""
     began_as: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What each arm's server was when it first told so."""
+    """First stated value of each fact of each arm's server."""
     done: frozenset[int] = frozenset()
     """Pairs that every arm has played."""
     lost: Mapping[int, int] = field(default_factory=dict)
-    """How many plays of a pair that is not done may have gone out:
-    their salts, and with them their request ids, are used up.
+    """Number of plays of each unfinished pair that may have gone out.
+
+    Their salts, and with them their request ids, are used up.
     """
     answered: frozenset[Asked] = frozenset()
-    """Asked of every arm, and answered by all."""
+    """Questions that every arm has answered."""
 
     def began(self, run_id: str, database: Path) -> RunRow:
-        """Return how the run was described when it began.
+        """Return the first description of the run.
 
-        Raises PlanError where nobody began it.
+        Raises PlanError where nobody began the run.
         """
         if self.run is None:
             raise PlanError(
@@ -92,7 +91,7 @@ def _past(rows: Sequence[Row]) -> Past:
 def past(database: Path, plan: Plan) -> Past:
     """Read which pairs of a plan its run's journals have."""
     # A machine that lost power leaves pages missing behind the last
-    # sync: of the pair that was being played, which is void anyway.
+    # sync: rows of the pair in play, which is invalid anyway.
     rows = [
         row
         for row in journal_rows(database, plan.run, damaged=lambda _: None)
@@ -110,9 +109,7 @@ def past(database: Path, plan: Plan) -> Past:
 
 
 def needless(plays: Iterable[Play], done: frozenset[int]) -> frozenset[int]:
-    """Return the pairs that a leg of these plays leaves out: the
-    done ones, but a warm-up only where it would warm up for nothing.
-    """
+    """Return the pairs to leave out: done ones, but a warm-up only if all the rest are done."""
     own = tuple(plays)
     if all(play.warmup or play.pair in done for play in own):
         return done
@@ -120,10 +117,9 @@ def needless(plays: Iterable[Play], done: frozenset[int]) -> frozenset[int]:
 
 
 def _played(rows: Sequence[Row]) -> Counter[int]:
-    """Count each pair's plays by their salts; calls that
-    no block row covers were a play that was killed.
+    """Count each pair's plays by their salts; calls without a block row were a killed play.
 
-    Rows of one leg may come from several journals, so only their instants tell which was first.
+    Rows of one part may come from several journals, so only their times tell which was first.
     """
     salts: set[tuple[int, str]] = set()
     closed_ns: dict[tuple[int, int, str], int] = {}
@@ -150,7 +146,7 @@ def began(database: Path, run_id: str) -> RunRow | None:
 def check_resumed(
     before: Past, plan: Plan, study: Study, *, trace_hash: str, database: Path
 ) -> None:
-    """Raise PlanError unless *plan* goes on where the run stopped."""
+    """Raise PlanError unless *plan* resumes the run where it stopped."""
     run = before.began(plan.run, database)
     hint = f"resume with what it began with: {run.command}"
     if run.trace_hash != trace_hash:
@@ -174,8 +170,9 @@ def check_resumed(
 
 
 def _other(first: Study, study: Study, run: RunRow, plan: Plan) -> Iterator[str]:
-    """Name what differs beside the studies; more pairs
-    than a run began with are the same plan, gone on with.
+    """Name what differs besides the studies.
+
+    More pairs than a run began with continue the same plan.
     """
     if isinstance(first, Replay) and isinstance(study, Replay):
         if study.pairs < first.pairs:
@@ -207,8 +204,8 @@ def _starts(study: Replay) -> int | None:
 def past_answers(database: Path, run_id: str, arms: tuple[str, ...]) -> Past:
     """Read the journals of a run; an answer that failed counts as not given."""
     rows = list(journal_rows(database, run_id))
-    # A later row of a question stands for it: what a
-    # server that changed had answered was taken back.
+    # The last row of a question counts: answers of a
+    # server that changed were taken back by later rows.
     given = {
         (row.arm, _asked(row)): row.right is not None for row in rows if isinstance(row, AnswerRow)
     }
@@ -220,7 +217,7 @@ def past_answers(database: Path, run_id: str, arms: tuple[str, ...]) -> Past:
 
 
 def asked_of(question: Question) -> Asked:
-    """Return by what a question is told from others."""
+    """Return the key of a question."""
     return (question.task, question.context, question.item, question.depth, question.repetition)
 
 
@@ -229,7 +226,7 @@ def _asked(row: AnswerRow) -> Asked:
 
 
 def replies(database: Path, run_id: str, arm: str) -> dict[Asked, Answered]:
-    """Return what an arm answered before, as far as it is kept: its words."""
+    """Return the answers that an arm gave before; only their texts are kept."""
     rows = (
         row
         for row in journal_rows(database, run_id)
@@ -266,11 +263,9 @@ def check_same_questions(
 def check_joined(
     before: Past, *, run_id: str, arms: tuple[str, ...], kind: Kind | None, database: Path
 ) -> None:
-    """Raise `PlanError` unless the run is there and was played on these arms.
+    """Raise `PlanError` unless the run exists and was played on these arms.
 
-    What was measured never mixes with what was not.
-
-    *kind* is None before anybody was asked.
+    Measured and other rows never mix. *kind* is None before anybody was asked.
     """
     run = before.began(run_id, database)
     if kind is not None and (run.kind == "measured") != (kind == "measured"):
@@ -285,25 +280,24 @@ def check_joined(
         )
 
 
-# pair of what is played beside a run; its own are numbered from 0, and a resumption may add some
+# first number of pairs added to a run; its own count from 0, and a resumption may add some
 FIRST: Final = 1_000_000
 
 
 def taken(database: Path, run: str) -> int:
-    """Count the pairs that were played beside a run, or
-    begun: a plan that goes on with them has so many more.
+    """Count the pairs that additions to a run played or began.
+
+    A plan that continues them has that many more.
     """
     rows = (row for row in journal_rows(database, run) if isinstance(row, BlockRow | CallRow))
     return max((row.pair - FIRST + 1 for row in rows if row.pair >= FIRST), default=0)
 
 
 def beside(made: Plan, database: Path) -> Plan:
-    """Return what is left of a plan for the run that it names, with pairs of its own.
+    """Return what is left of a plan to add to the run that it names, with pairs of its own.
 
-    Raises PlanError where the run has other arms.
-
-    The plan counts from the first pair that was ever played
-    beside the run, so that the orders of its arms stay balanced.
+    Raises PlanError where the run has other arms. The plan counts from the first pair that was ever
+    added to the run, so that the orders of its arms stay balanced.
     """
     arms = {
         row.arm

@@ -22,15 +22,15 @@ class Place:
 
     database: Path = Path(DATABASE)
     run: str | None = None
-    """What the run is called; None: by the clock, or by what it depends on."""
+    """Name of the run; None: by the clock, or by what it depends on."""
     resume: str | None = None
-    """The run that is gone on with."""
+    """Run to resume."""
     into: str | None = None
-    """The run beside which it is kept."""
+    """Run to which the rows are added."""
 
     @property
     def name(self) -> str:
-        """Return what the run is called."""
+        """Name of the run."""
         return self.resume or self.into or self.run or new_run_id()
 
 
@@ -42,9 +42,9 @@ def place_of(
     resume: str | None = None,
     into: str | None = None,
 ) -> Place:
-    """Say where a study's rows go.
+    """Return where a study's rows go.
 
-    Raises UsageError where they cannot go there, StoreError where a run to join is not there.
+    Raises UsageError where they cannot go there, StoreError where a run to join is missing.
     """
     database = Path(db)
     if resume is not None and into is not None:
@@ -80,7 +80,7 @@ def place_of(
 
 
 def _check_joins(study: Study) -> None:
-    """Raise UsageError for a study that is not kept beside another run."""
+    """Raise UsageError for a study that is not added to another run."""
     match study:
         case Replay(servers=Virtual()):
             raise UsageError("--into does nothing without --find", hint="agentload simulate --help")

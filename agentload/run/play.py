@@ -1,6 +1,4 @@
-"""Replay a trace against live endpoints: ask who they are,
-play the plan, write everything down, load what is finished.
-"""
+"""Replay a trace against live endpoints: identify them, play, write and load the rows."""
 
 import asyncio
 import json
@@ -41,7 +39,7 @@ from agentload.study.kinds import Replay, Sweep
 from agentload.telemetry.watch import Watch
 
 SAMPLE_S = 5.0
-# pairs nobody waits for the database: the journal holds every row, and servers are paid for
+# longest wait for the database between pairs: the journal holds every row, and servers cost money
 BETWEEN_S = 1.0
 TOOLS: Final = (
     "`extra_body: {tool_choice: none}` in the arms file, or --enable-auto-tool-choice and "
@@ -51,8 +49,9 @@ TOOLS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Playing(Work):
-    """A study with everything that it takes to play it on live
-    servers; they are started in turn as the plan's rounds say.
+    """Describe a study to play on live servers.
+
+    Servers that are started in turn are started as the plan's rounds say.
     """
 
     study: Replay | Sweep
@@ -62,16 +61,14 @@ class Playing(Work):
     elsewhere: frozenset[int] = frozenset()
     """Pairs that another part of the run plays, with the arms on other machines."""
     stops_late: bool = False
-    """End behind the pair where requests left too late to count."""
+    """Whether to end after the pair in which requests left too late to count."""
     met: Callable[[Mapping[str, Identity]], None] = lambda _: None
-    """Is told what the servers are, before anything is sent to them."""
+    """Receives what the servers are, before anything is sent to them."""
     sample_s: float = SAMPLE_S
 
     @property
     def means(self) -> Replay:
-        """Return the replay whose patience and helpers
-        hold: a sweep has those that a replay has by itself.
-        """
+        """Replay whose timeouts and workers hold; for a sweep, one with default workers."""
         study = self.study
         if isinstance(study, Replay):
             return study
@@ -81,7 +78,7 @@ class Playing(Work):
 
     @property
     def goes_on(self) -> str:
-        """Return the command line that goes on with it."""
+        """Command line that resumes the run."""
         return again(
             self.study,
             self.database,
@@ -92,18 +89,18 @@ class Playing(Work):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played(Stored):
-    """How a leg went."""
+    """Report how one part of a replay ended."""
 
     health: Health
     died: tuple[str, ...] = ()
-    """Arms that stopped answering, in the order in which they did; one may have come back."""
+    """Arms that stopped answering, in that order; one may have come back."""
 
 
 def job(playing: Playing, opened: Opened) -> Job:
-    """Say how calls of a part of a run are made."""
+    """Return how the calls of one part of a run are made."""
     plan, means, met = playing.plan, playing.means, opened.met
-    # Servers other than vLLM, which says its version, may leave tools
-    # out of the prompt; recorded calls are compared with real ones.
+    # `TEXT` is for vLLM, which says its version: other servers may then leave tools
+    # out of the prompt. Recorded calls go without: their replies are compared.
     is_recorded = means.load.history == "recorded"
     speeches = {}
     for each in playing.endpoints:
@@ -126,7 +123,7 @@ def job(playing: Playing, opened: Opened) -> Job:
 
 
 class Leg:
-    """One process's part of a replay; `stop` may be called from a signal handler."""
+    """Play one process's part of a replay; a signal handler may call `stop`."""
 
     def __init__(
         self,
@@ -138,7 +135,7 @@ class Leg:
         self._playing = playing
         self._listener = listener
         self.notice = notice
-        """Hears what a reader of the run should know."""
+        """Receives what a reader of the run should know."""
         self._runner: Runner | Crew | None = None
         self._writer: journal.Writer | None = None
         self._task: asyncio.Task[object] | None = None
@@ -148,7 +145,7 @@ class Leg:
         self._own_stops = 0
 
     def stop(self) -> None:
-        """Let what is in flight come to its end; when asked a second time, cancel it.
+        """Let what is in flight finish; cancel it when asked a second time.
 
         Before the first call, cancel `play`.
         """
@@ -219,7 +216,7 @@ class Leg:
         )
 
     def _takes(self, identities: Mapping[str, Identity]) -> None:
-        """Say how many turns are longer than the servers take.
+        """Warn of turns that are longer than the servers take.
 
         Raises PlanError where they are many.
         """
@@ -232,7 +229,7 @@ class Leg:
         )
         if said is not None and not any(
             each.profile for each in self._playing.endpoints
-        ):  # of a profile it was said before
+        ):  # profiles were warned of when laid out
             self.notice(f"warning: {said}")
 
     async def _measure(self, opened: Opened, before: Past) -> Health:
@@ -347,9 +344,7 @@ class Leg:
         )
 
     async def pair_done(self) -> None:
-        """Load what is finished, and end where more
-        pairs under this load would not count either.
-        """
+        """Load what is finished; stop if more pairs under this load would not count either."""
         assert self._writer is not None
         self._writer.sync()
         await self._load(patience_s=BETWEEN_S)
@@ -394,7 +389,7 @@ class Leg:
                 self.stop()
 
     async def _load(self, *, patience_s: float) -> str | None:
-        """Bring the database up to date; being asked to stop once more ends the wait for it."""
+        """Load what is written; another request to stop ends the wait for the database."""
         playing, stops = self._playing, self._stops
         return await load_run(
             playing.plan.run,

@@ -1,4 +1,4 @@
-"""Try what a comparison rests on, on servers as they run."""
+"""Probe what a comparison rests on, on servers as they run."""
 
 from agentload.ask.probes import Probed, probed
 from agentload.run.arms import read_arms
@@ -9,7 +9,7 @@ from agentload.study.kinds import Probe
 
 
 def probe(study: Probe, audience: Audience) -> Probed:
-    """Try servers that run, as a probe says."""
+    """Probe running servers as a study says."""
     with read_arms(study.servers).up(noise=True, seed=0) as arms:
         is_forced = study.servers.force
         finish(check_replicas(arms, is_forced=is_forced, notice=audience.notice), audience)

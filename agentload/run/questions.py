@@ -1,5 +1,6 @@
-"""Which questions an evaluation asks, in which order: every cell
-of task, length and depth in turn, so that a part is a fair sample.
+"""Order the questions of an evaluation so that any part of them is a fair sample.
+
+Every cell of task, length and depth comes in turn.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ from agentload.tasks.parts.grading import grade_all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One item of one task; every arm is asked it."""
+    """Name one item of one task, which every arm is asked."""
 
     task: str
     context: int
@@ -42,22 +43,24 @@ class Question:
     number: int
     repetition: int
     item: str
-    """Tells the item from others of its task and length; its
-    repetitions bear the same, and so do questions that share a context.
+    """Name of the item among those of its task and length.
+
+    Its repetitions bear the same name, and so do questions that share a context.
     """
     part: int | None = None
     """Which of the questions that share a context it is."""
 
     @property
     def behind(self) -> tuple[str, int, str, int]:
-        """Return what tells its context from others."""
+        """Key of its context."""
         return (self.task, self.context, self.item, self.repetition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questions:
-    """What is asked, in order; its items and grades come from
-    the tasks of the catalog, or from a file of the user's.
+    """Hold the questions in order, with the functions that make and grade their items.
+
+    Items come from the tasks of the catalog, or from a file of the user's.
     """
 
     order: tuple[Question, ...]
@@ -67,20 +70,20 @@ class Questions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """What is to be asked."""
+    """Specify which questions to ask."""
 
     tasks: tuple[str, ...]
     contexts: tuple[int, ...]
     depths: tuple[float, ...]
     items: int
-    """Different items in all; each is asked `repetitions` times."""
+    """Number of different items; each is asked `repetitions` times."""
     repetitions: int = 1
     seed: int = 0
-    """Names the items: those of another seed are others."""
+    """Seed of the items: another seed makes other items."""
     together: int = 1
     """Parts of a context, each with a question of its own."""
     each: int | None = None
-    """How many of them are asked; None: all."""
+    """How many parts are asked about; None: all."""
 
     def questions(self) -> tuple[Question, ...]:
         """Return the questions in the order in which they are asked."""
@@ -96,9 +99,7 @@ class Asking:
         )
 
     def parts(self, number: int) -> tuple[int, ...]:
-        """Return which parts of a context are asked about:
-        one context after the other, all of them come by.
-        """
+        """Return which parts of a context are asked about; contexts in turn cover all parts."""
         each = self.each or self.together
         return tuple(sorted((number * each + part) % self.together for part in range(each)))
 
@@ -156,7 +157,7 @@ def asking(
     seed: int,
     together: int = 1,
 ) -> Asking:
-    """Check what is to be asked; without a number of items one for every cell.
+    """Return the checked questions to ask; without *items*, one for every cell.
 
     Raises `UsageError`.
     """
@@ -188,8 +189,9 @@ def asking(
 
 
 def subject_of(study: Ask) -> Subject:
-    """Return whose prompts and lengths a study is about: those of
-    its trace's calls, else drawn words at the lengths that it names.
+    """Return the prompts and lengths that a study is about.
+
+    They are those of its trace's calls, else drawn words at the lengths that it names.
     """
     return (
         own(read_traces(study.traces)[0])
@@ -216,8 +218,8 @@ def generated(
 ) -> Questions:
     """Return questions whose items are made from a seed; equal seeds give equal bytes.
 
-    *lengths* say what a task's texts cost in tokens of
-    the servers; a word is a token where nothing is known.
+    *lengths* say how many tokens a task's texts cost on the servers; without them, a word counts
+    as a token.
     """
 
     def alone(question: Question, *, context: int, depth: float | None, number: int) -> Item:
@@ -257,9 +259,7 @@ def generated(
 
 
 def that_fit(asked: Questions) -> Questions:
-    """Return what is asked; raise `UsageError` where
-    a task does not fit into the shortest length.
-    """
+    """Return the questions; raise `UsageError` if a task does not fit the shortest length."""
     shortest = min(asked.order, key=lambda each: each.context).context
     for question in {each.task: each for each in asked.order}.values():
         asked.item(replace(question, context=shortest, number=0, part=None))
@@ -267,7 +267,7 @@ def that_fit(asked: Questions) -> Questions:
 
 
 def digest(path: Path) -> str:
-    """Return a digest of a file of items: a run goes on with the very same."""
+    """Return a digest of a file of items: a resumed run needs the very same items."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     except FileNotFoundError as error:
@@ -305,7 +305,7 @@ def supplied(path: Path, *, repetitions: int) -> Questions:
 
 
 OUTPUT_TOKENS: Final = 64
-"""A typical answer: most caps are far above what is said."""
+"""Tokens of a typical answer: most caps are far above what is said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,11 +328,13 @@ def questions_cost(
     thinking_tokens: int,
     prefill_s: Prefill = assumed_prefill_s,
 ) -> QuestionsCost:
-    """Add up what is asked. Prompts queue for one GPU, answers share
-    it; each arm has its own. *prefill_s* says what a prompt takes.
+    """Estimate what all questions cost.
+
+    Prompts queue for one GPU and answers share it; each arm has its own GPU. *prefill_s* returns
+    the seconds that a prompt takes.
     """
     questions = asked.order
-    # What several questions share is read once.
+    # A context that several questions share is read once.
     contexts = [context for _, context, *_ in {each.behind for each in questions}]
     output = len(questions) * (OUTPUT_TOKENS + thinking_tokens)
     # An item is asked of one arm after the other, so that arms
@@ -353,18 +355,17 @@ def questions_cost(
 
 SHORT: Final = 1024
 LONG: Final = (6144, 3072, 1536)
-"""Words of the two prompts that are counted; the long one
-is the longest of these that fits the server's window.
-"""
+"""Words of the longer of two counted prompts: the first of these that fits the window."""
 SPARE: Final = 1.005
-"""What the line may be wrong by: a request that is a token too long for the window is refused."""
+"""Factor by which the line may be wrong: a prompt one token too long is refused."""
 _DEPTH: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaledTokens:
-    """A task's tokens as a line over its words: what the
-    template adds, and what a word of such texts costs.
+    """Estimate a task's tokens as a line over its words.
+
+    The line adds what the template adds to what a word of such texts costs.
     """
 
     around: int
@@ -374,7 +375,7 @@ class ScaledTokens:
     words: tuple[str, ...] = WORDS
 
     def frame(self, part: Part) -> int:
-        """Count what the template adds once a prompt."""
+        """Count the tokens that the template adds once a prompt."""
         return self.around if part == "prompt" else 0
 
     def fit(self, tokens: int) -> int:
@@ -410,7 +411,7 @@ async def measure_lengths(
 
 
 def line(words: Sequence[int], tokens: Sequence[int]) -> ScaledTokens:
-    """Lay a line through two prompts; rounded, so that a run that goes on makes the same bytes."""
+    """Lay a line through two prompts, rounded so that a resumed run makes the same bytes."""
     slope = (tokens[1] - tokens[0]) / (words[1] - words[0])
     return ScaledTokens(
         around=max(0, math.ceil(tokens[0] - slope * words[0])),
@@ -419,7 +420,7 @@ def line(words: Sequence[int], tokens: Sequence[int]) -> ScaledTokens:
 
 
 def length_notes(lengths: Mapping[str, Tokenizer]) -> dict[str, object]:
-    """Say what lengths rest on, for the record of the run."""
+    """Return what lengths rest on, for the record of the run."""
     return {
         task: [each.around, each.a_word] if isinstance(each, ScaledTokens) else each.exact
         for task, each in lengths.items()

@@ -1,6 +1,4 @@
-"""Look before anything is sent whether this machine
-can measure, and say what to do where it cannot.
-"""
+"""Check before anything is sent whether this machine can measure; say what to do if not."""
 
 from collections.abc import Callable
 
@@ -15,7 +13,7 @@ from agentload.study.parts import Load
 
 
 def ready(made: Prepared, notice: Callable[[str], None]) -> None:
-    """Look at this machine before live servers are loaded; nodes of a cluster are not looked at."""
+    """Check this machine before live servers are loaded; nodes of a cluster are not checked."""
     playing = made.playing
     assert isinstance(playing, Playing), playing
     if playing.means.on is None:
@@ -23,7 +21,7 @@ def ready(made: Prepared, notice: Callable[[str], None]) -> None:
 
 
 def asked_by(playing: Playing, cost: Cost) -> AskedLoad:
-    """Return what a laid-out run asks of this machine, by the speeds that its cost assumes."""
+    """Return what a laid-out run asks of this machine, at the speeds that its cost assumes."""
     chunks_per_s = cost.output_tokens / max(1.0, 60 * cost.minutes)
     return AskedLoad(
         streams=chunks_per_s * ASSUMED_TOKEN_S,
@@ -34,7 +32,7 @@ def asked_by(playing: Playing, cost: Cost) -> AskedLoad:
 
 
 def asked_of(load: Load, *, has_emulated: bool) -> AskedLoad:
-    """Return what so many sessions ask of this machine while each of them is answered."""
+    """Return what the sessions of a load ask of this machine while each is answered."""
     streams = load.sessions or 1
     return AskedLoad(
         streams=streams, chunks_per_s=streams / ASSUMED_TOKEN_S, has_emulated=has_emulated

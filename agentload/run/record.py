@@ -1,4 +1,4 @@
-"""What is written down about a run before and after it is played."""
+"""Build the rows that describe a run before and after it is played."""
 
 import json
 import platform
@@ -39,14 +39,14 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """How carrying a run out ended; its journals have all of it."""
+    """Report how carrying out a run ended; its journals have all rows."""
 
     run_id: str
     was_stopped: bool = False
     load_error: str | None = None
-    """Why the database does not have all of it."""
+    """Why the database lacks rows; None: it has all."""
     goes_on: str = ""
-    """The command line that goes on with it."""
+    """Command line that resumes the run."""
 
 
 def new_run_id() -> str:
@@ -68,8 +68,9 @@ def run_row(
     notes: Notes,
     cache_block: int | None = None,
 ) -> RunRow:
-    """Describe a run, called by its trace unless it has another *name*;
-    *cache_block* are the tokens of a block of the servers' cache.
+    """Describe a run, called by its trace unless it has another *name*.
+
+    *cache_block* is the number of tokens in a block of the servers' cache.
     """
     if plan is not None:
         machines = tuple(dict(where(stretch)) for stretch in stretches(plan.rounds))
@@ -99,7 +100,7 @@ def run_row(
 
 
 def shown(study: StudyT) -> StudyT:
-    """Return a study whose URLs show no name, password or query: it is stored."""
+    """Return a study whose URLs show no name, password or query, because it is stored."""
     if not isinstance(study.servers, Live):
         return study
     return extended(study, endpoints=without_credentials(study.servers.endpoints))
@@ -108,15 +109,13 @@ def shown(study: StudyT) -> StudyT:
 def again(
     study: Study, database: Path, *, resume: str | None = None, into: str | None = None
 ) -> str:
-    """Return the command line that runs a study, goes on with
-    the run *resume*, or adds what it finds to the run *into*.
-    """
+    """Return the command line that runs a study, resumes a run, or adds to the run *into*."""
     db = None if database == Path(DATABASE) else str(database)
     return command(shown(study), db=db, resume=resume, into=into)
 
 
 def leg_row(run_id: str, leg: int) -> LegRow:
-    """Describe this process as a leg of a run, anchored now."""
+    """Describe this process as a part of a run, with its clocks as they are now."""
     boot_id = BOOT_ID.read_text().strip() if BOOT_ID.exists() else None
     return LegRow(
         run_id=run_id,
@@ -161,7 +160,7 @@ def fingerprint(
     moment: Literal["before", "after"],
     round_: int = 0,
 ) -> FingerprintRow:
-    """Say what a server is, now."""
+    """Return what a server is now, as a row."""
     facts = json.dumps(identity.facts(), sort_keys=True)
     return FingerprintRow(
         run_id=run_id,
@@ -177,8 +176,9 @@ def fingerprint(
 def counter_rows(
     run_id: str, leg: int, endpoint: Endpoint, identity: Identity
 ) -> Iterator[SampleRow]:
-    """Say what a server counts, now; nothing where not every
-    replica told: sums of some alone would seem to run backwards.
+    """Yield what a server counts now; nothing unless every replica answered.
+
+    Sums over some replicas would seem to run backwards.
     """
     at_ns = time.monotonic_ns()
     if identity.replicas == len(endpoint.metrics_urls):
@@ -190,8 +190,7 @@ def counter_rows(
 
 
 def geometry(endpoint: Endpoint, model: str, identity: Identity) -> str | None:
-    """Return the shape of the model as JSON, from the first config.json
-    that is found; None where none is here or it is not understood.
+    """Return the shape of the model as JSON, from the first usable config.json, or None.
 
     Raises ProfileError when the arms file names a config that cannot be read: that was meant.
     """

@@ -1,5 +1,6 @@
-"""One server at a time: arms that share a GPU take turns, each
-started for its blocks and ended for certain before the next.
+"""Run one server at a time: arms that share a GPU take turns.
+
+Each server is started for its blocks and ended for certain before the next one starts.
 """
 
 import asyncio
@@ -29,19 +30,19 @@ from agentload.run.known import with_date
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launching:
-    """How servers are started."""
+    """Describe how servers are started."""
 
     logs: Path = Path("logs")
-    """Each start has a folder of its own in it."""
+    """Folder in which each start has a folder of its own."""
     start_s: float = START_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Up:
-    """A server that was started for its arm."""
+    """Hold a server that was started for its arm."""
 
     endpoint: Endpoint
-    """With the log of this start."""
+    """Endpoint, with the log of this start."""
     identity: Identity
 
 
@@ -61,9 +62,7 @@ class Relay:
     _starts: int = field(init=False, default=0)
 
     async def meet(self, arm: str) -> Identity:
-        """Start an arm's server to see what it is; `up` of the
-        same arm, or of its control, takes it as it stands.
-        """
+        """Start an arm's server to identify it; `up` of that arm or its control takes over."""
         self._unused = await self._started(arm)
         return self._unused.identity
 
@@ -115,8 +114,8 @@ class Relay:
         server, self._server = self._server, None
         if server is None:
             return
-        # Cancelling does not stop a thread: it looks for itself whether
-        # its server is still wanted, and may have just got it ready.
+        # Cancelling does not stop the thread: the thread looks for itself whether its
+        # server is still wanted, and may just have got the server ready.
         await asyncio.wait([server])
         if server.exception() is None:
             await asyncio.to_thread(server.result().stop)
@@ -135,7 +134,7 @@ class Relay:
 
 
 PRIMED: Final = (512, 64, 512)
-"""Prompt tokens of each question."""
+"""Prompt tokens of each priming request."""
 PRIMED_OUTPUT: Final = 16
 REFUSED: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
 REMEDY: Final = (
@@ -145,7 +144,7 @@ REMEDY: Final = (
 
 
 async def prime(endpoint: Endpoint) -> str | float:
-    """Ask one server; return what the last request took, ms, or why one was not answered.
+    """Prime one server; return the ms of its last answer, or why one was not answered.
 
     Raises EndpointError where it cannot be asked.
     """
@@ -165,7 +164,7 @@ async def prime(endpoint: Endpoint) -> str | float:
 
 
 def prime_all(endpoints: Iterable[Endpoint], *, notice: Callable[[str], None]) -> None:
-    """Ask servers one after the other, as they may share a machine; say which did not answer."""
+    """Prime servers one after the other, as they may share a machine; report failures."""
 
     async def ask() -> None:
         for endpoint in endpoints:
@@ -181,5 +180,5 @@ def prime_all(endpoints: Iterable[Endpoint], *, notice: Callable[[str], None]) -
 
 
 def unprimed_text(arm: str, why: str) -> str:
-    """Say what it means that a server was not primed."""
+    """Say that a server was not primed, and why."""
     return f"{arm}: its first calls will be its first: {why}"

@@ -1,6 +1,4 @@
-"""Carry a screen out: on servers that run side by side
-or in turn, or on the arms of a profile in virtual time.
-"""
+"""Carry out a screen, on servers side by side or in turn, or on profiles in virtual time."""
 
 import asyncio
 import json
@@ -122,8 +120,9 @@ class _Leg:
     async def _ask(
         self, served: tuple[Endpoint, ...], identities: Mapping[str, Identity], opened: Part
     ) -> None:
-        """Ask servers that run side by side; the first of
-        the run is the reference, and makes the prompts.
+        """Ask servers that run side by side.
+
+        The first server of the run is the reference, and makes the prompts.
         """
         models = {each.name: served_model(each, identities[each.name]) for each in served}
         if self._under_way is None:
@@ -164,8 +163,9 @@ class _Leg:
 def _passage(
     subject: Subject, number: int, endpoint: Endpoint | None, model: str, longest: int
 ) -> Passage:
-    """Write a prompt behind each salt, in the token ids of a server
-    that tells them, else as words; None is the emulated model.
+    """Render a prompt after each salt, as token ids if the server states them, else words.
+
+    *endpoint* None is the emulated model.
     """
     salted: dict[str, Prompt] = {}
     for salt in SALTS:
@@ -188,8 +188,9 @@ def _passage(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Modelled:
-    """Tell what a profile's arm holds likely, in virtual time;
-    requests that come at once are company for each other.
+    """List the likely tokens of a profile's arm in virtual time.
+
+    Requests that come at once are company for each other.
     """
 
     arm: ArmProfile
@@ -197,7 +198,7 @@ class Modelled:
     _company: list[int] = field(default_factory=lambda: [0])
 
     async def behind(self, prompt: Prompt, *, most: int) -> Likely | Failed:
-        """Ask for the *most* likely tokens behind a prompt."""
+        """Return the *most* likely tokens after a prompt."""
         if most > self.arm.logprobs.most:
             return Failed(
                 error=f"it lists {self.arm.logprobs.most} log probabilities at most",
@@ -216,7 +217,7 @@ class Modelled:
         )
 
     async def within(self, prompt: Prompt, *, most: int) -> tuple[Likely, ...] | Failed:
-        """Ask for the same at every place within it, but the first."""
+        """Return the *most* likely tokens at every place within a prompt but the first."""
         words = [str(each) for each in prompt]
         rows = listed(self.arm, within(words), seed=self.seed, company=0, most=most)
         return tuple(
@@ -227,7 +228,7 @@ class Modelled:
 def _simulated(
     study: Ask, place: Place, found: tuple[ArmProfile, ...], subject: Subject, notice: Notice
 ) -> str:
-    """Screen the arms of a profile by what it says of their log probabilities."""
+    """Screen the arms of a profile by the log probabilities that it states; name the run."""
     run = place.into or place.run or simulated_id(study, found)
     arms = {arm.name: arm for arm in found}
     if place.into is not None:

@@ -22,7 +22,7 @@ from agentload.telemetry.watch import Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """What a server holds and takes, in tokens; None where nobody tells."""
+    """State what a server holds and takes, in tokens; None where unknown."""
 
     pool: float | None = None
     window: int | None = None
@@ -44,14 +44,12 @@ def profiled_sizes(arm: ArmProfile) -> Sizes:
 
 
 def pools(endpoints: Sequence[Endpoint]) -> dict[str, float | None]:
-    """Return the tokens of each arm's pool; None where nobody tells."""
+    """Return the tokens of each arm's pool; None where unknown."""
     return {arm: each.pool for arm, each in sizes(endpoints).items()}
 
 
 def window(identities: Iterable[Identity], arms: Iterable[Endpoint] = ()) -> int | None:
-    """Return the shortest window of servers, by their own
-    word and by the arms file's; None where nobody tells.
-    """
+    """Return the shortest window that servers or the arms file state; None if unknown."""
     said = [
         *(each.max_model_len for each in identities),
         *(arm.expect.get("max_model_len") for arm in arms),
@@ -86,9 +84,9 @@ async def _asked(endpoint: Endpoint) -> Sizes:
 def arms_of(
     profile: str, names: Sequence[str] = (), *, is_timed: bool = True
 ) -> tuple[ArmProfile, ...]:
-    """Return the arms called *names*, or all, in the profile's
-    order: those with a latency, unless answers alone are asked for.
+    """Return the profile's arms called *names*, or all, in the profile's order.
 
+    Arms without a latency are left out, unless *is_timed* is false and they have an accuracy.
     Raises ProfileError naming those that exist.
     """
     deployment = read(profile)
@@ -143,7 +141,7 @@ def targets(endpoints: tuple[Endpoint, ...]) -> tuple[Target, ...]:
 
 
 TEXT: Final = {"tool_choice": "none"}
-"""Keeps tools in the prompt and answers text.
+"""Request fields that keep tools in the prompt and make the model answer text.
 
 A vLLM without a tool parser refuses tools otherwise.
 """
@@ -152,9 +150,7 @@ A vLLM without a tool parser refuses tools otherwise.
 def speech(
     endpoint: Endpoint, model: str, request: Request, *, with_tools: Mapping[str, object]
 ) -> Speech:
-    """Return how the endpoint is asked; what its arms file
-    says of its bodies wins over what the study says of all.
-    """
+    """Return how the endpoint is asked; its arms file's fields win over the study's."""
     return Speech(
         model=model,
         aliases=endpoint.aliases,
@@ -168,8 +164,9 @@ def speech(
 def for_questions(
     endpoints: tuple[Endpoint, ...], request: Request, timeouts: Timeouts
 ) -> tuple[Endpoint, ...]:
-    """Return the endpoints as untimed questions ask them: with what
-    a study says of requests, and of patience where it says any.
+    """Return the endpoints as untimed questions ask them.
+
+    They have the request fields of a study, and its total timeout if any timeout was set.
     """
     answer_s = None if timeouts == Timeouts() else timeouts.total_timeout_s
     return tuple(
@@ -179,7 +176,7 @@ def for_questions(
 
 
 def source(endpoint: Endpoint) -> Source:
-    """Return where the endpoint's figures are."""
+    """Return where the endpoint's metrics are read."""
     return Source(
         urls=endpoint.metrics_urls,
         reach=reach(endpoint),

@@ -44,8 +44,9 @@ class Simulation:
     """How many times as long a step takes on each machine of the plan."""
 
     def rows(self, played: Iterable[Row] | None = None) -> Iterator[Row]:
-        """Yield the rows of the run, the first ones describing
-        it; *played* where those of the plan are there already.
+        """Yield the rows of the run, its description first.
+
+        *played* are the rows of the plan, where they were made already.
         """
         plan = self.plan
         profile = next(iter(self.arms.values())).profile
@@ -88,9 +89,7 @@ class Simulation:
 
 
 def opening(run: str, arms: Mapping[str, ArmProfile], *, start: int | None = None) -> Iterator[Row]:
-    """Yield what a simulated run begins with: its
-    only part, its arms and what their servers are.
-    """
+    """Yield the first rows of a simulated run: its only part, its arms and their servers."""
     yield _leg(run)
     for position, (name, arm) in enumerate(arms.items()):
         yield ArmRow(
@@ -116,10 +115,10 @@ def _leg(run: str) -> LegRow:
 def _told(
     run: str, arms: Mapping[str, ArmProfile], *, start: int | None, at_ns: int, round_: int
 ) -> Iterator[FingerprintRow]:
-    """Say what the servers are; one that was moved is another process of the same."""
+    """Yield what the servers are; a moved server is another process with the same facts."""
     for name, arm in arms.items():
-        # Of a model without a published shape, or weights
-        # of an unknown size, nothing more is known.
+        # A model without a published shape, or with weights
+        # of an unknown size, has no facts to state.
         if not arm.model.groups or (
             arm.model.weight_gib is None and arm.server.kv_cache_memory_bytes is None
         ):
@@ -141,7 +140,7 @@ def simulated_id(
 
 
 def identity(arm: ArmProfile) -> Identity:
-    """Say what the arm's server would say it is."""
+    """Return what the arm's server would say it is."""
     facts = Facts(arm=arm, pool=pool_of(arm), created=0)
     return Identity(
         models=(facts.model,),
@@ -163,9 +162,7 @@ def store(
     told: Callable[[int], None] = lambda _: None,
     played: Iterable[Row] | None = None,
 ) -> Stored:
-    """Write a simulation's journal and load it; an equal
-    run that is there already is replaced by its equal.
-    """
+    """Write a simulation's journal and load it, in place of an equal run that is there."""
 
     def counted() -> Iterator[Row]:
         for count, row in enumerate(simulation.rows(played)):

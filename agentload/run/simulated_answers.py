@@ -70,18 +70,18 @@ class Answering:
     study: Ask
     asked: Questions
     arms: Mapping[str, ArmProfile]
-    """By name, controls included."""
+    """Arms by name, controls included."""
     place: Place
     run: str
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the arms."""
+        """Names of the arms."""
         return tuple(self.arms)
 
     @property
     def cost(self) -> QuestionsCost:
-        """Return what asking it all would cost on servers."""
+        """Cost that asking all the questions would have on servers."""
         return questions_cost(
             self.asked, arms=len(self.arms), concurrency=self.study.concurrency, thinking_tokens=0
         )
@@ -106,9 +106,7 @@ class Answering:
         return tuple(each for each in fit if asked_of(each) not in before.answered)
 
     def rows(self, questions: tuple[Question, ...]) -> Iterator[Row]:
-        """Yield the rows of the answers, behind those
-        that describe the run if it is one of its own.
-        """
+        """Yield the rows of the answers, after the description of a run of its own."""
         if self.place.into is None:
             yield from description(self.run, self.study, self.arms, self.place.database)
         asked: Counter[tuple[str, int]] = Counter()
@@ -128,7 +126,7 @@ class Answering:
 
     @property
     def is_noisy(self) -> bool:
-        """Tell whether answers are drawn."""
+        """Whether answers are drawn."""
         assert isinstance(self.study.servers, Virtual), self.study.servers
         return self.study.servers.noise
 
@@ -168,13 +166,14 @@ class Answering:
 
 
 def _published(task: str) -> str:
-    """Return what scores of a task are called: mrcr_like-4 is asked as MRCR's authors ask."""
+    """Return the published name of a task: mrcr_like-4 is asked as the authors of MRCR ask."""
     return task.replace("_like", "")
 
 
 def _check_scored(tasks: Sequence[str], arms: Sequence[ArmProfile]) -> None:
-    """Raise UsageError for a task that a profile has no scores of,
-    where it has some of others: it would be answered right always.
+    """Raise UsageError for a task without scores in a profile that scores others.
+
+    The task would always be answered right.
     """
     scored = {score.task for arm in arms for score in arm.accuracy}
     if not scored or RETRIEVAL in scored:
@@ -188,7 +187,10 @@ def _check_scored(tasks: Sequence[str], arms: Sequence[ArmProfile]) -> None:
 
 
 def answers_of(study: Ask, place: Place) -> Answering:
-    """Say what is asked of which arms. Raises UsageError, ProfileError."""
+    """Return which questions a study asks of which arms.
+
+    Raises UsageError, ProfileError.
+    """
     if study.own is not None:
         raise UsageError(
             "a profile says how often its tasks are answered right, not your own items",
@@ -213,7 +215,7 @@ def answers_of(study: Ask, place: Place) -> Answering:
 def answer_all(made: Answering) -> Asked:
     """Ask what is left and store the answers; a run of its own replaces its equal."""
     questions = made.left()
-    # Named by what is asked: questions that join a run later lie beside those that did before.
+    # Named by its questions, so that a later addition to the run does not replace an earlier one.
     told = hashlib.blake2b(
         repr([asked_of(each) for each in questions]).encode(), digest_size=5
     ).hexdigest()

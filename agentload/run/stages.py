@@ -1,6 +1,4 @@
-"""Divide a run into stages where arms change machines,
-and wait for their servers to be exchanged in between.
-"""
+"""Divide a run into stages in which no arm changes machines; wait for servers in between."""
 
 import asyncio
 import time
@@ -22,20 +20,20 @@ LOOK_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """The rounds between two changes, and where the arms are meanwhile."""
+    """Hold the rounds between two exchanges, and where the arms are meanwhile."""
 
     rounds: tuple[Round, ...]
     endpoints: tuple[Endpoint, ...]
     taken_from: Mapping[str, str]
-    """By arm that comes to another arm's address: that other arm."""
+    """For each arm that comes to the address of another arm: that other arm."""
 
     @property
     def pairs(self) -> frozenset[int]:
-        """Return the pairs that are played in it."""
+        """Pairs that are played in the stage."""
         return frozenset(play.pair for round_ in self.rounds for play in round_.plays)
 
     def left(self, before: Past) -> tuple[Round, ...]:
-        """Return the rounds that earlier legs have not done."""
+        """Return the rounds that earlier parts have not finished."""
         done = needless((play for round_ in self.rounds for play in round_.plays), before.done)
         return tuple(
             round_ for round_ in self.rounds if any(play.pair not in done for play in round_.plays)
@@ -59,10 +57,10 @@ def stages(plan: Plan, endpoints: Sequence[Endpoint]) -> tuple[Stage, ...]:
 
 
 def is_over(steps: Sequence[Stage], number: int, before: Past) -> bool:
-    """Tell whether a stage has nothing left to play: all of it is
-    done, or its servers have been where a later one needs them.
+    """Tell whether a stage has nothing left to play.
 
-    The last one is never over: it says how the run ended.
+    Either all of it is done, or its servers have been where a later stage needs them. The last
+    stage is never over: it says how the run ended.
     """
     later, begun = steps[number + 1 :], before.done | before.lost.keys()
     return bool(later) and (
@@ -74,7 +72,7 @@ def is_over(steps: Sequence[Stage], number: int, before: Past) -> bool:
 def is_exchanged(arm: Facts, there_before: Facts, now: Facts) -> bool:
     """Tell whether the server at an address, which was another arm's, is *arm* now.
 
-    Raises EndpointError where nothing could tell.
+    Raises EndpointError where the facts cannot show that.
     """
     if (
         all(arm.get(name) == there_before.get(name) for name in COMMANDED)
@@ -99,8 +97,9 @@ async def wait_for_exchange(
     goes_on: str,
     patience_s: float = PATIENCE_S,
 ) -> None:
-    """Wait until the servers of a stage are where they belong;
-    *said* is what each arm's server said of itself before.
+    """Wait until the servers of a stage are at their addresses.
+
+    *said* is what each arm's server said of itself before. Raises EndpointError after *patience_s*.
     """
     until_s = time.monotonic() + patience_s
     wanted = ", ".join(

@@ -1,4 +1,4 @@
-"""One load that was tried: what its turns took, and what the server's own trouble was."""
+"""Judge one load that was tried: what its turns took, and what trouble the server had."""
 
 import math
 import re
@@ -21,7 +21,7 @@ Trouble: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One load that was tried. What the server does not tell is None."""
+    """Record one load that was tried; None is what the server does not state."""
 
     load: float
     turns: int = 0
@@ -29,32 +29,33 @@ class Trial:
     failed: int = 0
     preemptions: int | None = None
     waiting_share: float | None = None
-    """Of the time, with requests waiting."""
+    """Share of the time with requests waiting."""
     peak_kv_usage: float | None = None
     hit_rate: float | None = None
     found_again: float | None = None
-    """Of what a session had sent or been answered before a later turn: found in the cache."""
+    """Share of a session's earlier tokens, sent or answered, that a later turn found cached."""
     output_tokens_per_s: float = 0.0
     died: str | None = None
-    """The last words of a server that did not live to the trial's end."""
+    """Last words of a server that did not live to the end of the trial."""
     ttft_ms: float | None = None
     tpot_ms: float | None = None
     turn_ms: float | None = None
-    """What the share of its turns that has to hold
-    the limits took at most; None where fewer ended.
+    """Latency, as in the two fields above, of the slowest turn of the share that has to hold.
+
+    Milliseconds; None where fewer turns ended.
     """
     trouble: Trouble | None = None
     """Why the load does not hold; None: it does."""
     void: str | None = None
     """Why the trial says nothing of the server."""
     worth: float | None = None
-    """How many sessions of an ordinary draw each of its own is, by a twin that has played both."""
+    """How many ordinary sessions each session is worth, by a twin that played both draws."""
     error: float = 0.0
-    """Of that, on the log scale: half width of an interval that the trials of an arm share."""
+    """Half width of the interval of `worth` on the log scale; the trials of an arm share it."""
 
     @property
     def share(self) -> float:
-        """Return the share of turns within the limits."""
+        """Share of turns within the limits."""
         return self.within / self.turns if self.turns else 0.0
 
 
@@ -68,7 +69,7 @@ def broken_level(trial: Trial, share: float) -> Trouble | None:
 
 
 def trouble(trial: Trial, share: float) -> Trouble | None:
-    """Say what trouble the server was in, the worst first."""
+    """Return the worst trouble that the server was in; None: the load holds."""
     if trial.died is not None:
         return (
             "out of memory" if re.search("out ?of ?memory", trial.died, re.IGNORECASE) else "died"
@@ -86,8 +87,9 @@ class Tally:
     def __init__(
         self, slo: Slo, *, begun_ns: int, seconds: float, start: metrics.ClockStart = "released"
     ) -> None:
-        """Count turns that are released after the first part of the
-        *seconds*; their clocks *start* as those of a closed loop.
+        """Count turns that are released after the first `WARM` of the *seconds*.
+
+        *start* says which clock a turn has; by default that of a closed loop.
         """
         self._slo = slo
         self._clock = metrics.Clock(start)
@@ -103,15 +105,15 @@ class Tally:
         self._waiting: dict[int, float] = defaultdict(float)
 
     def add(self, row: object) -> None:
-        """Take notice of a row, if it is a call or a sample."""
+        """Count a row, if it is a call or a sample."""
         if isinstance(row, CallRow):
             self._call(row)
         elif isinstance(row, SampleRow):
             self._sample(row)
 
     def trial(self, load: float, *, share: float = 0.95) -> Trial:
-        """Return what was added up; *share* is that of the turns that have to hold the limits."""
-        # A server of several engines counts for each.
+        """Return the trial so far; *share* is the share of turns that has to hold the limits."""
+        # A server of several engines has one counter for each.
         rises = [max(counts) - min(counts) for counts in self._preempted.values()]
         return Trial(
             load=load,
@@ -132,7 +134,7 @@ class Tally:
         )
 
     def _at_most(self, share: float, metric: str) -> float | None:
-        """Return what this share of all turns took at most; one that failed took longer."""
+        """Return what this share of all turns took at most; a failed turn took longer."""
         took, place = sorted(self._took[metric]), math.ceil(share * self._turns)
         return took[place - 1] if 0 < place <= len(took) else None
 

@@ -1,3 +1,1 @@
-"""Serve the emulated engine behind an OpenAI-compatible
-HTTP face, as vLLM 0.32 does down to the wire.
-"""
+"""Serve the emulated engine over an OpenAI-compatible HTTP API, like vLLM 0.32 on the wire."""

@@ -1,5 +1,6 @@
-"""Route requests: the two faces, and what vLLM tells of itself;
-serve each from its bytes to its last byte, and note the truth.
+"""Route requests to the two faces and to what vLLM reports of itself.
+
+Each request is served from its bytes to its last byte, and what really happened is logged.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ class Service:
     tally: Tally
     faults: Mishaps
     registry: CollectorRegistry
-    """What /metrics shows."""
+    """Metrics that /metrics shows."""
     seed: int
     truth: Truth | None
 
@@ -90,16 +91,16 @@ class Service:
                 asyncio.get_running_loop().call_soon(self._write_truth)
 
     def _check_queue(self) -> None:
-        # vLLM counts its queue before it begins to answer;
-        # what slips past is refused inside the stream.
+        # vLLM checks its queue before it starts to answer; a request that
+        # passes this check too early is refused inside the stream.
         most = self.facts.arm.server.max_waiting
         if most is not None and self.pacer.gauges().waiting >= most:
             self.tally.rejections += 1
             raise refusal.busy()
 
     def _write_truth(self) -> None:
-        # One a turn of the loop: many answers may end with the same
-        # step, and the streams that go on must not wait for them all.
+        # One log a turn of the loop: many answers may end with the same
+        # step, and other streams must not wait for all of their logs.
         if self.truth is not None and self.truth.write_one():
             asyncio.get_running_loop().call_soon(self._write_truth)
 
@@ -112,27 +113,27 @@ class Service:
         return await self.answer(request, "completions")
 
     async def models(self, request: web.Request) -> web.Response:
-        """List the model."""
+        """List the served model."""
         return _json(request, self.facts.models())
 
     async def version(self, request: web.Request) -> web.Response:
-        """Tell the version."""
-        # The one thing vLLM does not say: that nothing here was measured on a GPU.
+        """Return the server's version."""
+        # Unlike vLLM, say that the server is emulated: nothing here was measured on a GPU.
         arm = self.facts.arm
         return _json(
             request, {"version": self.facts.version, "emulated": f"{arm.profile}/{arm.name}"}
         )
 
     async def server_info(self, request: web.Request) -> web.Response:
-        """Tell what the server was started with."""
+        """Return the configuration that the server was started with."""
         return _json(request, self.facts.server_info())
 
     async def health(self, request: web.Request) -> web.Response:
-        """Say that it lives."""
+        """Report that the server lives."""
         return web.Response(headers=headers(request, JSON))
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """Show the metrics."""
+        """Return the metrics as Prometheus text."""
         return web.Response(
             body=generate_latest(self.registry), headers=headers(request, CONTENT_TYPE_LATEST)
         )
@@ -149,7 +150,7 @@ class Service:
         return _json(request, answer)
 
     async def reset_prefix_cache(self, request: web.Request) -> web.Response:
-        """Empty the prefix cache."""
+        """Empty the prefix cache, unless calls are running."""
         # vLLM answers 200 even where calls are running and nothing was reset.
         self.pacer.reset_prefix_cache()
         return web.Response(headers=headers(request, JSON))

@@ -1,7 +1,7 @@
-"""The bodies of requests, with vLLM's fields, types and defaults.
+"""Parse the bodies of requests, with vLLM's fields, types and defaults.
 
-Pydantic reads them, as it does for vLLM: its words refuse a body that has another form or
-contradicts itself.
+Pydantic reads them, as in vLLM, so that a body of another form, or with contradictory fields,
+is refused in the same words.
 """
 
 import json
@@ -29,14 +29,14 @@ class ContradictionError(ValueError):
 
 
 class StreamOptions(BaseModel):
-    """Say what a stream carries beside its tokens."""
+    """Fields of `stream_options`: what a stream carries besides its tokens."""
 
     include_usage: bool | None = False
     continuous_usage_stats: bool | None = False
 
 
 class Body(BaseModel):
-    """Name the fields that both faces share."""
+    """Fields that both faces share."""
 
     model: str | None = None
     stream: bool | None = False
@@ -57,7 +57,7 @@ class Body(BaseModel):
         return self
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield each parameter that contradicts another, and how."""
+        """Yield each parameter that contradicts another one, with the message."""
         if self.prompt_logprobs is not None and self.stream:
             yield "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`."
         options = self.stream_options
@@ -66,7 +66,7 @@ class Body(BaseModel):
 
 
 class ChatBody(Body):
-    """Name the fields of `/v1/chat/completions`."""
+    """Fields of `/v1/chat/completions`."""
 
     messages: Objects
     tools: Objects | None = None
@@ -76,7 +76,7 @@ class ChatBody(Body):
     top_logprobs: int | None = 0
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield each parameter that contradicts another, and how."""
+        """Yield each parameter that contradicts another one, with the message."""
         yield from super().contradictions()
         if self.top_logprobs and not self.logprobs:
             yield "top_logprobs", "when using `top_logprobs`, `logprobs` must be set to true."
@@ -101,20 +101,20 @@ class ChatBody(Body):
 
 
 class CompletionBody(Body):
-    """Name the fields of `/v1/completions`."""
+    """Fields of `/v1/completions`."""
 
     prompt: TokenIds | list[TokenIds] | str | list[str] | None = None
     logprobs: int | None = None
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield each parameter that contradicts another, and how."""
+        """Yield each parameter that contradicts another one, with the message."""
         yield from super().contradictions()
         if not self.prompt:
             yield "prompt", "Either prompt or prompt_embeds must be provided and non-empty."
 
 
 class TokenizeBody(BaseModel):
-    """Name the fields of `/tokenize`: a prompt or messages."""
+    """Fields of `/tokenize`: a prompt or messages."""
 
     messages: Objects | None = None
     tools: Objects | None = None
@@ -131,11 +131,12 @@ Form = TypeVar("Form", bound=BaseModel)
 
 
 def read(form: type[Form], body: bytes) -> Form:
-    """Read a body; raise `RefusedError` in the words of vLLM's framework if it has another form."""
+    """Read a body; raise `RefusedError` in the words of vLLM's framework if it is malformed."""
     try:
         return form.model_validate_json(body)
     except ValidationError:
-        # Read once more as that framework does it: text by the standard library, then its values.
+        # Read it again the way vLLM's framework does, for its error messages:
+        # first the text with the standard library, then the values.
         return _read_as_framework(form, body)
 
 
@@ -143,7 +144,7 @@ def _read_as_framework(form: type[Form], body: bytes) -> Form:
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:
-        # Not JSON, not UTF-8, a number of thousands of digits, lists in lists without end.
+        # Not JSON, not UTF-8, a number of thousands of digits, or lists nested without end.
         at = error.pos if isinstance(error, json.JSONDecodeError) else 0
         cause = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         fault = {

@@ -1,9 +1,9 @@
-"""Serve one arm for a parent: orders come on standard input,
-the address goes to standard output, the log to standard error.
+"""Serve one arm for a parent process.
 
+The order comes on standard input, the address goes to standard output, the log to standard error.
 The parent keeps its end of standard input open for as long as it wants the server: when
-that closes, because the parent says so or because it died, the server ends by itself. The
-log begins as a real server's does, for whoever reads pool size, dtype and backend there.
+that closes, because the parent closed it or died, the server ends by itself. The
+log starts as a real server's does, for tools that read pool size, dtype and backend there.
 """
 
 import os
@@ -21,7 +21,7 @@ from agentload.serve.server import Options, Running, run
 
 
 def write_log(running: Running, file: TextIO) -> None:
-    """Write vLLM's lines about a server that is ready."""
+    """Write the lines that vLLM logs about a server that is ready."""
     process = os.getpid()
     now = time.strftime("%m-%d %H:%M:%S")
     lines = running.facts.log_lines(running.url.removesuffix("/v1"))
@@ -36,13 +36,13 @@ def write_log(running: Running, file: TextIO) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Say what to serve and how."""
+    """Say which arm to serve, and with which options."""
 
     arm: ArmProfile
     options: Options
 
     def line(self) -> bytes:
-        """Return the order as one line."""
+        """Return the order as one line of JSON."""
         return msgspec.json.encode(self, enc_hook=str) + b"\n"
 
 
@@ -57,7 +57,7 @@ class Report:
 
 
 def main() -> int:
-    """Read the order, serve until the parent lets go, and return the exit code."""
+    """Read the order, serve until the parent closes standard input, return the exit code."""
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order, dec_hook=_decoded)
     try:
         run(order.arm, order.options, ready=_ready, lifeline=sys.stdin.buffer)

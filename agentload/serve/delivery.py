@@ -1,5 +1,6 @@
-"""Turn the bytes of a request into an order for the engine, and
-deliver its answer, whole or as a stream, as far as faults let it.
+"""Turn a request's bytes into an order for the engine, and deliver the answer.
+
+The answer goes out whole or as a stream, as far as faults let it.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from agentload.serve.wanted import Face, Runs, content, token_ids
 
 _PREFIX: Final[dict[Face, str]] = {"chat": "chatcmpl", "completions": "cmpl"}
 _NUMBERS: Final = count(1)
-# The event loop cannot wait for less; several bytes leave together where they are due more often.
+# The event loop cannot sleep shorter; where bytes are due more often, several leave together.
 _TICK_S = 0.001
 
 
@@ -40,7 +41,7 @@ class Order:
 
     @property
     def tokens(self) -> int:
-        """Return how many tokens will be generated."""
+        """Number of tokens that will be generated."""
         return len(self.exchange.script.pieces)
 
 
@@ -54,9 +55,7 @@ def order(
     seed: int,
     company: int = 0,
 ) -> Order:
-    """Read a request and decide what it will be
-    answered; raise RefusedError if it cannot be served.
-    """
+    """Read a request and decide its answer; raise RefusedError if it cannot be served."""
     if content_type != "application/json":
         raise refusal.unsupported_media()
     server = facts.arm.server
@@ -92,9 +91,9 @@ def order(
         prompt_logprobs=prompt_listed(asked, arm=facts.arm, seed=seed, company=company),
     )
     runs = prompt.runs
-    if (
-        asked.prompt_logprobs is not None
-    ):  # vLLM computes a prompt that it scores, whatever is cached of it
+    # vLLM computes the whole prompt whose tokens it scores, even what is cached of it, so
+    # another identity keeps the prefix cache from finding it.
+    if asked.prompt_logprobs is not None:
         runs = ((f"{request_id}\0{runs[0][0]}", runs[0][1]), *runs[1:])
     return Order(
         exchange=exchange,
@@ -104,11 +103,11 @@ def order(
 
 
 class BrokenError(Exception):
-    """Tell that a fault has closed the connection under an answer."""
+    """A fault has closed the connection before the answer was complete."""
 
 
 class Delivery:
-    """Bring one order's answer to its client."""
+    """Send the answer to one order to its client."""
 
     def __init__(
         self,
@@ -140,7 +139,7 @@ class Delivery:
         )
 
     async def stream(self) -> web.StreamResponse:
-        """Stream the answer; a refusal that comes after the head travels inside the stream."""
+        """Stream the answer; a refusal after the head is sent travels inside the stream."""
         response = web.StreamResponse(headers=headers(self._request, EVENTS))
         await response.prepare(self._request)
         is_chunked = self._request.version >= HttpVersion11
@@ -171,8 +170,9 @@ class Delivery:
         return response
 
     async def whole(self) -> web.StreamResponse:
-        """Send the answer in one piece; faults that meet a
-        stream on its way meet this before its first byte.
+        """Send the answer in one piece.
+
+        Faults that would strike within a stream strike before the first byte of this answer.
         """
         flight = self._submit(None)
         try:
@@ -227,7 +227,7 @@ class Delivery:
         )
 
     async def _suffer(self, fault: Breaking) -> None:
-        """Let a fault have its way; return when the answer may go on."""
+        """Carry out a fault; return if the answer may continue after it."""
         match fault:
             case Cut():
                 self._log.end = "broken"
@@ -239,7 +239,7 @@ class Delivery:
                 await self._mishaps.stall(fault)
             case Crash():
                 self._mishaps.die(fault.down_s)
-                # The connection breaks, and this with it.
+                # The crash breaks the connection, which cancels this wait.
                 await asyncio.Event().wait()
             case _:
                 assert_never(fault)
@@ -249,7 +249,7 @@ class Delivery:
 
 
 class Trickle:
-    """Stand between a stream and its transport."""
+    """Slow a stream down: take its bytes and pass them to the transport one by one."""
 
     def __init__(self, transport: Outlet, *, byte_s: float) -> None:
         self._transport = transport
@@ -257,21 +257,21 @@ class Trickle:
         self._waiting = bytearray()
         self._loop = asyncio.get_running_loop()
         self._due_s = 0.0
-        """When the next byte may leave."""
+        """When the next byte may leave, in the loop's time."""
 
     def write(self, data: bytes, /) -> None:
-        """Queue bytes."""
+        """Queue bytes to be sent slowly."""
         if not self._waiting:
             self._due_s = self._loop.time() + self._byte_s
             self._loop.call_at(self._due_s, self._drip)
         self._waiting += data
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes have not left."""
+        """Return how many bytes have not left yet."""
         return len(self._waiting) + self._transport.get_write_buffer_size()
 
     def is_closing(self) -> bool:
-        """Tell whether nobody reads any more."""
+        """Tell whether the reader is gone."""
         return self._transport.is_closing()
 
     def _drip(self) -> None:

@@ -1,4 +1,4 @@
-"""Take connections, or none: what clients see of a server that dies and comes back."""
+"""Open and close a server's listening socket, as when a server dies and comes back."""
 
 import asyncio
 import os
@@ -22,8 +22,9 @@ class Door:
         self._site: web.SockSite | None = None
 
     async def open(self) -> str:
-        """Take connections from now on; return the base
-        URL. Raises LaunchError when the port is taken.
+        """Start to take connections; return the base URL.
+
+        Raises LaunchError when the port is taken.
         """
         listener = self._listener()
         self._host, self._port = listener.getsockname()[:2]
@@ -33,7 +34,7 @@ class Door:
         return f"http://{host}:{self._port}"
 
     async def slam(self) -> None:
-        """Take no more connections and break those there are, as the death of a process does."""
+        """Stop listening and abort every connection, as the death of a process does."""
         if self._site is not None:
             await self._site.stop()
             self._site = None

@@ -1,5 +1,6 @@
-"""Speak `/v1/chat/completions` and `/v1/completions`: the chunks
-and bodies of vLLM 0.32, field by field, framed as events.
+"""Write the chunks and bodies of `/v1/chat/completions` and `/v1/completions`, framed as events.
+
+They equal those of vLLM 0.32 field by field.
 """
 
 from abc import ABC, abstractmethod
@@ -26,7 +27,7 @@ def chunk(payload: bytes) -> bytes:
 
 
 def event(value: object) -> bytes:
-    """Encode one event, compact and in the order of its fields."""
+    """Encode one event as compact JSON, its fields in the order given."""
     return b"data: " + msgspec.json.encode(value) + b"\n\n"
 
 
@@ -41,10 +42,10 @@ def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """Hold what both faces need to know."""
+    """Hold what both faces need to know of a request and its answer."""
 
     id: str
-    """With the prefix of its face: `chatcmpl-…` or `cmpl-…`."""
+    """Id with the prefix of its face: `chatcmpl-…` or `cmpl-…`."""
     created: int
     """Wall clock, in seconds."""
     model: str
@@ -53,15 +54,19 @@ class Exchange:
     script: Script
     prompt_tokens: int
     prompt_ids: tuple[int, ...] | None = None
-    """Only when the client asked for token ids."""
+    """Token ids of the prompt; only when the client asked for them."""
     prompt_logprobs: tuple[Listed, ...] | None = None
-    """Of each token of the prompt but the first,
-    itself first; only when the client asked for them.
+    """Log probabilities at each token of the prompt but the first.
+
+    Each list starts with the token itself; only when the client asked for them.
     """
 
 
 class Face(ABC):
-    """Turn one exchange into bytes. Events come ready to be framed; tokens are counted from 0."""
+    """Turn one exchange into bytes; tokens are counted from 0.
+
+    Events are ready to be framed as chunks.
+    """
 
     whole_object: ClassVar[str]
     chunk_object: ClassVar[str]
@@ -76,7 +81,7 @@ class Face(ABC):
             "created": exchange.created,
             "model": exchange.model,
         }
-        # No extras: the path that streams at full rate take.
+        # Without extras a stream takes a faster path.
         self._is_plain = (
             self._wanted.top_logprobs is None
             and not self._wanted.token_ids
@@ -85,16 +90,14 @@ class Face(ABC):
 
     @abstractmethod
     def opening(self) -> bytes:
-        """Return what precedes the first token; it leaves together with it."""
+        """Return the event before the first token, which leaves together with that token."""
 
     @abstractmethod
     def tokens(self, first: int, stop: int) -> bytes:
-        """Return the one event that carries these tokens."""
+        """Return the one event that carries tokens *first* to *stop* - 1."""
 
     def closing(self, cached_tokens: int) -> tuple[bytes, ...]:
-        """Return the events that follow the last token:
-        the usage, if it was asked for, and the end mark.
-        """
+        """Return the events after the last token: usage, if asked for, and the end mark."""
         if not self._wanted.include_usage:
             return (DONE,)
         details = self._thoughts(len(self._script.pieces))
@@ -135,7 +138,7 @@ class Face(ABC):
     def _prompt(self) -> dict[str, Any]:
         return {}
 
-    # chats count them
+    # Chats override this and use the parameter.
     def _thoughts(self, completion_tokens: int) -> dict[str, int] | None:  # noqa: ARG002
         return None
 
@@ -191,7 +194,7 @@ class ChatFace(Face):
         )
 
     def tokens(self, first: int, stop: int) -> bytes:
-        """Return the one event that carries these tokens."""
+        """Return the one event that carries tokens *first* to *stop* - 1."""
         ended = stop == len(self._script.pieces)
         if self._is_plain:
             text = b"".join(self._script.escaped[first:stop])
@@ -247,7 +250,8 @@ class ChatFace(Face):
         return msgspec.json.encode(choice)[1:] + b"]" + mark + b"}\n\n"
 
     def _finish(self) -> str:
-        # A call of a tool that the client named ends with "stop", any other call with "tool_calls".
+        # As in vLLM: a call of a tool that the client named ends with "stop", any other with
+        # "tool_calls".
         named = self._wanted.tool_choice not in (None, "none", "auto", "required")
         return "stop" if named and self._script.finish == "tool_calls" else self._script.finish
 
@@ -335,7 +339,7 @@ class CompletionsFace(Face):
         return b""
 
     def tokens(self, first: int, stop: int) -> bytes:
-        """Return the one event that carries these tokens."""
+        """Return the one event that carries tokens *first* to *stop* - 1."""
         ended = stop == len(self._script.pieces)
         if self._is_plain and not ended:
             return b"%b%b%b" % (self._start, b"".join(self._script.escaped[first:stop]), _TAIL)
@@ -384,7 +388,7 @@ class CompletionsFace(Face):
 
 
 def _scored(exchange: Exchange) -> list[dict[str, Any] | None] | None:
-    """Return what vLLM lists of a prompt: nothing for its first token, then by token id."""
+    """Return the prompt's log probabilities as vLLM lists them: None first, then by token id."""
     if exchange.prompt_logprobs is None:
         return None
     return [None, *(_ranked(row) for row in exchange.prompt_logprobs)]

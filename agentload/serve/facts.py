@@ -1,5 +1,6 @@
-"""Say of an arm what its server would say of itself:
-version, models, cache configuration, start-up log.
+"""Tell what the server of an arm reports of itself.
+
+That is its version, its models, its cache configuration and its start-up log.
 """
 
 import re
@@ -16,16 +17,16 @@ from agentload.model.profile import ArmProfile
 
 _WORDS: Final = (files("agentload.serve") / "vllm.yaml").read_text(encoding="utf-8")
 VLLM: Final[Mapping[str, dict[str, Any]]] = documents.parsed(_WORDS, at="vllm.yaml")
-"""What vLLM says of itself in words and numbers of its own."""
+"""Words and numbers that vLLM reports of itself, from vllm.yaml."""
 FIRST_TOKEN_S: Final[tuple[float, ...]] = tuple(
     VLLM["histograms"]["time_to_first_token_seconds"]["bounds"]
 )
-"""Upper bounds of its histogram of times to first token."""
+"""Upper bounds of vLLM's histogram of times to first token, in s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Hold an arm with the pool that its server allocated."""
+    """Hold an arm with the KV pool that its server allocated."""
 
     arm: ArmProfile
     pool: Pool
@@ -34,23 +35,24 @@ class Facts:
 
     @property
     def model(self) -> str:
-        """Return the name under which the model is served."""
+        """Name under which the model is served."""
         return self.arm.model.name
 
     @property
     def version(self) -> str:
-        """Return the version of the serving software."""
+        """Version of the serving software."""
         found = re.search(r"\d+(\.\d+)+\S*", self.arm.server.software)
-        return found[0] if found else TRIED  # the version whose wire this room speaks
+        # The version of vLLM whose wire format this package follows
+        return found[0] if found else TRIED
 
     @property
     def fingerprint(self) -> str:
-        """Return the `system_fingerprint` of every answer."""
+        """`system_fingerprint` of every answer."""
         return f"vllm-{self.version}-{blake2b(repr(self.arm).encode(), digest_size=4).hexdigest()}"
 
     @property
     def dtype(self) -> str:
-        """Return the KV cache dtype as vLLM prints it."""
+        """KV cache dtype as vLLM prints it."""
         return FORMATS[self.arm.kv_dtype].flag
 
     def models(self) -> dict[str, Any]:
@@ -85,9 +87,7 @@ class Facts:
         }
 
     def server_info(self) -> dict[str, Any]:
-        """Return the answer of `/server_info`: of vLLM's
-        sections those that this server has facts for.
-        """
+        """Return the answer of `/server_info`: the sections of vLLM's that have facts."""
         server = self.arm.server
         return {
             "vllm_config": {
@@ -113,20 +113,18 @@ class Facts:
 
     @property
     def backend(self) -> str | None:
-        """Return the attention backend by the name that vLLM has for it."""
+        """Attention backend by vLLM's name; None where the profile names none."""
         found = re.search(r"[A-Z][A-Z_]+[A-Z]", self.arm.server.backend or "")
         return found[0] if found else None
 
     @property
     def flash_version(self) -> int | None:
-        """Return the version of FlashAttention, where the profile names it."""
+        """Version of FlashAttention; None where the profile names none."""
         found = re.search(r"\(FA(\d)\)", self.arm.server.backend or "")
         return int(found[1]) if found else None
 
     def log_lines(self, url: str) -> Iterator[tuple[str, str, str]]:
-        """Yield what the server logs while it starts,
-        as (process, place in vLLM's source, message).
-        """
+        """Yield what the server logs at its start, as (process, place in source, message)."""
         server, pool = self.arm.server, self.pool
         emulated = f"emulated by agentload: {self.arm.profile}/{self.arm.name}"
         yield (

@@ -1,8 +1,7 @@
-"""Show the state of the engine and of its web server at `/metrics`
-under the names, types and labels of vLLM 0.32 (`vllm.yaml`).
+"""Show the state of the engine and its web server at `/metrics`.
 
-What an emulated engine would have to guess is left out. Times are
-the engine's own: they do not know how late our event loop was.
+Names, types and labels are those of vLLM 0.32 (`vllm.yaml`). What an emulated engine would have
+to guess is left out. Times are the engine's own: they do not include lateness of our event loop.
 """
 
 import time
@@ -60,12 +59,12 @@ _COARSE_S: Final = (0.1, 0.5, 1)
 _SIZE: Final = (
     "by handler. Only value of header is respected. Otherwise ignored. No percentile calculated. "
 )
-# vLLM leaves what only looks at the server out of its figures.
+# vLLM leaves requests that only look at the server out of its figures.
 _UNCOUNTED: Final = frozenset({"/metrics", "/health", "/ping", "/version", "/server_info"})
 
 
 class _Family(msgspec.Struct, frozen=True):
-    """A counter or gauge: one figure or, with one more label, one for each of its values."""
+    """A counter or gauge: one figure, or with *label* one figure for each of its values."""
 
     name: str
     kind: Literal["counter", "gauge"]
@@ -123,7 +122,7 @@ class Distribution:
 
     @property
     def total(self) -> float:
-        """Return the sum of all values."""
+        """Sum of all values."""
         return self._sum
 
 
@@ -132,9 +131,9 @@ class Tally:
 
     def __init__(self, *, max_model_len: int) -> None:
         self.successes = Counts[str]()
-        """Finished requests by the reason of their end."""
+        """Finished requests, by the reason of their end."""
         self.rejections = 0
-        """Requests that a full queue turned away."""
+        """Number of requests that a full queue turned away."""
         tokens = token_bounds(max_model_len)
         self.histograms = {
             name: Distribution(each.bounds or tokens) for name, each in _HISTOGRAMS.items()
@@ -162,7 +161,7 @@ class Tally:
 
 
 class EngineMetrics(Collector):
-    """Read gauges and tallies when a scraper asks."""
+    """Collect the engine's gauges and tallies when a scraper asks."""
 
     def __init__(
         self,
@@ -225,7 +224,7 @@ class EngineMetrics(Collector):
 
 
 def registry(engine: EngineMetrics) -> CollectorRegistry:
-    """Return what `/metrics` shows: the process itself, then the engine."""
+    """Return the registry behind `/metrics`: the process itself, then the engine."""
     out = CollectorRegistry(auto_describe=False)
     GCCollector(registry=out)
     PlatformCollector(registry=out)
@@ -235,7 +234,7 @@ def registry(engine: EngineMetrics) -> CollectorRegistry:
 
 
 class HttpMetrics:
-    """Hold the counters of one server."""
+    """Hold the HTTP counters of one server."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
@@ -274,7 +273,10 @@ class HttpMetrics:
 
     @web.middleware
     async def count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Handle a request and count it, its sizes as the headers give them: a stream has none."""
+        """Handle a request and count it.
+
+        Sizes are those of the Content-Length headers; a stream has none and counts as 0.
+        """
         if request.path in _UNCOUNTED:
             return await handler(request)
         start = time.monotonic()

@@ -1,6 +1,4 @@
-"""Decide what goes wrong with each request that comes, and
-when the server dies: a script of faults against the clock.
-"""
+"""Decide what goes wrong with each request and when the server dies, from a script of faults."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,7 +21,7 @@ from agentload.emulator.faults import (
 from agentload.model.profile import ArmProfile
 
 Breaking = Cut | Stall | InBand | Crash
-"""Faults that meet a stream after some tokens."""
+"""Faults that strike a stream after some tokens."""
 
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 
@@ -31,7 +29,7 @@ _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 class Mishaps:
     """Hold a server's script of faults.
 
-    Its clock starts with the first request and runs with the engine's speed.
+    Its clock starts with the first request and runs at the engine's speed.
     """
 
     def __init__(
@@ -48,10 +46,10 @@ class Mishaps:
         self._count = 0
         self._start_s = 0.0
         self.die = die
-        """Kill the server for so many seconds; None: for good."""
+        """Called to kill the server for some seconds; None: for good."""
 
     def of_next(self) -> tuple[OfRequest, ...]:
-        """Return what the request that has just come will meet."""
+        """Return the faults of the request that has just come."""
         if not self._script:
             return ()
         loop = asyncio.get_running_loop()
@@ -69,7 +67,7 @@ class Mishaps:
         )
 
     async def stall(self, fault: Stall) -> None:
-        """Wait as long as the fault says; for ever means until the client leaves."""
+        """Wait as long as the fault says; "for ever" ends when the client leaves."""
         if fault.seconds is None:
             await asyncio.Event().wait()
         else:
@@ -77,16 +75,12 @@ class Mishaps:
 
 
 def most_tokens(script: tuple[Fault, ...]) -> int | None:
-    """Return how many tokens in the KV cache kill
-    the engine; None: it does not run out of memory.
-    """
+    """Return how many tokens in the KV cache kill the engine; None: no number does."""
     return min((fault.tokens for fault in script if isinstance(fault, OutOfMemory)), default=None)
 
 
 def breaking(faults: tuple[OfRequest, ...], *, tokens: int) -> tuple[Breaking, ...]:
-    """Return those faults that meet an answer of so many
-    tokens before its end, in the order in which they do.
-    """
+    """Return the faults that strike an answer of *tokens* tokens before its end, in order."""
     found = [
         fault for fault in faults if isinstance(fault, Breaking) and fault.after_tokens < tokens
     ]
@@ -94,21 +88,21 @@ def breaking(faults: tuple[OfRequest, ...], *, tokens: int) -> tuple[Breaking, .
 
 
 def busy(faults: tuple[OfRequest, ...]) -> Busy | None:
-    """Return the fault that declines a request."""
+    """Return the fault that declines a request; None if none does."""
     return next((fault for fault in faults if isinstance(fault, Busy)), None)
 
 
 def overtaxed(arm: ArmProfile, prompt_logprobs: int | None) -> bool:
-    """Tell whether a server dies of the log probabilities that it is asked for."""
+    """Tell whether the server dies of the prompt log probabilities that a request wants."""
     most = arm.logprobs.crash_above
     return most is not None and prompt_logprobs is not None and prompt_logprobs > most
 
 
 def name(faults: tuple[OfRequest, ...]) -> str | None:
-    """Name faults as their script does; None when there are none."""
+    """Return the names of faults as their script has them; None when there are none."""
     return "+".join(_NAMES[type(fault)] for fault in faults) or None
 
 
 def byte_s(faults: tuple[OfRequest, ...]) -> float | None:
-    """Return how long each byte of the answer takes; None: no longer than it must."""
+    """Return the seconds that each byte of the answer takes; None: not slowed."""
     return next((fault.ms_per_byte / 1000 for fault in faults if isinstance(fault, Trickle)), None)

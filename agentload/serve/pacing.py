@@ -1,5 +1,6 @@
-"""Play the engine's virtual time against the monotonic clock:
-sleep until a step ends, then send all that it emitted.
+"""Play the engine's virtual time against the monotonic clock.
+
+The pacer sleeps until a step ends, then sends all tokens that the step emitted.
 """
 
 import asyncio
@@ -21,19 +22,19 @@ class Flight:
     """Hold one request that the engine has."""
 
     submitted_ns: int
-    """On the engine's clock."""
+    """When the request was submitted, on the engine's clock."""
     end: asyncio.Future[Finished | Rejected | None]
-    """Set when its last step is over: every token has been offered to the stream by then.
+    """Set when the request's last step is over, after every token was offered to the stream.
 
-    None: the engine died with it.
+    A result of None means that the engine died with the request.
     """
     stream: Stream | None
 
 
 class Pacer:
-    """Own the engine and its clock; everything happens on the running event loop.
+    """Own the engine and its clock; everything runs on the event loop.
 
-    Once `most_tokens` are in the KV cache at a time the
+    Once the KV cache holds `most_tokens` tokens at a time, the
     engine runs out of memory and loses all its calls.
     """
 
@@ -47,21 +48,23 @@ class Pacer:
         self._played_ns = 0
         self._flights: dict[str, Flight] = {}
         self._streams: dict[str, Stream] = {}
-        """Of the flights whose first token is there."""
+        """Streams of the flights whose first token has come."""
         self._steps = 0
         self._preemptions_at_rest = 0
-        """As of the last moment without a flight: as long as
-        there are no more, all that decode emit in every step.
+        """Preemptions as of the last moment without a flight.
+
+        While there are no more, all calls that decode emit in every step.
         """
         self._alarm = Alarm(self._ring)
 
     def has(self, request_id: str) -> bool:
-        """Tell whether a request of this id is in flight."""
+        """Tell whether a request with this id is in flight."""
         return request_id in self._flights
 
     def submit(self, request: Request, *, arrived_ns: int, stream: Stream | None = None) -> Flight:
-        """Give the engine a request as of its arrival, if it has not
-        gone on since; a stream hears of every step, others of the end.
+        """Give the engine a request as of its arrival, or as of now if it has advanced since.
+
+        A stream is offered the tokens of every step; without one, only the end is reported.
         """
         self._play(arrived_ns)
         flight = Flight(
@@ -75,7 +78,7 @@ class Pacer:
         return flight
 
     def abort(self, request_id: str) -> None:
-        """Take a request back; nothing happens when it is over already."""
+        """Take a request back; do nothing if it is over."""
         if self._flights.pop(request_id, None) is None:
             return
         self._streams.pop(request_id, None)
@@ -85,7 +88,7 @@ class Pacer:
 
     @property
     def company(self) -> int:
-        """Return how many requests are being served."""
+        """Number of requests being served."""
         return len(self._flights)
 
     def gauges(self) -> Gauges:
@@ -94,7 +97,7 @@ class Pacer:
         return self._engine.gauges()
 
     def restart(self) -> None:
-        """Start the engine anew: its calls are lost, and whoever waits for one of them is told."""
+        """Restart the engine: its calls are lost, and whoever waits for one gets None."""
         self._engine.restart()
         flights, self._flights = self._flights, {}
         self._streams.clear()
@@ -106,7 +109,7 @@ class Pacer:
         self._sleep()
 
     def reset_prefix_cache(self) -> bool:
-        """Empty the prefix cache, unless calls are running; tell whether it was done."""
+        """Empty the prefix cache unless calls are running; return whether this was done."""
         self._ring()
         return self._engine.reset_prefix_cache()
 
@@ -115,7 +118,7 @@ class Pacer:
         self._alarm.close()
 
     def wall_ns(self, engine_ns: int) -> int:
-        """Return the instant of the monotonic clock at which the engine's clock shows this."""
+        """Return the instant of the monotonic clock for an instant of the engine's clock."""
         return self._start_ns + round(engine_ns / self._speed)
 
     def _ring(self) -> None:
@@ -123,8 +126,8 @@ class Pacer:
         self._sleep()
 
     def _sleep(self) -> None:
-        # What the engine decided without taking time, such as a
-        # refusal, waits to be fetched: that is its `next_ns`.
+        # What the engine decides without taking time, such as a refusal,
+        # waits to be fetched; `next_ns` then is that instant.
         instants = [
             at for at in (self._engine.next_step_ns(), self._engine.next_ns()) if at is not None
         ]
@@ -150,8 +153,8 @@ class Pacer:
 
     def _hand_out(self) -> None:
         # Asking the engine for the emissions of each of 256 streams takes longer than sending
-        # them. Where nobody drafts tokens and nobody was preempted, every decoding call emits
-        # one token a step: one is asked, and the steps are counted for the others.
+        # them. Without drafts and preemptions every decoding call emits one token a step: then
+        # one stream is asked for, and the others get a token for each step.
         gauges = self._engine.gauges()
         steps, self._steps = gauges.steps - self._steps, gauges.steps
         if not self._flights:
@@ -183,7 +186,7 @@ class Pacer:
     def _offer(
         self, stream: Stream, at_ns: NDArray[np.int64], tokens: NDArray[np.uint16]
     ) -> list[int]:
-        """Offer a stream what is new of its emissions; return the instants."""
+        """Offer a stream its new emissions; return their instants."""
         planned_ns = [self.wall_ns(at) for at in at_ns[stream.emissions :].tolist()]
         stream.offer(planned_ns, tokens[stream.emissions :].tolist())
         return planned_ns

@@ -1,5 +1,6 @@
-"""Start one server process an arm, and stop them: what
-`emulated:PROFILE`, `demo` and `emulate` without an arm use.
+"""Start one server process per arm, and stop the processes.
+
+Used by `emulated:PROFILE`, by `demo`, and by `emulate` without an arm.
 """
 
 import subprocess
@@ -25,7 +26,7 @@ from agentload.serve.server import Options
 
 _START_S: Final = 30.0
 _STOP_S: Final = 5.0
-# How much of a dead server's log its error quotes.
+# This many bytes of a dead server's log are quoted in the error.
 _LOG_TAIL: Final = 2000
 
 
@@ -42,8 +43,9 @@ class Server:
 
 
 class Servers:
-    """Hold running servers. Leaving the context, or
-    `stop`, ends them; so does the death of this process.
+    """Hold running servers.
+
+    They end with the context, with `stop`, and with the death of this process.
     """
 
     def __init__(
@@ -54,11 +56,11 @@ class Servers:
 
     @property
     def urls(self) -> dict[str, str]:
-        """Return the base URL of each arm."""
+        """Base URL of each arm."""
         return {server.arm: server.url for server in self.servers}
 
     def stop(self) -> None:
-        """Let the servers go, and see to it that they have gone."""
+        """Tell the servers to end; kill those that do not."""
         _stop(self._processes)
 
     def dead(self) -> tuple[Server, ...]:
@@ -94,11 +96,11 @@ def start(
     api_key: str | None = None,
     logs: Path | None = None,
 ) -> Servers:
-    """Start a server for each arm and return when all take requests.
+    """Start a server for each arm; return when all take requests.
 
-    `port` is the first of consecutive ones, 0 takes free ones. Of several arms each writes
-    its own truth file, named with the arm before its suffix. `logs` is a folder for the
-    servers' logs. Raises LaunchError, with what the server said, when one does not start.
+    *port* is the first of consecutive ports; 0 takes free ones. With several arms each writes
+    its own truth file, with the arm's name before the suffix. *logs* is a folder for the
+    servers' logs. Raises LaunchError, with the server's last output, when one does not start.
     """
     options = Options(
         host=host,
@@ -146,7 +148,7 @@ def _launch(order: Order, log: BinaryIO) -> subprocess.Popen[bytes]:
         process_group=0,
     )
     assert process.stdin
-    with suppress(BrokenPipeError):  # it died at once: its log says why
+    with suppress(BrokenPipeError):  # the process died at once, and its log says why
         process.stdin.write(order.line())
         process.stdin.flush()
     return process

@@ -1,4 +1,4 @@
-"""Say no as vLLM does: status, headers, error body, and the same body inside a stream.
+"""Refuse as vLLM does: status, headers, error body, and the same body inside a stream.
 
 Texts follow answers recorded from vLLM 0.32.0 and its sources
 (`entrypoints/serve/exception_handling`, `renderers/params.py`).
@@ -22,7 +22,7 @@ EVENTS: Final = "text/event-stream; charset=utf-8"
 
 
 class RefusedError(Exception):
-    """One error answer, raised where it is found and sent as its body or inside a stream."""
+    """An error answer, raised where it is found and sent as a body or inside a stream."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class RefusedError(Exception):
         return json.dumps(self._error, separators=(",", ":"), ensure_ascii=False).encode()
 
     def event(self) -> bytes:
-        """Return the event that carries this error inside a stream that began with 200."""
+        """Return the event that carries this error inside a stream that started with 200."""
         return b"data: " + json.dumps(self._error).encode() + b"\n\n"
 
 
@@ -54,9 +54,7 @@ def bad_parameter(message: str, *, param: str, value: object) -> RefusedError:
 
 
 def unreadable(faults: Sequence[Mapping[str, Any]]) -> RefusedError:
-    """Refuse a body whose shape is wrong, with the
-    faults that its validator found, as vLLM writes them.
-    """
+    """Refuse a malformed body, with the faults that its validator found, in vLLM's format."""
     details = [_detail(fault) for fault in faults]
     errors = "error" if len(details) == 1 else "errors"
     lines = [f"{len(details)} validation {errors}:", *(f"  {detail}" for detail in details)]
@@ -118,19 +116,20 @@ def too_long(*, prompt_tokens: int, output_tokens: int, max_model_len: int) -> R
 
 
 def busy(*, status: int = 503, retry_after_s: float | None = None) -> RefusedError:
-    """Refuse because the queue is full; 429 is what gateways before a server say."""
+    """Refuse because the queue is full; 429 is the status that gateways before a server use."""
     return RefusedError(status, _BUSY, type=HTTPStatus(status).phrase, retry_after_s=retry_after_s)
 
 
 def internal(message: str = _DEAD) -> RefusedError:
-    """Report that the engine failed while the request
-    was in flight; without a message: that it died.
+    """Report that the engine failed while the request was in flight.
+
+    Without *message*: that the engine died.
     """
     return RefusedError(500, message, type="InternalServerError")
 
 
 def plain(status: int) -> RefusedError:
-    """Refuse with nothing to say but the status: no such route, wrong method."""
+    """Refuse with nothing but the status: no such route, wrong method."""
     phrase = HTTPStatus(status).phrase
     return RefusedError(status, phrase, type=phrase)
 
@@ -148,7 +147,7 @@ def refused(request: web.Request, no: RefusedError) -> web.Response:
 
 
 def headers(request: web.Request, content_type: str, **more: str) -> dict[str, str]:
-    """Return the headers of an answer; a request's id is echoed."""
+    """Return the headers of an answer, with the request's id echoed."""
     out = {
         "date": formatdate(usegmt=True),
         "server": "uvicorn",

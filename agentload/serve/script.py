@@ -1,8 +1,8 @@
-"""Write what an answer will say: its tokens in order, what each
-belongs to, cut and ended as the request's parameters want.
+"""Decide what an answer will say, token by token.
 
-A tool is called where a request insists on it, or where its
-question names one: with arguments that are read from the prompt.
+Each token belongs to reasoning, content or a tool call; the answer is cut and ended as the
+request's parameters want. A tool is called where a request insists on one, or where its
+question names one; the arguments are read from the prompt.
 """
 
 import json
@@ -36,16 +36,16 @@ _ANY: Final[Mapping[str, object]] = {
     "object": {},
     "null": None,
 }
-"""What an argument is that the prompt says nothing of."""
+"""Value of an argument that the prompt says nothing about, by its type."""
 _THOUGHTS: Final = "thoughts"
-"""Key of the text that is thought; only its length matters."""
+"""Key of the text that is thought, of which only the length matters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """Hold consecutive tokens of one kind.
 
-    `name` is the tool that a call calls; its tokens spell the arguments.
+    *name* is the tool of a call, whose tokens spell its arguments.
     """
 
     kind: Kind
@@ -54,7 +54,7 @@ class Part:
 
     @property
     def text(self) -> str:
-        """Return the text of this part."""
+        """Text of this part."""
         return "".join(self.pieces)
 
 
@@ -66,32 +66,32 @@ class Script:
     finish: Finish
     stop_reason: str | None = None
     listed: tuple[Listed, ...] = ()
-    """Of each token: itself, and the likeliest others; only when the client asked for them."""
+    """For each token its own log probability and the likeliest others; only when asked for."""
 
     @cached_property
     def pieces(self) -> tuple[str, ...]:
-        """Return the text of every token."""
+        """Text of every token."""
         return tuple(piece for part in self.parts for piece in part.pieces)
 
     @cached_property
     def escaped(self) -> tuple[bytes, ...]:
-        """Return the text of every token as it stands inside a JSON string."""
+        """Text of every token, escaped for a JSON string."""
         encode = msgspec.json.encode
         return tuple(encode(piece)[1:-1] for piece in self.pieces)
 
     @cached_property
     def ids(self) -> tuple[int, ...]:
-        """Return the id of every token."""
+        """Id of every token."""
         return tuple(token_id(piece.strip()) for piece in self.pieces)
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """Return the index of each part's first token, and the count of all tokens."""
+        """Index of each part's first token, and lastly the number of all tokens."""
         return tuple(accumulate((len(part.pieces) for part in self.parts), initial=0))
 
     @property
     def reasoning_tokens(self) -> int:
-        """Count the tokens of thinking."""
+        """Number of tokens of thinking."""
         return sum(len(part.pieces) for part in self.parts if part.kind == "reasoning")
 
     def text(self, kind: Kind) -> str | None:
@@ -103,8 +103,9 @@ class Script:
 def call(
     asked: Wanted, texts: Sequence[str], *, arm: ArmProfile, prompt_tokens: int, seed: int
 ) -> Part | None:
-    """Return the call that a right answer makes, a wrong one as
-    often as the arm errs, or None where nothing is to be called.
+    """Return the tool call that the arm's model makes; None where no tool is to be called.
+
+    Its arguments are right as often as the arm's accuracy says.
     """
     tools = [
         function for tool in asked.tools if isinstance(function := tool.get("function"), Mapping)
@@ -133,8 +134,9 @@ def _chosen(tools: Sequence[Json], choice: str | None, question: str) -> Json | 
 
 
 def _is_named(name: str, question: str) -> bool:
-    """Tell whether a question speaks of a tool by name: in quotes,
-    or beside the word tool or function. Names are common words.
+    """Tell whether a question names a tool: in quotes, or next to the word tool or function.
+
+    The bare name is not enough, as names of tools are common words.
     """
     word = re.escape(name)
     return (
@@ -160,8 +162,9 @@ def _defaults(tool: Json) -> dict[str, object]:
 def script(
     asked: Wanted, *, arm: ArmProfile, prompt_tokens: int, seed: int, company: int = 0
 ) -> Script:
-    """Return what the arm's model says, and in *company*
-    of so many other requests how likely it held that.
+    """Return what the arm's model says, with log probabilities if the request wants them.
+
+    *company* is the number of other requests served at the same time.
     """
     said = _script(asked, arm=arm, prompt_tokens=prompt_tokens, seed=seed, company=company)
     if asked.top_logprobs is None:
@@ -185,8 +188,9 @@ def script(
 def prompt_listed(
     asked: Wanted, *, arm: ArmProfile, seed: int, company: int
 ) -> tuple[Listed, ...] | None:
-    """Return how likely each token of a prompt was
-    but the first; None when the client did not ask.
+    """Return log probabilities at each token of the prompt but the first.
+
+    None when the client did not ask for them.
     """
     if asked.prompt_logprobs is None:
         return None
@@ -206,7 +210,7 @@ def _greedy(
     seed: int,
     company: int,
 ) -> tuple[str, ...]:
-    """Return as many words, each the likeliest behind those before it."""
+    """Return as many words as *pieces*, each the likeliest after the words before it."""
     said: list[str] = []
     for _ in pieces:
         at = behind(texts, [*said, ""], tokens)
@@ -217,7 +221,7 @@ def _greedy(
 def _script(
     asked: Wanted, *, arm: ArmProfile, prompt_tokens: int, seed: int, company: int
 ) -> Script:
-    """Return what the arm's model says.
+    """Return what the arm's model says, without log probabilities.
 
     It thinks for exactly as many tokens as the request's budget for thinking allows.
     """
@@ -292,8 +296,9 @@ def _with_thoughts(
 def _stopped(
     pieces: tuple[str, ...], stops: tuple[str, ...], least: int
 ) -> tuple[tuple[str, ...], str | None]:
-    """Cut an answer before the first stop text that ends within or after
-    the *least*-th token; its last tokens may be left without text.
+    """Cut an answer before the first stop text that ends within or after token *least*.
+
+    Its last tokens may be left without text. Returns the tokens and the stop text found.
     """
     if not stops:
         return pieces, None

@@ -1,4 +1,4 @@
-"""Run the server of one arm until it is told to stop, in this process."""
+"""Run the server of one arm in this process until it is told to stop."""
 
 import asyncio
 import gc
@@ -25,7 +25,7 @@ from agentload.serve.pacing import Pacer
 from agentload.serve.stream import Truth
 
 # uvicorn's default, which vLLM keeps: clients must
-# not count on connections that were idle for longer.
+# not reuse connections that were idle for longer.
 _KEEP_ALIVE_S: Final = 5.0
 
 
@@ -35,17 +35,17 @@ class Options:
 
     host: str = "127.0.0.1"
     port: int = 0
-    """0 takes a free one."""
+    """Port to listen on; 0 takes a free one."""
     seed: int = 0
     noise: bool = True
     speed: float = 1.0
-    """How many times faster than real the engine's clock runs."""
+    """How many times faster than real time the engine's clock runs."""
     truth: Path | None = None
     api_key: str | None = None
     faults: str | None = None
     """Script of faults, as YAML text."""
     others: tuple[ArmProfile, ...] = ()
-    """Arms that a fault may run behind this one's name."""
+    """Arms that a fault may run under this one's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +65,9 @@ def run(
     seconds: float | None = None,
     lifeline: BinaryIO | None = None,
 ) -> None:
-    """Serve an arm until SIGINT or SIGTERM, until so many seconds are
-    over, or until the lifeline ends: what its holder does by dying.
+    """Serve an arm until SIGINT or SIGTERM, for *seconds*, or until *lifeline* closes.
+
+    The lifeline closes when the process that holds its other end dies.
     """
     asyncio.run(_run(arm, options, ready=ready, seconds=seconds, lifeline=lifeline))
 
@@ -89,7 +90,7 @@ async def _run(
         loop.add_reader(lifeline, until.set)
 
     def started(running: Running) -> None:
-        # What lives as long as the process need not be looked at again each time memory is swept.
+        # Objects that live as long as the process need not be looked at in every collection.
         gc.collect()
         gc.freeze()
         ready(running)
@@ -100,7 +101,7 @@ async def _run(
 async def serve(
     arm: ArmProfile, options: Options, *, until: asyncio.Event, ready: Callable[[Running], None]
 ) -> None:
-    """Serve an arm until the event is set; `ready` hears once requests are taken.
+    """Serve an arm until the event is set; call *ready* once requests are taken.
 
     Raises LaunchError when the port is taken.
     """
@@ -163,7 +164,7 @@ async def _die(
     *,
     speed: float,
 ) -> None:
-    """Let the server die whenever it is told to, and come back if it is to."""
+    """Let the server die whenever a fault says so, and come back if the fault says when."""
     while True:
         down_s = await deaths.get()
         await door.slam()

@@ -1,16 +1,16 @@
-"""Send one streamed answer: whole steps at a time, straight to the
-transport, never more than the reader takes; and note the truth.
+"""Send one streamed answer, whole steps at a time, and log what really happened on the wire.
 
-One event an emission of the engine, also where our own event loop was late and several leave in one
-write: its lateness is not the emulated server's. A reader that lags is another matter: vLLM's
+Bytes go straight to the transport, and never more than the reader takes. There is one event per
+emission of the engine, even where our own event loop was late and several leave in one
+write: that lateness is not the emulated server's. A reader that lags is another matter: vLLM's
 output collector merges the tokens that such a client has yet to take into one chunk, and so does
-this. Meanwhile the tokens wait here, so that a slow reader costs a comparison a step and no memory.
+this. Meanwhile the tokens wait here, so a slow reader costs a comparison a step and no memory.
 
-What really happened on the wire is what measurements are tested against: one JSON line
-a request, after a header line with the clock's anchors. All stamps are ns of the
+The log ("truth") is what measurements are tested against: one JSON line a request, after
+a header line with the clock's anchors. All stamps are ns of the
 monotonic clock of this process. `planned_ns` is when the engine had the chunk's last
-token, `before_ns` and `after_ns` were read right before and right after the bytes were
-handed to the kernel, `tokens` is what the chunk carried. `behind` counts chunks of
+token; `before_ns` and `after_ns` were read right before and right after the bytes were
+handed to the kernel; `tokens` is what the chunk carried. `behind` counts writes of
 which the kernel did not take all bytes at once: their rest left later than `after_ns`.
 """
 
@@ -31,11 +31,11 @@ from agentload.serve.faces import Face, chunk
 
 @dataclass(slots=True, kw_only=True)
 class Log:
-    """Collect the truth about one request."""
+    """Collect what really happened to one request."""
 
     request_id: str
     arrived_ns: int
-    """The last byte of the request had been read."""
+    """When the last byte of the request had been read."""
     submitted_ns: int | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
@@ -47,15 +47,18 @@ class Log:
     behind: int = 0
     fault: str | None = None
     end: str | None = None
-    """`done`; `refused`; `left`: the connection ended before the
-    answer did; `broken`: by a fault, or because the engine died.
+    """How the request ended.
+
+    `done`; `refused`; `left`: the connection ended before the answer did; `broken`: by a fault, or
+    because the engine died.
     """
     ended_ns: int | None = None
 
 
 class Truth:
-    """Write logs to a file, one a turn of the event loop, so
-    that many ends at once do not stall the streams that go on.
+    """Write logs to a file, one per turn of the event loop.
+
+    Many requests that end at once therefore do not stall the other streams.
     """
 
     def __init__(self, path: Path, *, arm: str, speed: float) -> None:
@@ -67,7 +70,7 @@ class Truth:
         )
 
     def add(self, log: Log) -> None:
-        """Take a finished log; it is written by `write_one`."""
+        """Add a finished log, which `write_one` will write."""
         self._waiting.append(log)
 
     def write_one(self) -> bool:
@@ -77,7 +80,7 @@ class Truth:
         return bool(self._waiting)
 
     def close(self) -> None:
-        """Write all that waits and close the file."""
+        """Write all waiting logs and close the file."""
         while self.write_one():
             pass
         self._file.close()
@@ -87,15 +90,15 @@ class Truth:
         self._file.flush()
 
 
-# How often the end of a stream looks whether its lagging reader has caught up.
+# How often a stream looks whether its lagging reader has caught up.
 _RETRY_S = 0.005
 
 
 class Outlet(Protocol):
-    """Take bytes: asyncio's transport, or one that is slow on purpose."""
+    """Describe where bytes go: asyncio's transport, or one that is slow on purpose."""
 
     def write(self, data: bytes, /) -> None:
-        """Take bytes, all of them, now or later."""
+        """Take all bytes, and send them now or later."""
         ...
 
     def get_write_buffer_size(self) -> int:
@@ -103,7 +106,7 @@ class Outlet(Protocol):
         ...
 
     def is_closing(self) -> bool:
-        """Tell whether nobody reads any more."""
+        """Tell whether the reader is gone."""
         ...
 
 
@@ -115,7 +118,7 @@ async def taken(outlet: Outlet) -> None:
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """Carry the tokens of one answer to its reader."""
+    """Send the tokens of one answer to its reader."""
 
     face: Face
     outlet: Outlet
@@ -130,19 +133,20 @@ class Stream:
     _has_ended: bool = False
     _sent: int = 0
     _ready: int = 0
-    """Tokens offered so far, the last of them planned for `_planned_ns`."""
+    """Tokens offered so far; the last of them was planned for `_planned_ns`."""
     _planned_ns: int = 0
 
     def __post_init__(self) -> None:
         self._limit = self.tokens
 
     def start(self, cached_tokens: int) -> None:
-        """Note what the prefix cache held; the first token follows."""
+        """Note how many prompt tokens the prefix cache held; the first token follows."""
         self._cached_tokens = cached_tokens
 
     def offer(self, planned_ns: Sequence[int], tokens: Sequence[int]) -> None:
-        """Send the engine's next emissions, so many tokens
-        at each instant, unless the reader lags behind.
+        """Send the engine's next emissions, unless the reader lags behind.
+
+        *tokens* are the tokens of each emission, *planned_ns* the instants.
         """
         if not tokens:
             self._push()
@@ -159,7 +163,7 @@ class Stream:
         self._send(zip((ready + total for total in accumulate(tokens)), planned_ns, strict=True))
 
     def hold(self, tokens: int) -> None:
-        """Send no more than so many tokens until told otherwise."""
+        """Send no more than *tokens* tokens until the limit is raised."""
         self._limit = min(tokens, self.tokens)
 
     def give_up(self) -> None:
@@ -167,8 +171,9 @@ class Stream:
         self._has_ended = True
 
     async def reach(self, tokens: int) -> bool:
-        """Send so many tokens and hold the rest; return when
-        the kernel has taken them, or that they will never be.
+        """Send up to *tokens* tokens and hold the rest.
+
+        Return True when the kernel has taken them, False if they can no longer be sent.
         """
         self.hold(tokens)
         while not self._has_ended and not self.outlet.is_closing():
@@ -179,13 +184,14 @@ class Stream:
         return False
 
     async def finish(self) -> None:
-        """Send what a lagging reader had no room for; return when
-        the kernel has taken everything, or when the reader has gone.
+        """Send what a lagging reader had no room for.
+
+        Return when the kernel has taken everything, or when the reader has gone.
         """
         await self.reach(self.tokens)
 
     async def tell(self, *payloads: bytes) -> None:
-        """Send events that are not of the answer."""
+        """Send events that are no part of the answer."""
         self.outlet.write(b"".join(map(self._framed, payloads)))
         await taken(self.outlet)
 
@@ -194,8 +200,9 @@ class Stream:
             self._send(((self._ready, self._planned_ns),))
 
     def _send(self, ends: Iterable[tuple[int, int]]) -> None:
-        """Send one event up to each of these token counts, with
-        the instant at which the engine had them, in one write.
+        """Send in one write one event up to each of these token counts.
+
+        Each count comes with the instant at which the engine had its last token.
         """
         face, log, outlet = self.face, self.log, self.outlet
         payload, events = b"", 0

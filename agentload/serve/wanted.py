@@ -1,9 +1,9 @@
-"""Say what a request asks for: the parameters of both faces, and its prompt as the engine sees it.
+"""Read what a request asks for: its parameters, and its prompt as the engine sees it.
 
 Prompts are named block by block, so that the engine's prefix cache finds behind HTTP what it
 finds in virtual time. The engine compares runs of (identity, tokens). Text arrives without
-keys, so its words are cut at the engine's block boundaries and each block's words are their
-own identity: equal prefixes give equal runs, in whole blocks, and no two texts ever collide.
+keys, so its words are cut at the engine's block boundaries and each block's words are its
+identity: equal prefixes give equal runs, in whole blocks, and no two texts ever collide.
 """
 
 import zlib
@@ -34,7 +34,7 @@ _MORE_LOGPROBS: Final = "Requested {} logprobs of {}, which is greater than max 
 class Wanted:
     """Hold what one request asks for.
 
-    Messages and tools stay as they were sent: those who count and answer read them.
+    Messages and tools stay as they were sent: counting and answering read them.
     """
 
     face: Face
@@ -44,21 +44,21 @@ class Wanted:
     tool_choice: str | None = None
     """`none`, `auto`, `required`, or the name of a tool that must be called."""
     prompt: str | tuple[int, ...] = ""
-    """Of a completion: text or token ids."""
+    """Prompt of a completion: text or token ids."""
     stream: bool = False
     include_usage: bool = False
     continuous_usage: bool = False
     max_tokens: int | None = None
-    """None: as many as the context has room for."""
+    """The most tokens to generate; None: as many as the context has room for."""
     min_tokens: int = 0
     thinking_tokens: int = 0
-    """Budget for thinking, out of `max_tokens`."""
+    """Budget of tokens for thinking, part of `max_tokens`."""
     ignore_eos: bool = False
     stop: tuple[str, ...] = ()
     top_logprobs: int | None = None
     """How many alternatives to list for each token; None: no log probabilities at all."""
     prompt_logprobs: int | None = None
-    """The same for each token of the prompt."""
+    """How many alternatives to list for each token of the prompt; None: none at all."""
     token_ids: bool = False
 
 
@@ -94,7 +94,7 @@ def completion(body: bytes, *, max_model_len: int, max_logprobs: int = MAX_LOGPR
 
 
 def tokenize(body: bytes) -> list[int]:
-    """Return the ids of what `/tokenize` is sent; raise `RefusedError` if that is no prompt."""
+    """Return the token ids of a `/tokenize` body; raise `RefusedError` if it has no prompt."""
     fields = read(TokenizeBody, body)
     if fields.messages is not None:
         messages, tools = tuple(fields.messages), tuple(fields.tools or ())
@@ -126,7 +126,7 @@ def _shared(fields: Body) -> dict[str, Any]:
 def _served(
     wanted: Wanted, fields: Body, longest: str, *, max_model_len: int, max_logprobs: int
 ) -> Wanted:
-    """Return a request that can be served; *longest* names the limit on tokens that holds."""
+    """Return *wanted* if it can be served; *longest* names the field that limits its tokens."""
     for param, value, why in _faults(wanted, fields, longest, max_model_len, max_logprobs):
         raise bad_parameter(why, param=param, value=value)
     return wanted
@@ -135,7 +135,7 @@ def _served(
 def _faults(
     wanted: Wanted, fields: Body, longest: str, max_model_len: int, most: int
 ) -> Iterator[tuple[str, object, str]]:
-    """Yield each parameter that cannot be served, its value and why."""
+    """Yield each parameter that cannot be served, its value and the reason."""
     top, scored = wanted.top_logprobs, wanted.prompt_logprobs
     limit, least = wanted.max_tokens, wanted.min_tokens
     if top is not None and not 0 <= top <= most:
@@ -162,7 +162,7 @@ def _faults(
 
 
 def _one_prompt(prompt: str | list[Any] | None) -> str | tuple[int, ...]:
-    """Return the prompt of a completion, which may be alone in a list."""
+    """Return the prompt of a completion; a list may hold one prompt."""
     if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
         prompt = prompt[0]
     if isinstance(prompt, str):
@@ -185,7 +185,7 @@ class Content:
 
 
 def content(wanted: Wanted, *, block: int) -> Content:
-    """Cut the prompt of a request into runs of at most one block."""
+    """Cut the prompt of a request into runs of at most one block; an image is one run."""
     if wanted.face == "chat":
         return _cut(count.pieces(wanted.messages, wanted.tools), block)
     if isinstance(wanted.prompt, str):
@@ -194,7 +194,7 @@ def content(wanted: Wanted, *, block: int) -> Content:
 
 
 def token_ids(wanted: Wanted) -> list[int]:
-    """Return the ids of a prompt's tokens; those of an image are all the same."""
+    """Return the ids of a prompt's tokens; all tokens of images have the same id."""
     if isinstance(wanted.prompt, tuple):
         return list(wanted.prompt)
     pieces = (
@@ -231,7 +231,7 @@ def _cut(pieces: Iterable[str | count.Image], block: int) -> Content:
 
 
 def _cut_words(text: list[str], offset: int, block: int, runs: list[tuple[str, int]]) -> int:
-    # After an image the text resumes inside a block: its first run ends where that block does.
+    # After an image the text resumes inside a block, so its first run ends at that block's end.
     start = 0
     stop = min(len(text), -offset % block)
     while start < len(text):

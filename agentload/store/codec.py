@@ -1,5 +1,4 @@
-"""The bytes of a journal: rows as records, in framed bytes
-with checksums, so that reading can resume after damage.
+"""Encode rows as the framed, checksummed bytes of a journal; reading resumes after damage.
 
 A file is a magic line, then frames of `length u32 | crc32 u32 | kind u8 | payload`, all
 little-endian; the checksum covers kind and payload. A frame of zeros is never valid, so
@@ -8,8 +7,8 @@ every kind once, so a record is a bare array. Journals outlive versions: a field
 the file lacks takes its default, one that the program no longer knows is dropped.
 
 While a file is being written, a reader may see the end of a record, and records
-after it, before the record's first page. Writes are in order, so what seemed
-damaged is read a second time; only bytes that stay wrong are damage.
+after it, before the record's first page. Writes are in order, so bytes that
+seemed damaged are read a second time; only bytes that stay wrong are damage.
 """
 
 import struct
@@ -33,7 +32,7 @@ MAGIC: Final = b"agentload-journal/1\n"
 HEAD: Final = struct.Struct("<IIB")
 MAX_PAYLOAD: Final = 16 * 1024 * 1024  # bounds the search for the next valid frame after damage
 BLOCK: Final = HEAD.size + MAX_PAYLOAD  # the rest of one block plus one more hold any frame
-NEWS: Final = 256 * 1024  # a following reader's chunk: some seconds of a busy run
+NEWS: Final = 256 * 1024  # chunk of a reader with *followed*: some seconds of a busy run
 
 KIND_CRC: Final = tuple(crc32(bytes((kind,))) for kind in range(256))
 
@@ -64,11 +63,10 @@ def frame(kind: int, payload: bytes) -> bytes:
 
 
 def frames(source: BinaryIO, *, offset: int, followed: bool = False) -> Iterator[Frame | Fault]:
-    """Yield every record from *offset* on, and the faults
-    between and after them; *source* must be unbuffered.
+    """Yield every valid record from *offset* on, and the faults between and after them.
 
-    *followed* stops at reserved space without reading
-    it, for readers that come back every few seconds.
+    *source* must be unbuffered. *followed* stops at reserved space without
+    reading it, for readers that come back every few seconds.
     """
     source.seek(offset)
     block = NEWS if followed else BLOCK

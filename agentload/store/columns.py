@@ -38,9 +38,7 @@ def by_name(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> dict[str, Se
 
 
 def table(kind: int, columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> pa.Table:
-    """Build a table of *schema* from the columns of one
-    kind; a missing column takes the field's default.
-    """
+    """Build a table of *schema* from one kind's columns; a missing one takes its default."""
     length = len(next(iter(columns.values())))
     defaults = codec.DEFAULTS[kind]
     known = dict(columns) | {
@@ -88,8 +86,9 @@ def chunks(call_ids: Sequence[int], stamps: Sequence[Mapping[str, Any] | None]) 
 
 
 def is_late(gaps: Gaps, is_first: Mask) -> Mask:
-    """Return which gaps to store separately: those that would
-    widen their packed group by more bits than they cost alone.
+    """Return which gaps to store separately, because that costs fewer bits.
+
+    DuckDB packs every gap of a group as wide as the widest; a late gap stays out of it.
     """
     if not len(gaps):
         return is_first
@@ -113,13 +112,13 @@ def is_late(gaps: Gaps, is_first: Mask) -> Mask:
 def _token_lists(
     tokens: npt.NDArray[np.uint16], lengths: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]
 ) -> pa.Array:
-    """Return a call's token counts, or NULL if every chunk held one token, as nearly all do."""
+    """List each call's tokens by chunk; NULL if every chunk held one token, as nearly all do."""
     kept = np.where(_counts(tokens != 1, offsets), lengths, 0)
     return _lists(tokens[np.repeat(kept > 0, lengths)], kept)
 
 
 def _counts(mask: Mask, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Count the set values in each call."""
+    """Count the set values of *mask* in each call."""
     at = np.flatnonzero(mask)
     return np.bincount(np.searchsorted(offsets, at, side="right") - 1, minlength=len(offsets) - 1)
 

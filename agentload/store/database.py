@@ -31,8 +31,9 @@ import duckdb
 from agentload.errors import StoreError
 
 VERSION: Final = 3
-"""Incremented when a column changes its meaning, so that older
-programs refuse the file; a new column needs no new version.
+"""Version of the schema, raised when a column changes its meaning.
+
+Older programs then refuse the file; a new column needs no new version.
 """
 OLDEST: Final = 2
 
@@ -61,17 +62,17 @@ class BusyError(StoreError):
 
 
 class AbsentError(StoreError):
-    """Report a database that is not there: no file,
-    or one without a table, which a kill may leave.
-    """
+    """Report a missing database: no file, or one without tables, which a kill may leave."""
 
 
 @contextmanager
 def reading(
     path: Path, *, patience_s: float = READER_PATIENCE_S
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database for queries after any writer has finished,
-    and close it; raise `StoreError` if it cannot be read.
+    """Open a database for queries after any writer has finished, and close it afterwards.
+
+    Raises `AbsentError` if there is none, `BusyError` if a writer keeps it longer
+    than *patience_s*, `StoreError` if the file cannot be read.
     """
     if not path.is_file():
         kind = StoreError if path.exists() else AbsentError
@@ -133,21 +134,19 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 @contextmanager
 def _translated(path: Path) -> Iterator[None]:
-    """Turn what the disk, the memory or a damaged file does to a
-    query into a `StoreError`; a wrong query is a mistake of ours.
-    """
+    """Turn errors of disk, memory or file into `StoreError`; a wrong query stays our bug."""
     try:
         yield
     except duckdb.Error as error:
-        # A wrong checksum has no class of its own, and a disk that
-        # fills while a transaction ends is one of the transaction.
+        # DuckDB raises its base class for a wrong checksum, and an
+        # error of the transaction for a disk that fills at its end.
         if type(error) is duckdb.Error or isinstance(error, _OF_THE_FILE) or _is_full(error):
             raise refusal(path, error) from error
         raise
 
 
 def refusal(path: Path, error: duckdb.Error | OSError) -> StoreError:
-    """Translate an error of DuckDB or the disk into what failed and what to do."""
+    """Translate an error of DuckDB or the disk into a `StoreError` that says what to do."""
     reason = str(error).partition("\n")[0]
     again = f"the journals hold every row: agentload runs load RUN --db {path}"
     if _is_full(error):
@@ -192,8 +191,9 @@ def _opened(path: Path, *, patience_s: float, read_only: bool) -> duckdb.DuckDBP
 
 
 def _appear(path: Path) -> None:
-    """Make a database beside its place and link it there, so
-    that nobody, whatever is killed, sees one without its tables.
+    """Create a database under another name and link it to *path*, complete from the start.
+
+    Even if this process is killed, nobody sees a database without its tables.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
@@ -203,21 +203,22 @@ def _appear(path: Path) -> None:
             os.fsync(file.fileno())
         with suppress(
             OSError
-            # somebody was faster, and theirs is as good; or this
-            # file system has no links: it is made in its place
+            # another process was faster, and its file is as good; or this
+            # file system has no links: `writing` creates the file itself
         ):
             os.link(beside, path)
     except (duckdb.Error, OSError) as error:
         raise refusal(path, error) from error
     finally:
-        with suppress(OSError):  # a folder that cannot be written in has none
+        with suppress(OSError):  # in a read-only folder no file was made
             beside.unlink(missing_ok=True)
 
 
 @cache
 def _blank() -> bytes:
-    """Return the file of a database without rows: to make
-    its tables takes four times as long as to write it.
+    """Return the bytes of a database without rows.
+
+    They are cached: creating the tables takes four times as long as writing the file.
     """
     with TemporaryDirectory(prefix="agentload-") as folder:
         file = Path(folder) / "blank.duckdb"
@@ -261,7 +262,7 @@ def _text(name: str) -> str:
 
 @cache
 def _digest() -> str:
-    """Name this version's tables and views: equal for equal text."""
+    """Return a hash of the text of this version's tables and views."""
     return blake2b((_text("schema.sql") + _text("views.sql")).encode(), digest_size=16).hexdigest()
 
 
@@ -269,8 +270,9 @@ _Written: TypeAlias = list[tuple[Any, ...]] | None
 
 
 def _written(connection: duckdb.DuckDBPyConnection) -> _Written:
-    """Return what a file says of itself: a version, and since there
-    are digests, that of its tables and views; None if nothing.
+    """Return the rows of a file's `schema_version`; None if there is no such table.
+
+    A row holds the version and, in newer files, the digest of tables and views.
     """
     with suppress(duckdb.CatalogException):
         return connection.execute("FROM schema_version").fetchall()
@@ -278,7 +280,7 @@ def _written(connection: duckdb.DuckDBPyConnection) -> _Written:
 
 
 def _is_newest(written: _Written) -> bool:
-    """Tell whether a file has this version's tables and views, without a look at each."""
+    """Return whether a file's digest is this version's; then no table needs comparing."""
     return written is not None and any(row[1:] == (_digest(),) for row in written)
 
 
@@ -380,7 +382,7 @@ def _supply(connection: duckdb.DuckDBPyConnection) -> None:
             connection.execute(f"CREATE TEMP VIEW {table} AS SELECT {values} WHERE false")
         elif missing:
             connection.execute(
-                # our own names
+                # S608: the names are our own, never a user's
                 f'CREATE TEMP VIEW {table} AS SELECT *, {values} FROM "{file}".main.{table}'  # noqa: S608
             )
     if not _has_views(found):
@@ -388,8 +390,9 @@ def _supply(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _bring_up_to_date(connection: duckdb.DuckDBPyConnection, path: Path, version: int) -> None:
-    """Add the missing tables, columns and views to a file,
-    all or none; raise `StoreError` if it cannot be written.
+    """Add the missing tables, columns and views to a file, all or none.
+
+    Raises `StoreError` if a table requires a column that this version does not know.
     """
     found = _schema(connection)
     differing = list(_differences(connection, found))

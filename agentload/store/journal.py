@@ -9,8 +9,8 @@ A row is safe from
   inside one. `close` syncs.
 
 Disk space is reserved ahead in large steps, so a full disk is noticed while
-many seconds of rows still fit: `flush` writes them, then raises. A journal of a
-few rows that are there already reserves nothing beyond them.
+many seconds of rows still fit: `flush` writes them, then raises. A journal made
+from rows that already exist (`ahead=0`) reserves nothing beyond them.
 """
 
 import errno
@@ -29,7 +29,7 @@ from agentload.store import codec
 from agentload.store.codec import MAGIC, Fault, Frame, frames
 
 DUE_NS: Final = 500_000_000
-"""Between flushes: callers that try as often have no row wait for a second."""
+"""Least time between two flushes; a caller that tries as often keeps no row for a second."""
 RESERVE: Final = 16 * 1024 * 1024  # about half a minute at 50,000 chunks/s
 UNTOUCHED: Final = "let nothing else touch it, then resume the run"
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -39,10 +39,10 @@ class Writer:
     """Append rows to one journal file, as its only writer on this machine."""
 
     def __init__(self, path: Path, *, ahead: int = RESERVE) -> None:
-        """Create the file, or continue after its last valid
-        record; raise `StoreError` if another process writes it.
+        """Create the file, or continue after its last valid record.
 
-        So many bytes are reserved *ahead* of what is written.
+        *ahead* bytes are reserved beyond what is written. Raises `StoreError` if
+        another process writes the file.
         """
         self.path = path
         self._ahead = ahead
@@ -73,8 +73,10 @@ class Writer:
             self.flush()
 
     def flush(self) -> None:
-        """Hand all rows to the kernel; raise `StoreError` on a full disk,
-        losing none, or where the file is no longer what was written.
+        """Hand all rows to the kernel.
+
+        Raises `StoreError` on a full disk, after writing the rows into reserved space,
+        and if the file was removed, replaced or cut.
         """
         self._require_in_place()
         wanted = len(self._buffer) + self._ahead
@@ -134,8 +136,9 @@ class Writer:
             ) from error
 
     def _require_in_place(self) -> None:
-        """Raise `StoreError` where the file is gone, another one or
-        shorter than was written; one that is gone is written again first.
+        """Raise `StoreError` if the file was removed, replaced or cut.
+
+        A removed file is first written again from the descriptor that is still open.
         """
         try:
             own, there = os.fstat(self._fd), _stat(self.path)
@@ -157,7 +160,7 @@ class Writer:
         raise StoreError(f"{self.path} {what} while it was written: {left}", hint=UNTOUCHED)
 
     def _write_again(self) -> None:
-        """Write the file once more, of which nothing is left but what our descriptor reads."""
+        """Write the removed file again, from the open descriptor that still reads it."""
         try:
             fd = _locked(self.path)
             try:
@@ -206,10 +209,10 @@ class Reader(Iterator[Row]):
         damaged: Callable[[Fault], None] | None = None,
         followed: bool = False,
     ) -> None:
-        """Start at *offset*, where an earlier reader stopped; report
-        damage to *damaged*, or raise `StoreError` without it.
+        """Start at *offset*, where an earlier reader stopped.
 
-        *followed* reads a file that is being written up to its last record, and no reserved space.
+        Damage is passed to *damaged*; without it, damage raises `StoreError`. *followed*
+        reads a file that is being written up to its last record, and no reserved space.
         """
         self.path = path
         self.offset = offset
@@ -268,8 +271,10 @@ def read(
     damaged: Callable[[Fault], None] | None = None,
     followed: bool = False,
 ) -> Reader:
-    """Iterate over a journal's rows; afterwards `torn` counts the
-    incomplete bytes at its end, and `offset` is where to continue.
+    """Return an iterator over a journal's rows.
+
+    After the last row, `torn` is the incomplete record at the end, if any, and
+    `offset` is where to continue. The arguments are those of `Reader`.
     """
     return Reader(path, offset=offset, damaged=damaged, followed=followed)
 
@@ -319,9 +324,7 @@ def _locked(path: Path) -> int:
 
 
 def _end_of_whole(path: Path) -> int:
-    """Return where the next record goes; raise `StoreError`
-    if the file holds another version's records.
-    """
+    """Return where the next record goes; raise `StoreError` for another version's file."""
     with path.open("rb") as source:
         head = source.read(len(codec.header()))
     if len(head.rstrip(b"\0")) < len(codec.header()) and codec.header().startswith(

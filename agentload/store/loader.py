@@ -1,5 +1,4 @@
-"""Load journals into a database: each row once, even
-if a journal is loaded twice or a load was killed.
+"""Load journals into a database: each row once, even after a repeated or a killed load.
 
 Each batch is one transaction, which also records how far the journal was read, so
 a load continues where the last one stopped. A journal that was moved or rewritten
@@ -31,7 +30,7 @@ from agentload.store.tables import CALL, TABLES
 BATCH_BYTES: Final = 80 * 1024 * 1024
 MARK_BYTES: Final = 4096
 FLUSHED: Final = 1000
-"""Rows that `keep` writes before somebody who follows its journal can read them."""
+"""Rows between two flushes of `keep`; readers that follow its journal see them then."""
 # DuckDB locks out other processes, but not other threads.
 _ONE_AT_A_TIME: Final = threading.Lock()
 
@@ -65,8 +64,10 @@ class Loaded:
 def load(
     journals: Iterable[Path], database: Path, *, patience_s: float = WRITER_PATIENCE_S
 ) -> Loaded:
-    """Bring a database up to date with these journals; raise `StoreError`
-    if it stays busy or the disk is full (journals are kept).
+    """Load into a database what these journals hold beyond the last load.
+
+    Raises `StoreError` if the database stays busy for *patience_s* or the disk is
+    full; the journals are kept.
     """
     loaded = Loaded()
     with (
@@ -80,7 +81,7 @@ def load(
 
 
 def keep(rows: Iterable[Row], database: Path, *, run_id: str, name: str) -> None:
-    """Add rows to a journal of their own beside a run's others, and load it."""
+    """Append rows to the journal *name* in a run's folder, and load it."""
     path = journal_folder(database, run_id) / f"{name}.journal"
     with Writer(path, ahead=0) as journal:
         for count, row in enumerate(rows):
@@ -91,15 +92,19 @@ def keep(rows: Iterable[Row], database: Path, *, run_id: str, name: str) -> None
 
 
 def rewrite(rows: Iterable[Row], database: Path, *, run_id: str, name: str) -> None:
-    """Keep rows likewise, in place of what the journal held."""
+    """Replace the rows of the journal *name* in a run's folder, and load it.
+
+    A row that was loaded before stays in the database unless a new one has its key.
+    """
     (journal_folder(database, run_id) / f"{name}.journal").unlink(missing_ok=True)
     keep(rows, database, run_id=run_id, name=name)
 
 
 @contextmanager
 def _without_cycle_search() -> Iterator[None]:
-    """Pause the cycle collector: millions of rows without references
-    pass through here, and this saves a third of the time.
+    """Pause the cycle collector: a load's millions of rows form no cycles.
+
+    This saves a third of the time.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -182,7 +187,7 @@ def _store(
         "batch", columns.table(kind, columns.by_name(rows, names), _schema(connection, kind))
     )
     if target.keeps == "last":
-        # our own names
+        # S608: the names are our own, never a user's
         connection.execute(f"DELETE FROM {target.name} AS old USING batch WHERE {same}")  # noqa: S608
         connection.execute(f"INSERT INTO {target.name} BY NAME FROM batch")
     else:

@@ -1,6 +1,4 @@
-"""Where journals are: next to their database, one folder
-for each run, one file for each part of it and worker.
-"""
+"""Find journals: next to the database, a folder for each run, a file for each part or worker."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +10,7 @@ from agentload.store.codec import Fault
 from agentload.store.journal import Reader, read
 
 DATABASE: Final = "agentload.duckdb"
-"""Where a run is stored that names no database."""
+"""Database of a run that names none."""
 RAW: Final = ".raw.jsonl.zst"
 
 
@@ -22,8 +20,9 @@ def journal_folder(database: Path, run_id: str) -> Path:
 
 
 def worker_journals(leg: Path, workers: int) -> tuple[Path, ...]:
-    """Return the workers' journals (`leg001-2.journal`), which
-    are loaded before the `leg001.journal` that ends blocks.
+    """Return the workers' journals, such as `leg001-2.journal`, of the part's journal *leg*.
+
+    Their names sort before `leg001.journal`, so they are loaded before it ends their blocks.
     """
     return tuple(
         leg.with_name(f"{leg.stem}-{number}{leg.suffix}") for number in range(1, workers + 1)
@@ -31,9 +30,7 @@ def worker_journals(leg: Path, workers: int) -> tuple[Path, ...]:
 
 
 def journals(database: Path, run_id: str) -> tuple[Path, ...]:
-    """List a run's journals in order, without those
-    whose writer was killed before its first row.
-    """
+    """List a run's journals in order, except those whose writer was killed before a row."""
     return tuple(
         path
         for path in sorted(journal_folder(database, run_id).glob("*.journal"))
@@ -44,9 +41,7 @@ def journals(database: Path, run_id: str) -> tuple[Path, ...]:
 def journal_rows(
     database: Path, run_id: str, *, damaged: Callable[[Fault], None] | None = None
 ) -> Iterator[Row]:
-    """Yield the rows of a run's journals; report damage
-    to *damaged*, or raise `StoreError` without it.
-    """
+    """Yield the rows of a run's journals; pass damage to *damaged*, or raise `StoreError`."""
     for path in journals(database, run_id):
         yield from read(path, damaged=damaged)
 

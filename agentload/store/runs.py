@@ -121,7 +121,6 @@ LEFT JOIN (
 ORDER BY place
 """
 
-# A stream cut by the drain counts for its share of the time, as if its tokens came evenly.
 _MEASURED: Final = """
 SELECT run_id FROM runs
 WHERE kind = 'measured' AND model IS NOT DISTINCT FROM $model AND run_id <> $run
@@ -135,6 +134,7 @@ WHERE r.kind = 'measured' AND r.model IS NOT DISTINCT FROM $model AND r.run_id <
 GROUP BY r.run_id, r.created_ns, f.arm, f.facts->>'$.process_start_s'
     ORDER BY r.created_ns DESC LIMIT $latest
 """
+# A stream cut by the drain counts for its share of the time, as if its tokens came evenly.
 _BLOCKS: Final = """
 WITH played AS (
     SELECT *, coalesce(drain_ns, ended_ns) AS until_ns, (coalesce(drain_ns,
@@ -164,7 +164,7 @@ FROM played LEFT JOIN counted USING (leg, arm, round) ORDER BY leg, round, arm
 
 
 def lines(connection: duckdb.DuckDBPyConnection, *, begins: str = "") -> tuple[RunLine, ...]:
-    """List the runs with this prefix, in the order they were stored."""
+    """List the runs whose names begin with *begins*, in the order they were stored."""
     return run_lines(connection, [name for name in _names(connection) if name.startswith(begins)])
 
 
@@ -174,8 +174,9 @@ def run_lines(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> tu
 
 
 def named(connection: duckdb.DuckDBPyConnection, name: str) -> RunLine:
-    """Return the run of that name, or the only one
-    with that prefix; raise `StoreError` otherwise.
+    """Return the run with this name, or the only run with this prefix.
+
+    Raises `StoreError` if no run or several match.
     """
     return run_lines(connection, [_match(_names(connection), name, "the database")])[0]
 
@@ -201,9 +202,7 @@ def summary(connection: duckdb.DuckDBPyConnection, name: str) -> RunSummary:
 def measured(
     connection: duckdb.DuckDBPyConnection, *, model: str | None, but: str, latest: int
 ) -> list[str]:
-    """Return the latest measured runs of a model,
-    *but* one, that played blocks; the latest first.
-    """
+    """Return a model's latest measured runs that played blocks, newest first, except *but*."""
     rows = connection.execute(_MEASURED, {"model": model, "run": but, "latest": latest}).fetchall()
     return [name for (name,) in rows]
 
@@ -211,8 +210,9 @@ def measured(
 def starts(
     connection: duckdb.DuckDBPyConnection, *, model: str | None, but: str, latest: int
 ) -> list[dict[str, Any]]:
-    """Return what servers told after each of their
-    latest starts in measured runs of a model, *but* one.
+    """Return the servers' facts after each of their latest starts in a model's measured runs.
+
+    The run *but* is left out.
     """
     rows = connection.execute(_STARTS, {"model": model, "run": but, "latest": latest}).fetchall()
     return [json.loads(facts) for (facts,) in rows]
@@ -227,7 +227,7 @@ def delete(connection: duckdb.DuckDBPyConnection, run_id: str) -> None:
             [run_id],
         )
         for table in ("calls_row", *TABLES):
-            # our own names
+            # S608: the names are our own, never a user's
             connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])  # noqa: S608
         # Forget all bookmarks: a journal of the run is read from its start if it is loaded again.
         connection.execute("DELETE FROM journals")
@@ -271,8 +271,9 @@ def _arms(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[ArmLine, 
 
 
 def run_named(database: Path, wanted: str | None) -> str:
-    """Return the run that *wanted* names, in full or by prefix,
-    or with None the latest; raise `StoreError` otherwise.
+    """Return the run that *wanted* names in full or by prefix, or the latest run for None.
+
+    Raises `StoreError` if no run or several match.
     """
     with reading(database) as connection:
         runs = _names(connection)

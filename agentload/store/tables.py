@@ -1,5 +1,6 @@
-"""The table of each kind of row, and small tables read as they
-were stored; calls, chunks and samples are read through the views.
+"""Map each kind of row to its table, and read small tables as the rows that were stored.
+
+Calls, chunks and samples are read through the views instead.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ class Table:
     name: str
     key: tuple[str, ...]
     order: str = ""
-    """In which its rows are read; empty: as they were stored."""
+    """Columns by which its rows are sorted when read; empty: the order they were stored in."""
     keeps: Literal["first", "last"] = "last"
     """Which of two rows with equal keys stays."""
 
@@ -98,8 +99,9 @@ def rows(connection: duckdb.DuckDBPyConnection, kind: type[_R], **where: object)
 def records(
     connection: duckdb.DuckDBPyConnection, kind: type[_T], query: str, parameters: Mapping[str, Any]
 ) -> tuple[_T, ...]:
-    """Return a query's rows as dataclasses, whose fields
-    are its columns in their order; a list becomes a tuple.
+    """Return a query's rows as dataclasses, whose fields are its columns in the same order.
+
+    A list becomes a tuple.
     """
     names = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # a dataclass
     found = connection.execute(query, parameters).fetchall()

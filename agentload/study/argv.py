@@ -1,7 +1,7 @@
-"""A study as words of the command line, both ways.
+"""Convert between a study and the words of a command line.
 
-`built` makes a study of what was typed, whoever split the words; `argv` writes a
-study as the words that make it again, those of its fields that differ from a default.
+`built` makes a study of typed values; `argv` writes the words that make the study
+again, for the fields that differ from a default.
 """
 
 import shlex
@@ -19,9 +19,7 @@ from agentload.study.kinds import Study
 from agentload.study.quantity import Unit, named, plain
 
 Typed: TypeAlias = Mapping[str, Any]
-"""What was typed, by `Flag.name`: text, a list of it
-for what may be repeated, True or False for a switch.
-"""
+"""Typed values by `Flag.name`: text, a list if repeated, True or False for a switch."""
 
 SWITCHES: Final = ("--concurrency",)
 """Options that choose between the studies of a verb and have no value."""
@@ -31,8 +29,9 @@ PLAIN: Final = ("--dry-run", "--json", "--gate", "--print-study")
 
 @cache
 def options(verb: str) -> tuple[Flag, ...]:
-    """List the options of a verb that say what its study is, each
-    once; a switch between kinds is one of them where it has no value.
+    """List the options of a verb that make up its studies, each once.
+
+    SWITCHES, which choose a kind and have no value, are not among them.
     """
     found: dict[str, Flag] = {}
     for form in FORMS[verb]:
@@ -70,9 +69,7 @@ def _built(verb: str, given: Typed) -> Study:
 
 
 def argv(made: Study, *, spelled: Collection[str] = ()) -> tuple[str, ...]:
-    """Write a study as a verb and its options: those whose value is not
-    what the verb takes without them, and those to be *spelled* out.
-    """
+    """Write a study as a verb and its options: the changed ones, and those *spelled* out."""
     verb, form = form_of(made)
     own = tuple(form.flags())
     positional = (
@@ -86,7 +83,7 @@ def argv(made: Study, *, spelled: Collection[str] = ()) -> tuple[str, ...]:
         if form.switch is not None and all(flag.option != form.switch for flag in own)
         else ()
     )
-    vain = {flag.option for flag in in_vain(made)}  # they would be refused
+    vain = {flag.option for flag in in_vain(made)}  # a verb refuses these
     options = (
         word
         for flag in own
@@ -107,13 +104,14 @@ def _is_said(flag: Flag, made: Study, spelled: Collection[str]) -> bool:
 
 
 def _is_unsaid(value: object) -> bool:
-    """Tell whether a field has a value that only the absence of its option says."""
+    """Return whether a field's value is written by leaving its option out."""
     return value is None or value is False or value in ((), {})
 
 
 def unsaid(made: Study, spelled: Collection[str]) -> tuple[str, ...]:
-    """List the options among *spelled* that a study does
-    without, so that no command line of it can name them.
+    """List the *spelled* options that no command line of this study can name.
+
+    Their fields have a value that is written by leaving the option out.
     """
     return tuple(
         flag.option
@@ -130,9 +128,7 @@ def command(
     into: str | None = None,
     spelled: Collection[str] = (),
 ) -> str:
-    """Write a study as a line of the shell; it goes on with
-    the run *resume*, or adds what it finds to the run *into*.
-    """
+    """Write a study as a shell command, which may resume a run or add its results *into* one."""
     places = (("--db", db), ("--resume", resume), ("--into", into))
     return shlex.join(
         (
@@ -144,10 +140,10 @@ def command(
 
 
 def split(words: Sequence[str]) -> tuple[str, Typed]:
-    """Return the verb of a command line, and what was typed of
-    a study; options that say where results go are passed over.
+    """Return the verb of a command line and the typed values of its study.
 
-    Raises UsageError for words that are no study.
+    Options that say where results go are skipped. Raises UsageError for a verb that
+    runs no study.
     """
     verb, *rest = words or ("",)
     if verb not in FORMS:
@@ -221,7 +217,7 @@ def _check_needed(verb: str, taken: Form, flag: Flag, given: Typed) -> None:
         raise UsageError(f"{flag.option} does nothing without {' or '.join((*others, *there))}")
 
 
-# text, a list of it, or a switch; and what it says
+# ANN401: takes text, a list of texts or a switch, and returns a field's value
 def _read(flag: Flag, value: Any) -> Any:  # noqa: ANN401
     if flag.is_switch:
         return bool(value)

@@ -1,6 +1,4 @@
-"""Two studies beside each other: what tells one
-from the other, and one that goes on with another.
-"""
+"""Compare two studies: how they differ, and the study with which a run is resumed."""
 
 from collections.abc import Collection, Iterator
 from pathlib import PurePath
@@ -16,20 +14,18 @@ S = TypeVar("S", bound=Study)
 
 WHAT: Final[frozenset[Role]] = frozenset({"what"})
 WORDS: Final = {"traces": "trace", "cache": "cache setting", "thinking": "thinking tokens"}
-"""What people call a field, where it is not the name of its option."""
+"""Words for a field in prose, where they differ from the name of its option."""
 
 
 def differences(a: Study, b: Study, *, roles: Collection[Role] = WHAT) -> tuple[str, ...]:
-    """Name what two studies differ by, among the
-    fields of these roles; equal ones measure the same.
-    """
+    """Name the fields of these roles in which two studies differ."""
     return tuple(name for name, _, _ in changes(a, b, roles=roles))
 
 
 def changes(
     a: Study, b: Study, *, roles: Collection[Role] = WHAT
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yield what two studies differ by, among the fields of these roles, with both values."""
+    """Yield the fields of these roles in which two studies differ, with both values."""
     if type(a) is not type(b) or type(a.servers) is not type(b.servers):
         yield "kind of study", tag(type(a)), tag(type(b))
         return
@@ -41,16 +37,16 @@ def changes(
 
 
 def _compared(value: Any) -> Any:  # noqa: ANN401  # a field's
-    """Return what counts of a value: a trace is what it holds, wherever it lies."""
+    """Return the part of a value that counts: a trace's content, not its folder."""
     if isinstance(value, tuple) and value and hasattr(value[0], "sha256"):
         return tuple(each.sha256 or PurePath(each.path).name for each in value)
     return value
 
 
 def extended(made: S, **fields: Any) -> S:  # each of its field's type
-    """Return a study with other values of some fields, wherever in it they stand.
+    """Return a study with new values for some fields, its own or those of its parts.
 
-    Raises TypeError for one that it has not.
+    Raises TypeError for a field that the study does not have.
     """
     wanted = dict(fields)
     by_part: dict[tuple[str, ...], dict[str, Any]] = {}
@@ -73,8 +69,10 @@ def extended(made: S, **fields: Any) -> S:  # each of its field's type
 
 
 def resumed(began: S, now: S) -> S:
-    """Return the study by which a run goes on: the one that is typed
-    now, with what the first process found out and nobody has typed.
+    """Return the study with which a run is resumed.
+
+    It is the study typed *now*, with the values that the first process found out, where
+    none are typed.
     """
     if not (isinstance(began, Replay) and isinstance(now, Replay)):
         return now
@@ -84,8 +82,9 @@ def resumed(began: S, now: S) -> S:
 
 
 def given_pairs(began: Replay, now: S) -> S:
-    """Return a study with more pairs than a run began with, whose
-    trace is cut, and whose arms change places, as they were.
+    """Return *now* with the blocks of the run's first study, if its number of pairs differs.
+
+    The trace is then cut, and arms exchange machines, as before.
     """
     if (
         not isinstance(now, Replay)
@@ -97,8 +96,9 @@ def given_pairs(began: Replay, now: S) -> S:
 
 
 def essence(study: Study) -> str:
-    """Return what tells a study from those that measure something
-    else, whatever it plays; of questions, their number too.
+    """Return a text that is equal for studies that measure the same, whatever trace they play.
+
+    For an evaluation, the number of questions is part of the text.
     """
     roles = ("what", "amount") if isinstance(study, Ask) else ("what",)
     counted = (

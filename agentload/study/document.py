@@ -1,4 +1,4 @@
-"""A study as a document: YAML for people, JSON in the database.
+"""Write and read a study as a document: YAML for people, JSON in the database.
 
 `{"study": 1, "kind": "replay", …}`, all defaults written out.
 """
@@ -29,12 +29,12 @@ KINDS: Final[Mapping[str, type[Part]]] = {
 }
 SHOWN: Final = "agentload replay TRACE --endpoints ENDPOINTS --print-study prints one"
 IDLE: Final = (None, False, 0)
-"""Values of a field that say that nobody asked for what it does."""
+"""Values of a field that leave its function unused."""
 _PLACE: Final = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`")
 
 
 def tag(part: type[Part]) -> str:
-    """Return the word that tells a part from others of its union."""
+    """Return the tag by which a part is distinguished in its union."""
     return str(part.__struct_config__.tag)
 
 
@@ -44,8 +44,9 @@ def builtins(made: Study) -> dict[str, Any]:
 
 
 def json_text(made: Study) -> str:
-    """Write a study as one line of JSON, equal for equal studies;
-    it does not say what does nothing beside the other fields.
+    """Write a study as one line of JSON, equal for equal studies.
+
+    Fields that do nothing, given the others, are left out.
     """
     said = builtins(made)
     for flag in in_vain(made):
@@ -60,9 +61,7 @@ def _take(said: dict[str, Any], path: Sequence[str]) -> None:
 
 
 def in_vain(made: Study) -> Iterator[Flag]:
-    """Yield the fields that do nothing beside the
-    others: none of those that they need is asked for.
-    """
+    """Yield the fields that do nothing, because none of the fields that they need is set."""
     own = tuple(form_of(made)[1].flags())
     asked = {flag.option: flag.value(made) not in IDLE for flag in own}
     for flag in own:
@@ -83,7 +82,7 @@ def parse(text: str, *, at: str) -> Study:
 
 
 def read(document: object, *, at: str) -> Study:
-    """Read a study from what YAML or JSON made of its text. Raises UsageError likewise."""
+    """Read a study from a parsed document; raise UsageError that names the field."""
     if not isinstance(document, dict):
         raise UsageError(
             f"{at}: a study is a mapping of fields, got {type(document).__name__}", hint=SHOWN
@@ -107,9 +106,9 @@ def study(
     at: str = "",
     named: Mapping[tuple[str, ...], str] | None = None,
 ) -> Study:
-    """Make a study of its fields; text stands for any quantity.
+    """Make a study of its fields; any quantity may be given as text.
 
-    Raises UsageError that calls a field by its option, where it is *named*.
+    Raises UsageError, which uses the name in *named* for a field that has one there.
     """
     try:
         return _study(fields, kind, named or {})
@@ -144,9 +143,7 @@ def fields_of(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
 
 
 def unused(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
-    """Yield the fields, with their paths, that say what nobody
-    reads: the verb that runs the study has no options for them.
-    """
+    """Yield the set fields that the study's verb ignores, as it has no options for them."""
     _, form = form_of(made)
     return (
         (path, flag)
@@ -156,8 +153,9 @@ def unused(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
 
 
 def _quantities(fields: Mapping[str, Any], kind: type[Part]) -> dict[str, Any]:
-    """Return the fields with the servers told apart, by a profile or
-    by endpoints, and every quantity that is text read in its unit.
+    """Return the fields with the servers' kind set, and quantities read from their texts.
+
+    Servers with a profile are virtual, others live.
     """
     made: dict[str, Any] = _copied(fields)
     if isinstance(servers := made.get(SERVERS), dict):
@@ -168,7 +166,7 @@ def _quantities(fields: Mapping[str, Any], kind: type[Part]) -> dict[str, Any]:
 
 
 def _read(root: dict[str, Any], part: type[Part], at: str = "") -> None:
-    """Read what is written as text in a part, and in the parts of it."""
+    """Replace the texts in a part, and in its own parts, by the values that they say."""
     for flag in flags(part):
         holder: Any = root
         for name in flag.path[:-1]:

@@ -1,5 +1,4 @@
-"""The fields of a study as options: what each is called, read
-and explained by, declared beside the field and nowhere else.
+"""Describe the fields of a study as options: name, reading and help, declared with the field.
 
 A field of a part is annotated with `option(…)`; `flags` lists those of a study, the
 fields of its parts included. From this list come the options of the command line
@@ -30,15 +29,16 @@ from agentload.study import quantity
 from agentload.study.quantity import Text, Unit
 
 Role: TypeAlias = Literal["what", "amount", "means"]
-"""What a field does to a run: `what` is measured (another value is another
-run), how much of it (a run may be given more), or by which means and with how
-much patience (another value changes no figure).
+"""What a field does to a run.
+
+`what` is measured (another value is another run), the `amount` of it (a run may be
+given more), or by which `means` and with how much patience (no figure changes).
 """
 
 SERVERS: Final = "servers"
-"""The part whose fields are listed apart: which it has depends on its kind."""
+"""The part whose fields are listed separately, because they depend on its kind."""
 BITS: Final = 64
-"""Of a whole number, its sign included: what the database holds."""
+"""Most bits of a whole number with its sign: those of the database."""
 _UNITS: Final[Mapping[str, Unit]] = {
     "_s": "s",
     "_ms": "ms",
@@ -70,16 +70,16 @@ class Option:
     ge: float | None = None
     gt: Literal[0] | None = None
     le: float | None = None
-    """Of a share, beside one of the others."""
+    """Upper bound of a share, given together with `ge` or `gt`."""
     place: bool = False
-    """It names a file, by a path that is relative to the file that the study lies in."""
+    """Whether the value is a path, relative to the file that holds the study."""
     positional: bool = False
 
 
 def option(
     help: str, **said: Any
 ) -> msgspec.Meta:  # the fields of `Option`, each with its type there
-    """Declare a field's option: its help, and what `Option` has."""
+    """Declare a field's option: its help, and values for the fields of `Option`."""
     return msgspec.Meta(description=help, extra={"option": Option(**said)})
 
 
@@ -91,14 +91,14 @@ class Flag:
     option: str
     type: Any
     default: Any
-    """`msgspec.NODEFAULT` where one must be given."""
+    """`msgspec.NODEFAULT` if a value must be given."""
     help: str
     said: Option
     text: Text
 
     @property
     def name(self) -> str:
-        """Return the name of its value among those of a command line."""
+        """Name of the value among a command line's typed values."""
         return self.option.removeprefix("--").replace("-", "_")
 
     def value(self, study: Part) -> Any:  # noqa: ANN401  # of its own type
@@ -109,9 +109,7 @@ class Flag:
         return found
 
     def check(self, value: object, name: str) -> None:
-        """Raise UsageError, which calls the field by *name*, for a
-        number in it that is out of bounds, and for an empty list.
-        """
+        """Raise UsageError about *name* for a number out of bounds or an empty list."""
         if value == () and self.default != ():
             raise UsageError(f"{name} names at least one")
         if isinstance(value, Part):
@@ -142,17 +140,17 @@ class Flag:
 
     @property
     def is_switch(self) -> bool:
-        """Tell whether it takes no value."""
+        """Whether the option takes no value."""
         return self.type is bool
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Return the only values there are; () where there are others."""
+        """The only values that are allowed; () if any value is."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
     @property
     def shown_default(self) -> str | None:
-        """Return its default as it would be typed; None where nothing is."""
+        """Default as it would be typed; None if the option has none to show."""
         if self.default in (msgspec.NODEFAULT, None, (), {}) or self.is_switch:
             return None
         return self.text.write(self.default)

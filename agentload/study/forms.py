@@ -1,6 +1,6 @@
-"""What each verb takes: kinds of studies, and their fields as its options.
+"""Map each verb to the kinds of studies that it takes, with their fields as its options.
 
-What a verb has no option for, its studies do not say.
+A field for which a verb has no option keeps its default.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,14 +26,14 @@ class Form:
     kind: type[Part]
     servers: type[Part]
     switch: str | None = None
-    """The option that asks for it; None: what the verb does without one."""
+    """Option that selects this kind; None: the verb's kind without such an option."""
     without: frozenset[str] = frozenset()
-    """Fields, or parts, that it has no options for."""
+    """Fields, or parts, for which the verb has no options."""
     other: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What is other than the field says: name, help, default, by the field."""
+    """By field: what differs from its declaration, such as option, help or default."""
 
     def flags(self) -> Iterator[Flag]:
-        """List the options: what is positional, the servers', the others."""
+        """Yield the options: positional ones, those of the servers, then all others."""
         servers = [replace(flag, path=("servers", *flag.path)) for flag in flags(self.servers)]
         own = flags(self.kind)
         for flag in (
@@ -186,7 +186,7 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
 
 
 def form_of(made: Study) -> tuple[str, Form]:
-    """Return the verb that runs a study, and its form of it."""
+    """Return the verb that runs a study, and the form of the study there."""
     return next(
         (verb, form)
         for verb, forms in FORMS.items()

@@ -1,6 +1,6 @@
-"""Quantities as people type them: `5m`, `3s`, `20k`, `3%`, `user=30`, `1k..64k`.
+"""Read and write quantities as people type them: `5m`, `20k`, `3%`, `user=30`, `1k..64k`.
 
-Each has one reading and one way to be written.
+Each kind of quantity has one reading and one spelling.
 """
 
 import math
@@ -30,14 +30,14 @@ class Text:
     """How the values of one kind are read from a command line or a file, and written there."""
 
     read: Callable[[str, str], Any]
-    """From what was typed, and the option that names it in a complaint. Raises UsageError."""
+    """Takes the typed text, and the option for the error message; raises UsageError."""
     write: Callable[[Any], str]
     shown: str
-    """What stands for a value in a help text."""
+    """Placeholder for a value in a help text."""
 
 
 def number(text: str, option: str, *, unit: Unit = "") -> float:
-    """Return a number in *unit*; a suffix of its own is converted. Raises UsageError."""
+    """Return a number in *unit*, converted from its suffix if it has one. Raises UsageError."""
     found = _NUMBER.fullmatch(text.strip())
     value, suffix = (
         (float(found[1].replace("_", "")), found[2].lower()) if found else (math.nan, "")
@@ -74,7 +74,7 @@ _EXAMPLES: Final[Mapping[Unit, str]] = {
 
 
 def plain(value: float) -> str:
-    """Write a number with as few digits as tell it from all others."""
+    """Write a number with the fewest digits that read back as the same number."""
     return (
         str(int(value))
         if isinstance(value, int) or (value == int(value) and abs(value) < 1e15)
@@ -85,7 +85,7 @@ def plain(value: float) -> str:
 def whole(text: str, option: str, *, unit: Unit = "") -> int:
     """Return a whole number; `20k` is 20,000, of tokens 20,480. Raises UsageError."""
     with suppress(ValueError):
-        return int(text)  # a float has not the digits of every whole number
+        return int(text)  # exact: a float cannot hold every whole number
     with suppress(UsageError):
         value = number(text, option, unit=unit)
         if value == int(value):
@@ -181,7 +181,7 @@ def limits(text: str, option: str) -> dict[str, float]:
 def named(
     text: str, option: str, *, unit: Unit = "", kinds: tuple[str, ...] = (), example: str
 ) -> tuple[str, float]:
-    """Read NAME=NUMBER, the name one of *kinds* where there are any. Raises UsageError."""
+    """Read NAME=NUMBER; NAME must be one of *kinds*, if any are given. Raises UsageError."""
     name, _, value = (part.strip() for part in text.partition("="))
     try:
         found = number(value, option, unit=unit)
@@ -216,7 +216,7 @@ def factors(text: str, option: str) -> dict[str, float]:
 
 
 def words(text: str, _option: str) -> tuple[str, ...]:
-    """Read a list that is separated by commas."""
+    """Read a list separated by commas; empty parts are dropped."""
     return tuple(part for each in text.split(",") if (part := each.strip()))
 
 

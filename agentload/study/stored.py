@@ -1,4 +1,4 @@
-"""What the database says of how a run was made: its study, and what was found out when it began."""
+"""Read from the database how a run was made: its study, and the notes of its start."""
 
 import json
 from typing import Any, get_args, get_type_hints
@@ -14,40 +14,38 @@ from agentload.study.kinds import Replay, Search, Study, Sweep
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found out when a run began: the column `options`. Absent is empty."""
+    """What was found out when a run began, as the column `options`; unknown values are empty."""
 
     calls: dict[str, int] = {}
-    """Planned, by arm."""
+    """Planned calls by arm."""
     lengths: Any = None
-    """What the lengths of prompts rest on."""
+    """How the lengths of prompts were counted."""
     caveats: tuple[str, ...] = ()
-    """What spoke against measuring these servers."""
+    """Reasons against measuring these servers, as found before the run."""
     ideal_hit_rates: dict[str, float] = {}
-    """By workload: what a cache without bounds would hit."""
+    """Hit rate of an unlimited cache, by workload."""
     trace_shape: tuple[TraceShape, ...] = ()
-    """What the calls of the whole trace are like, by workload, however many of them were played."""
+    """Shape of the whole trace's calls by workload, however many of them were played."""
     held_tokens: float | None = None
-    """Contexts that the windows of its pairs hold at once, in nineteen of twenty."""
+    """Tokens of contexts that its pairs' windows hold at once, at most, in 19 windows of 20."""
     sessions_of_hours: float | None = None
-    """Sessions that are at work over hours as often as those of its windows are."""
+    """Number of sessions that over hours give as much load as those of its windows."""
     cuts_waits: bool = False
-    """Users of its pairs answer sooner than those of
-    the trials beside it, who wait as the user's own do.
-    """
+    """Whether its pairs' users wait less than those of its trials, who wait as real users do."""
     source: dict[str, Any] = {}
     """Where the trace came from, as its header says."""
     fill_minutes: dict[str, float] = {}
-    """By arm: when its KV pool was expected to be full."""
+    """Minutes until each arm's KV pool was expected to be full."""
     machines: tuple[dict[str, str], ...] = ()
-    """Where each arm ran, stretch by stretch, if any moved."""
+    """Machine of each arm in each stretch of the run, if arms were exchanged."""
     arms: tuple[str, ...] = ()
-    """That were asked, of an evaluation."""
+    """Arms that an evaluation asked."""
     digest: str | None = None
-    """Of a file of items."""
+    """Hash of a file of items."""
     rounds: int | None = None
-    """Of the plan."""
+    """Rounds of the plan."""
     job: str | None = None
-    """The scheduled comparison that it is an execution of."""
+    """Scheduled comparison that the run is an execution of."""
 
     def text(self) -> str:
         """Write the notes as JSON, without what is empty."""
@@ -70,7 +68,7 @@ def study_of(run: RunRow) -> Study | None:
 
 
 def stored(text: str) -> Study:
-    """Read a study as it was stored: it is what ran, though it may be refused today."""
+    """Read a stored study without today's checks: it ran, even if it would be refused now."""
     try:
         found: Study = msgspec.convert(_known(json.loads(text), Study), Study)
     except msgspec.ValidationError as error:
@@ -81,7 +79,7 @@ def stored(text: str) -> Study:
 
 
 def _known(said: Any, hint: Any) -> Any:  # noqa: ANN401  # JSON, and a type
-    """Return what this version knows of a stored part: a newer one may have written more."""
+    """Return the fields of a stored part that this version knows; a newer one may write more."""
     if isinstance(said, list):
         return [_known(each, hint) for each in said]
     parts = [
@@ -108,13 +106,11 @@ def _known(said: Any, hint: Any) -> Any:  # noqa: ANN401  # JSON, and a type
 
 
 def clock_start_of(study: Study | None) -> ClockStart:
-    """Return where the clocks of a run's turns start;
-    the view `turns` says the same of a row of `runs`.
-    """
+    """Return where the clocks of a run's turns start, as the view `turns` has it."""
     match study:
         case Replay(capacity=None, load=load) | Search(load=load):
             return clock_start(load.planned())
         case Replay() | Sweep():
-            return "released"  # one call at a time, or a closed loop of so many sessions
+            return "released"  # one call at a time, or a closed loop with a number of sessions
         case _:
             return "due"

@@ -1,1 +1,1 @@
-"""What servers and GPUs say of themselves while they work: parse pure, fetch thin."""
+"""Read what servers and GPUs report while they work: pure parsers behind a thin fetcher."""

@@ -1,5 +1,6 @@
-"""What the GPUs do: from NVIDIA's management library on this machine,
-or from an exporter's page (DCGM). Absent is absent, never zero.
+"""Read GPU figures from NVIDIA's library on this machine or from an exporter's page (DCGM).
+
+A figure that is absent stays absent; it is never zero.
 """
 
 import json
@@ -11,8 +12,8 @@ from typing import Any, Final
 
 from agentload.exposition.text import samples
 
-# What exporters call it: our name and the factor to
-# our unit. DCGM's memory is in MiB, its clocks in MHz.
+# For each exported name: our name and the factor to our
+# unit. DCGM's memory is in MiB, its clocks in MHz.
 EXPORTED: Final[Mapping[str, tuple[str, float]]] = {
     "DCGM_FI_DEV_FB_USED": ("gpu_memory_bytes", float(1 << 20)),
     "DCGM_FI_DEV_POWER_USAGE": ("gpu_power_w", 1.0),
@@ -24,15 +25,14 @@ EXPORTED: Final[Mapping[str, tuple[str, float]]] = {
 }
 
 OF_AN_INSTANCE: Final = frozenset({"gpu_memory_bytes", "gpu_busy"})
-"""What DCGM knows of each part of a split GPU; all
-else it knows of the whole, and repeats for each part.
+"""Figures that DCGM knows for each part of a split GPU.
+
+All others it knows for the whole GPU only, and repeats for each part.
 """
 EXPORTERS: Final = frozenset(EXPORTED)
 WHOLE: Final = "all"
 BLANK: Final = 0x7FFFFFF0
-"""From here on DCGM means that it does not know
-(`dcgm_structs.h`); no figure of ours is so large.
-"""
+"""Least value that means "unknown" to DCGM (`dcgm_structs.h`); no figure of ours is as large."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,19 +43,17 @@ class GpuSample:
     name: str
     value: float
     instance: str | None = None
-    """Of a GPU that is split (MIG): which part of
-    it, or that it is said of all of them together.
-    """
+    """Part of a split GPU (MIG), or `WHOLE` for all its parts; None: the GPU is not split."""
 
     @property
     def labels(self) -> str:
-        """Return what tells it from figures of the same name."""
+        """Labels that distinguish the figure from others of its name, as JSON."""
         return json.dumps(
             {"gpu": self.gpu} if self.instance is None else {"gpu": self.gpu, "mig": self.instance}
         )
 
     def is_of(self, own: frozenset[str]) -> bool:
-        """Tell whether it is of one of these GPUs, or `GPU/INSTANCE`s; all where none is named."""
+        """Return whether the figure is of these GPUs or `GPU/INSTANCE`s; () means all."""
         if not own or self.gpu in own:
             return True
         if self.instance == WHOLE:
@@ -64,12 +62,13 @@ class GpuSample:
 
 
 def of_page(text: str) -> Iterator[GpuSample]:
-    """Yield what the page of an exporter, or of a Prometheus that
-    federates it, says of each GPU. Raises ValueError for another page.
+    """Yield each GPU's figures from the page of an exporter, or of a Prometheus that has it.
+
+    Raises ValueError for another page.
     """
     told: set[tuple[str, str]] = set()
     for sample in samples(text, EXPORTERS):
-        if not abs(sample.value) < BLANK:  # nor NaN
+        if not abs(sample.value) < BLANK:  # drops NaN as well
             continue
         (name, factor), gpu, instance = (
             EXPORTED[sample.name],
@@ -85,10 +84,10 @@ def of_page(text: str) -> Iterator[GpuSample]:
 
 
 class Gpus:
-    """Ask the GPUs of this machine; without the library or a driver there are none."""
+    """Ask the GPUs of this machine; without NVIDIA's library or its driver there are none."""
 
     def __init__(self, nvml: Any = None) -> None:  # noqa: ANN401  # the library has no types
-        """Take *nvml* in the place of the library, if it is given."""
+        """Use *nvml* in place of the library, if it is given."""
         self._nvml: Any = nvml or _library()
         self._handles: tuple[Any, ...] = ()
         if self._nvml is None:
@@ -104,11 +103,11 @@ class Gpus:
 
     @property
     def count(self) -> int:
-        """Return how many GPUs this machine has, as far as can be told."""
+        """Number of GPUs that the library finds."""
         return len(self._handles)
 
     def samples(self) -> Iterator[GpuSample]:
-        """Yield what each GPU says now; what one does not tell is left out."""
+        """Yield each GPU's present figures; those that a GPU does not report are left out."""
         for index, handle in enumerate(self._handles):
             for name, asked in self._questions(handle):
                 try:
@@ -117,7 +116,7 @@ class Gpus:
                     continue
                 yield GpuSample(gpu=str(index), name=name, value=value)
 
-    # as above
+    # ANN401: the library has no types
     def _questions(self, handle: Any) -> tuple[tuple[str, Callable[[], float]], ...]:  # noqa: ANN401
         nvml = self._nvml
         return (
@@ -132,9 +131,11 @@ class Gpus:
             ("gpu_throttle_reasons", lambda: self._reasons(handle)),
         )
 
-    def _reasons(self, handle: Any) -> float:  # noqa: ANN401  # as above
-        """Ask by the newer name: the library will lose the
-        older one, which is all that drivers before 535 know.
+    def _reasons(self, handle: Any) -> float:  # noqa: ANN401  # no types
+        """Return the bits that say why the clock is slowed.
+
+        The library will lose the older name of this call, the only one that
+        drivers before 535 know.
         """
         try:
             return float(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))

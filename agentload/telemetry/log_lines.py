@@ -1,8 +1,6 @@
-"""Read what a vLLM server writes into its log: what it
-decided at start, and what it says of itself while it works.
+"""Read a vLLM server's log: what the server decided at its start, and its periodic lines.
 
-A log that grows is followed: its periodic lines are
-samples, for servers whose /metrics cannot be read.
+The periodic lines of a growing log become samples, for servers whose /metrics cannot be read.
 """
 
 import ast
@@ -15,7 +13,7 @@ from typing import Any, Final
 _POOL: Final = re.compile(r"KV cache size: ([\d,]+) tokens")
 _CONCURRENCY: Final = re.compile(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.,]+)x")
 # `Using FLASH_ATTN attention backend out of potential backends:
-# [...]`; of a forced one CUDA prints the enum's member, CPU its name.
+# [...]`; for a forced backend, CUDA prints the enum's member, CPU its name.
 _BACKEND: Final = re.compile(
     r"Using (?:AttentionBackendEnum\.)?([A-Z][A-Z0-9_]+) (?:attention )?backend\b"
 )
@@ -33,8 +31,8 @@ _FACTS: Final[tuple[tuple[str, re.Pattern[str], type[Any]], ...]] = (
 # `Initializing a V1 LLM engine (v0.32.0) with config:
 # model='M', …`: settings of /server_info, by our names.
 _CONFIG: Final = re.compile(r"LLM engine \(v[^)]*\) with config: (.*)")
-# `non-default args: {'model': 'M', 'max_model_len': 8192, …}`: all
-# that the server was told; a value that is no literal hides the rest.
+# `non-default args: {'model': 'M', 'max_model_len': 8192, …}`: all arguments
+# of the server; one value that is no literal makes the whole unreadable.
 _ARGUMENTS: Final = re.compile(r"non-default args: (\{.*\})")
 _SETTING: Final = re.compile(r"\b(\w+)=('[^']*'|[\w.]+)")
 _SETTINGS: Final = {
@@ -50,7 +48,7 @@ _SETTINGS: Final = {
 _WORK: Final = re.compile(
     r"(?:Engine (\d+): )?Avg prompt throughput: ([\d.]+) tokens/s, Avg generation "
     r"throughput: ([\d.]+) tokens/s, "
-    # Between the two may stand what was deferred and what is fetched.
+    # Numbers of deferred and of fetched requests may stand between the two.
     r"Running: (\d+) reqs, Waiting: (\d+) reqs,(?:.*? Preemptions: (\d+),)?.*?"
     r"KV cache usage: ([\d.]+)%(?:, Prefix cache hit rate: ([\d.]+)%)?"
 )
@@ -67,11 +65,12 @@ _WARNINGS: Final = (
 )
 _PREFIX: Final = re.compile(r"^(?:\([^)]*\) )?(?:[A-Z]+ [\d-]+ [\d:]+ )?(?:\[[^\]]*\] )?")
 MOST_BYTES: Final = 1 << 20
-"""Of one look: periodic lines come every ten seconds,
-and a log that grows faster holds little of them.
+"""Most bytes read at one look, the latest ones.
+
+Periodic lines come every ten seconds, so a log that grows faster holds few of them.
 """
 ADDED: Final = ("running", "waiting", "prompt_tokens_per_s", "output_tokens_per_s")
-"""Over the engines of a server, each of which writes lines of its own."""
+"""Figures that are summed over a server's engines, each of which writes its own lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,46 +79,48 @@ class StartUp:
 
     version: str | None = None
     pool_tokens: int | None = None
-    """Of all its engines together."""
+    """Sum over all engines."""
     max_concurrency: float | None = None
-    """Of all its engines together."""
+    """Sum over all engines."""
     attention_backend: str | None = None
     flash_version: int | None = None
     kv_cache_dtype: str | None = None
     block_tokens: int | None = None
     arguments: Mapping[str, object] = field(default_factory=dict, repr=False)
-    """What its command line said, by the names of vLLM; keys are among them."""
+    """Arguments of its command line by vLLM's names; API keys may be among them."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """What the engine was started with, by the names of
-    `identity.settings`; beside them `kv_cache_dtype` and `prefix_caching`.
+    """Settings of the engine, by the names of `identity.settings`.
+
+    `kv_cache_dtype` and `prefix_caching` are added to those.
     """
     compile_cache: str | None = None
-    """Whether what torch compiles was in its cache: hit, or missed."""
+    """`hit` if all graphs that torch compiles were in its cache, `missed` if one was not."""
     warnings: tuple[str, ...] = field(default=())
-    """Lines on scales and kernels that bear on accuracy or on what is compared, each once."""
+    """Lines about scales and kernels that matter for accuracy or the comparison, each once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One of the lines that a server writes every some seconds."""
+    """One periodic line of a server's log."""
 
     prompt_tokens_per_s: float
     output_tokens_per_s: float
     running: int
     waiting: int
     kv_usage: float
-    """1 is full."""
+    """Share of the pool that is in use."""
     engine: str | None = None
-    """Which of several, where the line names it."""
+    """Engine that wrote the line, where the line names one."""
     preemptions: int | None = None
-    """Since the line before; a line without them has
-    seen none, or is of a version that does not tell.
+    """Count since the line before.
+
+    None if the line has no count: none happened, or this version does not report them.
     """
     prefix_hit_rate: float | None = None
 
 
 def start_up(lines: Iterable[str]) -> StartUp:
-    """Read what a server decided at its last start: a later line wins over an earlier one."""
+    """Read what a server decided at its last start; a later line replaces an earlier one."""
     found: dict[str, str] = {}
     pools: dict[str, int] = {}
     concurrent: dict[str, float] = {}
@@ -127,8 +128,8 @@ def start_up(lines: Iterable[str]) -> StartUp:
     settings: dict[str, str] = {}
     arguments: Mapping[str, object] = {}
     for line in lines:
-        # Each engine of a server writes a line of its own
-        # pool; the server itself says its version first.
+        # Each engine logs its own pool. The server logs its
+        # version first, so this line begins another start.
         if (match := _VERSION.search(line)) and match[1]:
             pools.clear()
             concurrent.clear()
@@ -152,7 +153,7 @@ def start_up(lines: Iterable[str]) -> StartUp:
         for mark, state in _COMPILED.items():
             if (
                 mark in line and found.get("compile_cache") != "missed"
-            ):  # one graph of several is enough
+            ):  # one missed graph of several is enough
                 found["compile_cache"] = state
         if any(mark in line for mark in _WARNINGS):
             warnings[_PREFIX.sub("", line.strip())] = None
@@ -173,7 +174,7 @@ def start_up(lines: Iterable[str]) -> StartUp:
 
 
 def work(lines: Iterable[str]) -> Iterator[Work]:
-    """Yield what the periodic lines say, in their order."""
+    """Yield the periodic lines among *lines*, in their order."""
     for line in lines:
         if match := _WORK.search(line):
             engine, prompt, output, running, waiting, preemptions, usage, hits = match.groups()
@@ -198,11 +199,11 @@ def _literal(text: str) -> Mapping[str, object]:
 
 
 def _plain(text: str) -> str:
-    return text.replace(",", "")[:18]  # no server counts further
+    return text.replace(",", "")[:18]  # no server's count has more digits
 
 
 class LogTail:
-    """Say what was written since the last look; what was there before the first is history."""
+    """Follow a log: each look reads what was written since the last, none what came before."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -215,12 +216,13 @@ class LogTail:
             self._offset = 0
 
     def values(self) -> Iterator[tuple[str, float]]:
-        """Yield the figures of the lines since the last look, each once
-        and by the names of samples; none where the file cannot be read.
+        """Yield the figures of the lines since the last look, by the names of samples.
+
+        Yields nothing without new lines, or if the file cannot be read.
         """
         lines = tuple(work(self._new_lines()))
         for each in lines:
-            # The line counts since the one before, samples since the start.
+            # A line counts since the line before, a sample since the first look.
             self._preemptions += each.preemptions or 0
             self._engines[each.engine] = each
         if not lines:
@@ -232,13 +234,13 @@ class LogTail:
         rates = [each.prefix_hit_rate for each in engines]
         if (
             len(rates) == 1 and rates[0] is not None
-        ):  # of several it is not known what each is a share of
+        ):  # with several engines it is not known how many tokens each rate is a share of
             yield "prefix_hit_rate", rates[0]
 
     def _new_lines(self) -> list[str]:
         try:
             size = self._path.stat().st_size
-            if size < self._offset:  # rotated, or written anew by a server that was started again
+            if size < self._offset:  # rotated, or overwritten by a restarted server
                 self._offset, self._rest = 0, b""
                 self._engines.clear()
             with self._path.open("rb") as file:

@@ -1,8 +1,8 @@
-"""How a server is spoken to outside of timed calls: its headers, TLS files, proxy, Unix socket.
+"""Reach a server outside of timed calls: by its headers, TLS files, proxy or Unix socket.
 
-Keys stay with the server that they are for: what it redirects elsewhere is not
-asked, and its answers are read up to a bound. Metrics that a user names are
-read once: a file with a /metrics text, or the URL of one.
+Keys stay with the server that they are for: a redirect to another server is not
+followed. Answers are read up to a bound. Metrics that a user names are read once:
+a file with a /metrics text, or the URL of one.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ HINT: Final = "curl SERVER/metrics > FILE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """Say how to open sessions to one server."""
+    """Describe how to open sessions to one server."""
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     tls: ssl.SSLContext | None = None
@@ -65,7 +65,7 @@ async def _stays(
 
 
 def is_same_server(url: str, location: str) -> bool:
-    """Tell whether a redirect leads to the server that it comes from."""
+    """Return whether a redirect leads back to the server that sent it."""
     try:
         return urlsplit(urljoin(url, location))[:2] == urlsplit(url)[:2]
     except ValueError:  # no address at all
@@ -73,9 +73,9 @@ def is_same_server(url: str, location: str) -> bool:
 
 
 async def text_of(response: aiohttp.ClientResponse) -> str:
-    """Return what a page says.
+    """Return the text of a response.
 
-    Raises OversizeError for more than any says, ValueError for what is no text.
+    Raises OversizeError beyond MOST_BYTES, ValueError for bytes that are no text.
     """
     return (await _bytes_of(response)).decode()
 
@@ -91,27 +91,26 @@ async def _bytes_of(response: aiohttp.ClientResponse) -> bytearray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What a server answered."""
+    """Status and body of a server's answer."""
 
     status: int
     body: bytearray = field(repr=False)
 
     @property
     def is_good(self) -> bool:
-        """Tell whether it is what was asked for."""
+        """Whether the status says success (below 300)."""
         return self.status < HTTPStatus.MULTIPLE_CHOICES
 
 
 def page(url: str, by: Reach, *, within_s: float, given: object = None) -> Page:
-    """Wait for a page, or for the answer to a document that is sent;
-    all of it takes no longer than *within_s*, however slowly it comes.
+    """Fetch a page, or post *given* as JSON and return the answer, within *within_s* in all.
 
     No event loop may be running in this thread. Raises aiohttp.ClientError, OSError or ValueError.
     """
 
     async def asked() -> Page:
         async with by.session(aiohttp.ClientTimeout(total=within_s)) as session:
-            # A redirect would lose what is sent, or hand it on.
+            # A redirect would lose the document, or send it to another server.
             asking = (
                 session.get(plain(url))
                 if given is None
@@ -124,15 +123,13 @@ def page(url: str, by: Reach, *, within_s: float, given: object = None) -> Page:
 
 
 def environment(url: str) -> Reach:
-    """Return how a URL is reached that a user names: by the
-    proxy of the environment, where it has one for this host.
-    """
+    """Return how to reach a URL that a user names: by the environment's proxy, if it has one."""
     parts = urlsplit(url)
     return Reach(proxy=None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme))
 
 
 def document_of(text: str) -> object:
-    """Return what a text of JSON says; raises ValueError for one that cannot be read."""
+    """Parse JSON; raise ValueError for text that cannot be read, however deep its lists."""
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -140,9 +137,7 @@ def document_of(text: str) -> object:
 
 
 def plain(url: str) -> str:
-    """Return a URL as HTTP libraries take it: that of
-    a Unix socket names a host that nobody looks up.
-    """
+    """Return a URL as HTTP libraries take it; a Unix socket gets an unused `localhost`."""
     parts = urlsplit(url)
     return (
         urlunsplit(("http", "localhost", parts.path, parts.query, ""))
@@ -158,24 +153,22 @@ def shown(url: str) -> str:
 
 
 def is_url(source: str) -> bool:
-    """Tell an address from the path of a file."""
+    """Return whether a source is a URL rather than the path of a file."""
     return source.startswith(("http://", "https://"))
 
 
 def called(source: str) -> str:
-    """Return what people may see of a source: of a URL neither name and password nor query."""
+    """Return a source as people may see it: a URL without name, password and query."""
     return shown(source) if is_url(source) else source
 
 
 def scrape(source: str) -> Scrape:
-    """Return what a file or a URL says."""
+    """Read a file's or a URL's metrics; raise TraceError or EndpointError if there are none."""
     return _parsed(source, _text(source))
 
 
 def kept(source: str, into: Path) -> Path:
-    """Return a file with metrics: the one that is
-    named, or what a URL answers, written to *into*.
-    """
+    """Return a file with metrics: the named file, or *into* with the answer of a URL."""
     text = _text(source)
     _parsed(source, text)
     if not is_url(source):
@@ -193,7 +186,7 @@ def _text(source: str) -> str:
     where = called(source)
     if (
         "@" in source.partition("://")[2].partition("/")[0]
-    ):  # urllib takes it for a part of the host's name
+    ):  # urllib takes a password for a part of the host's name
         raise EndpointError(f"{where}: an address with a password", hint=HINT)
     try:
         answer = page(source, environment(source), within_s=TIMEOUT_S)
@@ -202,7 +195,7 @@ def _text(source: str) -> str:
     except (aiohttp.ClientError, OSError, ValueError) as error:
         said = (
             "no address" if isinstance(error, aiohttp.InvalidURL) else str(error)
-        )  # which would say all of it, with its query
+        )  # an InvalidURL would show the whole URL with its query
         why = said or f"no whole answer within {TIMEOUT_S:g} s"
         raise EndpointError(
             f"{where}: {why}", hint="name the whole address: http://HOST:8000/metrics"

@@ -1,8 +1,7 @@
-"""Sample servers while they work: pages are read in a
-thread as they arrive, and what they say is kept, not they.
+"""Sample servers while they work: parse each page in a thread and keep its figures alone.
 
-Pages that are refused are fetched less and less often and never
-given up: what refuses them may be a gateway's bad minute.
+A refused page is fetched less and less often and never given up: the refusal
+may be a gateway's bad minute.
 """
 
 import asyncio
@@ -29,14 +28,14 @@ PATIENCE: Final = aiohttp.ClientTimeout(total=5)
 FROM_LOG: Final = json.dumps({"source": "log"})
 Read = TypeVar("Read")
 REFUSALS: Final = frozenset({403, 404, 405})
-"""Answers that will hardly be another one at the next look."""
+"""Status codes that will hardly be different at the next look."""
 SPARED_LOOKS: Final = 2
-"""How many looks go by until a page is asked for again that was refused once."""
+"""Number of looks after which a page is asked for again that was refused once."""
 RENEW_S: Final = 300.0
 
 
 class Refusals:
-    """Say which pages are worth a look."""
+    """Remember which pages were refused, and when to ask for each again."""
 
     def __init__(self, *, first_s: float) -> None:
         self._first_s = first_s
@@ -45,11 +44,11 @@ class Refusals:
         self._since_s: dict[str, float] = {}
 
     def is_due(self, url: str, at_s: float) -> bool:
-        """Tell whether to ask for a page now."""
+        """Return whether to ask for a page now."""
         return at_s >= self._until_s.get(url, at_s)
 
     def refused(self, url: str, at_s: float) -> None:
-        """Wait twice as long as the last time."""
+        """Record a refusal: wait twice as long as after the last, at most LONGEST_S."""
         self._since_s.setdefault(url, at_s)
         self._wait_s[url] = wait_s = (
             min(2 * self._wait_s[url], LONGEST_S) if url in self._wait_s else self._first_s
@@ -57,7 +56,7 @@ class Refusals:
         self._until_s[url] = at_s + wait_s
 
     def answered(self, url: str, at_s: float) -> float | None:
-        """Return for how long a page was refused before it answered now; None: it was not."""
+        """Record an answer; return the seconds that the page was refused, None if it was not."""
         since_s = self._since_s.pop(url, None)
         self._wait_s.pop(url, None)
         self._until_s.pop(url, None)
@@ -66,22 +65,22 @@ class Refusals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where an arm's figures are."""
+    """Where an arm's metrics, log and GPU figures are read."""
 
     urls: tuple[str, ...]
-    """Of each replica's metrics."""
+    """Metrics of each replica."""
     reach: Reach = field(default_factory=Reach)
     renewed: Callable[[], Mapping[str, str]] | None = field(default=None, repr=False)
-    """Gives the headers anew, where a key in them expires; it may take a moment."""
+    """Returns fresh headers, where a key in them expires; it may block for a moment."""
     log: str | None = None
-    """File of the server's log: stands in where its metrics do not answer."""
+    """File of the server's log, read while its metrics do not answer."""
     gpu_url: str | None = None
-    """Of an exporter that says what its GPUs do."""
+    """URL of an exporter of its GPUs' figures."""
     gpu_reach: Reach = field(default_factory=Reach)
     gpu_ids: frozenset[str] = frozenset()
     """Which GPUs are the arm's; empty: all."""
     is_here: bool = False
-    """Its GPUs are those of this machine."""
+    """Whether its GPUs are those of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class _Look:
 
 
 class Watch:
-    """Keep what the metrics of every arm say at an interval."""
+    """Sample the metrics, log and GPUs of every arm at an interval, and keep the figures."""
 
     def __init__(
         self,
@@ -118,7 +117,7 @@ class Watch:
             self.follow(arm, source.log)
 
     async def run(self) -> None:
-        """Fetch until cancelled. A page that is refused is asked for less and less often."""
+        """Sample every arm until cancelled; a refused page is asked for less and less often."""
         async with AsyncExitStack() as stack:
             sessions = {
                 arm: await stack.enter_async_context(source.reach.session(PATIENCE))
@@ -144,18 +143,16 @@ class Watch:
     async def _renew(self) -> None:
         for arm, source in self._sources.items():
             if source.renewed is not None:
-                with contextlib.suppress(AgentloadError):  # the old key may still do
+                with contextlib.suppress(AgentloadError):  # the old key may still be valid
                     self._headers[arm] = await asyncio.to_thread(source.renewed)
 
     def follow(self, arm: str, log: str | None) -> None:
-        """Read an arm's log from here on: that of its
-        server, which may have been started just now.
-        """
+        """Follow an arm's log from its present end; call again after a restart of the server."""
         if log is not None:
             self._tails[arm] = LogTail(log)
 
     def rows(self, *, run_id: str, leg: int) -> Iterator[SampleRow]:
-        """Yield what was kept since the last time, as rows."""
+        """Yield the samples kept since the last call, as rows."""
         looks, self._looks = self._looks, []
         for look in looks:
 
@@ -187,7 +184,7 @@ class Watch:
         pages = await asyncio.gather(
             *(self._page(session, arm, url, headers, parse) for url in source.urls)
         )
-        # Counters of some replicas alone would seem to run backwards: all of them, or none.
+        # A sum over some replicas alone would seem to run backwards: all of them, or none.
         whole = [page for page in pages if page is not None] if None not in pages else []
         scraped = tuple(of_replicas(whole).samples()) if whole else ()
         tail = self._tails.get(arm)
@@ -222,7 +219,7 @@ class Watch:
         headers: Mapping[str, str],
         read: Callable[[str], Read],
     ) -> Read | None:
-        """Return what a page says; a sample that could not be taken is no sample."""
+        """Fetch a page and return what *read* makes of it; None if the page did not answer."""
         if not self._refusals.is_due(url, time.monotonic()):
             return None
         try:
@@ -242,8 +239,9 @@ class Watch:
         return None
 
     def _tell(self, arm: str, url: str, status: int) -> None:
-        """Say that a page that was there is refused, and that it
-        is there again; that it never was is known before the run.
+        """Report a page that answered before and is now refused, and one that answers again.
+
+        A page that never answered was reported before the run.
         """
         now_s = time.monotonic()
         if status in REFUSALS:

@@ -1,5 +1,4 @@
-"""Check that a trace can be played: references resolve,
-nothing waits for itself, lengths and keys make sense.
+"""Check that a trace can be played: its references, waits, lengths and keys.
 
 Every session is read once. Keys and names are kept as eight bytes
 each; only after a clash is the trace read again to find it.
@@ -21,14 +20,15 @@ from agentload.tracefile.references import Problem, References
 
 MOST_PROBLEMS: Final = 100
 CONTEXT_TOLERANCE: Final = 0.02
-"""How far a context may be from the recorded one;
-the tolerance of a calibrated tokenizer ratio too.
+"""Share by which a context may differ from the recorded one.
+
+A calibrated tokenizer ratio has the same tolerance.
 """
 
 OURS: Final = frozenset(
     {"model", "messages", "tools", "max_tokens", "stream", "stream_options", "return_token_ids"}
 )
-"""Fields of a request that no turn may ask for: answers would not be measured any more."""
+"""Fields of a request that the replay sets: with other values, answers could not be measured."""
 
 _ROLES: Final = {role: number for number, role in enumerate(get_args(Role))}
 _ROLE_BITS: Final = 3
@@ -43,9 +43,7 @@ class Report:
     off_context: int
     """Turns whose context is more than 2 % off the recorded one."""
     off_order: int
-    """Turns whose tools are not right after the
-    leading system text, where every server puts them.
-    """
+    """Turns whose tools do not follow the leading system text, where every server puts them."""
     problem_count: int
     problems: tuple[Problem, ...]
     """At most the first hundred."""
@@ -133,11 +131,10 @@ class _Reading:
 
 
 def _stages(before: Sequence[int], segments: Sequence[Segment]) -> Iterator[int]:
-    """Yield the stage reached after each segment: 1 system
-    text, 2 tools, 3 conversation; negative once out of order.
+    """Yield the stage after each segment: 1 system text, 2 tools, 3 conversation.
 
-    Servers put all tools after the leading system text, so
-    a trace in another order shares other prefixes there.
+    Once the order is broken, stages are negative. Servers put all tools after the leading
+    system text, so a trace in another order shares other prefixes there.
     """
     stage = before[-1] if before else 1
     for segment in segments:

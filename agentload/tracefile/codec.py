@@ -70,7 +70,7 @@ def header(line: bytes) -> Header:
 
 
 def session(line: bytes) -> Session:
-    """Decode any other line."""
+    """Decode a session's line: any line but the first."""
     found = _json(line)
     read = _convert(found, wire.Session)
     return Session(

@@ -1,7 +1,7 @@
-"""Measure how far one trace's lengths and waits are from another's:
-ratios of quantiles, beside those of the other's own halves.
+"""Compare a trace's lengths and waits with a real trace's, by ratios of quantiles.
 
-Calls count alike whatever their event, since recorded traces have none.
+Ratios between the real trace's own halves show how far equal traces may differ. Calls
+count alike whatever their event, since recorded traces have none.
 """
 
 from array import array
@@ -20,7 +20,7 @@ from agentload.tracefile.overview import fields
 FIELDS: Final = ("context", "output", "tool", "wait.tool", "wait.user")
 FIGURES: Final = {"q50": 0.50, "q90": 0.90, "q99": 0.99}
 LOW, HIGH = 0.8, 1.25
-"""Bounds of a ratio that is alike: judgement."""
+"""Bounds of a ratio that counts as alike: judgement."""
 _SPLITS: Final = 100
 _WITHIN: Final = (0.05, 0.95)
 Verdict: TypeAlias = Literal["alike", "as its halves", "more", "less"]
@@ -36,14 +36,15 @@ class Distance:
     real: float
     ratio: float
     halves: tuple[float, float]
-    """The ratio of the same quantile between halves of the
-    real trace, drawn by session: nine in ten are within.
+    """Range of this ratio between halves of the real trace, drawn by session.
+
+    Nine in ten are within.
     """
     verdict: Verdict
 
 
 def distances(ours: Trace, real: Trace) -> Iterator[Distance]:
-    """Compare the fields that both traces have, all but quantiles that are 0 in the real one."""
+    """Compare the fields that both traces have; quantiles that are 0 in *real* are left out."""
     mine, theirs = _values(ours), _values(real)
     for field in FIELDS:
         if field not in mine or field not in theirs:
@@ -69,9 +70,7 @@ _Values: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]
 
 
 def _values(trace: Trace) -> dict[str, _Values]:
-    """Return each field's values with the number of the
-    session that they, or what spawned them, belong to.
-    """
+    """Return each field's values, and for each value the number of its family of sessions."""
     found: dict[str, tuple[array[float], array[int]]] = defaultdict(
         lambda: (array("d"), array("q"))
     )

@@ -1,5 +1,6 @@
-"""Read and write trace files: the header at once, sessions as they
-are iterated; plain, compressed, or standard input and output.
+"""Read and write trace files, plain or compressed, or standard input and output.
+
+The header is read at once, each session when the iteration reaches it.
 """
 
 import hashlib
@@ -54,7 +55,7 @@ class Source:
 
 
 SMALL: Final = 1 << 20
-"""Bytes of a trace whose sessions are kept: a run iterates over them many times."""
+"""Most bytes of a trace that stays in memory, because a run iterates over it many times."""
 
 
 @again
@@ -64,7 +65,7 @@ def _sessions(
     ending: Literal["strict", "lenient"],
     kept: list[tuple[Session, ...]],
 ) -> Iterator[Session]:
-    """Read the sessions of a file; those of a small one are *kept* for the next time."""
+    """Yield the sessions of a file; *kept* holds those of a small one for the next time."""
     if kept:
         yield from kept[0]
         return
@@ -93,10 +94,9 @@ def _sessions(
 
 
 def read(path: Path | str, *, lenient: bool = False) -> Trace:
-    """Read a trace file, plain or zstd, or standard input
-    for `-`; raise `TraceError` with `path:line` for errors.
+    """Read a trace file, plain or zstd, or standard input for `-`.
 
-    `lenient` skips a last line that was cut short.
+    *lenient* skips a last line that was cut short. Raises `TraceError` with `path:line`.
     """
     source = Source(path)
     try:

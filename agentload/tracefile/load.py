@@ -1,5 +1,4 @@
-"""Estimate the load of a trace at a nominal speed: overlapping calls,
-the tokens they hold, and the hits of a prefix cache of some size.
+"""Estimate a trace's load at a nominal speed: overlapping calls, their tokens, and cache hits.
 
 There is no server and no queue: every call takes the time of its tokens.
 """
@@ -28,8 +27,9 @@ MOST_PLAYED: Final = 50_000
 
 
 def calls_of(trace: Trace) -> Iterator[Call]:
-    """Yield the calls of a trace in the order they start;
-    those that wait for something missing are left out.
+    """Yield the calls of a trace in the order they start, at the nominal speed.
+
+    A call that waits for a missing turn is left out.
     """
     return iter(Paced(trace, _nominal))
 
@@ -47,9 +47,9 @@ class Load:
     span_s: float
     running: tuple[int, ...]
     running_tokens: tuple[int, ...]
-    """Tokens of their contexts and answers, which a server must hold."""
+    """Tokens of the running calls' contexts and answers, which a server must hold."""
     live_tokens: tuple[int, ...]
-    """Tokens of all active sessions, which it must hold to keep every prefix."""
+    """Tokens of all active sessions, which a server must hold to keep every prefix."""
     hits: Mapping[int, float]
     """Hit rate by pool size in tokens."""
 

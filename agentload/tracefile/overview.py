@@ -27,8 +27,9 @@ BINS: Final = 60
 
 
 def fields(header: Header, session: Session) -> Iterator[Observation]:
-    """Yield the fields of a session with their values: tokens,
-    seconds, counts, and `thinking` as a share of the output.
+    """Yield the fields of a session with their values.
+
+    Values are tokens, seconds or counts; `thinking` is a share of the output.
     """
     prefix = header.prefixes[session.prefix] if session.prefix is not None else ()
     lengths = [segment.tokens for segment in prefix]
@@ -85,8 +86,9 @@ def _answer(turn: Turn, label: str, *, goes_on: bool) -> Iterator[Observation]:
 
 
 def _goes_on(session: Session, index: int) -> bool:
-    """Return whether a turn's answer calls a tool: the next turn
-    waits for one, or adds a result without rewriting the history.
+    """Return whether a turn's answer calls a tool.
+
+    Then the next turn waits for a tool, or adds a result without rewriting the history.
     """
     if index + 1 == len(session.turns):
         return False
@@ -124,7 +126,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """Contexts of the n-th calls of all sessions that have one."""
+    """Context tokens at the n-th call, over all sessions that have one."""
 
     call: int
     sessions: int
@@ -168,7 +170,7 @@ def overview(trace: Trace) -> Overview:
     reuse: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     contexts: dict[int, array[float]] = defaultdict(
         lambda: array("d")
-    )  # sums may have more bits than each
+    )  # a sum of tokens may need more bits than its parts
     starts = array("d")
     events: dict[str, int] = defaultdict(int)
     spawned = turns = 0

@@ -1,6 +1,4 @@
-"""When each call of a trace is sent where no server decides
-it: from starts, waits and what calls wait for, at some pace.
-"""
+"""Time each call of a trace without a server: by starts, waits, dependencies and a pace."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -13,9 +11,7 @@ from agentload.model.walk import families
 from agentload.tracefile.references import REACH
 
 Pace: TypeAlias = Callable[[Turn, float], tuple[float, float]]
-"""Says when a turn is sent that could be at this
-instant, its wait over, and when it is complete.
-"""
+"""Returns when a turn is sent and complete, for the instant at which its wait is over."""
 
 
 class Call(NamedTuple):
@@ -28,7 +24,7 @@ class Call(NamedTuple):
 
     @property
     def turn(self) -> Turn:
-        """Return the turn."""
+        """The turn itself."""
         return self.session.turns[self.number]
 
 
@@ -46,17 +42,13 @@ class Paced:
         self._held: dict[str, tuple[int, Session]] = {}
         """Sessions not yet spawned, with their places."""
         self._parked: dict[str, list[tuple[int, Session, int, float]]] = {}
-        """Turns waiting for a turn of the named session,
-        and when they could be sent but for that.
-        """
+        """Turns that wait for the named session, and when they could be sent otherwise."""
         self._ends: OrderedDict[str, dict[int, float]] = OrderedDict()
         """When the turns of the sessions within reach are complete; -1 is the last one."""
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Return the sessions that were not played to their end,
-        because calls wait for each other or for what never came.
-        """
+        """Sessions not played to their end: calls wait for each other or for missing turns."""
         return tuple(
             dict.fromkeys(
                 [
@@ -83,8 +75,9 @@ class Paced:
             yield heappop(self._due)[-1]
 
     def _follow(self, place: int, session: Session, start_s: float) -> None:
-        """Time the calls of a session, and all that waited
-        for them, as far as what they wait for is known.
+        """Time the calls of a session, and calls that waited for these, as far as possible.
+
+        A call whose dependency is not timed yet is parked.
         """
         ready = [(place, session, 0, start_s)]
         while ready:

@@ -1,8 +1,8 @@
-"""Check the references between sessions: those they spawn, turns they wait for, answers they take.
+"""Check references between sessions: spawned sessions, awaited turns and taken answers.
 
 Sessions come one by one. A reference may reach 10,000 sessions back or forward.
 A cycle needs a forward reference, so whole sessions are kept only from the
-first open reference until all are resolved, and examined then.
+first open reference until all are resolved, and are then searched for cycles.
 """
 
 from collections import OrderedDict

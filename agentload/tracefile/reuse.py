@@ -1,6 +1,4 @@
-"""Compute how much of a call's context a prefix cache
-holds: an unlimited one, and one of a given size.
-"""
+"""Compute how much of a call's context a prefix cache holds, unlimited or of a given size."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -19,10 +17,10 @@ class Place(NamedTuple):
 
     identity: int
     text: int
-    """The same without the segment's own length: texts of one key are prefixes of each other."""
+    """`identity` without the segment's length: texts of one key are prefixes of each other."""
     tokens: int
     end: int
-    """Tokens of all up to its end."""
+    """Tokens of the context up to the segment's end."""
 
 
 class Chain:
@@ -35,7 +33,7 @@ class Chain:
 
     @property
     def tokens(self) -> int:
-        """Return how long the context is by now."""
+        """Tokens of the context by now."""
         return self.places[-1].end if self.places else 0
 
     def turn(self, index: int) -> list[Place]:
@@ -87,23 +85,24 @@ class IdealCache:
 
 @dataclass(slots=True)
 class _Kept:
-    """A place in the cache. Who uses it uses all before
-    it, so only the last place of a call is marked as used.
+    """A place in the cache.
+
+    A call that uses a place uses all before it, so only its last place is marked as used.
     """
 
     place: Place
     before: int | None
     """Identity of the place before it."""
     used: int = 0
-    """Number of the latest call that ended here, or behind it in what was evicted since."""
+    """Number of the latest call that ended here, or at a later place that was evicted since."""
     followers: int = 0
 
 
 class PoolCache:
     """A prefix cache of a given size with LRU eviction, ends of contexts before their starts.
 
-    What is kept is a tree of places, of which only leaves are evicted:
-    a call costs as much as it adds, however long its context is.
+    The cache is a tree of places, of which only leaves are evicted: the work
+    for a call grows with what the call adds, not with its context.
     """
 
     def __init__(self, tokens: int) -> None:
@@ -135,7 +134,7 @@ class PoolCache:
             self._leaf(last)
         while self._room < 0 or (
             fits < len(places) and len(self._kept) > fits
-        ):  # what does not fit drives out all but its own start
+        ):  # a context larger than the pool evicts all but its own start
             self._evict()
         return (places[held - 1].end if held else 0) // BLOCK * BLOCK
 

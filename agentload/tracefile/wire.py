@@ -1,7 +1,6 @@
-"""The lines of a trace file as msgspec types, which are
-also the source of the JSON Schema (docs/trace.schema.json).
+"""Define the lines of a trace file as msgspec types, the source of docs/trace.schema.json.
 
-An absent field is None or empty; unknown fields are allowed in objects and kept by `decode`.
+An absent field is None or empty; unknown fields are allowed in objects and kept by `codec`.
 """
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -52,7 +51,7 @@ class Segment(Struct, array_like=True):
     """
 
     role: Literal["system", "user", "assistant", "tool", "tools", "image"]
-    # Bounds are checked by `decode`: msgspec 0.22 corrupts memory
+    # Bounds are checked by `codec`: msgspec 0.22 corrupts memory
     # on a union of a bounded integer with a tuple of fixed length.
     tokens: int | tuple[int, int]
     key: Key

@@ -254,10 +254,7 @@ def _query(request: web.Request, page: str) -> Query:
 
 
 def _noted(source: Source, query: Query) -> Query:
-    """Return a query with what its page needs beside the database.
-
-    Jobs and runs that this lacks.
-    """
+    """Return a query with the jobs and runs that its page needs and the database lacks."""
     if query.page in WATCHED:
         today_ns = time.time_ns() // DAY_NS * DAY_NS
         query = replace(query, planned=_planned(source), today_ns=today_ns)
@@ -271,7 +268,7 @@ def _seen(source: Source, name: str) -> tuple[Any, ...]:
 
 
 def _planned(source: Source) -> tuple[str, ...]:
-    """List the jobs of the jobs file next to a database, where it is theirs."""
+    """List the jobs of the jobs file next to a database, where the file is for that database."""
     try:
         found = read_jobs(source.path.with_name(DEFAULT))
     except AgentloadError:  # no file, or one that `agentload watch` complains about

@@ -1,4 +1,4 @@
-"""Who may read the pages, and what a browser may do with them.
+"""Decide who may read the pages, and what a browser may do with them.
 
 Pages show server addresses and prompt names, so they are for this machine only.
 A browser on it also runs other sites, whose host names may be made to point
@@ -28,10 +28,9 @@ HEADERS: Final[Mapping[str, str]] = {
 
 
 def is_embedded(site: str | None, kind: str | None) -> bool:
-    """Return whether another site's page embeds ours,
-    by the browser's Sec-Fetch-Site and Sec-Fetch-Dest.
+    """Say whether another site's page embeds ours, by Sec-Fetch-Site and Sec-Fetch-Dest.
 
-    It could not read the answer, but it could make us work; following a link is fine.
+    Such a page could not read the answer, but it could make us work; following a link is fine.
     """
     return site in {"cross-site", "same-site"} and kind != "document"
 
@@ -47,8 +46,9 @@ def is_loopback(host: str) -> bool:
 
 
 def host_of(header: str | None) -> str | None:
-    """Return the host of a Host header without its port
-    (which may be a forwarded one); None if it is malformed.
+    """Return the host of a Host header without its port; None if it is malformed.
+
+    The port may be a forwarded one.
     """
     if not header or any(sign in header for sign in "/@\\ \t,"):
         return None

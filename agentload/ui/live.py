@@ -149,7 +149,7 @@ def _is_running(folder: Path) -> bool:
 def _journals(folder: Path) -> list[Path]:
     """List a run's journals part by part.
 
-    Each part's own, which sets the clock, before its workers'.
+    A part's own journal, which sets the clock, comes before its workers'.
     """
     try:
         with os.scandir(folder) as entries:

@@ -1,4 +1,4 @@
-"""The progress of a run, folded from its journal's rows as they come, and its chart."""
+"""Fold the progress of a run from its journal's rows as they come, and draw its chart."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -175,7 +175,7 @@ class Fold:
     def _began(self, row: LegRow) -> None:
         if self._leg is None or row.leg != self._leg.leg:
             self._began_share = self._share() or 0.0
-            self._heard_ns = None  # a clock of its own
+            self._heard_ns = None  # the new part has a clock of its own
             for arm in self._arms.values():
                 arm.begin()
         self._leg = row

@@ -48,7 +48,7 @@ class Reports:
         return text.replace("<body>", f"<body>\n{_home(source, query)}", 1)
 
     async def comparison(self, source: Source, query: Query) -> ComparedPage:
-        """Return what two runs come to; raise as `page` does."""
+        """Return the page that compares two runs; raise as `page` does."""
         return await self._soon(lambda: comparison(self._document(source, query)))
 
     async def _soon(self, work: Callable[[], T]) -> T:
@@ -89,7 +89,7 @@ class Reports:
 
 
 def _home(source: Source, query: Query) -> str:
-    """Return the way back: a report by itself knows no other page."""
+    """Return the links back: a report knows no other page."""
     base = f"/db/{quote(source.name, safe='')}"
     back = (
         (f"{base}/runs/{quote(name, safe='')}", f"← {name}")

@@ -40,8 +40,9 @@ class Addresses:
 
 
 def check(options: SiteOptions) -> None:
-    """Raise `UsageError` if other machines could reach the pages
-    without permission, `StoreError` if there is nothing to show.
+    """Raise `UsageError` if other machines could reach the pages without permission.
+
+    Raises `StoreError` if there is nothing to show.
     """
     wrong = next((name for name in options.names if host_of(name) != name.lower()), None)
     if wrong is not None:

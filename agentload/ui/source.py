@@ -1,6 +1,7 @@
-"""The query of a request, and one database.
+"""Hold the query of a request, and one database.
 
-Opened as briefly as possible, answered from memory while the file is unchanged.
+The database is opened as briefly as possible, and answers come from memory while the file is
+unchanged.
 """
 
 import os

@@ -1,1 +1,1 @@
-"""Turn the rows of a run, or of two, into a decision, without a word of a report."""
+"""Turn the rows of a run, or of two, into a decision, without the text of a report."""

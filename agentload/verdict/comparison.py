@@ -1,7 +1,7 @@
-"""Compare two runs of the same plan: last night's servers against tonight's.
+"""Compare two runs of the same plan: last night's servers with tonight's.
 
-An arm of the later run is compared with the same arm of the earlier one, turn by turn on the
-same bytes. What lies between the runs in time is in the difference, and the document says so.
+An arm of the later run is compared with the same arm of the earlier one, turn by turn on the same
+bytes. Whatever changed between the runs is in the difference, and the document says so.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ IN_TIME: Final = (
     "The runs were made one after the other: whatever else changed between them is in the "
     "difference"
 )
-# What has to be equal, in the words of a reader.
+# Fields that have to be equal, each in the words of a reader.
 _EQUAL: Final = {
     "trace_hash": "trace",
     "model": "model",
@@ -38,11 +38,12 @@ _EQUAL: Final = {
     "sessions": "set of sessions",
 }
 _FREE: Final = frozenset({"launch", "swap", "noise", "trace", "slo", "kind of study"})
-"""What two studies may differ by: it changes where
-and how long servers run, or is compared above.
+"""Fields by which two studies may differ.
+
+They change where and how long servers run, or are compared above.
 """
-# A call that failed may have no count, or one of its own; and
-# a server's count is the same one however its chunks came.
+# A call that failed may have no count of tokens, or one of another rule; and a server
+# that counts has one rule, however its chunks came.
 _RULES: Final = """
 SELECT DISTINCT if(token_rule = 'one_a_chunk', 'one a chunk', 'by the server') FROM attempts
 WHERE run_id = ? AND status = 'ok' AND token_rule IS NOT NULL ORDER BY ALL
@@ -54,16 +55,19 @@ _Row = TypeVar("_Row", CapacityPoint, ClientHealth, Observation, Sweep)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two runs of one plan, each gathered once, whichever of their arms are compared."""
+    """Hold two runs of one plan, each gathered once, for any arms that are compared."""
 
     views: tuple[RunView, RunView]
-    """The earlier and the later run."""
+    """Views of the earlier and the later run."""
     before: Evidence
     after: Evidence
     setting: Setting
 
     def arm(self, wanted: str | None = None) -> str:
-        """Return the arm that is wanted, or the first that both have; raise `EvidenceError`."""
+        """Return the arm *wanted*, or the first that both have.
+
+        Raises `EvidenceError` where the runs do not share the arm.
+        """
         theirs = [arm.name for arm in self.after.arms]
         common = [arm.name for arm in self.before.arms if arm.name in theirs]
         if not common or (wanted is not None and wanted not in common):
@@ -158,8 +162,9 @@ def _short(value: object) -> str:
 
 
 def side_by_side(before: Evidence, after: Evidence, arm: str) -> Evidence:
-    """Put one arm of two runs side by side, each called by its
-    run; raise `EvidenceError` when too few pairs are left in both.
+    """Put one arm of two runs side by side, each called by its run.
+
+    Raises `EvidenceError` when too few pairs are left in both.
     """
     _check_pairs(before, after, arm)
     sides = (before, replace(after, observations=_behind(before, after.observations)))
@@ -185,14 +190,14 @@ def side_by_side(before: Evidence, after: Evidence, arm: str) -> Evidence:
 
 
 def _of_arm(arm: str, sides: Iterable[tuple[str, Iterable[_Row]]]) -> tuple[_Row, ...]:
-    """Return what is known of an arm, or of all arms, in these runs, each called by its run."""
+    """Return the rows of an arm, or of all arms, in these runs, each called by its run."""
     return tuple(
         replace(each, arm=run) for run, rows in sides for each in rows if each.arm in (None, arm)
     )
 
 
 def _behind(before: Evidence, observations: Iterable[Observation]) -> tuple[Observation, ...]:
-    """Move the calls of these observations behind those of the earlier run."""
+    """Move the calls of these observations to after those of the earlier run."""
     seen = [each.calls for each in before.observations]
     played = [calls for calls in seen if calls is not None and len(calls)]
     blocks = max(int(calls.block.max()) for calls in played) + 1
@@ -230,8 +235,9 @@ def _versions(before: Evidence, after: Evidence) -> str | None:
 
 
 def _later(calls: Calls, blocks: int, seconds: float) -> Calls:
-    """Move calls behind those of another run: later
-    blocks, later instants, another start of the servers.
+    """Move calls to after those of another run.
+
+    They have later blocks, later instants, and another start of the servers.
     """
     other_start: Ints = calls.restart + 1_000_000
     return replace(

@@ -1,5 +1,4 @@
-"""Read a policy file: thresholds, service levels,
-the load at the user's peak and the price of a GPU.
+"""Read a policy file: thresholds, service levels, peak load and the price of a GPU.
 
 ```yaml
 min_change: 0.03
@@ -30,35 +29,36 @@ Made = TypeVar("Made")
 SECTIONS = ("slos", "load", "price")
 SHOWN = "`agentload advise --help` shows a policy"
 DECISION: Final = "decision"
-"""Probe under which `decide` writes down what it asks, and what it decides with."""
+"""Probe under which `decide` writes down what it asks, and the setting it decides with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What the servers have to carry, and how a replica is built."""
+    """State what the servers have to carry, and how a replica is built."""
 
     peak_agents: int | None = None
     load_growth_per_month: float | None = None
     spare_replicas: int = 0
     gpus_per_replica: int | None = None
-    """None: as the arms file or the servers say."""
+    """GPUs of one replica; None: as the arms file or the servers say."""
     tensor_parallel: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """All that a user decides on beyond the run."""
+    """Hold all that a user decides on beyond the run."""
 
     policy: Policy = field(default_factory=Policy)
     load: Load = field(default_factory=Load)
     price: Price | None = None
     question_s: float | None = None
-    """Seconds that a further paired question takes, where a decision knows."""
+    """Seconds that a further paired question takes, where `decide` knows."""
     name: str = "default"
-    """The file, for the record."""
+    """Name of the policy file, for the record."""
     spelled: frozenset[str] = frozenset()
-    """Options that commands of reports say though they
-    have the usual value: a defaults file here has another.
+    """Options to write into commands of reports though they have the usual value.
+
+    A defaults file here has another value.
     """
 
 
@@ -93,8 +93,9 @@ def parse(content: object, *, at: str) -> Setting:
 
 
 def check_finite(content: object, *, at: str, hint: str) -> None:
-    """Raise `AgentloadError` that names the first number that is infinite
-    or none at all: YAML has both, and every bound lets them pass.
+    """Raise `AgentloadError` that names the first number that is infinite or NaN.
+
+    YAML has both, and every bound lets them pass.
     """
     for place, number in _numbers(content, ()):
         if not math.isfinite(number):

@@ -1,4 +1,4 @@
-"""What is left to ask after a decision that asks for calibration."""
+"""Find what is left to ask after a decision that asks for calibration."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,19 +21,19 @@ CALIBRATED: Final = "fp8-calibrated"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recheck:
-    """What is left to ask once an arm's scales are calibrated."""
+    """State what is left to ask once an arm's scales are calibrated."""
 
     arm: str
     model: str | None
     traces: tuple[str, ...]
     study: Ask
-    """The reference and the calibrated arm, which is served where the other was."""
+    """Questions to the reference and the calibrated arm, which is served at the old address."""
 
 
 def recheck(database: Path, run: str, *, setting: Setting) -> Recheck:
-    """Read what a run's decision leaves to ask.
+    """Read what the decision on a run leaves to ask.
 
-    Raises UsageError where it asks for something else than calibration.
+    Raises UsageError where the decision asks for something else than calibration.
     """
     judged = verdict(database, run, setting=setting)
     decision, view = judged.decision, judged.view
@@ -68,8 +68,9 @@ def recheck(database: Path, run: str, *, setting: Setting) -> Recheck:
 
 
 def _open_lengths(decision: Decision, arm: str, *, margin: float) -> tuple[int, ...]:
-    """Return the lengths at which an arm may lose more than
-    the margin; all that were asked where none is left open.
+    """Return the lengths at which an arm may lose more than the margin.
+
+    All lengths that were asked where none is left open.
     """
     own = [each for each in decision.accuracy if each.arm == arm]
     lows = ((each, each.difference.low) for each in own)

@@ -24,10 +24,10 @@ from agentload.verdict.policy import DECISION, Setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A decision, with what it was made from and by which rules."""
+    """Hold a decision, with what it was made from and by which rules."""
 
     view: RunView
-    """The run that was decided on; of two that were compared, the later one."""
+    """Run that was decided on; of two that were compared, the later one."""
     decision: Decision
     evidence: Evidence
     setting: Setting
@@ -44,9 +44,9 @@ def verdict(
     """Decide on a run (None: the one stored last).
 
     A run of `decide` is judged as it was decided, its planned looks included, unless a policy is
-    named. `profile` describes the hardware and the model where no server tells, for arms that did
-    not come from a profile themselves. The database is closed before the statistics begin: writers
-    wait for it.
+    named. *profile* describes the hardware and the model where no server states them, for arms that
+    did not come from a profile themselves. The database is closed before the statistics begin,
+    because writers wait for it.
     """
     with reading(database) as connection:  # kept open: those who open it meanwhile share it
         wanted = run_named(database, run)
@@ -62,7 +62,7 @@ def verdict(
 
 
 def with_question_time(found: Verdict, *, question_s: float | None) -> Verdict:
-    """Return a decision whose further questions take so long."""
+    """Return a decision whose further questions take *question_s* seconds each."""
     evidence = replace(
         found.evidence, deployment=replace(found.evidence.deployment, question_s=question_s)
     )
@@ -75,7 +75,7 @@ def with_question_time(found: Verdict, *, question_s: float | None) -> Verdict:
 
 
 def _decided_with(view: RunView) -> Setting | None:
-    """Return what `decide` decided a run with, as it wrote it down last; None where it did not."""
+    """Return the setting that `decide` last wrote for a run; None where it wrote none."""
     asked = view.probes_of(DECISION)
     own = loads(asked[-1].detail or "{}").get("setting") if asked else None
     return None if own is None else msgspec.convert(own, Setting)
@@ -131,7 +131,7 @@ def _profiles(
 ) -> tuple[dict[str, tuple[Profile, ArmProfile]], tuple[str, ...]]:
     """Return the profile of each arm that names one, and the names that were not found."""
     if fallback is not None:
-        # asked for by the user, just now: refused though every arm names its own
+        # The user named this profile, so a wrong name is refused even if every arm has its own.
         find("profiles", fallback)
     read: dict[str, Profile] = {}
     found, missing = {}, []

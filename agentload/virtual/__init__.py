@@ -1,1 +1,1 @@
-"""Dispatcher and engines joined in virtual time: no sockets, no sleeping."""
+"""Join the dispatcher and emulated engines in virtual time: no sockets, no sleeping."""

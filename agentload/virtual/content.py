@@ -1,8 +1,7 @@
-"""A call's context as the engine's runs: what shares
-KV blocks with what, without writing a word of it.
+"""Turn a call's context into the engine's runs: which texts share KV blocks, without any text.
 
-For the few calls whose text somebody reads, the prompt is written
-after all, and answered as the emulated model answers behind HTTP.
+Only for the few calls whose answer is read, the prompt is rendered as text and
+answered as the emulated model answers behind HTTP.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,18 +20,18 @@ from agentload.prompts.renderer import Renderer
 
 Run = tuple[str, int]
 LEADING: Final = frozenset({"system", "tools"})
-"""Roles whose segments a server puts first, wherever they are."""
+"""Roles whose segments a server puts first, wherever they are in the context."""
 
 
 class Contents:
-    """Turn contexts into runs; a session's context grows, so only what is new is looked at."""
+    """Turn contexts into runs; as a session's context grows, only what is new is converted."""
 
     def __init__(self, *, block: int) -> None:
         self._block = block
         self._known: dict[tuple[str, str], tuple[str, tuple[Segment, ...], tuple[Run, ...]]] = {}
 
     def runs(self, send: Send) -> tuple[Run, ...]:
-        """Return the runs of *send*'s prompt, in the order in which a server sees them."""
+        """Return the runs of a call's prompt, in the order in which a server sees them."""
         call = send.call
         place = (send.arm, call.session)
         salt, segments, runs = self._known.get(place, ("", (), ()))
@@ -73,7 +72,7 @@ class Contents:
 
 
 def in_server_order(context: tuple[Segment, ...]) -> Iterable[Segment]:
-    """Order as chat templates do: leading system text, tool schemas, then the conversation."""
+    """Order as chat templates do: leading system text, tool schemas, then the rest."""
     lead = tuple(takewhile(lambda segment: segment.role in LEADING, context))
     rest = context[len(lead) :]
     return chain(
@@ -84,7 +83,7 @@ def in_server_order(context: tuple[Segment, ...]) -> Iterable[Segment]:
 
 
 def salted(runs: tuple[Run, ...], salt: str) -> tuple[Run, ...]:
-    """Let the salt replace the first tokens."""
+    """Return runs whose first tokens are replaced by the salt."""
     if not runs:
         return runs
     identity, tokens = runs[0]
@@ -95,7 +94,7 @@ def salted(runs: tuple[Run, ...], salt: str) -> tuple[Run, ...]:
 
 
 class Speaker:
-    """Render a prompt and say what the arm's model answers to it."""
+    """Render a prompt and return what the arm's model answers to it."""
 
     def __init__(self, arms: Mapping[str, ArmProfile], renderer: Renderer, *, seed: int) -> None:
         self._arms = arms
@@ -103,7 +102,7 @@ class Speaker:
         self._seed = seed
 
     def says(self, send: Send, tokens: int) -> str:
-        """Return the answer to a call, in so many tokens."""
+        """Return the answer to a call, exactly *tokens* tokens long."""
         prompt = self._renderer.render(send.call.context, salt=send.salt)
         tools = None if prompt.tools is None else msgspec.json.decode(prompt.tools)
         texts = [

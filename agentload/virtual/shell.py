@@ -1,9 +1,8 @@
-"""Play a plan on emulated engines in virtual time: no
-sockets, no sleeping, the same rows for the same seed.
+"""Play a plan on emulated engines in virtual time; equal seeds give equal rows.
 
 One loop orders everything that can happen: an engine's next event, the dispatcher's wake, a
 call's time limit. At one instant engines come first (a token that leaves at a limit has left in
-time), then limits, then the wake. Nobody advances an engine past the instant of the next
+time), then limits, then the wake. No engine is advanced past the instant of the next
 command. Gauges are read at an interval of virtual time, as telemetry reads a server's /metrics.
 """
 
@@ -54,14 +53,14 @@ from agentload.virtual.content import Contents, Speaker
 
 NEVER = 1 << 62
 NO_GAP = bytes(4)
-SETTLE_NS = 1_000_000_000  # virtual time between rounds, as a live barrier takes
+SETTLE_NS = 1_000_000_000  # virtual time between rounds, about as long as a live barrier takes
 
 
 def packed(done: Finished) -> Stamps:
-    """Return the stamps of a finished call; equal to `model.stamps.stamps` of the same instants."""
+    """Return the stamps of a finished call, equal to `model.stamps.stamps` of its instants."""
     first_ns = done.instant_ns(0)
-    # As whole ns upwards and then as whole µs from half
-    # a µs before the first one: one division does both.
+    # Round up to whole ns, then count whole µs from half a µs before
+    # the first instant: one division does both.
     offsets_us = done.ends_ps + (PS_PER_NS * (done.origin_ns - first_ns + US // 2) + PS_PER_NS - 1)
     offsets_us //= PS_PER_NS * US
     gaps_us = (offsets_us[1:] - offsets_us[:-1]).astype(np.int32)
@@ -71,7 +70,7 @@ def packed(done: Finished) -> Stamps:
 
 
 def values(gauges: Gauges) -> dict[str, float]:
-    """Name the gauges as `exposition` names those of a server."""
+    """Return the gauges under the names that `exposition` gives those of a server."""
     same = (
         "running",
         "waiting",
@@ -89,7 +88,7 @@ def values(gauges: Gauges) -> dict[str, float]:
 
 
 class Sampler:
-    """Take a sample of every engine each `every_ns`, and whenever it is asked to."""
+    """Sample every engine each `every_ns`, and whenever asked to."""
 
     def __init__(self, *, run_id: str, leg: int, every_ns: int) -> None:
         self._run_id = run_id
@@ -99,12 +98,12 @@ class Sampler:
         """When the next sample is due."""
 
     def take(self, now_ns: int, engines: Mapping[str, Engine]) -> Iterator[SampleRow]:
-        """Sample, and say when the next one is due."""
+        """Return the samples of all engines, and set when the next ones are due."""
         self.next_ns = now_ns - now_ns % self._every_ns + self._every_ns
         return self.now(now_ns, engines)
 
     def now(self, now_ns: int, engines: Mapping[str, Engine]) -> Iterator[SampleRow]:
-        """Sample now."""
+        """Yield the samples of all engines as of *now_ns*."""
         for arm, engine in engines.items():
             for name, value in values(engine.gauges()).items():
                 yield SampleRow(
@@ -122,15 +121,16 @@ class _Flight:
         self.send = send
         self.machine = machine
         self.tokens = tokens
-        """That the engine makes: up to the one after which the plan cancels the stream."""
+        """Tokens that the engine generates; fewer than asked for if the plan cancels a call."""
         self.text = text
-        """What will be answered, where somebody reads it."""
+        """Text of the answer, if it will be read; else empty."""
         self.answer: Finished | None = None
 
 
 class Shell:
-    """Join a dispatcher with one engine an arm; an
-    arm that changes machines is started anew there.
+    """Join a dispatcher with one engine per arm.
+
+    An arm that changes machines gets a new engine there.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Shell:
         sample_s: float = 5.0,
         slowness: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """*slowness* is how many times as long a step takes on each machine that the plan names."""
+        """Prepare to play *plan*; *slowness* is the factor on step times, by machine."""
         self._plan = plan
         self._leg = leg
         self._dispatcher = Dispatcher(plan, prepares=False)
@@ -165,7 +165,7 @@ class Shell:
         self._is_finished = False
 
     def play(self) -> Iterator[Row]:
-        """Yield the rows of the run in the order in which they come about."""
+        """Yield the rows of the run in the order in which they arise."""
         self._tell(Started(at_ns=0))
         while True:
             if self._rows:
@@ -348,7 +348,7 @@ class Shell:
         self._rows.extend(self._sampler.now(now_ns, self._engines))
 
     def _started(self, round_: int) -> dict[str, Engine]:
-        """Start the servers of a stretch of rounds, each on its machine."""
+        """Return new engines for a stretch of rounds, each slowed as its machine is."""
         on = where(self._stretches.get(round_, ()))
         return {
             name: Engine(

@@ -1,3 +1,1 @@
-"""Scheduled comparisons: jobs, executions, history,
-alarms, notices and files for real schedulers.
-"""
+"""Run scheduled comparisons: jobs, executions, history, alarms, notices, scheduler files."""

@@ -1,7 +1,7 @@
-"""Fold a job's history into its alarms: each raised once, and closed when what it told of is over.
+"""Fold a job's history into its alarms: each raised once, and closed when it no longer holds.
 
-All of it follows from the history, so a killed process leaves
-nothing half-done: the next one folds again and stores what differs.
+Alarms follow from the history alone, so a killed process leaves nothing half-done: the next one
+folds again and stores what differs.
 """
 
 import math
@@ -27,21 +27,21 @@ AlarmKind: TypeAlias = Literal[
 ]
 
 KINDS: Final[tuple[AlarmKind, ...]] = get_args(AlarmKind)
-FAILING: Final = 2  # in a row: one failure may be a reboot
-VAGUE: Final = 2  # runs before it: a change of the servers there is a suspect
+FAILING: Final = 2  # failures in a row: a single one may be a reboot
+VAGUE: Final = 2  # runs before an alarm in which a change of the servers is a suspect
 GATED: Final[frozenset[AlarmKind]] = frozenset({"regression", "changed identity"})
-"""Those that make an execution exit with 3."""
+"""Kinds that make an execution exit with 3."""
 AMISS: Final[frozenset[AlarmKind]] = GATED | {"dead endpoint", "failing schedule"}
-"""Those that somebody has to look at: all but an improvement."""
+"""Kinds that somebody has to look at: all but an improvement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """One thing that went wrong, or better, from when to when."""
+    """State one thing that got worse, or better, from when to when."""
 
     kind: AlarmKind
     metric: str | None = None
-    """The series, such as `prod: turn_ms`; None where it is not about a figure."""
+    """Series, such as `prod: turn_ms`; None where no figure is concerned."""
     raised_ns: int
     closed_ns: int | None = None
     run_id: str | None = None
@@ -49,42 +49,42 @@ class Alarm:
     suspects: tuple[str, ...] = ()
     """What the servers said differently just before."""
     muted_ns: int | None = None
-    """Until when nobody wants to hear of it."""
+    """Instant until which the alarm is muted."""
 
     @property
     def key(self) -> tuple[AlarmKind, str | None, int]:
-        """Return what tells it from the job's other alarms."""
+        """Key of the alarm among those of the job."""
         return (self.kind, self.metric, self.raised_ns)
 
     @property
     def is_open(self) -> bool:
-        """Say whether it still holds."""
+        """Whether the alarm still holds."""
         return self.closed_ns is None
 
     def is_muted(self, at_ns: int) -> bool:
-        """Say whether nobody wants to hear of it at an instant."""
+        """Tell whether the alarm is muted at an instant."""
         return self.muted_ns is not None and at_ns < self.muted_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRule:
-    """What counts as a change."""
+    """Define what counts as a change."""
 
     min_change: float = 0.03
     noise: float = NOISE
     series: int = 1
-    """How many are watched: they share the error rate."""
+    """Number of series that are watched: they share the error rate."""
 
 
 @dataclass(slots=True)
 class _Series:
-    """A level in force and, while an alarm is open, the runs before it."""
+    """Hold a level in force and, while an alarm is open, the runs before it."""
 
     before: list[float] = field(default_factory=lambda: [0.0])  # the reference against itself
     executions: list[Execution] = field(default_factory=list)
     alarm: int | None = None
     since: list[float] = field(default_factory=list)
-    """The runs of the new level, while an alarm tells of it."""
+    """Runs of the new level, while an alarm is open about it."""
     smallest: float = 0.0
 
 
@@ -95,7 +95,7 @@ class _Fold:
         self.series: dict[str, _Series] = {}
         self.reference: str | None = None
         self.runs: dict[str | None, Execution] = {}
-        self.first: Execution | None = None  # the reference's own
+        self.first: Execution | None = None  # the execution of the reference
         self.known: Execution | None = None
         self.failures = 0
         self.mutes: dict[str | None, int | None] = {}
@@ -113,7 +113,7 @@ class _Fold:
                 self._accepted(each)
             case "muted":
                 self._muted(each)
-            case "void":  # it answered
+            case "void":  # the endpoint answered
                 self._plain("dead endpoint", each, holds=False)
                 self._failing(each, 1)
             case "failed" | "missed" | "running":
@@ -187,7 +187,7 @@ class _Fold:
         self._refer(each.run_id, each)
 
     def _refer(self, run: str | None, each: Execution) -> None:
-        """Begin anew with another reference."""
+        """Start again with another reference; close the alarms about the old one."""
         for state in self.series.values():
             if state.alarm is not None:
                 self._close(state.alarm, each)
@@ -207,8 +207,8 @@ class _Fold:
             before = state.before[-BASELINE:]
             centre = sum(before) / len(before)
             sign = 1 if self.alarms[state.alarm].kind == "regression" else -1
-            # Half of what matters: neither does a value near
-            # the edge close and raise it again and again.
+            # Half of what matters keeps the alarm open: a value near
+            # the edge must not close and raise it again and again.
             if sign * (change.log_ratio - centre) >= math.log1p(state.smallest / 2):
                 self._goes_on(state, change)
                 return
@@ -224,9 +224,7 @@ class _Fold:
         self._shifted(state, change, each, found)
 
     def _shift(self, state: _Series, change: Change, smallest: float) -> Shift | None:
-        """Return how far the latest runs lie from those
-        before; None where they lie at the same level.
-        """
+        """Return how far the latest runs are from those before; None if at the same level."""
         error, noise = change.error, self.rule.noise
         for found in looks(state.before, [change.log_ratio], error=error, noise=noise):
             if is_shifted(found, smallest=smallest, series=self.rule.series):
@@ -236,11 +234,11 @@ class _Fold:
         start = level_start(values, smallest=math.log1p(smallest), level=level)
         if start is None:
             return None
-        # Smaller than the latest runs alone can tell from noise, but it has lasted.
+        # Too small to separate from noise by the latest runs alone, but it has lasted.
         return shift(values[:start], values[start:], error=error, noise=noise)
 
     def _goes_on(self, state: _Series, change: Change) -> None:
-        """Say by how much all runs of the new level differ: the first ones alone knew less."""
+        """Update the alarm to all runs of the new level: the first ones alone knew less."""
         assert state.alarm is not None
         state.since.append(change.log_ratio)
         found = shift(
@@ -251,11 +249,11 @@ class _Fold:
         )
 
     def _shifted(self, state: _Series, change: Change, each: Execution, found: Shift) -> None:
-        joined = found.runs - 1  # of the runs that seemed to belong to the old level
+        joined = found.runs - 1  # runs that seemed to belong to the old level
         state.since = [*(state.before[-joined:] if joined else ()), change.log_ratio]
         if joined:
             del state.before[-joined:], state.executions[-joined:]
-        # Noise may move where a level seems to begin.
+        # Noise may move the run at which a level seems to begin: look at some runs before, too.
         known = [*([self.first] if self.first else []), *state.executions][-1 - VAGUE :]
         old = known[0].detail.facts if known else {}
         state.alarm = len(self.alarms)
@@ -265,7 +263,7 @@ class _Fold:
 
 
 def alarms(history: Iterable[Execution], rule: ChangeRule) -> tuple[Alarm, ...]:
-    """Return every alarm that a job's history has raised, in the order in which they were."""
+    """Return every alarm that a job's history has raised, in that order."""
     fold = _Fold(rule)
     for each in history:
         fold.take(each)
@@ -299,8 +297,10 @@ def loud_alarms(found: Iterable[Alarm], at_ns: int) -> tuple[Alarm, ...]:
 
 
 def exit_code(latest: Execution, found: Sequence[Alarm]) -> int:
-    """Return 0 when nothing got worse, 3 for a regression, a
-    changed identity or void figures, 1 when it could not run.
+    """Return the exit code of an execution.
+
+    0 when nothing got worse, 3 for a regression, a changed identity or invalid figures, 1 when the
+    job could not run.
     """
     match latest.outcome:
         case "failed" | "dead" | "running" | "missed":

@@ -1,8 +1,7 @@
-"""The books of a job: its journal, its history and its alarms,
-as the one process that holds its lock reads and writes them.
+"""Read and write the books of a job: its journal, its history and its alarms.
 
-All goes into the journal first, which no crash loses,
-and into the database as soon as nobody else holds that.
+Only the process that holds the job's lock does so. Rows go into the journal first, which no crash
+loses, and into the database as soon as nobody else holds that.
 """
 
 import shutil
@@ -29,7 +28,7 @@ KILLED: Final = "the process was killed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
-    """What one execution came to."""
+    """Report what one execution came to."""
 
     execution: Execution
     history: tuple[Execution, ...]
@@ -41,7 +40,7 @@ class Executed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
-    """What is written down of a job, while this process holds its lock."""
+    """Keep what is written down of a job, while this process holds its lock."""
 
     job: Job
     database: Path
@@ -52,13 +51,13 @@ class Books:
         ledger.note(self.database, self.job.name, rows)
 
     def load(self) -> None:
-        """Load the journal into the database; where that has to wait, say why."""
+        """Load the journal into the database; notice why that has to wait, if it has."""
         why = ledger.bring_in(self.database, self.job.name)
         if why is not None:
             self.notice(f"not loaded yet: {why}")
 
     def history(self) -> tuple[Execution, ...]:
-        """Read the history; what still says `running` while the lock is ours was killed."""
+        """Read the history; an execution still `running` while the lock is ours was killed."""
         past = ledger.history(self.database, self.job.name)
         killed = {
             each.started_ns: replace(
@@ -72,9 +71,7 @@ class Books:
         return tuple(killed.get(each.started_ns, each) for each in past)
 
     def conclude(self, ended: Execution, past: tuple[Execution, ...]) -> Executed:
-        """Write down what became of an execution, with the
-        alarms that follow from it, and forget old calls.
-        """
+        """Write down what became of an execution and its alarms, and delete old calls."""
         self.note(ledger.execution_row(ended))
         self.load()
         stored = self._stored_alarms(past)
@@ -99,8 +96,9 @@ class Books:
         )
 
     def _stored_alarms(self, past: tuple[Execution, ...]) -> tuple[Alarm, ...]:
-        """Read the alarms that people know of; while the database
-        cannot be read, they are what followed from the history.
+        """Read the alarms that people know of.
+
+        While the database cannot be read, they are what followed from the history before.
         """
         try:
             return ledger.stored_alarms(self.database, self.job.name)
@@ -110,9 +108,7 @@ class Books:
             return alarms_of(self.job, past[:-1] if is_new else past)
 
     def _forget(self, past: tuple[Execution, ...]) -> None:
-        """Delete the calls of runs that are older than the
-        job keeps; a run that is gone already is no news.
-        """
+        """Delete the calls of runs that are older than the job keeps; skip runs gone already."""
         old = expendable(past, self.job.keep_runs, reference(past, self.job.reference))
         if not old:
             return
@@ -130,7 +126,7 @@ def free_books(
 ) -> Iterator[Books]:
     """Open the books of a job that is not being executed.
 
-    Raises `AgentloadError` that says when to *verb* where it is.
+    Raises `AgentloadError` where it is, which says to *verb* once that has ended.
     """
     with ledger.lock(database, job.name) as is_mine:
         if not is_mine:

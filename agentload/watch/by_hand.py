@@ -1,4 +1,4 @@
-"""Do by hand what no execution does: make a run the reference, or mute a kind of alarm."""
+"""Do what only a person does: make a run the reference, or mute a kind of alarm."""
 
 import time
 from collections.abc import Callable
@@ -18,8 +18,9 @@ from agentload.watch.judge import has_control
 def accept(
     job: Job, database: Path, *, run: str | None, note: str | None, notice: Callable[[str], None]
 ) -> Executed:
-    """Make a run the reference, by default the latest usable
-    one; what was raised against the one before it is over.
+    """Make a run the reference, by default the latest usable one.
+
+    Alarms that were raised against the reference before are closed.
     """
     if job.reference is not None:
         raise AgentloadError(
@@ -62,7 +63,7 @@ def mute(
     note: str | None,
     notice: Callable[[str], None],
 ) -> Executed:
-    """Mute a kind of alarm until an instant; one that has passed ends that."""
+    """Mute a kind of alarm until an instant; an instant that has passed unmutes it."""
     with free_books(job, database, notice, verb="mute") as books:
         muted = _deed(job, "muted", Detail(reason=note, kind=kind, until_ns=until_ns))
         return books.conclude(muted, books.history())

@@ -1,5 +1,6 @@
-"""Run the schedule in the foreground, for containers: each
-firing is a process of its own, as cron would start it.
+"""Run the schedule in the foreground, for containers.
+
+Each firing is a process of its own, as cron would start it.
 """
 
 import asyncio
@@ -29,8 +30,9 @@ async def serve(
     now: Callable[[], int] = time.time_ns,
     look_s: float = LOOK_S,
 ) -> None:
-    """Execute jobs as they fall due, until SIGTERM or
-    SIGINT; executions that run are told so, and waited for.
+    """Execute jobs as they fall due, until SIGTERM or SIGINT.
+
+    Executions that run then get SIGTERM, and are waited for.
     """
     stop = asyncio.Event()
     running: set[Process] = set()
@@ -41,11 +43,12 @@ async def serve(
             with suppress(ProcessLookupError):
                 os.kill(
                     process.pid, signal.SIGTERM
-                )  # its own terminate() would reap one that just ended, and its exit code with it
+                )  # Process.terminate() would reap a child that just ended, and lose its exit code
 
     async def fires(job: Job, last_ns: int) -> bool:
-        """Wait for the next firing by the wall clock, wherever
-        that is set meanwhile; False when asked to stop before.
+        """Wait for the next firing by the wall clock, also when that is set meanwhile.
+
+        Returns False when asked to stop before.
         """
         while not stop.is_set():
             if now() < last_ns - CORRECTED_NS:
@@ -86,7 +89,7 @@ async def _execute(
             stderr=sys.stderr,
             process_group=0,
         )
-    # an upgrade replaces the program just now, say: the next execution counts this firing as missed
+    # an upgrade may be replacing the program: the next execution counts this firing as missed
     except OSError as error:
         say(f"{name}: {command[0]}: {error.strerror}")
         return

@@ -1,6 +1,4 @@
-"""Execute a job once, as a scheduler asks: lock, replay,
-compare with the reference, write all of it down.
-"""
+"""Execute a job once, as a scheduler asks: lock, replay, compare, write everything down."""
 
 import time
 from collections.abc import Callable
@@ -27,7 +25,7 @@ from agentload.watch.schedule import unanswered_firings
 
 
 def execute(job: Job, database: Path, *, notice: Callable[[str], None]) -> Executed:
-    """Execute *job* now; an execution that still runs makes this one `skipped`."""
+    """Execute *job* now; if an execution still runs, this one is `skipped`."""
     started_ns = time.time_ns()
     books = Books(job=job, database=database, notice=notice)
     with lock(database, job.name) as is_mine:
@@ -57,7 +55,7 @@ def execute(job: Job, database: Path, *, notice: Callable[[str], None]) -> Execu
 def _missed(job: Job, firings: tuple[int, ...]) -> Execution:
     count = len(firings)
     reason = f"{count} firing{'' if count == 1 else 's'} that nobody answered"
-    # Stamped with the firing itself: it stands in the history where it was due.
+    # Dated by the firing itself, so that the history has it where it was due.
     return Execution(
         job=job.name,
         started_ns=firings[-1],
@@ -76,8 +74,8 @@ def _skipped(books: Books, started_ns: int) -> Executed:
         outcome="skipped",
         detail=Detail(reason="the execution before was still running"),
     )
-    # The journal alone: the execution that runs loads it when
-    # it ends, and this one is not to wait for a database.
+    # Only the journal is written: the execution that runs loads it
+    # when it ends, and this one must not wait for the database.
     books.note(execution_row(execution))
     return Executed(
         execution=execution, history=(execution,), alarms=(), raised=(), closed=(), code=0
@@ -85,7 +83,7 @@ def _skipped(books: Books, started_ns: int) -> Executed:
 
 
 def _played(books: Books, opened: Execution, past: tuple[Execution, ...]) -> tuple[Outcome, Detail]:
-    """Play the job and compare what came of it with the reference run, if there is one yet."""
+    """Play the job and compare the result with the reference run, if there is one yet."""
     job, database, run = books.job, books.database, opened.run_id
     assert run is not None
     held_against = reference(past, job.reference)
@@ -110,7 +108,7 @@ def _played(books: Books, opened: Execution, past: tuple[Execution, ...]) -> tup
         if played.outcome == "void":
             return "void", kept
         if held_against is None:
-            # One disturbed run as the reference would spoil every later one.
+            # One disturbed run as the reference would invalidate every later one.
             return _judged(kept, fault(database, run, job=job))
         changes, why = changes_since(database, run, held_against, arms=played.arms, job=job)
     except EndpointError as error:
@@ -124,5 +122,5 @@ def _played(books: Books, opened: Execution, past: tuple[Execution, ...]) -> tup
 
 
 def _judged(detail: Detail, why: str | None) -> tuple[Outcome, Detail]:
-    """Return figures as usable, or as invalid where there is a reason why."""
+    """Return the outcome of figures: usable, or invalid where there is a reason *why*."""
     return "done" if why is None else "void", replace(detail, reason=why)

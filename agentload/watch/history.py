@@ -1,5 +1,6 @@
-"""What became of each firing of a job, in order: the
-one record from which alarms, trends and notices follow.
+"""Record what became of each firing of a job, in order.
+
+Alarms, trends and notices follow from this record alone.
 """
 
 import math
@@ -30,8 +31,9 @@ BY_HAND: Final[frozenset[Outcome]] = frozenset({"accepted", "muted"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """How one figure of one arm lies against the
-    reference run: a mean log ratio over the same turns.
+    """State how one figure of one arm compares with the reference run.
+
+    The figure is a mean log ratio over the same turns.
     """
 
     arm: str
@@ -41,18 +43,17 @@ class Change:
     """Standard error within the run, in the same unit."""
     pairs: int
     floor: float | None = None
-    """What an A/A control leaves possible between
-    equals, as a relative change; None without one.
-    """
+    """Change that an A/A control leaves possible between equals, relative; None without one."""
 
     @property
     def series(self) -> str:
-        """Name the series that this value belongs to."""
+        """Name of the series that this value belongs to."""
         return f"{self.arm}: {self.metric}"
 
     def relative(self, base: float = 0.0) -> tuple[float, float, float]:
-        """Return it as a share, with the ends of the 95 % interval that
-        the run itself gives; *base* is the reference's own log ratio.
+        """Return the change as a share, with the ends of its 95% interval within the run.
+
+        *base* is the log ratio of the reference itself.
         """
         value, low, high = (
             math.expm1(base + self.log_ratio + side * TWO_SIDED * self.error) for side in (0, -1, 1)
@@ -62,7 +63,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detail:
-    """What an execution keeps beside its row's columns."""
+    """Hold what an execution keeps besides the columns of its row."""
 
     reason: str | None = None
     missed: int = 0
@@ -71,48 +72,48 @@ class Detail:
     """Run that it was compared with; None for a reference itself."""
     changes: tuple[Change, ...] = ()
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By arm: what the server said it is."""
+    """What the server said it is, by arm."""
     headline: str | None = None
-    """The decision between the arms, when there are several."""
+    """Decision between the arms, when there are several."""
     usd: float | None = None
-    """What the servers cost meanwhile, where their price is known."""
+    """Cost of the servers meanwhile, where their price is known."""
     kind: str | None = None
-    """Of the alarms that were muted."""
+    """Kind of the alarms that were muted."""
     until_ns: int | None = None
-    """Until when."""
+    """Instant until which they are muted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """One firing and what became of it."""
+    """Record one firing and what became of it."""
 
     job: str
     started_ns: int
     ended_ns: int | None = None
     due_ns: int | None = None
-    """The firing that it answers; None when a person called."""
+    """Firing that the execution answers; None when a person started it."""
     outcome: Outcome
     run_id: str | None = None
     detail: Detail = field(default_factory=Detail)
 
     @property
     def settled_ns(self) -> int:
-        """Return when it ended; of one that still runs, when it started."""
+        """When the execution ended; if it still runs, when it started."""
         return self.started_ns if self.ended_ns is None else self.ended_ns
 
     @property
     def late_s(self) -> float:
-        """Return how long after its firing it started; 0 where a person called."""
+        """Seconds from the firing to the start; 0 where a person started it."""
         if self.due_ns is None or self.outcome == "missed":
             return 0.0
         return max(0, self.started_ns - self.due_ns) / 1e9
 
 
 def reference(history: Sequence[Execution], wanted: str | None) -> str | None:
-    """Return the run to hold the next one against: *wanted*,
-    else the one in force, or None when the next becomes it.
+    """Return the run to compare the next one with; None when the next one becomes it.
 
-    *wanted* may be how the name of one of the job's runs begins.
+    The run is *wanted*, else the reference in force. *wanted* may be the beginning of the name of
+    one of the job's runs.
     """
     runs = {each.run_id for each in history if each.run_id is not None}
     if wanted is not None:
@@ -125,8 +126,9 @@ def reference(history: Sequence[Execution], wanted: str | None) -> str | None:
 
 
 def floors(history: Sequence[Execution], reference: str) -> dict[str, float]:
-    """Return the latest noise floor of each series among the runs
-    compared with a reference: one that was accepted may have none itself.
+    """Return the latest noise floor of each series among the runs compared with a reference.
+
+    A reference that was accepted may have none itself.
     """
     held = [
         each for each in history if each.outcome == "done" and each.detail.reference == reference
@@ -140,7 +142,7 @@ def floors(history: Sequence[Execution], reference: str) -> dict[str, float]:
 
 
 def with_floors(changes: Sequence[Change], known: Mapping[str, float]) -> tuple[Change, ...]:
-    """Put the floor that is known beside those changes that have none."""
+    """Return the changes, with the known floor for those that have none."""
     return tuple(
         replace(each, floor=known.get(each.series)) if each.floor is None else each
         for each in changes
@@ -148,12 +150,12 @@ def with_floors(changes: Sequence[Change], known: Mapping[str, float]) -> tuple[
 
 
 def executions(history: Sequence[Execution]) -> tuple[Execution, ...]:
-    """Leave out what only people did."""
+    """Return the executions, without what only people did."""
     return tuple(each for each in history if each.outcome not in BY_HAND)
 
 
 def latest_ns(past: tuple[Execution, ...], *, now_ns: int) -> int | None:
-    """Return when a job was last executed; an instant far ahead is of a clock that was wrong."""
+    """Return when a job was last executed; ignore instants far ahead, from a wrong clock."""
     return max(
         (each.started_ns for each in executions(past) if each.started_ns <= now_ns + CORRECTED_NS),
         default=None,
@@ -161,7 +163,7 @@ def latest_ns(past: tuple[Execution, ...], *, now_ns: int) -> int | None:
 
 
 def expendable(history: Sequence[Execution], keep: int | None, kept: str | None) -> tuple[str, ...]:
-    """List the runs whose calls need not be kept: all but the latest *keep* and the reference."""
+    """List the runs whose calls may be deleted: all but the latest *keep* and the reference."""
     if keep is None:
         return ()
     runs = [each.run_id for each in executions(history) if each.run_id is not None]

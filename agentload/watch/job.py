@@ -1,6 +1,4 @@
-"""A job: what is replayed on a schedule, against
-whom, within which budget, and what counts as worse.
-"""
+"""Define a job: what is replayed, when, against whom, with which budget, and what is worse."""
 
 import re
 from collections.abc import Mapping
@@ -27,7 +25,7 @@ METRICS: Final[Mapping[Metric, str]] = {
     "ttft_ms": "time to first token",
     "tpot_ms": "time per output token",
 }
-"""What people call them."""
+"""Names of the metrics for people."""
 # A job becomes a lock file, a log file and a unit of systemd.
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 
@@ -46,84 +44,89 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Bound one execution."""
 
     calls: int | None = None
-    """On all arms together: the trace is cut behind the
-    last whole session that fits, the same one each time.
+    """Calls of all arms together in one execution; None: no limit.
+
+    Each pair plays its share, on the same windows of the trace each time.
     """
     minutes: float = 60.0
-    """The execution is stopped then, and has failed."""
+    """Minutes after which the execution is stopped, and has failed."""
     usd: float | None = None
-    """What the servers may cost meanwhile, by the price of their GPUs; stopped then as well."""
+    """Cost that stops the execution as well, by the price of the GPUs."""
 
 
 class Notify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Say who hears of an execution: a file for continuous
-    integration, written anew each time, and a webhook.
+    """Say who hears of an execution: a JUnit file for continuous integration, a webhook.
+
+    The file is written again each time.
     """
 
     junit: Path | None = None
     webhook_env: str | None = None
-    """Environment variable that holds the URL: it is a secret."""
+    """Environment variable that holds the URL, which is a secret."""
     always: bool = False
-    """Call the webhook after every execution, not only when an alarm is raised or closed."""
+    """Whether to call the webhook after every execution, not only when an alarm changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One scheduled comparison."""
+    """Describe one scheduled comparison."""
 
     name: str
     study: Replay
-    """What is played, with its files as they lie beside the jobs file."""
+    """Study that is played, with its files as they lie next to the jobs file."""
     schedule: Schedule
     budget: Budget = field(default_factory=Budget)
     setting: Setting = field(default_factory=Setting)
     metrics: tuple[Metric, ...] = ("turn_ms",)
-    """Those that raise alarms; the error rate is shared among them."""
+    """Metrics that raise alarms; the error rate is shared among them."""
     noise: float = NOISE
-    """Run-to-run scatter to expect until it was measured."""
+    """Scatter from run to run to expect until it was measured."""
     reference: str | None = None
-    """Run to hold later ones against, and to forget what
-    was before it; the job's first usable run when None.
+    """Run to compare later runs with, forgetting what was before it.
+
+    None: the first usable run of the job.
     """
     control: bool = True
-    """Play every arm twice where no run shows yet what equals differ by: that much is no change."""
+    """Whether to play every arm twice until a run shows by how much equal servers differ."""
     keep_runs: int | None = None
-    """Delete calls of older runs; their place in the history stays."""
+    """Number of runs whose calls are kept; older ones keep their place in the history."""
     notify: Notify = field(default_factory=Notify)
     spec: str = "{}"
-    """The job as JSON, as it was written."""
+    """Job as JSON, as it was written."""
 
     @property
     def endpoints(self) -> str:
-        """Return what names the servers."""
+        """Text that names the servers."""
         assert isinstance(self.study.servers, Live), "jobs ask servers"
         return self.study.servers.endpoints
 
     @property
     def traces(self) -> tuple[str, ...]:
-        """Return what names the traces."""
+        """Texts that name the traces."""
         return tuple(each.path for each in self.study.traces)
 
     def times(self, *, is_controlled: bool) -> int:
-        """Return how often an execution plays each arm: its budget is as many times as large."""
+        """Return how often an execution plays each arm; its budget is multiplied by that."""
         return 2 if is_controlled else 1
 
     @property
     def longest_s(self) -> float:
-        """Return how long an execution may take at most, before what is in flight has ended."""
+        """Seconds that an execution may take at most, before what is in flight has ended."""
         return 60 * self.budget.minutes * self.times(is_controlled=self.control)
 
     @property
     def timeout_s(self) -> int:
-        """Return after how long a scheduler may give up:
-        its delay is in it, and comparing and storing.
+        """Seconds after which a scheduler may give up.
+
+        They include the delay of the scheduler, and comparing and storing.
         """
         return round(self.longest_s + self.schedule.stagger_s + SLACK_S)
 
 
 def job(name: str, content: object, *, at: Path) -> Job:
-    """Turn one entry of a jobs file into a job; raise
-    `AgentloadError` that names the key that is wrong.
+    """Turn one entry of a jobs file into a job.
+
+    Raises `AgentloadError` that names the key that is wrong.
     """
     where = f"{at}: job '{name}'"
     if not NAME.fullmatch(name):
@@ -159,7 +162,7 @@ def job(name: str, content: object, *, at: Path) -> Job:
 
 
 def _section_hint(own: object) -> str | None:
-    """Say in which section a field belongs that stands beside it."""
+    """Say in which section a field belongs that was written outside it."""
     names = own if isinstance(own, dict) else ()
     sections = (("load", Load), ("request", Request), ("timeouts", Timeouts))
     for name in names:
@@ -170,7 +173,7 @@ def _section_hint(own: object) -> str | None:
 
 
 def _parted(content: object) -> tuple[object, dict[str, Any]]:
-    """Part what is the job's own from the fields of its study."""
+    """Split an entry into the fields of the job itself and those of its study."""
     if not isinstance(content, dict):
         return content, {}
     names = frozenset(Replay.__struct_fields__)
@@ -185,7 +188,7 @@ def _parted(content: object) -> tuple[object, dict[str, Any]]:
 
 
 def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
-    """Return the study of a job, with its files as they lie beside the jobs file.
+    """Return the study of a job, with its files as they lie next to the jobs file.
 
     Raises UsageError.
     """
@@ -217,7 +220,7 @@ def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
             hint="leave it out",
         )
     # A server that is not what the arms file expects is measured all
-    # the same: that it changed is what the job is there to tell.
+    # the same: the job is there to report that it changed.
     return extended(made, on_dead="stop", force=True)
 
 
@@ -256,12 +259,12 @@ def _check_numbers(said: _Entry, study: Replay, where: str) -> None:
 
 
 def _path_next_to(at: Path, text: str) -> Path:
-    """Return a path of the jobs file, which is relative to it: a scheduler starts anywhere."""
+    """Return a path relative to the jobs file as absolute: a scheduler starts anywhere."""
     return (at.parent / text).resolve()
 
 
 def _path(at: Path, text: object) -> Path:
-    """Return a path that an entry names: the one kind of value in it that is not plain."""
+    """Return a path that an entry names; raise TypeError for anything but text."""
     if not isinstance(text, str):
         raise TypeError(f"Expected `str | null`, got `{type(text).__name__}`")
     return _path_next_to(at, text)

@@ -35,7 +35,7 @@ KEYS: Final = frozenset({"database", "jobs"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jobs:
-    """What a jobs file holds."""
+    """Hold what a jobs file says."""
 
     path: Path
     database: Path
@@ -73,8 +73,9 @@ def read_jobs(path: Path) -> Jobs:
 
 
 def add(path: Path, name: str, entry: Mapping[str, Any]) -> Job:
-    """Add a job to a file, which is made if it does not exist; raise
-    `AgentloadError` if the name is taken or a file is not there.
+    """Add a job to a file, which is made if it does not exist.
+
+    Raises `AgentloadError` if the name is taken or a file that the job names is missing.
     """
     content: dict[str, Any] = _content(path) if path.is_file() else {"database": DATABASE}
     entries = {**(content.get("jobs") or {})}
@@ -84,13 +85,13 @@ def add(path: Path, name: str, entry: Mapping[str, Any]) -> Job:
             hint=f"edit the file, or: agentload watch remove {name}",
         )
     added = job(name, dict(entry), at=path.resolve())
-    _check_files(added, at=path)  # now, not in the night
+    _check_files(added, at=path)  # a missing file shows now, not in the night
     whole = {**content, "jobs": {**entries, name: dict(entry)}}
     block = yaml.safe_dump({name: dict(entry)}, sort_keys=False, allow_unicode=True)
     longer = (path.read_text(encoding="utf-8") if path.is_file() else "") + "".join(
         f"  {line}\n" for line in block.splitlines()
     )
-    # Appended, a file keeps its comments; one that is laid out otherwise is written anew.
+    # A file that can be appended to keeps its comments; any other layout is written again.
     replace_file(
         path,
         longer
@@ -116,14 +117,14 @@ def _check_files(added: Job, *, at: Path) -> None:
 
 
 def _meant(text: str, at: Path) -> str | None:
-    """Say how the jobs file would name a file that lies where we were called."""
+    """Say how the jobs file would name a file that lies in the current folder."""
     if Path(text).is_absolute() or not Path(text).is_file():
         return None
     return f"paths are relative to {at}: {os.path.relpath(text, at.parent)}"
 
 
 def remove(path: Path, name: str) -> None:
-    """Take a job out of a file; its history stays in the database."""
+    """Remove a job from a file; its history stays in the database."""
     read_jobs(path).named(name)
     content = _content(path)
     content["jobs"] = {other: entry for other, entry in content["jobs"].items() if other != name}
@@ -146,8 +147,9 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old one or the
-    new one: cron or a collector may read it at this moment.
+    """Write a file so that a reader sees either the old one or the new one.
+
+    Cron or a collector may read it at this moment.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
@@ -159,14 +161,15 @@ _LINE: Final = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)")
 
 
 def environment_file(jobs_file: Path) -> Path:
-    """Return where the variables of a jobs file's endpoints
-    and webhooks may lie: `watch.env` beside `watch.yaml`.
+    """Return the file for variables of a jobs file: `watch.env` next to `watch.yaml`.
+
+    It may hold those of endpoints and webhooks.
     """
     return jobs_file.with_suffix(".env")
 
 
 def complete_environment(jobs_file: Path) -> None:
-    """Set the variables of that file which the caller has not set."""
+    """Set the variables of the environment file which the caller has not set."""
     for name, value in read_environment(environment_file(jobs_file)).items():
         os.environ.setdefault(name, value)
 

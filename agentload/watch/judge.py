@@ -22,17 +22,18 @@ from agentload.watch.job import METRICS, Job
 def changes_since(
     database: Path, run: str, reference: str, *, arms: Sequence[str], job: Job
 ) -> tuple[tuple[Change, ...], str | None]:
-    """Return every arm's changes since the reference run, and why
-    they are not usable; raise `EvidenceError` if that cannot be done.
+    """Return every arm's changes since the reference run, and why they are not usable, or None.
+
+    Raises `EvidenceError` if the runs cannot be compared.
     """
     changes: list[Change] = []
     failed: list[str] = []
-    # What a start adds is seen from night to night: the
-    # history of the job has it, and counts it once.
+    # The spread between starts is left out here: the history
+    # of the job shows it from run to run, and counts it once.
     setting = replace(job.setting, policy=replace(job.setting.policy, start_spread=0.0))
     both = comparison(database, reference, run, setting=setting)
-    # Alarms follow how long the same windows take, and need an
-    # interval: that hours of load would show another size is no matter.
+    # Alarms follow how long the same windows take, and need an interval:
+    # it does not matter that hours of load would show another size.
     both = replace(both, before=replace(both.before, pair_load=None))
     for arm in arms:
         decision = both.verdict(both.arm(arm)).decision
@@ -47,8 +48,9 @@ def changes_since(
 
 
 def fault(database: Path, run: str, *, job: Job) -> str | None:
-    """Return why nothing can be compared with a run;
-    raise `EvidenceError` when it has too little in it.
+    """Return why nothing can be compared with a run, or None.
+
+    Raises `EvidenceError` when the run has too little in it.
     """
     return "; ".join(_failed(verdict(database, run, setting=job.setting).decision)) or None
 
@@ -62,9 +64,7 @@ def _failed(decision: advisor.verdict.Decision) -> list[str]:
 
 
 def facts(database: Path, run: str) -> dict[str, dict[str, Any]]:
-    """Read what each arm's server said it is when the run
-    ended, with the versions of ours that measured it.
-    """
+    """Read what each arm's server said it is when the run ended, and our version then."""
     with reading(database) as connection:
         said = {
             row.arm: json.loads(row.facts)
@@ -78,7 +78,7 @@ def facts(database: Path, run: str) -> dict[str, dict[str, Any]]:
 
 
 def has_control(database: Path, run: str) -> bool:
-    """Say whether a run played an arm against itself."""
+    """Tell whether a run played an arm against itself."""
     with reading(database) as connection:
         return any(is_control(row.arm) for row in tables.rows(connection, ArmRow, run_id=run))
 

@@ -1,8 +1,8 @@
-"""Keep a job's executions and alarms: one execution at a time,
-journal first, as everything, then the database; and read them back.
+"""Keep a job's executions and alarms, and read them back: one execution at a time.
 
-A journal is of one version of the rows; another version writes
-beside it, so that an upgrade does not end a job's history.
+Rows go to the journal first, as everywhere, then to the database. A journal holds rows of one
+version; another version writes a journal of its own, so that an upgrade does not end a job's
+history.
 """
 
 import fcntl
@@ -31,13 +31,14 @@ from agentload.watch.job import Job
 
 PATIENCE_S: Final = 10.0  # another process of this job writes for milliseconds
 DATABASE_S: Final = 25.0
-"""How long an execution waits for whoever holds the database: four
-times in all, within the two minutes that schedulers grant it.
+"""Seconds that an execution waits for another holder of the database.
+
+It waits four times in all, within the two minutes that schedulers grant it.
 """
 
 
 def journal(database: Path, job: str) -> Path:
-    """Return where this version writes what becomes of a job."""
+    """Return the journal of a job for this version of the rows."""
     return database.with_suffix(".journal") / f"watch-{job}.{crc32(codec.header()):08x}.journal"
 
 
@@ -62,7 +63,7 @@ def note(database: Path, job: str, told: Iterable[Row]) -> None:
 
 
 def bring_in(database: Path, job: str) -> str | None:
-    """Load the job's journals into the database; return why that has to wait, if it has."""
+    """Load the job's journals into the database; return why that has to wait, or None."""
     try:
         load(journals(database, job), database, patience_s=DATABASE_S)
     except StoreError as error:
@@ -71,7 +72,7 @@ def bring_in(database: Path, job: str) -> str | None:
 
 
 class _AlarmDetail(msgspec.Struct):
-    """What an alarm keeps besides its row's columns."""
+    """Hold what an alarm keeps besides the columns of its row."""
 
     message: str = ""
     suspects: tuple[str, ...] = ()
@@ -112,8 +113,9 @@ def job_row(job: Job, *, at_ns: int) -> JobRow:
 def alarm_rows(
     job: str, found: Sequence[Alarm], stored: Sequence[Alarm], *, at_ns: int
 ) -> tuple[AlarmRow, ...]:
-    """Return the rows that differ from what is stored; an open
-    alarm that no longer follows from the history is closed.
+    """Return the rows of alarms that differ from what is stored.
+
+    An open alarm that no longer follows from the history is closed.
     """
     known = {each.key for each in found}
     gone = [each for each in stored if each.is_open and each.key not in known]
@@ -154,13 +156,13 @@ def stored_alarms(database: Path, job: str) -> tuple[Alarm, ...]:
 
 
 def lock_path(database: Path, job: str) -> Path:
-    """Return the file that an execution holds."""
+    """Return the file that an execution locks."""
     return database.with_suffix(".journal") / f"watch-{job}.lock"
 
 
 @contextmanager
 def lock(database: Path, job: str) -> Iterator[bool]:
-    """Hold the job's lock; False when another execution does."""
+    """Hold the job's lock; yield False when another execution holds it."""
     path = lock_path(database, job)
     path.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

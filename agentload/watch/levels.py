@@ -1,19 +1,18 @@
-"""Tell whether the latest runs lie at another level
-than those before, and where a series changed its level.
+"""Tell whether the latest runs are at another level, and where a series changed its level.
 
-Values are log ratios to the reference run, turn by turn on the same bytes. Their
-interval within a run is narrow, yet two runs of the same server differ by more: another
-start, other neighbours, another temperature. So the scatter from run to run decides.
-With few runs it is not known; a prior with the weight of a few runs stands in and fades
-as history grows. Runs resemble the one before (AR(1)), which makes neighbours worth
-less than their count, and the last run before a change worth more than the others. A
-bounded number of looks (the last one, two or three runs) shares the error rate.
+Values are log ratios to the reference run, turn by turn on the same bytes. Their interval within a
+run is narrow, yet two runs of the same server differ by more: another start, other neighbours,
+another temperature. So the scatter from run to run decides. Few runs do not show the scatter; a
+prior with the weight of a few runs takes its place and fades as history grows. Runs resemble the
+one before (AR(1)), which makes neighbours worth less than their count, and the last run before a
+change worth more than the others. A bounded number of looks (the last one, two or three runs)
+shares the error rate.
 
-Over a whole series, changes are found by E-divisive of Matteson and James (2014). The
-energy distance between two neighbouring stretches is largest where one level ends and
-another begins. Whether the largest is more than chance is told by permutation; the parts on
-either side are then searched in turn. Values of AR(1) are not exchangeable: what each run
-adds of its own is permuted, and the likeness is put back. Below ten runs nothing is said.
+Over a whole series, changes are found by E-divisive of Matteson and James (2014). The energy
+distance between two neighbouring stretches is largest where one level ends and another begins.
+A permutation test shows whether the largest distance is more than chance; the parts on either side
+are then searched in turn. Values of AR(1) are not exchangeable: what each run adds of its own is
+permuted, and the likeness is put back. Series of less than ten runs are not searched.
 """
 
 import math
@@ -31,44 +30,46 @@ Floats: TypeAlias = NDArray[np.float64]
 
 # run-to-run scatter of a served model before any was measured; cloud benchmarks see 1 to 2 %
 NOISE: Final = 0.015
-PRIOR_RUNS: Final = 16  # weight of that guess: it counts as much as sixteen runs
-ENOUGH: Final = 5  # runs that may refute it
+PRIOR_RUNS: Final = 16  # weight of the prior scatter `NOISE`: it counts as much as sixteen runs
+ENOUGH: Final = 5  # more runs than these may refute the prior
 REFUTED: Final = 0.01
 LIKENESS: Final = 0.3  # correlation of neighbouring runs
 # One-sided, of the last one, two and three runs. What counts is to be sure within
-# three, so the last look has most of the error rate. Set so that simulated
+# three runs, so the last look has most of the error rate. Set so that simulated
 # histories (tests/watch/calibration.py) keep both promises with room to spare.
 LEVELS: Final = (0.0015, 0.002, 0.005)
 BASELINE: Final = 30  # older runs say little about today's scatter
 
-FEWEST: Final = 10  # runs: below, a permutation says little
+FEWEST: Final = 10  # runs: with fewer, a permutation says little
 SHORTEST: Final = 3  # runs of one level: fewer are a spike
 SIGNIFICANT: Final = 0.005
 DRAWS: Final = 2.5  # permutations, in units of what the smallest p that counts needs
-WINDOW: Final = 120  # the latest runs: older changes were told long ago
+WINDOW: Final = 120  # the latest runs: older changes were reported long ago
 BATCH: Final = 200_000  # numbers in work at once: they fit a processor's cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """State how far the last runs lie from those
-    before, as a relative change with its 95 % interval.
+    """State how far the last runs are from those before.
+
+    The change is relative, with its 95% interval.
     """
 
     value: float
     low: float
     high: float
     p: float
-    """One-sided: that equal runs would lie as far apart in this direction."""
+    """One-sided probability that equal runs would be as far apart in this direction."""
     runs: int
-    """How many of the last runs were averaged."""
+    """Number of last runs that were averaged."""
     baseline: int
 
 
 def shift(
     before: Sequence[float], latest: Sequence[float], *, error: float = 0.0, noise: float = NOISE
 ) -> Shift:
-    """Estimate the step to *latest* by generalised least squares;
+    """Estimate the step to *latest* by generalised least squares.
+
     *error* is the standard error of one value within its run.
     """
     before = before[-BASELINE:]
@@ -78,7 +79,7 @@ def shift(
     centre = float(level[:n] @ own[:n] / (level[:n] @ level[:n]))
     rest = own[:n] - centre * level[:n]
     seen = float(rest @ rest)
-    # A guess that the runs themselves refute counts for nothing.
+    # A prior that the runs themselves refute counts for nothing.
     weight_of_guess = (
         0 if n > ENOUGH and scipy.special.chdtrc(n - 1, seen / noise**2) < REFUTED else PRIOR_RUNS
     )
@@ -102,8 +103,9 @@ def shift(
 def looks(
     before: Sequence[float], latest: Sequence[float], *, error: float = 0.0, noise: float = NOISE
 ) -> tuple[Shift, ...]:
-    """Return the shift of the last one, two and three runs, as far as
-    there are so many; runs that are not looked at join the baseline.
+    """Return the shifts of the last one, two and three runs, as far as there are as many.
+
+    Runs that are not looked at join the baseline.
     """
     runs = [*before, *latest]
     most = min(len(LEVELS), len(runs) - 1)
@@ -111,15 +113,17 @@ def looks(
 
 
 def is_shifted(found: Shift, *, smallest: float, series: int = 1) -> bool:
-    """Say whether a shift is real and at least as large as
-    what matters; as many *series* share the error rate.
+    """Tell whether a shift is real and at least as large as what matters.
+
+    The *series* that are watched share the error rate.
     """
     return found.p < LEVELS[found.runs - 1] / series and abs(found.value) >= smallest
 
 
 def _own(values: Sequence[float]) -> Floats:
-    """Return what each run adds to what it has from the
-    one before, in units that keep a run's variance.
+    """Return what each run adds to what it has from the run before.
+
+    The units keep the variance of a run.
     """
     runs = np.asarray(values, dtype=np.float64)
     return np.concatenate(
@@ -129,18 +133,18 @@ def _own(values: Sequence[float]) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangePoint:
-    """One run from which on a series has another level."""
+    """State from which run on a series has another level."""
 
     at: int
     """Place of the first value of the new level."""
     value: float
     """Relative change of the mean, from the stretch before to the stretch after."""
     p: float
-    """By permutation: that runs of one level would differ as much at their most different place."""
+    """Probability, by permutation, that runs of one level differ as much at some place."""
 
 
 def change_points(values: Sequence[float], *, seed: int = 0) -> tuple[ChangePoint, ...]:
-    """Return the changes of level of log ratios, in order; of the latest `WINDOW` values."""
+    """Return the changes of level in the latest `WINDOW` log ratios, in order."""
     start = max(0, len(values) - WINDOW)
     if len(values) - start < FEWEST:
         return ()
@@ -155,8 +159,9 @@ def change_points(values: Sequence[float], *, seed: int = 0) -> tuple[ChangePoin
 
 
 def strongest(values: Floats) -> tuple[int, float]:
-    """Return where two neighbouring stretches differ most, the first
-    beginning with the series, and their scaled energy distance.
+    """Return where two neighbouring stretches differ most, and their scaled energy distance.
+
+    The first stretch begins with the series.
     """
     grid = _energy(values[np.newaxis])[0]
     place = int(np.argmax(grid))
@@ -166,8 +171,10 @@ def strongest(values: Floats) -> tuple[int, float]:
 def level_start(
     values: Sequence[float], *, smallest: float, level: float = SIGNIFICANT, seed: int = 0
 ) -> int | None:
-    """Return where the latest level of a series began; None when
-    it is none, or less than *smallest* away from what was before.
+    """Return where the latest level of a series began.
+
+    None when the series has one level, or the latest is less than *smallest* away from what was
+    before.
     """
     if len(values) < FEWEST:
         return None
@@ -184,12 +191,13 @@ def level_start(
 def chance(
     values: Floats, strength: float, rng: np.random.Generator, *, level: float = SIGNIFICANT
 ) -> float:
-    """Return how often runs of one level have a place of
-    at least this strength, as exactly as *level* needs.
+    """Return how often runs of one level have a place of at least this *strength*.
+
+    The permutations are as many as *level* needs.
     """
     permutations = math.ceil(DRAWS / level) - 1
     own = values - values.mean()
-    own[1:] -= LIKENESS * own[:-1]  # the right side is read before it is written
+    own[1:] -= LIKENESS * own[:-1]  # numpy reads the whole right side before it writes
     own[0] *= math.sqrt(1 - LIKENESS**2)
     reached, done = 0, 0
     size = max(1, BATCH // len(values) ** 2)
@@ -216,8 +224,9 @@ def _split(values: Floats, offset: int, rng: np.random.Generator) -> Iterator[tu
 
 
 def _energy(values: Floats) -> Floats:
-    """Return, for each row, the scaled energy distance of each
-    [0, first) to [first, last); -inf where one is too short.
+    """Return, for each row, the scaled energy distance of each [0, first) to [first, last).
+
+    -inf where one of them is too short.
     """
     n = values.shape[1]
     sums = np.abs(values[:, :, np.newaxis] - values[:, np.newaxis, :])
@@ -239,8 +248,10 @@ def _energy(values: Floats) -> Floats:
 
 @lru_cache(maxsize=8)
 def _weights(n: int) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return what the sums over [0, first) x [0, last), [0, first)
-    squared and [0, last) squared count, and -inf where nothing counts.
+    """Return the weights of the sums in the energy distance.
+
+    The sums are over [0, first) x [0, last), [0, first) squared and [0, last) squared; the last
+    weight is -inf where a stretch is too short.
     """
     before = np.arange(SHORTEST, n - SHORTEST + 1, dtype=np.float64)[:, np.newaxis]
     after = np.arange(2 * SHORTEST, n + 1) - before

@@ -1,6 +1,4 @@
-"""Tell other programs what an execution came to: continuous
-integration by a JUnit file, people by a webhook.
-"""
+"""Notify others of an execution: continuous integration by JUnit, people by a webhook."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -22,10 +20,11 @@ TIMEOUT_S: Final = 10.0
 
 
 def send(job: Job, executed: Executed) -> tuple[str, ...]:
-    """Write the job's JUnit file and call its webhook; return what
-    did not work, for no notice may cost the execution's exit code.
+    """Write the job's JUnit file and call its webhook; return what did not work.
+
+    No failed notice may cost the execution its exit code.
     """
-    if executed.execution.outcome == "skipped":  # the execution that runs will tell all of it
+    if executed.execution.outcome == "skipped":  # the execution that runs will send its own notices
         return ()
     return (*_written(job, executed), *_called(job, executed))
 
@@ -82,8 +81,9 @@ def _alarm(alarm: Alarm) -> dict[str, str | None]:
 
 
 def junit(job: str, execution: Execution, alarms: Sequence[Alarm]) -> str:
-    """Return one test for the execution and one for each watched
-    series; an open alarm is a failure, what could not run an error.
+    """Return a JUnit file with one test for the execution and one for each watched series.
+
+    An open alarm is a failure; an execution that could not run is an error.
     """
     failing = [each for each in loud_alarms(alarms, execution.settled_ns) if each.kind in GATED]
     seconds = f"{(execution.settled_ns - execution.started_ns) / 1e9:.3f}"
@@ -125,7 +125,7 @@ def _add_failures(test: ET.Element, alarms: Sequence[Alarm]) -> None:
 
 
 def _text(text: str) -> str:
-    """Leave out what XML cannot hold; a server's words may have anything in them."""
+    """Leave out what XML cannot hold: what a server says may have any character."""
     return "".join(each for each in text if _is_allowed(each))
 
 

@@ -34,15 +34,16 @@ HOUR_S: Final = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimit:
-    """When an execution is stopped, and why."""
+    """State when an execution is stopped, and why."""
 
     seconds: float
     told: str
 
 
 def usd_per_hour(job: Job, endpoints: Sequence[Endpoint]) -> float | None:
-    """Return what the servers cost while they are measured: the policy's
-    price of a GPU, else the arms file's; None where one has none.
+    """Return the US dollars per hour of the servers; None where one has no price.
+
+    The price of a GPU is that of the policy, else that of the arms file.
     """
     total = 0.0
     for endpoint in endpoints:
@@ -58,8 +59,9 @@ def usd_per_hour(job: Job, endpoints: Sequence[Endpoint]) -> float | None:
 
 
 def limit(job: Job, price: float | None, *, is_controlled: bool) -> TimeLimit:
-    """Return the tighter one of minutes and dollars; raise
-    `AgentloadError` when dollars are bounded and no price is known.
+    """Return the tighter limit of minutes and dollars.
+
+    Raises `AgentloadError` when dollars are bounded and no price is known.
     """
     budget, times = job.budget, job.times(is_controlled=is_controlled)
     twice = "" if times == 1 else ", twice for a run with its control"
@@ -80,11 +82,10 @@ def limit(job: Job, price: float | None, *, is_controlled: bool) -> TimeLimit:
 
 
 def bounded_study(study: Replay, calls: int | None, arms: int) -> Replay:
-    """Return a study whose executions send so many calls in all:
-    each pair plays its share on windows of the whole trace.
+    """Return a study whose executions send *calls* calls in all.
 
-    The windows are always the same ones, or runs could not be
-    compared. Raises AgentloadError where a pair has no call.
+    Each pair plays its share on windows of the whole trace. The windows are always the same, or
+    runs could not be compared. Raises AgentloadError where a pair has no call.
     """
     if calls is None:
         return study
@@ -106,20 +107,20 @@ def bounded_study(study: Replay, calls: int | None, arms: int) -> Replay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Playthrough:
-    """How the replay of an execution went."""
+    """Report how the replay of an execution went."""
 
     arms: tuple[str, ...]
     outcome: Outcome
     reason: str | None = None
-    """Why it gave no usable figures."""
+    """Why the replay gave no usable figures."""
     usd: float | None = None
-    """What the servers cost meanwhile."""
+    """US dollars that the servers cost meanwhile."""
 
 
 def play(
     job: Job, *, run: str, database: Path, is_controlled: bool, notice: Callable[[str], None]
 ) -> Playthrough:
-    """Replay the job's trace, where wanted with an A/A control of every arm.
+    """Replay the job's trace, with an A/A control of every arm if *is_controlled*.
 
     Raises EndpointError for a dead endpoint.
     """
@@ -171,16 +172,16 @@ def _watched(
             loop.add_signal_handler(name, stopped, f"stopped by {name.name}")
         loop.call_at(
             started_s + bound.seconds, stopped, bound.told
-        )  # a run may have several parts, each with a loop of its own
+        )  # the limit is an instant: a run may have several parts, each with a loop of its own
         yield
 
     started_s, ended = time.monotonic(), None
     try:
         ended = play_stages(playing, Audience(notice=notice, stopping=stopping))
     except BaseExceptionGroup as group:
-        raise first_of(group) from group  # a mistake of ours: what the user can mend comes alone
+        raise first_of(group) from group  # our bug: an error that the user can fix comes alone
     except InterruptError:
-        if not why:  # no stop was requested: a fault of ours
+        if not why:  # no stop was requested: our bug
             raise
     usd = None if price is None else price * (time.monotonic() - started_s) / HOUR_S
     word, reason = outcome(ended, stopped=why[0] if why else None)
@@ -188,8 +189,9 @@ def _watched(
 
 
 def outcome(played: Played | None, *, stopped: str | None) -> tuple[Outcome, str | None]:
-    """Return how a replay ended, and why; None was cancelled
-    before its first call, and *stopped* says why we stopped it.
+    """Return the outcome of a replay, and the reason.
+
+    *played* is None if it was cancelled before its first call; *stopped* says why we stopped it.
     """
     if played is not None and played.load_error is not None:
         return "failed", f"the run is in its journal only: {played.load_error}"
@@ -202,7 +204,7 @@ def outcome(played: Played | None, *, stopped: str | None) -> tuple[Outcome, str
 
 @contextlib.contextmanager
 def _ours() -> Iterator[None]:
-    """Call what is wrong on our side so: the endpoint is not dead."""
+    """Report errors on our side as such: the endpoint is not dead."""
     try:
         yield
     except EndpointError as error:

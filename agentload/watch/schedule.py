@@ -1,5 +1,6 @@
-"""When a job is due: cron's five fields in a time zone,
-with Debian cron's own rules where the clocks change.
+"""Say when a job is due: cron's five fields in a time zone.
+
+Where the clocks change, the rules are those of Debian's cron.
 """
 
 import hashlib
@@ -15,30 +16,30 @@ from cronsim import CronSim, CronSimError
 from agentload.errors import AgentloadError
 
 SECOND: Final = 1_000_000_000
-# A schedule that lay still for long is told by its count; nobody reads a list of a million minutes.
+# Most firings that are listed: nobody reads a list of a million missed minutes.
 COUNTED: Final = 1000
 HOUR_NS: Final = 3600 * SECOND
 CORRECTED_NS: Final = 3 * HOUR_NS
-"""A clock that goes back by more was wrong before, as
-for Debian's cron: what it said then is not to come.
+"""Nanoseconds by which a clock may go back; more, and it was wrong before.
+
+Debian's cron has the same limit: what a wrong clock said is not to come.
 """
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Five cron fields, read in a time zone."""
+    """Define a schedule by five cron fields in a time zone."""
 
     cron: str
     time_zone: str = "UTC"
     stagger_s: float = 0.0
-    """Jobs start up to this much later, each by its own
-    fixed share, so that those of one instant do not meet.
+    """Largest delay of a start, in seconds.
+
+    Each job has a fixed share of its own, so that jobs of one instant do not meet.
     """
 
 
 def check(schedule: Schedule, *, where: str) -> None:
-    """Raise `AgentloadError` when an expression or a
-    zone cannot be read, or the schedule never fires.
-    """
+    """Raise `AgentloadError` for an unreadable expression or zone, or one that never fires."""
     try:
         zone = ZoneInfo(schedule.time_zone)
     except (KeyError, ValueError, OSError) as error:
@@ -64,7 +65,7 @@ def check(schedule: Schedule, *, where: str) -> None:
 
 def firings(schedule: Schedule, after_ns: int) -> Iterator[int]:
     """Yield the instants after *after_ns* at which the schedule fires."""
-    # Whole seconds at least: cronsim starts behind the minute that it is given.
+    # Whole seconds at least: cronsim starts after the minute that it is given.
     start = datetime.fromtimestamp(after_ns // SECOND, UTC).astimezone(ZoneInfo(schedule.time_zone))
     for each in CronSim(schedule.cron, start - timedelta(minutes=1)):
         at_ns = round(each.timestamp()) * SECOND
@@ -73,7 +74,7 @@ def firings(schedule: Schedule, after_ns: int) -> Iterator[int]:
 
 
 def firings_between(schedule: Schedule, after_ns: int, until_ns: int) -> tuple[int, ...]:
-    """List the firings after one instant, up to and with another; the latest `COUNTED` of them."""
+    """List the firings after one instant, up to and with another; at most the last `COUNTED`."""
     found: list[int] = []
     for at_ns in takewhile(lambda each: each <= until_ns, firings(schedule, after_ns)):
         found.append(at_ns)
@@ -90,16 +91,18 @@ def _latest(schedule: Schedule, until_ns: int) -> tuple[int, ...]:
 
 
 def stagger_s(schedule: Schedule, *, job: str, host: str) -> float:
-    """Return this job's own share of the stagger on this host:
-    always the same, so that runs stay equally far apart.
+    """Return this job's share of the stagger on this host, in seconds.
+
+    It is always the same, so that runs stay equally far apart.
     """
     digest = hashlib.sha256(f"{host}/{job}".encode()).digest()
     return schedule.stagger_s * int.from_bytes(digest[:8], "big") / 2**64
 
 
 def unanswered_firings(schedule: Schedule, *, last_ns: int | None, now_ns: int) -> tuple[int, ...]:
-    """List the firings since a job was last executed;
-    a new job answers for the last hour's latest alone.
+    """List the firings since a job was last executed.
+
+    A new job has only the latest firing of the last hour.
     """
     if last_ns is None:
         return firings_between(schedule, now_ns - HOUR_NS, now_ns)[-1:]

@@ -1,9 +1,10 @@
-"""Jobs for this machine's schedulers: lines of a crontab, or a service and a timer of systemd each.
+"""Write jobs for this machine's schedulers: lines of a crontab, or systemd units.
 
-Every file names absolute paths, for a scheduler starts anywhere with hardly any
-environment. Debian's cron reads times in the machine's zone alone: a job of another zone
-is called as often as it may be due there, and `--scheduled` lets it do nothing at any
-other time. A timer of systemd knows time zones, and catches up after the machine was off.
+A job has a service and a timer of systemd. Every file names absolute paths, because a scheduler
+starts anywhere with hardly any environment. Debian's cron reads times in the machine's zone alone:
+a job of another zone is called as often as it may be due there, and `--scheduled` lets it do
+nothing at any other time. A timer of systemd knows time zones, and catches up after the machine was
+off.
 """
 
 import shlex
@@ -28,10 +29,10 @@ from agentload.watch.schedule import Schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Where things are on the machine that the files are for."""
+    """Name where things are on the machine that the files are for."""
 
     program: Path
-    """The agentload to call."""
+    """Agentload program to call."""
     jobs_file: Path
     database: Path
     local_zone: str
@@ -40,7 +41,7 @@ class Machine:
     """PATH for the commands that an arms file may call."""
 
     def command(self, job: Job) -> tuple[str, ...]:
-        """Return what executes a job."""
+        """Return the command that executes a job."""
         return (
             str(self.program),
             "watch",
@@ -52,7 +53,7 @@ class Machine:
         )
 
     def log(self, job: Job) -> Path:
-        """Return where its output goes."""
+        """Return the log file of a job."""
         return self.database.with_suffix(".journal") / f"watch-{job.name}.log"
 
     def lock(self, job: Job) -> Path:
@@ -62,12 +63,12 @@ class Machine:
 
 BEGIN: Final = "# agentload watch: begin"
 END: Final = "# agentload watch: end"
-# Zones shift against each other by daylight saving: a look at every month of a year sees all of it.
+# Daylight saving shifts zones against each other: one instant in every month shows all shifts.
 MONTHS: Final = tuple(datetime(2026, month, 15, 12, tzinfo=UTC) for month in range(1, 13))
 
 
 def crontab(jobs: Sequence[Job], machine: Machine) -> str:
-    """Return the lines between our markers, markers included."""
+    """Return the crontab lines of the jobs, with our markers around them."""
     lines = [f"{BEGIN} {machine.jobs_file} (agentload watch install --remove takes it out)"]
     for job in jobs:
         command = shlex.join(machine.command(job)).replace(
@@ -100,7 +101,7 @@ def cron_fields(job: Job, local_zone: str) -> str:
 
 
 def without_block(text: str, jobs_file: str) -> str:
-    """Take our block for this jobs file out of a crontab; everything else stays as it is."""
+    """Remove our block for this jobs file from a crontab; everything else stays as it is."""
     kept: list[str] = []
     is_ours = False
     for line in text.splitlines(keepends=True):
@@ -176,8 +177,9 @@ WantedBy=timers.target
 
 
 def calendar(schedule: Schedule) -> tuple[str, ...]:
-    """Return systemd's calendar events for a cron schedule: days
-    and weekdays that are both restricted add up, as in cron.
+    """Return systemd's calendar events for a cron schedule.
+
+    Days and weekdays that are both restricted add up, as in cron.
     """
     parsed = CronSim(schedule.cron, datetime(2026, 1, 1, tzinfo=UTC))
     minutes, hours, days, months = map(
@@ -226,8 +228,9 @@ SYSTEM = "/usr/local/bin:/usr/bin:/bin"
 
 
 def this_machine(jobs: Jobs) -> Machine:
-    """Describe this machine; raise `AgentloadError`
-    when the agentload command is not to be found.
+    """Describe this machine.
+
+    Raises `AgentloadError` when there is no agentload command.
     """
     beside = Path(sys.executable).with_name("agentload")
     program = str(beside) if beside.is_file() else shutil.which("agentload")
@@ -245,7 +248,7 @@ def this_machine(jobs: Jobs) -> Machine:
 
 
 def local_zone() -> str:
-    """Return the name of this machine's time zone, as its cron reads it; UTC where it has none."""
+    """Return the name of this machine's time zone, as its cron reads it; UTC without one."""
     target = str(LOCALTIME.resolve())
     if "/zoneinfo/" in target:
         return target.rpartition("/zoneinfo/")[2]

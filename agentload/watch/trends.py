@@ -1,5 +1,6 @@
-"""A job's history as series to look at: each figure over its runs,
-where it changed, and what servers said differently just then.
+"""Turn a job's history into series to look at.
+
+Each figure is a series over its runs, with where it changed and what servers said differently then.
 """
 
 import math
@@ -15,41 +16,42 @@ from agentload.watch.job import Metric
 from agentload.watch.ledger import history, stored_alarms
 from agentload.watch.levels import change_points
 
-VAGUE: Final = 1  # runs: so well is it known where a level begins
+VAGUE: Final = 1  # runs by which the beginning of a level may be wrong
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One run's figure, as a relative change against
-    the first reference run: 0.05 is 5 % slower.
+    """State one run's figure, as a relative change from the first reference run.
+
+    0.05 is 5% slower.
     """
 
     execution: int
-    """Place in the job's executions."""
+    """Place in the executions of the job."""
     run_id: str
     at_ns: int
     """When the execution started."""
     value: float
     low: float | None
-    """95 % interval of the run itself; runs differ by more.
+    """Lower end of the 95% interval within the run; runs differ by more.
 
     None for a reference run, which is not compared with itself.
     """
     high: float | None
     reference: str
-    """Run that it was compared with; its own for a reference run."""
+    """Run that this run was compared with; a reference run has its own name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelChange:
-    """From a run on, a series lies at another level."""
+    """State from which run on a series has another level."""
 
     point: int
     """Place of the first point of the new level in its series."""
     run_id: str
     at_ns: int
     change: float
-    """Of the mean, from the stretch before to the stretch after."""
+    """Relative change of the mean, from the stretch before to the stretch after."""
     p: float
     suspects: tuple[str, ...]
     """What the servers said differently at that run, or within one run of it."""
@@ -57,7 +59,7 @@ class LevelChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """One figure of one arm over all usable runs."""
+    """Hold one figure of one arm over all usable runs."""
 
     arm: str
     metric: Metric
@@ -67,13 +69,13 @@ class Trend:
 
     @property
     def name(self) -> str:
-        """Name the series as alarms do."""
+        """Name of the series, as in alarms."""
         return f"{self.arm}: {self.metric}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityChange:
-    """What the servers said differently at a run than at the usable run before."""
+    """State what the servers said differently at a run than at the usable run before."""
 
     run_id: str
     at_ns: int
@@ -82,14 +84,14 @@ class IdentityChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trends:
-    """All that there is to see of a job."""
+    """Hold all that there is to see of a job."""
 
     job: str
     executions: tuple[Execution, ...]
     series: tuple[Trend, ...]
     identities: tuple[IdentityChange, ...]
     alarms: tuple[Alarm, ...]
-    """All of them, in the order in which they were raised."""
+    """Alarms in the order in which they were raised."""
 
 
 def read(database: Path, job: str) -> Trends:
@@ -142,8 +144,8 @@ def _reference(executions: Sequence[Execution], place: int) -> Point:
 def _point(change: Change, each: Execution, place: int, before: Sequence[Point]) -> Point:
     run, reference = each.run_id, each.detail.reference
     assert run is not None
-    assert reference is not None, each  # changes are against one
-    # A later reference lies where it was itself: the picture goes on where it was.
+    assert reference is not None, each  # changes are relative to a reference
+    # A later reference keeps the value that it had, so the series continues from there.
     base = next((math.log1p(point.value) for point in before if point.run_id == reference), 0.0)
     value, low, high = change.relative(base)
     return Point(

@@ -1,6 +1,4 @@
-"""Say an execution, a change and an alarm in words, as
-people read them in a terminal and in a webhook's message.
-"""
+"""Word an execution, a change and an alarm, for a terminal and a webhook's message."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -12,12 +10,12 @@ from agentload.watch.history import UNUSABLE, Change, Execution
 from agentload.watch.job import in_words
 from agentload.watch.trends import LevelChange, Trend
 
-# After its firing: a job of another zone is called hourly, and a stagger is no delay.
+# Seconds after its firing: a job of another zone is called hourly, and a stagger is no delay.
 LATE_S: Final = 3900.0
 
 
 def summary(executed: Executed) -> str:
-    """Return what a person reads after an execution."""
+    """Return the text that a person reads after an execution."""
     return "\n".join(_summary_lines(executed))
 
 
@@ -34,7 +32,7 @@ def alarm_words(alarm: Alarm) -> str:
     words = f"{alarm.kind}: {alarm.message}"
     if not is_named:
         words = f"{alarm.kind} {alarm.metric}: {alarm.message}"
-    if alarm.kind != "changed identity":  # whose message is the change itself
+    if alarm.kind != "changed identity":  # the message of a changed identity is the change itself
         words += _suspect_words(alarm.suspects)
     if alarm.is_open and alarm.muted_ns is not None:
         words += f"; muted until {when(alarm.muted_ns)}"
@@ -52,7 +50,7 @@ def _suspect_words(suspects: Sequence[str]) -> str:
 
 
 def dollars(usd: float) -> str:
-    """Return dollars, with two digits that say something."""
+    """Return dollars to the cent, or with two significant digits below 1."""
     return f"{usd:,.2f}" if usd >= 1 else f"{usd:.2g}"
 
 

@@ -1,4 +1,4 @@
-"""What importers share, in the order in which a source becomes sessions.
+"""Share the steps by which importers turn a source into sessions.
 
 All importers take an `Intake` (`intake`): its files, its `Notes` of what was odd, estimated or
 dropped (`notes`), and the identities of contents.

@@ -1,5 +1,4 @@
-"""Contexts known as block ids: as segments, as numbers
-of their content, and as turns that keep what they share.
+"""Turn contexts that are known as block ids into segments, and into turns that share them.
 
 If ids only have meaning within one conversation (`Growth`), each prompt owns
 everything after the longest prefix that it shares with an earlier prompt. Its
@@ -37,9 +36,7 @@ def common_ids(before: Sequence[int], now: Sequence[int]) -> int:
 def segments(
     ids: Sequence[int], tokens: int, *, block: int, cuts: Iterable[int] = ()
 ) -> tuple[Segment, ...]:
-    """Return runs of consecutive ids as segments, also
-    split at these positions; the last block may be partial.
-    """
+    """Return runs of consecutive ids as segments, split at *cuts*; the last may be partial."""
     found: list[Segment] = []
     borders = set(cuts)
     start = 0
@@ -57,16 +54,14 @@ def segments(
 
 
 def common_start(before: Iterable[object], now: Iterable[object]) -> int:
-    """Count what two contexts share from their start, piece by
-    piece or segment by segment: equal ones, lengths included.
-    """
+    """Count the equal leading pieces, or segments, of two contexts; lengths count too."""
     return sum(
         1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False))
     )
 
 
 class Numbering:
-    """The block numbers of one import."""
+    """Number the blocks of one import: equal numbers mean equal contents up to a block's end."""
 
     def __init__(self, block: int) -> None:
         self._block = block
@@ -106,7 +101,7 @@ class Prompt:
     _made: list[tuple[int, Segment]] = field(default_factory=list)
 
     def cut(self, at: int) -> None:
-        """End a segment here."""
+        """End a segment at this position, in whichever prompt owns the position."""
         owner = self
         while at <= owner.start and owner.parent is not None:
             owner = owner.parent
@@ -114,13 +109,13 @@ class Prompt:
             insort(owner.cuts, at)
 
     def own(self, until: int) -> list[Segment]:
-        """Return the segments of the own part up to the end of one, once all prompts are known."""
+        """Return the own part's segments up to a position; call once all prompts are known."""
         if not self._made:
             self._made = list(self._segments())
         return [segment for end, segment in self._made if end <= until]
 
     def context(self, until: int) -> list[Segment]:
-        """Return all segments up to this position."""
+        """Return all segments up to a position; call once all prompts are known."""
         owners = [(self, until)]
         while (owner := owners[-1][0]).parent is not None and owner.start:
             owners.append((owner.parent, min(owner.start, owners[-1][1])))
@@ -180,8 +175,9 @@ class Growth:
 
 
 def change(before: Prompt | None, now: Prompt) -> tuple[int | None, tuple[Segment, ...]]:
-    """Return what a turn keeps of the previous context
-    (None: all) and what it adds, once all prompts are known.
+    """Return how many segments a turn keeps of the previous context, and what it adds.
+
+    None means all. Call this once all prompts are known.
     """
     if before is not None and now.parent is before:
         keep = None if now.start == before.end else len(before.context(now.start))

@@ -1,5 +1,6 @@
-"""Read chat messages of all dialects (OpenAI, Anthropic, agents'
-transcripts) as pieces of a context: role, length, identity.
+"""Read chat messages as pieces of a context: role, length, identity.
+
+The dialects are those of OpenAI, Anthropic and agents' transcripts.
 """
 
 import base64
@@ -53,9 +54,7 @@ class Piece(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 def apportion(weights: Sequence[int], total: int) -> list[int]:
-    """Divide a total by weights; each share is at
-    least 1 if possible, and they add up to the total.
-    """
+    """Divide a total by weights into shares that add up to it, each at least 1 if possible."""
     if not weights:
         return []
     if not sum(weights):
@@ -123,7 +122,7 @@ def _webp(head: bytes) -> tuple[int, int] | None:
 
 
 def role_of(said: object) -> Role:
-    """Return the role of that name; unknown ones are the user's."""
+    """Return the role of this name; an unknown name is the user's."""
     return _ROLES.get(said, "user") if isinstance(said, str) else "user"
 
 
@@ -141,8 +140,9 @@ def messages(intake: Intake, found: Iterable[Any]) -> Iterator[Piece]:
 def pieces(
     intake: Intake, role: Role, message: dict[str, Any], *, tool: str | None = None
 ) -> Iterator[Piece]:
-    """Read one message: its text as one piece, each image as
-    another; results in an Anthropic user message are tools'.
+    """Read one message: its text as one piece, each image as another.
+
+    Tool results in an Anthropic user message become pieces of a tool.
     """
     content = message.get("content", message.get("parts", message.get("value")))
     blocks = content if isinstance(content, list) else [content]
@@ -177,7 +177,7 @@ def pieces(
 
 
 def answers(response: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the message of a completion's first choice, if any."""
+    """List the message of a completion's first choice; empty if there is none."""
     choices = list_in(response.get("choices"))
     return [
         choice["message"]

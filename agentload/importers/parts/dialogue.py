@@ -1,5 +1,4 @@
-"""Follow a recorded conversation call by call: what each keeps
-and adds, how long it waited, and the true lengths of its pieces.
+"""Convert a recorded conversation call by call: kept and added pieces, waits, true lengths.
 
 Message lengths are estimates until a call's usage gives the tokens of its prompt.
 Then its new pieces are scaled to the right sum: the previous answer has the
@@ -28,9 +27,7 @@ _JITTER_S: Final = 1.0
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """When a call was sent, gave its first token and
-    ended, in seconds on one axis; None if not recorded.
-    """
+    """Seconds at which a call was sent, gave its first token and ended; None if not recorded."""
 
     sent_s: float | None = None
     first_s: float | None = None
@@ -65,10 +62,10 @@ class Dialogue:
     done_s: list[float | None] = field(default_factory=list)
     _context: list[Piece] = field(default_factory=list)
     _sent: int = 0
-    """Leading pieces of the context that the last call sent, as they are."""
+    """Number of leading pieces of the context that the last call sent unchanged."""
     _sent_tokens: int = 0
     _before: list[Piece] | None = None
-    """What the last call sent, if the context does not start with it any more."""
+    """Pieces that the last call sent, if the context does not start with them any more."""
     _lengths: dict[str, int] = field(default_factory=dict)
     _trail: Trail | None = None
     began_s: float | None = None
@@ -83,17 +80,13 @@ class Dialogue:
         self._context.extend(pieces)
 
     def restart(self, pieces: Iterable[Piece]) -> None:
-        """Replace the next call's context, after a compaction
-        or a branch; the conversation's opening stays.
-        """
+        """Replace the next call's context, as after a compaction; the opening stays."""
         lead = self._context[:1] if self._context and self._context[0].key == self.lead else []
         self._leave()
         self._context = [*lead, *self.opening, *pieces]
 
     def grow(self, prompt: int, key: str) -> None:
-        """Give the next call this many tokens: the context so
-        far and new ones, or only new ones if they are too few.
-        """
+        """Extend the next context to *prompt* tokens; restart it if it is too long already."""
         same, tokens = (self._sent, self._sent_tokens) if self._before is None else (0, 0)
         spare = prompt - tokens - sum(piece.tokens for piece in self._context[same:])
         if spare > 0:
@@ -177,14 +170,16 @@ class Dialogue:
         )
 
     def _leave(self) -> list[Piece]:
-        """Return what the last call sent, apart from the context, whose beginning changes."""
+        """Return what the last call sent, kept before the context's beginning changes."""
         if self._before is None:
             self._before = self._context[: self._sent]
         return self._before
 
     def _send(self, usage: Usage, place: str) -> tuple[int, int]:
-        """Give the context's pieces their true lengths; return how
-        many were sent before as they are now, and the tokens of all.
+        """Give the context's pieces their true lengths.
+
+        Returns how many leading pieces the last call sent as they are now, and the
+        tokens of all pieces.
         """
         if self._before is None:
             base, same, tokens = None, self._sent, self._sent_tokens

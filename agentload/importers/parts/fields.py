@@ -24,9 +24,7 @@ csv.field_size_limit(LONGEST_LINE)  # 128 kB by default, and a prompt may be lon
 
 
 def seconds(found: object) -> float | None:
-    """Parse ISO 8601 (UTC without a zone) or a number
-    of s, ms, µs or ns since 1970; otherwise None.
-    """
+    """Parse ISO 8601 (UTC without a zone), or s, ms, µs or ns since 1970; otherwise None."""
     if isinstance(found, bool) or found is None:
         return None
     if isinstance(found, int | float):
@@ -61,7 +59,7 @@ def _scaled(number: float) -> float | None:
     return number
 
 
-# a field is of any JSON type
+# ANN401: a field is of any JSON type
 def first(found: Mapping[str, Any], *names: str) -> Any:  # noqa: ANN401
     """Return the first of these fields that is present, otherwise None."""
     return next((found[name] for name in names if found.get(name) is not None), None)
@@ -116,11 +114,10 @@ def _inner(said: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 
 def rows(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[str, T]]:
-    """Yield (place, row) for each line after the header; column
-    names are matched ignoring case and surrounding blanks.
+    """Yield (place, row) for each line after the header.
 
-    A row that cannot be read as `kind` is skipped
-    (`Notes.skip`); an incomplete last line is only counted.
+    Column names are matched ignoring case and surrounding blanks. A row that cannot
+    be read as *kind* is skipped (`Notes.skip`); an incomplete last line is only counted.
     """
     for place, found, cut in _table(path, notes, lambda cells: _columns(path, cells, kind)):
         try:
@@ -172,12 +169,12 @@ def _refuse(notes: Notes, place: str, what: str, *, cut: bool) -> None:
 
 
 def _columns(path: Path, cells: list[str], kind: type[object]) -> list[str]:
-    # a Struct
+    # arg-type: *kind* is a Struct
     known = {field.encode_name.lower(): field.encode_name for field in msgspec.structs.fields(kind)}  # type: ignore[arg-type]
     header = [known.get(cell.lower(), cell) for cell in cells]
     missing = [
         field.encode_name
-        for field in msgspec.structs.fields(kind)  # type: ignore[arg-type]  # as above
+        for field in msgspec.structs.fields(kind)  # type: ignore[arg-type]  # a Struct
         if field.required and field.encode_name not in header
     ]
     if missing:

@@ -1,6 +1,4 @@
-"""Read source files of any kind: plain, gzip or zstd,
-one JSON value a line or an array, complete or cut short.
-"""
+"""Read source files: plain, gzip or zstd, JSON lines or an array, complete or cut short."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -27,11 +25,10 @@ def lines(path: Path, notes: Notes) -> Iterator[tuple[int, bytes]]:
 
 
 def records(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[str, T]]:
-    """Yield (place, record) for each JSON value of a file:
-    one a line, array elements, or concatenated values.
+    """Yield (place, record) for each JSON value: lines, array elements, or concatenated values.
 
-    A value that cannot be read as `kind` is skipped (`Notes.skip`);
-    one cut off by the end of the file is only counted.
+    A value that cannot be read as *kind* is skipped (`Notes.skip`);
+    a value that the end of the file cuts off is only counted.
     """
     decode = msgspec.json.Decoder(kind, strict=False).decode
     if _is_one_a_line(path):
@@ -133,15 +130,16 @@ def _is_one_a_line(path: Path) -> bool:
 
 
 def values(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (number, text) for every top-level object or array, or
-    element of a top-level array; text is None if cut off at the end.
+    """Yield (number, text) for each top-level object, or element of a top-level array.
+
+    The text is None for a value that the end of the file cuts off.
     """
     scan = _Scan()
     number, waiting, size = 0, list[bytes](), 0
     for chunk in chain(chunks, (b"",)):
         waiting.append(chunk)
         size += len(chunk)
-        if chunk and size < scan.held:  # what is looked at again and again doubles in between
+        if chunk and size < scan.held:  # each look is at twice as many bytes: no quadratic time
             continue
         for text in scan.feed(b"".join(waiting)):
             number += 1
@@ -168,12 +166,12 @@ class _Scan:
 
     @property
     def held(self) -> int:
-        """Return the bytes held of an unfinished value."""
+        """Number of bytes held of an unfinished value."""
         return len(self._rest)
 
     @property
     def is_open(self) -> bool:
-        """Return whether a value has started and not ended."""
+        """Whether a value has started and not ended."""
         return self._start is not None
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:

@@ -35,9 +35,7 @@ class Identity:
         self._number = hashlib.blake2b(key=key, digest_size=8)
 
     def of(self, role: str, content: str | bytes) -> str:
-        """Return the key of a content in a role; the
-        same content in another role has another key.
-        """
+        """Return the key of a content in a role; in another role its key is another."""
         hashed = self._start.copy()
         hashed.update(role.encode() + b"\0")
         hashed.update(
@@ -69,7 +67,7 @@ class Texts:
 
     @property
     def count(self) -> int:
-        """Count the texts kept."""
+        """Number of texts kept."""
         return len(self._seen)
 
 
@@ -79,7 +77,7 @@ def texts_path(path: Path) -> Path:
 
 
 class Kept(UserDict[str, str]):
-    """Texts by key; remembers which were used."""
+    """Texts by key; `found` remembers which were used."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         super().__init__(texts)
@@ -159,18 +157,18 @@ class Head:
 
     @cached_property
     def text(self) -> str:
-        """Return the start as text."""
+        """Start of the file as text."""
         return self.bytes.decode("utf-8", "replace")
 
     @cached_property
     def record(self) -> dict[str, Any]:
-        """Return the first JSON object, of a line or an array; empty if there is none."""
+        """First JSON object, of a line or an array; empty if there is none."""
         found = next(iter(self.records), None)
         return found if isinstance(found, dict) else {}
 
     @cached_property
     def records(self) -> tuple[dict[str, Any], ...]:
-        """Return the first few JSON objects."""
+        """First few JSON objects."""
         found = (files.parse_json(line) for line in self.bytes.split(b"\n")[:20] if line.strip())
         objects = tuple(value for value in found if isinstance(value, dict))
         return objects or self._elements

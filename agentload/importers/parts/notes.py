@@ -1,5 +1,4 @@
-"""The notes of an import: what was odd, estimated or dropped, with
-counts, and a summary of its content and its match with the source.
+"""Take the notes of an import: what was odd, estimated or dropped, and a summary in numbers.
 
 Notes name kinds and places, never content: the summary of an import is as private as the import.
 """
@@ -15,11 +14,9 @@ from agentload.importers.parts.reuse import Reuse
 from agentload.model.trace import Session
 
 Tolerance: TypeAlias = Literal["strict", "normal", "lenient"]
-"""strict: every oddity is an error; normal: malformed
-records are errors; lenient: they are skipped and counted.
-"""
+"""strict: oddities are errors; normal: malformed records are; lenient: records are skipped."""
 Counted = tuple[tuple[str, int, str | None], ...]
-"""What, how often, and where first."""
+"""Kind, count and first place of each note."""
 
 
 @dataclass(slots=True)
@@ -34,7 +31,7 @@ class Notes:
     first: dict[str, str] = field(default_factory=dict)
     """The first place of each kind of malformed record or oddity."""
     read_bytes: int = 0
-    """Of the source, expanded."""
+    """Bytes read from the source, after decompression."""
 
     def skip(self, place: str, what: str) -> None:
         """Skip an unreadable record; raise `TraceError` unless lenient."""
@@ -93,9 +90,7 @@ class Summary:
     recorded_hits: float | None
     """Share of prompt tokens that the recorded servers had cached, if known."""
     grid_s: float | None
-    """Spacing of the grid that all starts are on,
-    with some coinciding, if it is a second or more.
-    """
+    """Seconds of the grid that all starts are on, if at least 1 and some starts coincide."""
     malformed: Counted
     odd: Counted
     estimated: Counted
@@ -123,7 +118,7 @@ class Tally:
     _grid_ms: int = 0
 
     def count(self, sessions: Iterator[Session]) -> Iterator[Session]:
-        """Pass sessions through."""
+        """Count sessions and pass them through."""
         for session in sessions:
             self._count(session)
             yield session
@@ -154,7 +149,7 @@ class Tally:
 
     @property
     def grid_s(self) -> float | None:
-        """Return the grid of the starts, if there are enough of them and some coincide."""
+        """Seconds of the starts' grid, if there are enough starts and some coincide."""
         return (
             self._grid_ms / 1000
             if self._starts > 10 and self._ties and self._grid_ms >= 1000

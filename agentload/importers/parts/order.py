@@ -1,5 +1,6 @@
-"""Sort rows and sessions by their starts in bounded memory:
-rows of interleaved sessions go through a temporary database.
+"""Sort rows and sessions by their starts in bounded memory.
+
+Rows of interleaved sessions go through a temporary database.
 """
 
 import heapq
@@ -39,8 +40,9 @@ R = TypeVar("R", bound=Row)
 
 
 def by_session(rows: Iterable[R], kind: type[R], *, memory: int = _MEMORY) -> Iterator[list[R]]:
-    """Yield each session's rows in time order, sessions in
-    order of their first row; equal times keep source order.
+    """Yield each session's rows in time order, the session with the earliest row first.
+
+    Equal times keep source order.
     """
     pack, unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(kind).decode
     with closing(sqlite3.connect("")) as database:
@@ -63,10 +65,10 @@ def with_starts(groups: Iterable[Sequence[R]], grid: Grid) -> Iterator[tuple[Seq
 
 
 def spread(groups: Iterable[Sequence[R]]) -> Iterator[tuple[Sequence[R], float]]:
-    """Pair each group with a separate start: n groups with one
-    timestamp start evenly spaced before the next one of the grid.
+    """Pair each group with a start of its own: equal timestamps are spaced evenly.
 
-    The grid is the smallest distance of timestamps so far, so that nothing is moved into a pause.
+    Groups with one timestamp all start before the next point of the grid. The grid is the
+    smallest distance of timestamps so far, so that nothing is moved into a pause.
     """
     step: float | None = None
     held: list[Sequence[R]] = []

@@ -17,8 +17,10 @@ from agentload.importers.parts.transcripts import Entry, play
 from agentload.model.trace import Recorded, Segment, Session, Turn, Wait
 
 Holds = Literal["context", "news", "unknown"]
-"""What a request's length and ids describe: its whole context;
-what is new; the whole context without a constant prefix.
+"""What a request's length and ids describe.
+
+`context`: its whole context; `news`: only what is new; `unknown`: the whole context
+without a constant prefix.
 """
 _WORD = (1 << 64) - 1
 
@@ -45,8 +47,9 @@ class Request(msgspec.Struct, kw_only=True):
 def reader(
     made: Callable[..., Iterator[Session]], **fixed: Any
 ) -> Callable[[Callable[..., Iterator[Any]]], Callable[..., Iterator[Session]]]:
-    """Make an importer's `sessions` of a function that yields
-    requests: *made* (`sessions` or `conversations`) groups them.
+    """Make an importer's `sessions` of a function that yields requests.
+
+    *made* (`sessions` or `conversations`) groups the requests.
     """
 
     def decorated(read: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Session]]:
@@ -175,9 +178,7 @@ def _answer(requests: Sequence[Request], number: int, name: str) -> tuple[Segmen
 def _grown(
     before: tuple[Segment, ...], requests: Sequence[Request], number: int, name: str
 ) -> tuple[Segment, ...]:
-    """Extend a context if it is long enough to contain the
-    previous one and its answer; otherwise start a new one.
-    """
+    """Extend the previous context and answer if the prompt is longer; else start a new one."""
     held = (*before, *_answer(requests, number, name))
     spare = requests[number].prompt - sum(segment.tokens for segment in held)
     if number and spare > 0:
@@ -230,13 +231,14 @@ class Logged(msgspec.Struct, kw_only=True):
     timing: Timing
     usage: Usage
     context: list[Piece]
-    """Empty if not logged; then it is assumed to contain
-    the previous context and answer if it is long enough.
+    """Pieces of the context; empty if not logged.
+
+    Then it is assumed to contain the previous context and answer if it is long enough.
     """
     answer: list[Piece] = []
     model: str | None = None
     is_new: bool = False
-    """The context holds only what is new since the previous answer."""
+    """Whether the context holds only what is new since the previous answer."""
     lead: str | None = None
     """Identity of a system prompt and tools that the log does not show; equal ones are shared."""
     asked: Wait | None = None
@@ -244,8 +246,9 @@ class Logged(msgspec.Struct, kw_only=True):
 
 
 class Continuations:
-    """Find the conversation that a request continues, if the log
-    does not name it: the one whose last messages it starts with.
+    """Find the conversation that a request continues, if the log does not name it.
+
+    It is the conversation with whose latest messages the request starts.
     """
 
     def __init__(self) -> None:
@@ -253,9 +256,7 @@ class Continuations:
         self._count = 0
 
     def session(self, context: Sequence[Piece]) -> str:
-        """Return the name of the conversation, a new one
-        if no earlier request is a prefix of this one.
-        """
+        """Return the conversation's name, a new one if no earlier request is a prefix."""
         found: str | None = None
         chain = 0
         for number, piece in enumerate(context, start=1):
@@ -297,9 +298,7 @@ def conversations(
 
 
 def entries(group: Iterable[Logged], name: str) -> Iterator[Entry]:
-    """Yield the calls of a conversation of this name,
-    each behind what it sends, if that is known.
-    """
+    """Yield a conversation's calls, each after an entry of what it sends, if that is known."""
     tip: str | None = None
     for position, logged in enumerate(group):
         own, place = f"{name}.{position}", logged.place

@@ -1,5 +1,4 @@
-"""Compute the ideal hit rate (of an unlimited prefix
-cache), for a source and for the trace made from it.
+"""Compute the ideal hit rate (of an unlimited prefix cache) of a source or a trace.
 
 A prompt is a sequence of runs (identity, tokens). A cache block is identified by everything
 up to its end, so among equal calls only the first computes it: hits are all full blocks minus
@@ -63,18 +62,18 @@ class Reuse:
 
     @property
     def is_exact(self) -> bool:
-        """Return whether no sampling was needed."""
+        """Whether no sampling was needed."""
         return not self._mask
 
     @property
     def hit_tokens(self) -> int:
-        """Return the tokens of full blocks that were seen before."""
+        """Tokens of full blocks that were seen before."""
         distinct = sum(self._seen.values()) * (self._mask + 1)
         return max(0, self._blocks - distinct) * self.block
 
     @property
     def ratio(self) -> float | None:
-        """Return hit tokens over prompt tokens; None without a prompt."""
+        """Hit tokens over prompt tokens; None without a prompt."""
         return self.hit_tokens / self.prompt_tokens if self.prompt_tokens else None
 
 
@@ -109,8 +108,9 @@ class Trail:
         self._reuse.call(self._ends[-1])
 
     def blocks(self, found: Sequence[int], tokens: int, *, same: int = 0) -> None:
-        """Count a call with these blocks, the last possibly
-        partial; the first `same` are those of the previous call.
+        """Count a call with these blocks, the last possibly partial.
+
+        The first *same* are those of the previous call.
         """
         self._cut(same)
         self._run_of_blocks(found[same:], tokens - same * self._reuse.block)

@@ -1,5 +1,4 @@
-"""Agent sessions: a list or tree of entries with messages,
-compactions and branches, and the sub-agents they spawned.
+"""Turn agents' transcripts, with compactions, branches and sub-agents, into sessions.
 
 Every recorded answer was a real call, on any branch, so all are played in file
 order, each with the context of its place in the tree. A compaction's context is
@@ -39,7 +38,7 @@ class Entry:
     at_s: float | None
     pieces: tuple[Piece, ...] = ()
     timing: Timing | None = None
-    """Usage of a call; None for other entries."""
+    """Times of a call; None for other entries."""
     usage: Usage | None = None
     model: str | None = None
     compacts: str | None = None

@@ -1,18 +1,18 @@
-"""What a dispatcher and its nodes say to each other: plain data, whoever carries it.
+"""Define the messages between a dispatcher and its nodes: plain data, whatever carries them.
 
-A node is a process that holds sockets and journals. Its work is one of two:
+A node is a process that holds sockets and journals. It is one of two kinds:
 
 - a worker (`--workers`) makes the calls that the dispatcher decides on, each at its instant:
-  `Act` goes out, `Done` comes back, and `Sync` asks that the journal is whole;
+  `Act` goes out, `Done` comes back, and `Sync` asks that the journal is on disk;
 - a player (`--on`) has a share of the plan and a dispatcher of its own: `Reached` says that a
-  round is over and its journals are whole, `Go` begins the next. No call passes the driver while
-  load runs.
+  round is over and its journals are on disk, `Go` starts the next. No call passes through the
+  driver while load runs.
 
-Both say in the same words that they are ready, alive, broken or gone.
+Both use the same messages to say that they are ready, alive, broken or gone.
 
-A context grows by a few segments a turn and may have hundreds, so only what is new in it is sent.
-Both ends keep the last context of each session that is played on an arm; a number says how much
-of it still holds.
+A context grows by a few segments a turn and may have hundreds, so only its new segments are sent.
+Both ends keep the last context of each session that is played on an arm; a number says how many
+of its leading segments still hold.
 """
 
 import platform
@@ -42,7 +42,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """Carry a command out; its context has only what is new behind the segments kept."""
+    """Carry out a command; its context holds only the segments after the first *kept*."""
 
     command: Prepare | Send
     kept: int
@@ -50,12 +50,12 @@ class Act:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """Have the disk hold every call that has ended; then say Synced."""
+    """Have the disk hold every call that has ended; then send Synced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Go:
-    """Go on at this instant of the node's clock; play void pairs again."""
+    """Continue at this instant of the node's clock; play these invalid pairs again."""
 
     at_ns: int
     void: tuple[tuple[int, str], ...] = ()
@@ -66,7 +66,7 @@ Order: TypeAlias = Act | Cancel | Forget | Sync | Go | Stopped | Lost
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """The node takes orders; and who it is."""
+    """The node takes orders; names its host and version."""
 
     host: str = field(default_factory=platform.node)
     version: str = __version__
@@ -74,12 +74,12 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alive:
-    """The node runs, with or without anything to report."""
+    """The node runs, whether or not it has anything to report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streamed:
-    """A watched call streamed: its tokens so far."""
+    """Report how many tokens a watched call has streamed so far."""
 
     request_id: str
     tokens: int
@@ -87,7 +87,7 @@ class Streamed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A call is over and written down; its stamps stay behind."""
+    """A call is over and written down; its stamps stay in the node."""
 
     request_id: str
     outcome: Outcome
@@ -97,14 +97,14 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synced:
-    """The disk holds every call that had ended; and how the node has kept up so far."""
+    """The disk holds every call that had ended; reports how the node has kept up so far."""
 
     health: Health
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """A part of a journal, in bytes from its start."""
+    """A part of a journal, as byte offsets from its start."""
 
     path: Path
     start: int
@@ -113,34 +113,34 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """What a node measured in one round, as its journals have it."""
+    """Describe what a node measured in one round, as its journals hold it."""
 
     share: str
-    """The name of the share that was played."""
+    """Name of the share of the plan that the node played."""
     rows: int
     content: tuple[Slice, ...] | bytes
-    """Where it is, or all of it, compressed."""
+    """The parts of journals that hold the rows, or all their bytes, compressed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """The node's round is over, or servers are to be started; instants are of the node's clock."""
+    """The node's round is over, or needs servers started; instants are of the node's clock."""
 
     command: Settle | Open
     ends: tuple[PlayEnd, ...]
     health: Health
-    """Of the node, since the last time that it was said."""
+    """How the node has kept up since its last Reached."""
     shard: Shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
-    """Nothing is left to play."""
+    """Nothing is left for the node to play."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """The node cannot go on, for a reason that the user can mend."""
+    """The node cannot continue, for a reason that the user can fix."""
 
     message: str
     hint: str | None
@@ -148,7 +148,7 @@ class Broken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gone:
-    """The node's process is gone, as the machine that it ran on says."""
+    """The node's process is gone, as reported by the machine that it ran on."""
 
     how: str
 
@@ -163,21 +163,21 @@ class Contexts:
         self._last: dict[Key, tuple[Segment, ...]] = {}
 
     def new(self, key: Key, context: tuple[Segment, ...]) -> tuple[int, tuple[Segment, ...]]:
-        """Return how many leading segments the other end has, and those behind them."""
+        """Return how many leading segments the other end has, and the segments after them."""
         last = self._last.get(key, ())
         self._last[key] = context
         if last is context:
             return len(context), ()
         kept = 0
         for mine, known in zip(context, last, strict=False):
-            # As good as equal, and compared at once: contexts share their segments.
+            # Contexts share their segments, so identity is as good as equality, and quicker.
             if mine is not known:
                 break
             kept += 1
         return kept, context[kept:]
 
     def whole(self, key: Key, kept: int, new: tuple[Segment, ...]) -> tuple[Segment, ...]:
-        """Return the context that the other end means."""
+        """Return the whole context from the kept segments and the new ones."""
         context = self._last.get(key, ())
         if kept < len(context) or new:
             context = context[:kept] + new

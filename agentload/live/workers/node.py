@@ -1,8 +1,8 @@
-"""A node: a process on this machine that is started, given orders, watched and ended.
+"""Run a node: a process on this machine that is started, given orders, watched and ended.
 
-A dispatcher has nodes beside it (`--workers`). On other machines a node is an actor of Ray
-(`--on`), whose methods the driver calls. Calls to servers are made by the node's process: Ray's
-own work cannot delay them.
+A dispatcher has nodes on its own machine (`--workers`). On other machines a node is a Ray actor
+(`--on`), whose methods the driver calls. The node's process makes the calls to servers, so that
+Ray's own work cannot delay them.
 """
 
 import asyncio
@@ -22,39 +22,42 @@ from agentload.live.workers.process import Work
 STOP_S: Final = 5.0
 LOOK_S: Final = 1.0
 SILENT_LOOKS: Final = 30
-"""A node says twice a second that it runs; an overloaded machine, or a disk that a journal
-waits for, may make that some seconds."""
+"""Seconds without a message after which a node is given up.
+
+A node reports twice a second that it runs; an overloaded machine, or a disk that a journal
+waits for, may delay that by some seconds.
+"""
 START_LOOKS: Final = 270
-"""More looks before a node first says something: a process takes a while to start."""
+"""Extra looks before a node's first message, as a process takes a while to start."""
 POLL_S: Final = 5.0
 
 
 class Seat(Protocol):
-    """A node as a dispatcher sees it: a process beside it, or an actor elsewhere."""
+    """Describe a node as a dispatcher sees it: a process on this machine, or an actor."""
 
     number: int
 
     async def start(self, work: Work) -> None:
-        """Start the process, and tell it what to work at."""
+        """Start the process and give it its work."""
         ...
 
     def say(self, order: Order) -> None:
-        """Give the process an order; one that is gone, or not there yet, hears nothing."""
+        """Give the process an order, which is lost if the process is gone or not there yet."""
         ...
 
     async def reports(self) -> tuple[Report, ...]:
-        """Return what the process has said since the last time; wait a few seconds for a report."""
+        """Return what the process has reported since the last call; wait some seconds for it."""
         ...
 
     async def clock_ns(self) -> int:
-        """Read the clock that the node's stamps are of."""
+        """Read the clock that the node's stamps use."""
         ...
 
 
 async def listen(seat: Seat, loss: Callable[[str], LaunchError]) -> tuple[Report, ...]:
     """Return what a node reports next, if anything.
 
-    Raises what a broken node says, and the *loss* of one that is gone.
+    Raises the error that a broken node reports, and the *loss* of a node that is gone.
     """
     reports = await seat.reports()
     for report in reports:
@@ -66,7 +69,7 @@ async def listen(seat: Seat, loss: Callable[[str], LaunchError]) -> tuple[Report
 
 
 class NodeProcess:
-    """Hold one process that works for us."""
+    """Run one process that works for the dispatcher."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -78,7 +81,7 @@ class NodeProcess:
         self._next_look: asyncio.TimerHandle | None = None
 
     async def start(self, work: Work) -> None:
-        """Start the process, and tell it what to work at."""
+        """Start the process and give it its work."""
         mine, theirs = socket.socketpair()
         with theirs:
             # A process group of its own: Ctrl-C in the terminal reaches the dispatcher alone,
@@ -94,12 +97,12 @@ class NodeProcess:
         self._wait()
 
     def say(self, order: Order) -> None:
-        """Give the process an order; one that is gone, or not there yet, hears nothing."""
+        """Give the process an order, which is lost if the process is gone or not there yet."""
         if self._pipe is not None:
             self._pipe.say(order)
 
     async def reports(self) -> tuple[Report, ...]:
-        """Return what the process has said since the last time; wait a few seconds for a report."""
+        """Return what the process has reported since the last call; wait some seconds for it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(POLL_S):
                 await self._news.wait()
@@ -108,11 +111,11 @@ class NodeProcess:
         return reports
 
     async def clock_ns(self) -> int:
-        """Read the clock that the node's stamps are of."""
+        """Read the clock that the node's stamps use."""
         return time.monotonic_ns()
 
     async def end(self) -> None:
-        """Let the process go, and see to it that it has gone."""
+        """Tell the process to end; kill it if it does not."""
         pipe, self._pipe = self._pipe, None
         if pipe is None or self.process is None:
             return
@@ -134,20 +137,21 @@ class NodeProcess:
         self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
-        """Count a look at which nothing had come, one a second; give up after many.
+        """Count a look, one a second, at which nothing had come; after many, give up the node.
 
-        Looks are counted, not seconds: while we stand still ourselves nobody is silent.
+        Looks are counted, not seconds: while this process itself is stalled, no node is silent.
         """
         self._silent_looks += 1
         if self._silent_looks < SILENT_LOOKS:
             self._wait()
             return
         assert self.process is not None
-        self.process.kill()  # else it may wake up and go on, with nobody to hear of it
+        # Otherwise it may wake up and continue, with nobody to receive its reports
+        self.process.kill()
         self._take(Gone(how=f"has said nothing for {SILENT_LOOKS * LOOK_S:g} s"))
 
     def _closed(self) -> None:
-        """Note how the process has ended, where we have not let it go."""
+        """Report how the process ended, unless this side ended it."""
         if self._pipe is None or self.process is None:
             return
         self._stop_looking()

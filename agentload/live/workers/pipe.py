@@ -1,4 +1,4 @@
-"""Messages between two processes: pickles behind their length, over a socket pair."""
+"""Send messages between two processes: pickles with their length, over a socket pair."""
 
 import asyncio
 import pickle
@@ -11,7 +11,7 @@ _LENGTH: Final = struct.Struct("<I")
 
 
 class Pipe(asyncio.Protocol):
-    """One end: takes each message as soon as it is whole, and never waits for the reader."""
+    """One end of a pipe: passes on each whole message, and never waits for the reader."""
 
     def __init__(self, on_message: Callable[[Any], None], on_close: Callable[[], None]) -> None:
         self.on_message = on_message
@@ -20,13 +20,13 @@ class Pipe(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def say(self, message: object) -> None:
-        """Send a message; one to an end that is gone is lost, and `on_close` follows."""
+        """Send a message; if the other end is gone it is lost, and `on_close` follows."""
         assert self._transport is not None
         content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         self._transport.write(_LENGTH.pack(len(content)) + content)
 
     def close(self) -> None:
-        """Say nothing more; the other end notices when it has heard all."""
+        """Send nothing more; the other end notices after it has read everything."""
         assert self._transport is not None
         self._transport.close()
 
@@ -40,13 +40,13 @@ class Pipe(asyncio.Protocol):
         self._got += data
         at = 0
         while (end := _end(self._got, at)) is not None:
-            # The other end is this program.
+            # Pickle is safe here: the other end is this program.
             message = pickle.loads(self._got[at + _LENGTH.size : end])  # noqa: S301
             at = end
             self.on_message(message)
         del self._got[:at]
 
-    # the protocol's signature
+    # `exc` is part of asyncio's signature.
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """Pass on that the other end is gone."""
         self._on_close()
@@ -55,7 +55,7 @@ class Pipe(asyncio.Protocol):
 async def connect(
     sock: socket.socket, on_message: Callable[[Any], None], on_close: Callable[[], None]
 ) -> Pipe:
-    """Speak over one end of a socket pair."""
+    """Return a pipe over one end of a socket pair."""
     _, pipe = await asyncio.get_running_loop().create_unix_connection(
         lambda: Pipe(on_message, on_close), sock=sock
     )
@@ -63,7 +63,7 @@ async def connect(
 
 
 def receive(sock: socket.socket) -> Any:  # noqa: ANN401  # whatever the other end says
-    """Wait for one message, before there is a loop. Raises EOFError when the other end is gone."""
+    """Wait for one message, before a loop runs; raise EOFError if the other end is gone."""
     (length,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size))
     return pickle.loads(_exactly(sock, length))  # noqa: S301  # the other end is this program
 

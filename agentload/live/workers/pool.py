@@ -1,4 +1,4 @@
-"""A caller whose sockets and journals workers hold: it says what they send."""
+"""Have worker processes make the calls, with sockets and journals of their own."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -30,13 +30,13 @@ from agentload.model.commands import Cancel, Forget, Prepare, Send
 from agentload.model.rows import Row
 
 LEAD_NS: Final = 3_000_000
-"""How long before its instant a worker hears of a call: two wake-ups on a busy machine."""
+"""How long before its instant a worker is given a call: two wake-ups on a busy machine."""
 START_S: Final = 30.0
 
 
 @dataclass(slots=True)
 class Hand:
-    """A node that makes calls for us, and the sessions that are its."""
+    """A worker's node, and the sessions that it plays."""
 
     node: NodeProcess
     ready: asyncio.Event = field(default_factory=asyncio.Event)
@@ -56,7 +56,7 @@ class PendingCall:
 
 
 class Pool:
-    """Share the calls out to workers.
+    """Distribute the calls among workers.
 
     All calls of a session on an arm go to one worker, which has its connection and cookies.
     """
@@ -64,21 +64,21 @@ class Pool:
     lead_ns: Final = LEAD_NS
 
     def __init__(self, job: Job, *, nodes: Sequence[NodeProcess]) -> None:
-        """Have a worker at each of the *nodes*."""
+        """Use one worker on each of the *nodes*."""
         self._job = job
         self._hands = tuple(Hand(node) for node in nodes)
         self._places: dict[Key, Hand] = {}
         self._flights: dict[str, PendingCall] = {}
         self._early: dict[str, Cancel] = {}
-        """Of calls whose Send has not gone to a worker yet."""
+        """Cancels of calls that no worker has been given yet."""
         self._healths: tuple[Health, ...] = ()
 
     def follow(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        """Take what workers report, in tasks that raise LaunchError when their worker is lost."""
+        """Follow the workers' reports, in tasks that raise LaunchError when a worker is lost."""
         return [tasks.create_task(self._follow(hand)) for hand in self._hands]
 
     async def start(self, journals: Sequence[Path]) -> None:
-        """Start a worker for each journal, and wait until all are ready. Raises LaunchError."""
+        """Start a worker for each journal; raise LaunchError unless all become ready in time."""
         for hand, path in zip(self._hands, journals, strict=True):
             await hand.node.start(partial(work, job=self._job, path=path))
         try:
@@ -95,7 +95,7 @@ class Pool:
         self._act(command)
 
     async def call(self, send: Send, streamed: Callable[[int], None]) -> Called:
-        """Have the session's worker send a call at its instant, and wait for its end."""
+        """Have the session's worker send a call at its instant; wait for its end."""
         name = send.request_id
         over: asyncio.Future[Called] = asyncio.get_running_loop().create_future()
         hand = self._act(send)
@@ -128,7 +128,7 @@ class Pool:
     async def sync(self) -> None:
         """Have the disk hold every call that has ended."""
         for hand in self._hands:
-            while not hand.health.empty():  # of a sync that was given up
+            while not hand.health.empty():  # left over from a sync that was given up
                 hand.health.get_nowait()
             hand.node.say(Sync())
         self._healths = tuple([await hand.health.get() for hand in self._hands])
@@ -138,7 +138,7 @@ class Pool:
         return self._healths
 
     def facts(self) -> None:
-        """Return nothing: what the workers' wires say is in their healths."""
+        """Return nothing: the workers report what went wrong with their wires."""
 
     def _act(self, command: Prepare | Send) -> Hand:
         key = (command.arm, command.call.session)
@@ -182,7 +182,7 @@ class Pool:
         flight.over.set_result(Called(outcome=outcome, row=ended, chunks=done.chunks))
 
     def _loss(self, hand: Hand, how: str) -> LaunchError:
-        """Say what a worker's loss means, and what to do."""
+        """Return the error for a lost worker, with what to do."""
         who = f"worker {hand.node.number} {how}"
         if not hand.ready.is_set():
             return LaunchError(
@@ -198,9 +198,10 @@ class Pool:
 async def calling(
     job: Job, write: Callable[[Row], None], *, journals: Sequence[Path] = ()
 ) -> AsyncIterator[Caller]:
-    """Give a caller that writes rows through *write*, or one worker for each of the *journals*.
+    """Give a caller that makes calls here, or one with a worker for each of the *journals*.
 
-    Raises LaunchError, within a group, when a worker is lost.
+    Calls made here are written through *write*. Raises LaunchError, within a group, when a worker
+    is lost.
     """
     if not journals:
         async with station(job, write) as recorder:

@@ -1,4 +1,4 @@
-"""The process of a node: works until whoever started it closes the other end, or dies."""
+"""Run the process of a node until its starter closes the other end of the pipe, or dies."""
 
 import asyncio
 import signal
@@ -13,7 +13,7 @@ from agentload.live.workers.pipe import Pipe, connect, receive
 
 ALIVE_S: Final = 0.5
 Work: TypeAlias = Callable[[Pipe], Coroutine[Any, Any, None]]
-"""The first message: what the process is there for. Its orders come to the pipe's `on_message`."""
+"""The first message: the function to run. Later orders go to the pipe's `on_message`."""
 
 
 class _OverError(Exception):
@@ -21,9 +21,9 @@ class _OverError(Exception):
 
 
 def main() -> None:
-    """Do the work that the first message is; the argument is our end of a socket pair."""
+    """Run the function sent as first message; the argument is a descriptor of a socket pair."""
     for name in (signal.SIGINT, signal.SIGTERM):
-        # Who stops a whole group of processes, as systemd does, stops the dispatcher,
+        # A signal to a whole group of processes, as systemd sends it, also reaches the dispatcher,
         # which lets calls in flight come to their end.
         signal.signal(name, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as sock:
@@ -36,7 +36,7 @@ def main() -> None:
 
 async def _do(work: Work, sock: socket.socket) -> None:
     over = asyncio.Event()
-    pipe = await connect(sock, lambda _: None, over.set)  # nothing is said to it before it is ready
+    pipe = await connect(sock, lambda _: None, over.set)  # nothing is sent to it before it is ready
 
     async def say_alive() -> None:
         while True:

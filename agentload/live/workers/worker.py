@@ -1,4 +1,4 @@
-"""A worker: the node's work is to make the calls that another process decides on."""
+"""Make the calls that another process decides on; this is the work of a worker's node."""
 
 import asyncio
 import gc
@@ -27,7 +27,7 @@ FLUSH_S: Final = 0.5
 
 
 class Worker:
-    """Carry orders out, and report what ended."""
+    """Carry out orders and report the calls that ended."""
 
     def __init__(
         self, pipe: Pipe, recorder: Recorder, writer: journal.Writer, tasks: asyncio.TaskGroup
@@ -43,7 +43,7 @@ class Worker:
         tasks.create_task(self._keep_flushing())
 
     def obey(self, order: Order) -> None:
-        """Do what the dispatcher says."""
+        """Carry out one order of the dispatcher."""
         match order:
             case Act(command=command, kept=kept):
                 self._act(command, kept)
@@ -95,7 +95,7 @@ class Worker:
 
 
 async def work(pipe: Pipe, *, job: Job, path: Path) -> None:
-    """Take orders over *pipe* for as long as they are wanted, and write the journal at *path*."""
+    """Carry out orders from *pipe* until cancelled; write the journal at *path*."""
     with journal.Writer(path) as writer:
         async with station(job, writer.append) as recorder, asyncio.TaskGroup() as tasks:
             pipe.on_message = Worker(pipe, recorder, writer, tasks).obey

@@ -1,6 +1,4 @@
-"""What a chart shows as a table of comma-separated values,
-and as a Vega-Lite specification that draws it elsewhere.
-"""
+"""Write a chart's values as a table of comma-separated values or a Vega-Lite specification."""
 
 import csv as comma
 import io

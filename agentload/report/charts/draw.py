@@ -22,7 +22,7 @@ PAD = 18
 def inline(chart: Chart) -> str:
     """Draw for a page that brings title, legend and style itself.
 
-    One stop of the tab key, its marks are walked with the arrows.
+    The drawing is one stop of the tab key; arrow keys walk its marks.
     """
     return element(
         "svg",

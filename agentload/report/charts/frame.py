@@ -1,4 +1,4 @@
-"""Draw the frame of a chart: its axes with their ticks and names, and what stands across it."""
+"""Draw the frame of a chart: axes with ticks and names, and the bands and rules across it."""
 
 from agentload.report.charts.scale import Scale
 from agentload.report.charts.spec import Band, RuleLine
@@ -35,7 +35,7 @@ def foot(x: Scale, bottom: float) -> str:
 
 
 def names(x: str, y: str, left: float, height: float) -> str:
-    """Write what the axes count; the y title lies flat above its axis, where it can be read."""
+    """Write the names of the axes; the y name lies flat above its axis, where it can be read."""
     middle = (left + WIDTH - RIGHT) / 2
     below = text(x, "label", middle, height - 8.0, "middle")
     return (text(y, "label", 4.0, 14.0) if y else "") + below
@@ -67,7 +67,7 @@ def rule(of: RuleLine, x: Scale, y: Scale) -> str:
 
 
 def _note(words: str, at: float, baseline: float, x: Scale) -> str:
-    """Write words centred on a pixel, moved so far that they stay inside the frame."""
+    """Write words centred on a pixel, shifted as far as needed to stay inside the frame."""
     if not words:
         return ""
     half = len(words) * CHAR / 2

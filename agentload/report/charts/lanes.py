@@ -18,7 +18,7 @@ _THICK: Final[dict[Look, float]] = {"interval": 0, "noise": 0.9, "mark": 0.5}
 
 
 def lanes(chart: Lanes) -> str:
-    """Draw everything inside the frame: bands first, then lane by lane what each arm has in it."""
+    """Draw everything inside the frame: bands first, then the content of each lane."""
     bottom = TOP + chart.height * len(chart.lanes)
     ends = [end for span in chart.spans for end in (span.low, span.high)]
     for each in chart.bands:

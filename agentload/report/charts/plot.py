@@ -39,9 +39,7 @@ def plot(chart: Plot) -> str:
 
 
 def scales(chart: Plot) -> tuple[Scale, Scale]:
-    """Lay both axes over the frame, wide enough for
-    all values, rules and the bands' closed ends.
-    """
+    """Lay both axes over the frame, wide enough for all values, rules and closed band ends."""
     values: dict[str, list[float]] = {"x": [], "y": []}
     for series in chart.series:
         values["x"] += series.xs

@@ -43,7 +43,7 @@ class Scale:
         return tuple(index * self.step for index in range(first, last + 1))
 
 
-SMALLEST = 1e-12  # of its values: a span below this is rounding, not spread
+SMALLEST = 1e-12  # share of the values: a span below this is rounding, not spread
 SMALLEST_SPAN = 1e-100
 
 

@@ -1,4 +1,4 @@
-"""What a chart shows, as data, and few values for many.
+"""Hold what a chart shows as data, and thin many values to few.
 
 How it looks is decided by the drawing files.
 """
@@ -30,9 +30,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Values of one arm. `slot` fixes colour and marker, equal for an arm in every chart.
+    """Values of one arm; `slot` fixes its colour and marker, equal in every chart.
 
-    None is nobody's.
+    A slot of None belongs to no arm.
     """
 
     label: str
@@ -105,7 +105,7 @@ class Plot:
 class Square:
     """One field of a heat map.
 
-    How dark it is (0 to 1), in whose colour, what is written in it, and what to say about it.
+    `value` is how dark it is (0 to 1), `slot` its colour, `text` is written in it, `tip` says more.
     """
 
     column: int
@@ -227,9 +227,7 @@ Value = TypeVar("Value")
 
 
 def every(values: Sequence[Value], most: int = MARKS) -> tuple[Value, ...]:
-    """Return at most *most* of the values, evenly spread
-    over their order, the first and the last among them.
-    """
+    """Return at most *most* of the values, evenly spread, the first and the last among them."""
     if len(values) <= most:
         return tuple(values)
     return tuple(

@@ -1,6 +1,4 @@
-"""Write SVG: elements with their attributes, words with every
-character to be seen, and the shapes by which arms differ.
-"""
+"""Write SVG: elements, words with every character visible, and the shapes of the arms."""
 
 from collections.abc import Sequence
 from html import escape
@@ -20,8 +18,9 @@ _SHAPES: Final = (
 
 
 def element(name: str, *children: str, **attributes: Attribute) -> str:
-    """Write one element; `class_` stands for class, `_`
-    in a name for `-`, None leaves an attribute out.
+    """Write one element.
+
+    `class_` is written as class and `_` in a name as `-`; None leaves an attribute out.
     """
     known = ((key, value) for key, value in attributes.items() if value is not None)
     written = "".join(f' {_name(key)}="{_value(value)}"' for key, value in known)
@@ -44,7 +43,7 @@ def coordinate(value: float) -> str:
 
 
 def content(words: str) -> str:
-    """Return words as the content of an element, each character to be seen."""
+    """Return words as the content of an element, each character made visible."""
     return escape(visible(words), quote=False)
 
 
@@ -54,7 +53,7 @@ def text(words: str, class_: str, x: float, y: float, anchor: str | None = None)
 
 
 def title(words: str | None) -> str:
-    """Write what is said to whoever points at an element; nothing without words."""
+    """Write the tooltip of an element; nothing without words."""
     return f"<title>{content(words)}</title>" if words else ""
 
 

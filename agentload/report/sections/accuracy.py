@@ -1,4 +1,4 @@
-"""What the answers lost.
+"""Show what the answers lost.
 
 Accuracy by depth and length, and the paired difference in every bucket.
 """

@@ -1,4 +1,4 @@
-"""What to do now: the canary, or what settles the open questions, each with its command."""
+"""Say what to do now: the canary, or what settles open questions, each with its command."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from agentload.study.parts import Slo
 def do_now(view: View) -> tuple[Step, ...]:
     """List the next steps, the most urgent first.
 
-    Before commands what would make them something else here.
+    Where a defaults file would change what their commands do, the first step says so.
     """
     steps, options = tuple(_steps(view)), ", ".join(silent_options(view.facts))
     if not options or not any(step.command for step in steps):
@@ -51,7 +51,7 @@ def _steps(view: View) -> Iterator[Step]:
 
 
 def _measuring(view: View) -> Iterator[Step]:
-    """Yield how to decide on servers that run, and what these need before."""
+    """Yield how to decide on real servers, and what these need before."""
     level = view.policy.slo(None)
     limits = None
     if level is not None:
@@ -75,7 +75,7 @@ def _measuring(view: View) -> Iterator[Step]:
 
 
 def _decided(view: View) -> Iterator[Step]:
-    """Yield what the decision comes to: the canary, or to leave the servers as they are."""
+    """Yield what the decision means: start the canary, or leave the servers as they are."""
     choice, plan = view.decision.choice, rollout(view)
     if plan is not None:
         short = ""
@@ -97,7 +97,7 @@ def _between_runs(view: View) -> Iterator[Step]:
 
 
 def _covering(view: View) -> Iterator[Step]:
-    """Yield what would say more of contexts that no call had: no command brings it yet."""
+    """Yield what would say more of contexts that no call had; no command brings it yet."""
     longest = view.decision.choice.holds_to
     wanted = [view.typeset(need.what) for need in view.decision.needs if need.step is None]
     if longest is not None and wanted:
@@ -111,7 +111,7 @@ def _controls(view: View) -> list[Control]:
 
 
 def _control(view: View) -> Iterator[Step]:
-    """Yield the run that has the control which this one lacks, unless another step brings it."""
+    """Yield the run with the A/A control that this one lacks, unless another step brings it."""
     wanted = _controls(view)
     if not wanted or any(isinstance(need.step, Control) for need in view.decision.needs):
         return
@@ -125,7 +125,7 @@ def _control(view: View) -> Iterator[Step]:
 
 
 def _controlled_cost(view: View, pairs: int) -> str:
-    """Say how long so many pairs of the run take with one arm played twice."""
+    """Say how long *pairs* pairs of the run take with one arm played twice."""
     minutes, arms = view.facts.made.minutes, len(view.arms)
     if not minutes:
         return ""
@@ -133,7 +133,7 @@ def _controlled_cost(view: View, pairs: int) -> str:
 
 
 def suggestions(view: View) -> frozenset[Suggestion]:
-    """Return the steps whose commands are among those to take now, without how much of each."""
+    """Return the steps whose commands are to be taken now, without their amounts."""
     if view.decision.kind != "measured":
         return frozenset()
     needed = [need.step for need in view.decision.needs if need.step is not None]
@@ -160,7 +160,7 @@ class _Open:
 
     @property
     def reach(self) -> tuple[int, float]:
-        """Return how much the step covers: of questions first the lengths."""
+        """Return how much the step covers: the lengths of questions, then its count."""
         return len(getattr(self.step, "lengths", ())), self.count
 
 
@@ -192,9 +192,7 @@ def _settling(view: View) -> Iterator[Step]:
 
 
 def _within(step: Suggestion, known: Iterable[Suggestion]) -> Suggestion:
-    """Return the questions among those that are *known*
-    whose lengths hold those of *step*, or *step* itself.
-    """
+    """Return the known questions whose lengths include those of *step*, or *step* itself."""
     if not isinstance(step, Questions):
         return step
     alike = (each for each in known if isinstance(each, Questions) and each.aa == step.aa)
@@ -210,8 +208,9 @@ SHOWN: Final = 3
 
 
 def _together(whats: Sequence[str]) -> str:
-    """Name what a step settles, what they begin with
-    once: `more paired calls of rag on FP8, chat on FP8`.
+    """Name what a step settles, with a common start said once.
+
+    Such as: `more paired calls of rag on FP8, chat on FP8`.
     """
     first, *others = dict.fromkeys(whats)
     same = commonprefix([first, *others])  # noqa: RUF071  # letters are meant

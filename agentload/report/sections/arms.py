@@ -1,6 +1,6 @@
-"""Every arm beside the reference, which has its own column of absolute values.
+"""Lay out every arm next to the reference, whose column has absolute values.
 
-The table of the first screen, and one for each class.
+There is the table of the first screen, and one for each class.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -70,7 +70,7 @@ def _shown(
 
 
 def server(view: View) -> Table:
-    """Compare the arms as servers: one flag serves all classes, so this decides.
+    """Compare the arms as servers, which decides: one flag serves all classes.
 
     What was not measured has no row.
     """
@@ -91,13 +91,13 @@ def server(view: View) -> Table:
 
 
 def _medians(view: View) -> str:
-    """Say what the latencies of the reference are."""
+    """Say that the latencies of the reference are medians, where there are some."""
     is_typical = view.decision.changes and view.calls(view.reference)
     return f"{view.against} latencies are medians." if is_typical else ""
 
 
 def _margin(view: View) -> str:
-    """Say once from where on a change counts, and what it takes to call two arms equal."""
+    """Say once how large a change counts, and what it takes to call two arms equal."""
     if not any(change.metric == "turn_ms" for change in view.decision.changes):
         return ""
     least = say.percent(view.policy.min_change)
@@ -191,7 +191,7 @@ def _compared(view: View, workload: str | None) -> Iterator[_Row]:
 def _elsewhere(view: View) -> Iterator[_Row]:
     """Yield how turn latencies compare under loads that no pair was played under.
 
-    Simulated, by the twins of the arms.
+    They are simulated, by the twins of the arms.
     """
     by_load: dict[tuple[bool, int], dict[str, str]] = {}
     for each in view.decision.twin_changes:
@@ -203,10 +203,9 @@ def _elsewhere(view: View) -> Iterator[_Row]:
 
 
 def _typical(view: View, metric: Metric, workload: str | None) -> Cell:
-    """Print the median of the reference's turns of a
-    class or of the mix, by the definition of the figures.
+    """Print the median of the reference's turns of a class or of the mix.
 
-    A turn that died took for ever.
+    It is defined as in the figures: a turn that failed took infinitely long.
     """
     played = view.calls(view.reference)
     if workload is not None:
@@ -225,7 +224,7 @@ def _typical(view: View, metric: Metric, workload: str | None) -> Cell:
 
 
 def _uncompared(calls: Calls | None) -> Cell:
-    """Say why a class was not compared: its calls failed, or those that did not are too few."""
+    """Say why a class was not compared: its calls failed, or too few ended well."""
     if calls is None:
         return ABSENT
     ended = int(calls.ok.sum())
@@ -249,7 +248,7 @@ def _changes(view: View, changes: Sequence[Change | None], workload: str | None)
 
 
 def _first_token(view: View, workload: str | None) -> Iterator[_Row]:
-    """Yield how long the first token of a class takes where a limit for it was agreed.
+    """Yield the time to first token of a class that has a limit for it.
 
     With too few sessions for a p95, the median.
     """
@@ -298,7 +297,7 @@ def _hits(rate: float | None) -> Cell | str:
 
 
 def _asked(view: View) -> tuple[int, float]:
-    """Return how many items both arms were asked, and how many of them the reference got right.
+    """Return how many items both arms were asked, and how many the reference got right.
 
     A graded one counts in part.
     """
@@ -385,7 +384,7 @@ def words(verdict: ArmVerdict) -> str:
 def need(verdict: ArmVerdict, *, is_whole: bool = False) -> str:
     """Say what the missing evidence takes: `: +260 calls, 7 min`.
 
-    What has to be played again is named though nobody knows its cost.
+    What has to be played again is named although its cost is not known.
     """
     wanted = _wanted(verdict)
     costs = [f"+{labels.cost(each)}" for each in wanted.values()]

@@ -1,6 +1,6 @@
-"""How far the figures can be trusted.
+"""Say how far the figures can be trusted.
 
-Machines, identity, pool, foreign traffic, invalid blocks, our own delay, physics.
+By machines, identity, pool, foreign traffic, invalid blocks, our own delay, physics.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ _STAMPS: Final = {"kernel": "kernel", "user": "program"}
 
 
 def confidence(checks: Sequence[Check]) -> Confidence:
-    """Say how far the decision can be trusted: as far as the gravest open check lets it."""
+    """Say how far the decision can be trusted: as far as the gravest open check allows."""
     graded = [each for level in _LEVELS for each in checks if each.caps == level]
     gravest = graded[0].caps if graded else None
     reasons = tuple(each.text for each in graded[:REASONS])
@@ -42,7 +42,7 @@ def confidence(checks: Sequence[Check]) -> Confidence:
 
 
 def belief(view: View) -> tuple[Check, ...]:
-    """List what speaks for and against the figures; what was not observed is said too."""
+    """List what speaks for and against the figures, and what was not observed."""
     makers = (
         _gates,
         _machines,
@@ -211,9 +211,9 @@ def _pairs(view: View) -> Iterator[Check]:
 
 
 def _of_trace(view: View, calls: int, times: str) -> str:
-    """Say how often turns were played, and whether that is the trace's fault.
+    """Say how often turns were played, and whether the trace is too short.
 
-    A trace with turns enough was played in part.
+    A trace with enough turns was played in part only.
     """
     turns = next((each.calls for each in view.decision.coverage if each.workload is None), 0)
     if turns < calls:
@@ -222,7 +222,7 @@ def _of_trace(view: View, calls: int, times: str) -> str:
 
 
 def _distinct(view: View) -> tuple[int, int]:
-    """Return how many turns of the trace the reference was sent, and how many calls that made."""
+    """Return how many turns of the trace the reference was sent, and in how many calls."""
     sent = view.calls(view.reference)
     turns = [np.unique(np.stack([calls.session, calls.turn]), axis=1).shape[1] for calls in sent]
     return sum(turns), sum(len(calls) for calls in sent)

@@ -1,5 +1,6 @@
-"""The canary of the chosen arm: how its servers start, its
-share of the sessions, and the limits that take it back.
+"""Plan the canary of the chosen arm.
+
+It says how its servers start, their share of the sessions, and the limits that take it back.
 """
 
 from typing import Final
@@ -15,26 +16,26 @@ from agentload.serve.facts import FIRST_TOKEN_S
 
 CANARY: Final = 'job="vllm-canary"'
 STABLE: Final = 'job="vllm-stable"'
-# a quarter of the day: enough answers to tell, and a
-# turn for the worse is not thinned by a good morning
+# a quarter of the day: enough answers to judge by, and
+# a good morning does not hide that things got worse
 WINDOW: Final = "6h"
-# An expression is looked at every minute: what chance
-# exceeds once in a thousand looks would page within the day.
+# An expression is evaluated every minute: a limit that chance
+# exceeds once in a thousand times would page within the day.
 STANDARD_ERRORS: Final = 4
-# A pool that is large enough does not preempt; five a minute is the least that is no accident.
+# A pool that is large enough does not preempt; from five a minute on it is no accident.
 PREEMPTIONS_PER_MIN: Final = 5
-# First tokens that come late on the canary alone: what users
-# would notice, and above what two equal replicas differ by.
+# Share of first tokens late on the canary alone: users would
+# notice it, and two equal replicas differ by less.
 LATE_SHARE: Final = 0.05
 # MLPerf Inference bounds generated tokens to 90-110 % of
 # the reference: a broken model that stops early is fast.
 LENGTH_CHANGE: Final = 0.1
 # Loops end at the length limit; two points more of them than the stable servers, beyond chance.
 LENGTH_ENDS: Final = 0.02
-# Answers of agents are long-tailed: where the run does
-# not tell, a standard deviation of one and a half means.
+# Answers of agents are long-tailed: where the run has
+# none, a standard deviation of one and a half means.
 LENGTH_SPREAD: Final = 1.5
-LEAST_SHARE: Final = 0.01  # a share of which nothing was seen yet is not known to be none
+LEAST_SHARE: Final = 0.01  # a share in which nothing was seen yet may still be above zero
 
 
 def limits(view: View) -> tuple[Limit, ...]:
@@ -106,18 +107,16 @@ def _length_ends(job: str) -> str:
 
 
 def _more(canary: str, stable: str, margin: float, answers: str) -> str:
-    """Say that a share is larger on the canary by *margin*
-    and by what chance makes of this many answers.
-    """
+    """Write that a share is larger on the canary by *margin* and by what chance explains."""
     # The variance of a share is no larger than the share.
     deviation = f"sqrt(clamp_min({stable}, {LEAST_SHARE}) / {answers})"
     return f"{canary} - {stable} > {margin:g} + {STANDARD_ERRORS} * {deviation}"
 
 
 def _late_s(view: View) -> float:
-    """Return the bound of vLLM's histogram above which a first token is late.
+    """Return the bound of vLLM's histogram, in seconds, above which a first token is late.
 
-    The service level, else the p95 of the reference.
+    By the service level, else by the p95 of the reference.
     """
     levels = [slo for slo in map(view.policy.slo, view.workloads) if slo is not None]
     agreed = [slo.ttft_ms for slo in levels if slo.ttft_ms is not None]
@@ -131,9 +130,7 @@ def _late_s(view: View) -> float:
 
 
 def _length_spread(view: View) -> float:
-    """Return the standard deviation of the lengths of answers
-    in means, as the run saw it, and no less than one.
-    """
+    """Return the standard deviation of answer lengths over their mean, and no less than 1."""
     tokens = _of_reference(view, "output_tokens")
     if not tokens.size or tokens.mean() <= 0:
         return LENGTH_SPREAD
@@ -192,7 +189,7 @@ def rollout(view: View) -> Rollout | None:
 
 
 def _percent(view: View) -> int:
-    """Return the sessions that load the canary's one replica as much as each of today's.
+    """Return the percent of sessions that load the canary's replica as much as today's each.
 
     With fewer it shows nothing of its limit.
     """
@@ -204,7 +201,7 @@ def _percent(view: View) -> int:
 def _arguments(view: View, arm: Arm, *, most: float | None = None) -> tuple[str, ...]:
     """Return the arguments of an arm's server.
 
-    One that is used for contexts up to *most* takes no longer ones.
+    A server that is used for contexts up to *most* takes no longer ones.
     """
     deployment = view.evidence.deployment
     out = ["--served-model-name", view.evidence.model.name] if arm.weights else []

@@ -1,4 +1,4 @@
-"""How much an arm carries.
+"""Show how much an arm carries.
 
 Throughput against what a user gets, agents within the SLO, and latency by context and load.
 """
@@ -30,7 +30,7 @@ def capacity(view: View) -> Group | None:
 
 
 def _needs_loads(view: View) -> str:
-    """Say how to get a second load, where no two were tried."""
+    """Say how to get a second load, where fewer than two were tried."""
     if len({point.agents for point in view.evidence.capacity if point.turns}) >= 2:
         return ""
     command = view.command(Search(limits=None, trial_s=300.0))
@@ -51,7 +51,7 @@ def _turns_per_hour(point: CapacityPoint) -> float | None:
 
 
 def _pareto(view: View) -> Iterator[Plot]:
-    """Yield the throughput of a GPU against what one agent gets of it, load by load.
+    """Yield the throughput of a GPU against what one agent gets, load by load.
 
     In tokens, and in turns within the SLO.
     """
@@ -100,8 +100,9 @@ DARKEST: Final = 0.2
 
 
 def _heat(view: View) -> Iterator[HeatMap]:
-    """Yield the time per output token of the reference by context
-    and load, and how each arm changes it on the same turns.
+    """Yield the reference's time per output token by context and load, and each arm's change.
+
+    Changes are on the same turns.
     """
     found = {name: view.evidence.calls(name, view.reference) for name in view.workloads}
     ours = {name: calls for name, calls in found.items() if calls is not None}
@@ -121,10 +122,9 @@ def _heat(view: View) -> Iterator[HeatMap]:
 
 
 def _points(ours: Calls, opened: Ints, other: Calls) -> tuple[Ints, Ints, Floats]:
-    """Return the octaves of context and load of each turn that
-    both have, and how its time per output token compares.
+    """Return the octaves of context and load of shared turns, and how their TPOT compares.
 
-    Against itself the reference has the times.
+    For the reference against itself the values are its times, else log ratios.
     """
     left, right = same_turns(ours, other)
     times = other.tpot_ms[right]
@@ -152,8 +152,9 @@ def _octave(values: Floats | Ints) -> Ints:
 
 
 def open_calls(calls: list[Calls]) -> list[Ints]:
-    """Return, for each class, how many calls of all classes
-    were open on the server when each of its own began.
+    """Return for each call how many calls of all classes were open when it started.
+
+    One column for each class.
     """
     starts = np.sort(np.concatenate([each.start_s for each in calls]))
     ends = np.sort(

@@ -1,6 +1,6 @@
-"""The checks in full.
+"""List the checks in full.
 
-Validity checks, skipped rules, published figures, and how to make the run again.
+Validity checks, skipped rules, published figures, and how to repeat the run.
 """
 
 import shlex
@@ -77,7 +77,7 @@ def skipped(view: View) -> Table:
 def _plain(missing: str) -> str:
     """Return an input of the rules as people write it.
 
-    One that only a plug-in's rule reads by the last part of its name.
+    An input that only a plug-in's rule reads goes by the last part of its name.
     """
     return WORDS["inputs"].get(missing) or missing.rpartition(".")[2].replace("_", " ")
 
@@ -148,7 +148,7 @@ def _server(view: View, name: str, served: Served | None) -> tuple[Field, ...]:
 
 
 def commands(view: View) -> tuple[Step, ...]:
-    """List the commands that make the run, and this report, again."""
+    """List the commands that repeat the run, and this report."""
     made = view.facts.made
     steps = [Step(text="The run:", command=made.command)] if made.command else []
     database = shlex.quote(made.database or "agentload.duckdb")

@@ -126,9 +126,7 @@ def _share(share: float) -> str:
 
 
 def coverage(view: View) -> Group | None:
-    """Show what was played beside the trace, for all
-    of it and for each class where there are several.
-    """
+    """Show what was played next to the trace, whole and by class where there are several."""
     tables = (
         table(_title(each), COLUMNS, _rows(each), _counted(each)) for each in view.decision.coverage
     )

@@ -1,4 +1,4 @@
-"""How far the arms are apart.
+"""Show how far the arms are apart.
 
 Every difference in one forest plot, and in each class the whole distribution, quantile by
 quantile.
@@ -22,9 +22,7 @@ from agentload.report.sections.view import View
 
 
 def differences(view: View) -> Group | None:
-    """Show every difference at once, with the margin
-    that matters and the noise, then the same as a table.
-    """
+    """Show every difference with the margin that counts and the noise, then as a table."""
     return group("Differences", charts=(forest(view),), tables=(classes(view),))
 
 
@@ -76,7 +74,7 @@ def _ends(spans: Iterable[LaneSpan]) -> list[float]:
 
 
 def _limit(spans: Sequence[LaneSpan]) -> float:
-    """Return half of the axis.
+    """Return half of the axis, in percent.
 
     Every estimate is inside, and intervals unless one would flatten all others.
     """
@@ -133,7 +131,7 @@ MOST_PAIRS: Final = 150
 
 
 def shifts(view: View, name: str) -> Iterator[Plot]:
-    """Yield, for each metric of a class, by how much the arms move each quantile of its calls."""
+    """Yield, for each metric of a class, by how much the arms move each of its quantiles."""
     margin = 100 * view.policy.min_change
     band = f"grey: ±{say.number(margin)}%"
     for metric, words in METRICS:

@@ -1,4 +1,4 @@
-"""How many GPUs an arm saves at the peak, and what they cost a month."""
+"""Say how many GPUs an arm saves at the peak, and what they cost a month."""
 
 from typing import Final
 
@@ -55,7 +55,7 @@ def at_peak(view: View) -> str:
 def _money(view: View, arm: str, fewer: Estimate) -> str:
     """Say what the GPUs cost a month at both ends of their interval, where a price is known.
 
-    What may be no saving is worth nothing yet, and neither is one that nobody decided on.
+    Empty for a saving that may be none, and for an arm that is not decided on.
     """
     price, verdict = view.evidence.deployment.gpu.usd_per_hour, view.verdict(arm, None)
     is_open = verdict is None or verdict.verdict == "test further"

@@ -1,6 +1,4 @@
-"""Time per output token against the batch's KV tokens, time to first
-token against computed tokens, and the break-even between arms.
-"""
+"""Show time per output token against KV tokens, TTFT against computed tokens, and break-even."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
@@ -20,7 +18,7 @@ US, NS = 1e3, 1e6
 
 
 def break_evens(view: View) -> Table:
-    """List from where on each arm is ahead."""
+    """List from which length on each arm is ahead."""
     columns = ("arm", "KV tokens of the batch", "per request", "published value")
     rows = (
         (labels.arm(each.arm), break_even(each), _own(each), say.tokens(each.prior_tokens))
@@ -198,7 +196,7 @@ def _computed_tokens(view: View, arm: str) -> Points:
 
 
 def _cloud(columns: Iterable[tuple[Floats | None, Floats | None]]) -> Points | None:
-    """Join columns to points; None where both are not there."""
+    """Join columns to points; None where either is missing."""
     known = [(xs, ys) for xs, ys in columns if xs is not None and ys is not None]
     return cloud(*map(np.concatenate, zip(*known, strict=True))) if known else None
 

@@ -1,5 +1,7 @@
-"""The opening: what was compared, what to do and why, what
-was not measured, what would change it; then the four lists.
+"""Write the opening of a report, and its four lists.
+
+The opening says what was compared, what to do and why, what was not measured, and what would
+change the decision.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,9 +39,7 @@ _ENGINES: Final = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
 def banner(view: View) -> str:
-    """Say what kind of evidence this is, and where
-    its figures do not carry over to servers in use.
-    """
+    """Say what kind of evidence this is, and where its figures do not carry over."""
     evidence, kind = view.evidence, view.decision.kind
     is_dummy = any("dummy" in arm.flags for arm in evidence.arms)
     is_random = is_dummy or "random" in evidence.model.name.lower()
@@ -66,7 +66,7 @@ def where(view: View) -> str:
     if gpu == UNKNOWN_GPU and view.decision.kind != "measured":
         gpu = ""
     gpus = f"{count} × {gpu}" if gpu and count > 1 else gpu
-    # Servers that nobody named go by their address.
+    # Servers without a name go by their address.
     hosts = {name.rpartition(":")[0] or name for name in deployment.machines}
     machines = f"{len(hosts)} machines" if len(hosts) > 1 else ""
     return say.join((gpus, machines, _engine(view)))
@@ -79,7 +79,7 @@ def _engine(view: View) -> str:
 
 
 def about(view: View) -> tuple[str, ...]:
-    """Name the workloads, hardware and engine, and the model's layers, as far as they are known."""
+    """Name workloads, hardware, engine and the model's layers, as far as they are known."""
     several = "s" if len(view.workloads) > 1 else ""
     named = f"workload{several} {say.enumeration(view.workloads)}" if view.workloads else ""
     return tuple(filter(None, (named, where(view), _layers(view))))
@@ -119,9 +119,7 @@ def _layers(view: View) -> str:
 
 
 def identity(view: View) -> str:
-    """Say what the reference's server was, what set
-    each other one apart, and whether any changed.
-    """
+    """Say what the reference's server was, how each other one differed, and if any changed."""
     reference = _server(view, view.reference)
     said = [f"{view.against}: {say.join((_engine(view), *reference.values()))}"]
     for arm in view.others:
@@ -133,9 +131,9 @@ def identity(view: View) -> str:
 
 
 def _server(view: View, name: str) -> dict[str, str]:
-    """Return what sets servers apart, by what it is.
+    """Return what distinguishes servers, by the name of each part.
 
-    What was asked for and could not be read says so.
+    A dtype that was asked for and could not be read says so.
     """
     arm, reference = view.evidence.arm(name), view.evidence.arm(view.reference)
     dtype = arm.observed_dtype or arm.expected_dtype or "not known"
@@ -152,7 +150,7 @@ def _server(view: View, name: str) -> dict[str, str]:
 
 
 def _stayed(view: View) -> str:
-    """Say whether a server became another during the run, and what nobody could see of that."""
+    """Say whether a server changed during the run, and where that could not be seen."""
     if view.decision.kind == "simulated":
         return "Simulated, so none could change"
     read = {each.arm: each.steady for each in view.facts.made.servers}
@@ -196,7 +194,8 @@ def why(view: View) -> str:
         return "Only one arm was measured, so there is nothing to compare."
     told, level = verdict.reason, None
     for leg in (verdict.pays, verdict.safe):
-        words = leg.reason[1:]  # the first letter is a capital where the sentence begins with it
+        # skip the first letter, a capital where the sentence starts with the reason
+        words = leg.reason[1:]
         if leg.estimate is not None and leg.estimate.level != level and words in told:
             level = leg.estimate.level
             told = told.replace(words, words.replace("]", f"] ({100 * level:.3g}% interval)", 1))
@@ -204,7 +203,7 @@ def why(view: View) -> str:
 
 
 def unmeasured(view: View) -> str:
-    """List what the run says nothing of, with the reason where there is one.
+    """List what the run did not measure, with the reason where there is one.
 
     Empty where nothing is missing.
     """
@@ -270,7 +269,7 @@ def _caveats(view: View) -> Iterator[str]:
             yield caveat.rstrip(".")
 
 
-# The headings are those of the practice this report grew out of; people search for them.
+# These headings were in use before this report, and people search for them.
 HEADINGS: Final[tuple[tuple[str, Word], ...]] = (
     ("Use {} for", "use"),
     ("Avoid {} for", "avoid"),
@@ -305,7 +304,7 @@ def _of_arm(view: View, arm: str, word: Word) -> tuple[str, ...]:
     verdicts = [each for each in of_classes if each is not None and each.verdict == word]
     server, name = view.verdict(arm, None), labels.arm(arm)
     is_of_server = server is not None and server.verdict == word
-    # One line for the server is enough where every class has its verdict, or none has.
+    # One line for the server is enough where every class has this verdict, or no class has.
     covers = is_of_server and len(verdicts) in (0, len(view.workloads))
     if covers and server is not None and word in ("calibrate", "test further"):
         return (f"{name}, the whole server{need(server, is_whole=True)}",)

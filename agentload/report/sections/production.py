@@ -1,4 +1,4 @@
-"""How the run compares with production, by what the metrics of a server there tell.
+"""Compare the run with production, by the metrics of a server there.
 
 Lengths, cached share, batch, first token, KV pool.
 """
@@ -28,7 +28,7 @@ from agentload.report.sections.view import View, first
 
 
 def sides(row: Likeness) -> tuple[str, str]:
-    """Return our value and production's, which is known to a bucket."""
+    """Return our value and production's, which is known only to a histogram bucket."""
     return _value(row.ours, row.unit), _between(row)
 
 
@@ -59,7 +59,7 @@ _TONES: Final[dict[str, Tone]] = {"alike": "good", "more": "bad", "less": "bad"}
 
 
 def comparison(view: View) -> tuple[Likeness, ...]:
-    """Compare what the reference served, which is the arm in use today, with production.
+    """Compare what the reference served with production; the reference is in use today.
 
     Empty without metrics from there.
     """
@@ -112,7 +112,7 @@ def _level(values: Sequence[float]) -> Level | None:
 
 
 def representative(view: View, rows: Sequence[Likeness]) -> Check:
-    """Say whether the load was production's, by what was compared."""
+    """Say whether the load was like production's, as far as it was compared."""
     made = view.facts.made
     origin = f"{made.origin}; " if made.origin else ""
     if not rows:
@@ -135,7 +135,7 @@ def representative(view: View, rows: Sequence[Likeness]) -> Check:
 
 
 def _named(figures: Sequence[str]) -> str:
-    """Name figures once for all their quantiles."""
+    """Name each figure once, with its quantiles in brackets."""
     found: dict[str, list[str]] = {}
     for figure in figures:
         stem, _, last = figure.rpartition(" ")

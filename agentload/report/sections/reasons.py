@@ -1,6 +1,6 @@
-"""Verdicts and findings in full.
+"""Give verdicts and findings in full.
 
-The message, the inequality that decided, what would turn it, and the next command.
+The message, the inequality that decided, what would reverse it, and the next command.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ _HOLDS: Final = {True: "holds", False: "does not hold", None: "undecided"}
 
 
 def verdicts(view: View) -> tuple[Reason, ...]:
-    """Give every verdict, the whole server's first, each with its deciding inequality.
+    """Give every verdict with its deciding inequality, the whole server's first.
 
     Those that read the same are one.
     """
@@ -86,7 +86,7 @@ def _verdict(view: View, each: ArmVerdict, known: frozenset[Suggestion]) -> Reas
 def findings(view: View) -> tuple[Reason, ...]:
     """Give every finding, those that block first.
 
-    What is missing is under the verdict that waits for it.
+    A missing-evidence finding is left out where a verdict already lists what it needs.
     """
     known = suggestions(view)
     verdicts = (*view.decision.server, *view.decision.classes)
@@ -122,7 +122,7 @@ def _finding(view: View, each: Finding, known: frozenset[Suggestion]) -> Reason:
 def _step(
     view: View, need: Need | None, step: Suggestion | None, known: frozenset[Suggestion]
 ) -> Step | None:
-    """Say what settles it; a command that is among those to take now is not repeated."""
+    """Say what settles a question; a command that is to be taken now is not repeated."""
     step = step or (need.step if need else None)
     command = None if step is None or counted(step)[0] in known else view.command(step)
     if need is None and command is None:

@@ -1,4 +1,4 @@
-"""The run as it happened.
+"""Show the run as it happened.
 
 Blocks, starts and the KV pool of each arm over time, and one session turn by turn.
 """

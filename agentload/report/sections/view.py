@@ -1,4 +1,4 @@
-"""What every section looks at.
+"""Hold what every section reads.
 
 The decision, its evidence, the run's facts, and which arm the report speaks for.
 """
@@ -35,8 +35,8 @@ class View:
     def focus(self) -> str:
         """Return the challenger that the report speaks for.
 
-        This is the chosen arm, or the best of those that lost to the reference.
-        A run of one arm has no challenger: then the reference speaks for itself.
+        This is the chosen arm, or the best of those that lost to the reference. In a run of one
+        arm, it is the reference.
         """
         choice = self.decision.choice
         names = self.others or (self.reference,)
@@ -104,9 +104,7 @@ class View:
         tips: Iterable[str] = (),
         label: str | None = None,
     ) -> Series:
-        """Return values of an arm in its colour, under
-        its name unless they are called otherwise.
-        """
+        """Return values of an arm in its colour, under its name unless a *label* is given."""
         return Series(
             label=label or labels.arm(arm),
             slot=self.slots[arm],
@@ -117,7 +115,7 @@ class View:
         )
 
     def typeset(self, words: str) -> str:
-        """Set one of the advisor's sentences: its figures as ours, its arms as people call them."""
+        """Set one of the advisor's sentences with our figures and the arms' labels."""
         return labels.with_names(say.typeset(words), self.arms)
 
     @property
@@ -132,7 +130,7 @@ class View:
         return [calls for calls in observed if calls is not None]
 
     def command(self, step: Step) -> str | None:
-        """Return the command that takes a step; None where it could not be played."""
+        """Return the command that takes a step; None where it would be refused."""
         joins = bool(self.evidence.observations)
         return suggestion(step, self.facts, played=self.played, joins=joins)
 

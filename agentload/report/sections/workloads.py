@@ -1,6 +1,6 @@
-"""One workload class in full.
+"""Show one workload class in full, or the whole server.
 
-How the arms shift its calls, its block pairs and its figures, arm by arm.
+How the arms shift a class's calls, its block pairs and its figures, arm by arm.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ unit (`times`); the order is the table's.
 
 
 def workload(view: View, name: str) -> Group:
-    """Show one class; with the charts a reader asks for when a verdict surprises."""
+    """Show one class, with the charts that a reader asks for when a verdict surprises."""
     title = f"Class: {name}"
     return group(
         title, charts=(*shifts(view, name), *_pairs(view, name)), tables=(_figures(view, name),)
@@ -90,7 +90,7 @@ def _figures(view: View, name: str | None) -> Table:
 
 
 def _fields(figures: Sequence[Figure | None]) -> Iterator[Cell | str]:
-    """Print one figure of every arm, all with the decimals that the least certain of them earns."""
+    """Print one figure of every arm, with the decimals that the least certain arm earns."""
     known: list[Estimate] = [each.estimate for each in figures if each is not None]
     for each in figures:
         if each is None:

@@ -1,6 +1,4 @@
-"""Read a user's own items: JSON lines of messages and
-a grader, which is a trace's check or a list of checks.
-"""
+"""Read a user's own items: JSON lines of messages and a grader, one check or a list."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -31,7 +29,7 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
     id: str | None = None
     task: str = "own"
     context: int | None = None
-    """Length to report it under; estimated, and rounded up to a power of two, when absent."""
+    """Length to report the item under; if absent, estimated and rounded up to a power of two."""
     output: int = 512
     tools: tuple[dict[str, Any], ...] = ()
 

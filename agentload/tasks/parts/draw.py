@@ -1,5 +1,6 @@
-"""Draw the content of tasks, equal for equal seeds on every
-Python, fill a context to its length, and put questions behind one.
+"""Draw the content of tasks, fill contexts to a length, and share a context among questions.
+
+Equal seeds draw equal content on every Python.
 """
 
 from collections.abc import Sequence
@@ -77,7 +78,7 @@ def letters(rng: Random, count: int) -> str:
 
 
 def different(drawn: Sequence[str], taken: Sequence[str]) -> list[str]:
-    """Leave out what is taken."""
+    """Return the drawn texts that are not taken."""
     barred = frozenset(taken)
     return [each for each in drawn if each not in barred]
 
@@ -88,8 +89,9 @@ def _bytes(rng: Random, count: int) -> bytes:
 
 
 def room(tokenizer: Tokenizer, context: int, *, output: int, around: Sequence[str]) -> int:
-    """Return the tokens left for a haystack in one
-    user message; *context* includes prompt and answer.
+    """Return the tokens left for a haystack in one user message.
+
+    *context* includes prompt and answer.
     """
     frame = tokenizer.frame("prompt") + tokenizer.frame("systemless") + tokenizer.frame("user")
     return context - output - frame - sum(tokenizer.count(text) for text in around)
@@ -98,9 +100,7 @@ def room(tokenizer: Tokenizer, context: int, *, output: int, around: Sequence[st
 def fitting(
     tokenizer: Tokenizer, tokens: int, sample: Sequence[str], *, joint: str = "\n", frame: int = 0
 ) -> int:
-    """Return how many pieces like those of *sample* fit into
-    this many tokens; raise `UsageError` if not even one does.
-    """
+    """Return how many pieces like *sample* fit into *tokens*; raise `UsageError` if none."""
     each = tokenizer.count(joint.join(sample)) / len(sample) + frame
     count = int(tokens / each)
     if count < 1:
@@ -112,7 +112,7 @@ def fitting(
 
 
 def place(depth: float | None, count: int) -> int:
-    """Return before which of *count* pieces this relative depth is."""
+    """Return the place among *count* pieces at this relative depth; None means the middle."""
     return round((0.5 if depth is None else depth) * count)
 
 

@@ -1,6 +1,4 @@
-"""Grade answers by RULER's rule, with a guard against echoes
-of the context, or by the checks of a turn or a user's item.
-"""
+"""Grade answers by RULER's rule, guarded against echoes, by checks, or by a recorded answer."""
 
 import json
 import re
@@ -25,9 +23,7 @@ _NUMBER: Final = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 
 def string_match_all(answer: str, wanted: Sequence[str]) -> float:
-    """Return the share of the wanted texts that the answer
-    contains, in any case: RULER's score of needles and variables.
-    """
+    """Return the share of wanted texts that the answer contains, in any case: RULER's score."""
     return sum(each.lower() in answer.lower() for each in wanted) / len(wanted)
 
 
@@ -37,9 +33,7 @@ def holds(answer: str, wanted: str) -> bool:
 
 
 def is_set(answer: str, wanted: Iterable[str], shape: re.Pattern[str]) -> bool:
-    """Return whether the answer's matches of this shape
-    are exactly the wanted ones, in any order and case.
-    """
+    """Return whether the answer's matches of *shape* are the wanted ones, in any order."""
     return {found.lower() for found in shape.findall(answer)} == {each.lower() for each in wanted}
 
 
@@ -66,9 +60,7 @@ def matched(answer: str, item: Item, shape: re.Pattern[str]) -> Grade:
 
 
 def json_in(answer: str) -> object | None:
-    """Return the JSON value of a whole answer, with
-    or without a code fence; None if it is not JSON.
-    """
+    """Return the JSON value of a whole answer, fenced or not; None if it is not JSON."""
     fenced = _FENCED.match(answer)
     try:
         # any JSON value is an object
@@ -89,11 +81,10 @@ def call_text(name: str, arguments: str) -> str:
 
 
 def followed(answer: str, recorded: str) -> Grade | None:
-    """Grade an answer by the one that was recorded;
-    None where that has nothing that can be compared.
+    """Grade an answer by the recorded one; None if that has nothing to compare.
 
-    A tool call: half for the tool, the rest for the share of
-    arguments that are the same. Else the share of its identifiers.
+    A tool call scores half for the tool, the rest for the share of equal arguments. Any
+    other answer scores the share of the recorded identifiers that it contains.
     """
     wanted = _called(recorded)
     if wanted is not None:
@@ -119,9 +110,7 @@ def followed(answer: str, recorded: str) -> Grade | None:
 
 
 def _called(said: str) -> tuple[str, dict[str, object]] | None:
-    """Return the tool call of an answer: a JSON object, or, as
-    imports write it, the name with the arguments in parentheses.
-    """
+    """Return an answer's tool call, a JSON object or, as imports write it, name(arguments)."""
     found, (_, written) = json_in(said), calls_in(said)
     match {"name": written[0][0], "arguments": json_in(written[0][1])} if written else found:
         case {"name": str(name), "arguments": dict(arguments)}:

@@ -1,6 +1,4 @@
-"""Validate a JSON value by a JSON Schema, with the keywords
-common in agents' answers; others are reported, not ignored.
-"""
+"""Validate a JSON value by a JSON Schema with the usual keywords; `unknown` reports others."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -50,7 +48,7 @@ _CHECKED: Final = _FORMS | _BOUNDS | _COMBINED
 
 
 def unknown(schema: Schema) -> str | None:
-    """Return an unsupported keyword, or None."""
+    """Return the first keyword that is not supported, or None."""
     if isinstance(schema, bool):
         return None
     own = next((keyword for keyword in schema if keyword not in _CHECKED | _SAYINGS), None)
@@ -89,7 +87,7 @@ def _is_typed(wanted: object, value: object) -> bool:
         return True
     if isinstance(wanted, list):
         return any(_is_typed(each, value) for each in wanted)
-    if isinstance(value, bool):  # which Python takes for a number
+    if isinstance(value, bool):  # Python takes a bool for a number
         return wanted == "boolean"
     if wanted == "integer" and isinstance(value, float):
         return value.is_integer()

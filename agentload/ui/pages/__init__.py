@@ -1,5 +1,6 @@
-"""Pages: functions `(connection, query)` that return
-plain data, which the template of the same name places.
+"""Read pages: functions `(connection, query)` that return plain data.
+
+The template of the same name places the data.
 """
 
 from typing import TypeVar
@@ -12,9 +13,9 @@ T = TypeVar("T")
 def records(
     connection: duckdb.DuckDBPyConnection, kind: type[T], query: str, **values: object
 ) -> tuple[T, ...]:
-    """Return a query's rows as values of a kind whose fields are its columns.
+    """Return a query's rows as values of a class whose fields are its columns.
 
-    An empty list is None.
+    A list that holds None becomes None.
     """
     found = connection.execute(query, values)
     names = [column[0] for column in found.description or ()]

@@ -1,6 +1,6 @@
-"""From a pair of blocks to one call.
+"""Read the pages from a pair of blocks down to one call.
 
-Its sessions on each arm, a session's calls, a call's tokens one by one.
+A pair's sessions on each arm, a session's calls, a call's tokens one by one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -68,7 +68,7 @@ class SessionLine:
 
     @property
     def changes(self) -> tuple[float | None, ...]:
-        """Return how much longer each arm took than the first, where both ended every call well."""
+        """Return how much longer each arm took than the first; None if a call failed."""
         first, *others = self.cells
         return tuple(_change(first, each) for each in others)
 
@@ -371,8 +371,9 @@ def _bar(turn: Attempt, begins_ns: int, whole_ns: int) -> Bar:
 
 
 def _timeline(own: Attempt, twins: Sequence[Attempt], slots: dict[str, int]) -> Iterator[Plot]:
-    """Draw when tokens came, and the gaps between them,
-    of the call and of the same turn on other arms.
+    """Draw when tokens came, and the gaps between them.
+
+    The call is drawn with the same turn on other arms.
     """
     shown = sorted(
         (own, *(each for each in twins if each.chunk_ns and each.arm != own.arm)),

@@ -1,4 +1,4 @@
-"""Two runs of one plan.
+"""Compare two runs of one plan.
 
 What changed from the earlier to the later one, in a sentence and by figure.
 """
@@ -48,7 +48,7 @@ class ComparedPage:
 
 
 def comparison(document: Document) -> ComparedPage:
-    """Say what a document that compares two runs comes to."""
+    """Return the page of a document that compares two runs."""
     least = document.policy.min_change
     lines = tuple(_lines(document, least))
     gates = [each for each in document.decision.gates if each.status == "fail"]
@@ -83,9 +83,7 @@ def _lines(document: Document, least: float) -> Iterator[ChangeLine]:
 
 
 def _judged(found: Estimate, floor: float | None, least: float) -> tuple[str, Tone]:
-    """Compare a change with the smallest that counts,
-    and with what two identical servers differ by.
-    """
+    """Compare a change with the smallest that counts and with the noise of identical servers."""
     low, high = (found.value if end is None else end for end in (found.low, found.high))
     if floor is not None and abs(found.value) < floor:
         return "within noise", "plain"

@@ -1,4 +1,4 @@
-"""The jobs: latest result, open alarms, next due time.
+"""Read the jobs: latest result, open alarms, next due time.
 
 For one job, its trends and level changes.
 """
@@ -87,9 +87,9 @@ class JobLine:
         return self.past[-1] if self.past else None
 
     def blind(self, running: Container[str | None], now_ns: int) -> str | None:
-        """Say why nothing is known of now.
+        """Say why nothing is known of the job's present state; None where it is known.
 
-        None where the latest execution was judged, and is the one that the schedule asks for.
+        It is where the latest execution was judged, and is the one that the schedule asks for.
         """
         ran = [each for each in self.past if each.outcome != "skipped"]
         ended = [each for each in ran if each.outcome != "running" or each.run_id not in running]
@@ -110,7 +110,7 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What jobs come to, in a sentence."""
+    """What all jobs together show, in a sentence."""
 
     text: str
     tone: Tone
@@ -119,7 +119,7 @@ class Standing:
 
 
 def standing(lines: Sequence[JobLine], running: Container[str | None], now_ns: int) -> Standing:
-    """Sum jobs up: red where something got worse, green only where every job was judged lately."""
+    """Sum jobs up: red where one got worse, green only where every job was judged lately."""
     reasons = [(line.job, line.blind(running, now_ns)) for line in lines]
     blind = tuple((job, why) for job, why in reasons if why is not None)
     worse = sum(line.worse for line in lines)
@@ -311,7 +311,7 @@ def trend(series: trends.Trend, *, job: str) -> Trend:
 
 
 def _means(series: trends.Trend) -> Iterator[Series]:
-    """Draw the mean of each stretch as its own line; of fewer than three runs it says nothing."""
+    """Draw the mean of each stretch between level changes; of fewer than three runs none."""
     edges = [0, *(level.point for level in series.change_points), len(series.points)]
     for low, high in pairwise(edges):
         if high - low < LEAST_RUNS:

@@ -137,7 +137,7 @@ class DecisionLine:
 
     @property
     def tone(self) -> Tone:
-        """Return its colour."""
+        """Return the colour of the decision."""
         return TONES.get(self.verdict or "", "plain")
 
 
@@ -177,9 +177,9 @@ class OverviewPage:
 def runs(
     connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = RUNS_A_PAGE
 ) -> ListPage[ListedRun]:
-    """Search the runs with one query; only the runs shown have their calls and blocks counted.
+    """Search the runs with one query; a page past the end is the last page.
 
-    Past the end is the last page.
+    Only the runs shown have their calls and blocks counted.
     """
     wanted = {
         "kind": query.word("kind"),
@@ -214,7 +214,7 @@ def _facets(connection: duckdb.DuckDBPyConnection) -> dict[str, tuple[tuple[str,
 def decisions(
     connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = DECISIONS_A_PAGE
 ) -> ListPage[DecisionLine]:
-    """Read stored decisions, and those of job executions. Past the end is the last page."""
+    """Read stored decisions, and those of job executions; past the end is the last page."""
     rows = connection.execute(_DECISIONS, {"size": size, "page": query.number("page")}).fetchall()
     names = [each.name for each in fields(DecisionLine)]
     lines = tuple(DecisionLine(**dict(zip(names, row, strict=False))) for row in rows)

@@ -78,7 +78,7 @@ class Right:
 
 
 class StoredFinding(msgspec.Struct, frozen=True):
-    """What one rule concluded, and of what."""
+    """What one rule concluded, and about which arm and workload."""
 
     message: str
     rule: str = ""
@@ -127,7 +127,7 @@ class _Decision(msgspec.Struct):
 
 
 class _Stored(msgspec.Struct):
-    """The fields of a decision file that this page needs; the others may be of another version."""
+    """The fields of a decision file that this page needs; others may be of another version."""
 
     headline: str
     answers: tuple[Answer, ...] = ()
@@ -185,7 +185,7 @@ def _verdict(connection: duckdb.DuckDBPyConnection, run: str) -> StoredVerdict |
 def verdict_of(kept: VerdictRow) -> StoredVerdict | None:
     """Return what a stored decision says.
 
-    None where it is of a version that told it otherwise: the report is made anew from the
+    None where another version stored it in another form: the report is then made again from the
     calls.
     """
     try:

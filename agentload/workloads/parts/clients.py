@@ -1,4 +1,4 @@
-"""Who asks about images: the clients of a service, each with its own instructions and sizes."""
+"""Describe the clients of an image service, each with its own instructions and sizes."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,9 +8,7 @@ from agentload.workloads.parts.draws import Distribution, quantiles, uniform
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """Who asks: its share of the sessions, the tokens
-    of its instructions and tools, and what a call has.
-    """
+    """One kind of client: share of the sessions, tokens of instructions and tools, its calls."""
 
     share: float
     system: int
@@ -19,7 +17,7 @@ class Client:
     image: Distribution
     answer: Distribution
     tools: int = 0
-    """Only agents have some; they continue with what a tool shows."""
+    """Tokens of tools; only agents have some, and continue with a tool's images."""
 
 
 # ServeGen mm-image (alibaba/ServeGen, complete): its 35 clients by their tables at

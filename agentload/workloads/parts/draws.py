@@ -1,8 +1,8 @@
-"""Distributions as inverse CDFs over `Random.random()`, the
-only part of `random` that is stable across Python versions.
+"""Draw from distributions by their inverse CDFs over `Random.random()`.
 
-Users round values (tokens to integers, seconds to milliseconds), so that
-differences in the last bit between math libraries never reach a trace.
+No other part of `random` is stable across Python versions. Users round values (tokens to
+integers, seconds to milliseconds), so that differences in the last bit between math
+libraries never reach a trace.
 """
 
 import math
@@ -17,9 +17,7 @@ T = TypeVar("T")
 
 
 Distribution: TypeAlias = Callable[[float], float]
-"""The inverse CDF: returns the quantile of a share
-in [0, 1), so that one uniform number draws from it.
-"""
+"""Inverse CDF: returns the quantile of a share in [0, 1); one uniform number draws from it."""
 
 
 def tokens(rng: Random, distribution: Distribution) -> int:
@@ -38,11 +36,10 @@ def happens(rng: Random, share: float) -> bool:
 
 
 def even(rng: Random, count: int) -> Iterator[tuple[float, ...]]:
-    """Yield points that fill the unit cube evenly, so that
-    few sessions do not decide the lengths of a whole trace.
+    """Yield points that fill the unit cube of *count* axes evenly.
 
-    An additive recurrence by the powers of the root of x^(count
-    + 1) = x + 1 (Roberts 2018), from a random point on.
+    A few sessions then do not decide the lengths of a whole trace. An additive recurrence
+    by the powers of the root of x^(count + 1) = x + 1 (Roberts 2018), from a random point on.
     """
     root = 2.0
     for _ in range(40):
@@ -55,9 +52,7 @@ def even(rng: Random, count: int) -> Iterator[tuple[float, ...]]:
 
 
 def quantiles(*points: tuple[float, float]) -> Distribution:
-    """Interpolate a measured table of (share, value)
-    logarithmically; it must start at share 0 and end at 1.
-    """
+    """Interpolate a measured table of (share, value) logarithmically, from share 0 to 1."""
     shares, values = zip(*points, strict=True)
     assert (shares[0], shares[-1], list(shares), list(values)) == (
         0,
@@ -105,9 +100,7 @@ def exponential(mean: float, low: float = 0.0, high: float = math.inf) -> Distri
 
 
 def inverse_gaussian(mean: float, shape: float, low: float, high: float) -> Distribution:
-    """Tabulate an inverse Gaussian between two values:
-    its inverse CDF has no closed form, its CDF has.
-    """
+    """Tabulate an inverse Gaussian between two values: only its CDF has a closed form."""
 
     def below(x: float) -> float:
         root = math.sqrt(shape / x)
@@ -122,9 +115,7 @@ def inverse_gaussian(mean: float, shape: float, low: float, high: float) -> Dist
 
 
 def geometric(mean: float, low: int = 0) -> Distribution:
-    """Return the tries until the first success, whole
-    and at least `low`; `mean` counts from `low`.
-    """
+    """Return the tries until the first success, at least *low*; *mean* counts from *low*."""
     return lambda share: low + math.floor(math.log1p(-share) / math.log(mean / (1 + mean)))
 
 
@@ -171,9 +162,7 @@ def shuffled(rng: Random, values: Sequence[T]) -> list[T]:
 
 
 def gamma(rng: Random, *, shape: float) -> float:
-    """Draw from a gamma distribution of mean `shape`,
-    by the method of Marsaglia and Tsang (2000).
-    """
+    """Draw from a gamma distribution of mean *shape* (Marsaglia and Tsang 2000)."""
     if shape < 1:  # their section 6
         return gamma(rng, shape=shape + 1) * math.pow(1 - rng.random(), 1 / shape)
     d = shape - 1 / 3
@@ -190,8 +179,9 @@ def _phi(x: float) -> float:
 
 
 def normal(share: float) -> float:
-    """Return the standard normal quantile, by Wichura's algorithm
-    AS 241 (1988), PPND7: 7 digits, far more than a length needs.
+    """Return the standard normal quantile to 7 digits, far more than a length needs.
+
+    By Wichura's algorithm AS 241 (1988), PPND7.
     """
     # Half a step of `Random.random()` keeps 0 out.
     share = max(share, 2.0**-54)

@@ -48,7 +48,7 @@ _ANSWER: Final = quantiles(
 # 17.3 % and the top 10 % 58.1 % of uses (measured 17.8 and 58.6).
 _PASSAGES: Final = 3_235
 _POPULARITY: Final = Choice(tuple((rank + 40) ** -1.15 for rank in range(1, _PASSAGES + 1)))
-# Sessions of one turn: 58.8 %; mean 1.78; q90 3, q99 8 (by session_id). Gaps go on for days.
+# Sessions of one turn: 58.8 %; mean 1.78; q90 3, q99 8 (by session_id). Gaps last up to days.
 _SINGLE: Final = 0.588
 _FURTHER: Final = geometric(0.9, low=2)
 _GAP: Final = quantiles(
@@ -71,7 +71,7 @@ SHARED: Final[Mapping[str, Target | Range]] = {
     "wait.user": Target(40, 302, 36_000),
     "output@document": Target(500, 884),
 }
-"""Targets of both."""
+"""Targets that both retrieval workloads share."""
 
 Passages: TypeAlias = Annotated[int, Meta(ge=1, le=_PASSAGES)]
 
@@ -99,7 +99,7 @@ class Retrieval:
     def sessions(
         self, rng: Random, count: int, *, rate_per_s: float, cv: float, peak: float
     ) -> Iterator[Session]:
-        """Yield that many sessions."""
+        """Yield *count* sessions in the order of their starts."""
         library = [
             Segment(role="user", tokens=tokens(rng, _PASSAGE), key=f"{self.workload}.passage{rank}")
             for rank in range(_PASSAGES)

@@ -1,6 +1,4 @@
-"""Compose a session turn by turn: each answer becomes
-history of the next turn, and the context length is tracked.
-"""
+"""Compose a session turn by turn: each answer becomes history of the next turn."""
 
 from random import Random
 from typing import Final, NamedTuple
@@ -19,7 +17,7 @@ class Pause(NamedTuple):
 
 NO_PAUSE: Final = Pause(None, 0.0)
 RETRY: Final = Pause("user", 2.0)
-"""Between a call that was broken off and the same call once more: judgement."""
+"""Pause between a call that was broken off and the same call once more: judgement."""
 
 PARALLEL: Final = Choice((0.965, 0.026, 0.006, 0.003))
 """1, 2, 3 or 4 tools a call: more than one in 3.2 and 3.9 % of
@@ -64,9 +62,7 @@ class Talk:
         self.tokens += sum(segment.tokens for segment in segments)
 
     def use_tools(self, rng: Random, result: Distribution, wait: Distribution) -> Pause:
-        """Add the results of one or several tools, each
-        of its own length; return how long they took.
-        """
+        """Add the results of one to four tools, each of its own length; return their wait."""
         for _ in range(PARALLEL.pick(rng) + 1):
             self.add("tool", tokens(rng, result))
         return Pause("tool", seconds(rng, wait))
@@ -134,9 +130,7 @@ class Talk:
         self.tokens = sum(segment.tokens for segment in (*self.context, *segments))
 
     def rest(self, keep: int) -> list[Segment]:
-        """Return what `reset` would drop: everything after
-        the first segments, including the last answer.
-        """
+        """Return the segments that `reset` would drop, including the last answer."""
         return self.context[keep:] + self._pending
 
     def session(self, start_s: float | None) -> Session:
@@ -151,9 +145,7 @@ class Talk:
 
 
 def recent(segments: list[Segment], tokens: int) -> list[Segment]:
-    """Return the last segments that fit into these
-    tokens, starting with a user or assistant message.
-    """
+    """Return the last segments that fit into *tokens*, without tool results at their start."""
     start, left = len(segments), tokens
     while start > 0 and segments[start - 1].tokens <= left:
         start -= 1

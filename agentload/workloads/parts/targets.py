@@ -1,6 +1,4 @@
-"""Compare a generated trace with measured quantiles
-and shares, by the field names of `tracefile.overview`.
-"""
+"""Compare a generated trace with measured quantiles and shares, by fields of an overview."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -11,13 +9,15 @@ if TYPE_CHECKING:  # generators declare targets and run without numpy
     from agentload.tracefile.overview import Overview
 
 TOLERANCES: Final = {"q50": 0.10, "q90": 0.20, "q99": 0.25}
-"""Of a quantile over `ENOUGH` values; over fewer it grows with the inverse root of their number."""
+"""Allowed deviation with `ENOUGH` values; with fewer it grows as the root of ENOUGH / count."""
 ENOUGH: Final = {"q50": 1_500, "q90": 3_000, "q99": 15_000}
-"""With 1,500 values, the median of a lognormal with
-sigma 1.5 scatters by 5 %; tails need more for the same.
+"""Numbers of values for which the tolerances hold.
+
+With 1,500 values, the median of a lognormal with sigma 1.5 scatters by 5 %;
+tails need more for the same.
 """
 FEWEST: Final = {"q50": 100, "q90": 200, "q99": 1_000, "share": 1_000}
-"""Fewer values judge no generator."""
+"""Fewest values, calls or sessions by which a generator is judged."""
 Figure: TypeAlias = Literal["q50", "q90", "q99", "share"]
 
 
@@ -48,13 +48,13 @@ class Held:
     low: float
     high: float
     count: int
-    """Values, or sessions if it is of contexts: those of one session resemble each other."""
+    """Values, or for contexts sessions: contexts of one session resemble each other."""
     holds: bool | None
     """None: too few values to tell."""
 
 
 def held(targets: Mapping[str, Target | Range], found: "Overview") -> Iterator[Held]:
-    """Compare the fields that a trace has."""
+    """Compare the fields that a trace has with their targets."""
     from agentload.tracefile.overview import SHARES
 
     for field, target in targets.items():

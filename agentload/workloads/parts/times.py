@@ -34,8 +34,9 @@ CODE_TOOL: Final = quantiles(
     (0.995, 1_900),
     (1, 20_000),
 )
-"""From an answer to the next call, of Claude Code with its approvals
-and a proxy (callanjfox/kv-cache-tester): whole seconds there.
+"""From an answer to the next call of Claude Code, approvals and a proxy included.
+
+In whole seconds (callanjfox/kv-cache-tester).
 """
 CODE_USER: Final = quantiles(
     (0, 2),
