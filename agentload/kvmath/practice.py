@@ -159,7 +159,7 @@ def persisted(subject: Subject) -> str:
     """Say how much memory a long prefix takes."""
     megabytes = subject.first.bytes_per_token * LONG_PREFIX / 1e6
     return (
-        f"a prefix of {LONG_PREFIX:,} tokens is {megabytes:,.0f} MB at {subject.first.arm}to "
+        f"a prefix of {LONG_PREFIX:,} tokens is {megabytes:,.0f} MB at {subject.first.arm}, to "
         "recompute, or to fetch from a store"
     )
 
