@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from agentload.errors import LaunchError, UsageError
 from agentload.live.workers.messages import Order, Report
@@ -25,7 +25,6 @@ PLACING_S: Final = 60.0
 ANSWER_S: Final = 60.0
 START_S: Final = 300.0
 """Long, as an actor first imports the package on a node that has not read it yet."""
-T = TypeVar("T")
 
 
 def check(study: Replay) -> None:
