@@ -22,10 +22,10 @@ from agentload.evidence.grades import IN_SEQUENCE
 from agentload.evidence.grades import accuracy as paired
 from agentload.model.rows import AnswerRow, ArmRow, ProbeRow, Row
 from agentload.report.format import typeset
-from agentload.run import past
+from agentload.run import door, past
 from agentload.run.ask import Asked
 from agentload.run.audience import Audience
-from agentload.run.evaluation import ask, evaluation
+from agentload.run.evaluation import Evaluation
 from agentload.run.past import asked_of
 from agentload.run.place import Place
 from agentload.run.questions import Asking, Question, asking_of
@@ -109,11 +109,16 @@ def answers_until(
     order: tuple[Question, ...] | None = None,
 ) -> Asked:
     """Ask until there are *items* answers in all, in this *order* where one is given."""
-    order = question_order(study, items, place) if order is None else order
-    with evaluation(study, place) as made:
-        if study.own is not None:
-            order = made.asked.order[:items]
-        return ask(replace(made, asked=replace(made.asked, order=order)), audience)
+    if order is None:
+        order = question_order(study, items, place)
+
+    def ordered(made: Evaluation) -> Evaluation:
+        own = order if study.own is None else made.asked.order[:items]
+        return replace(made, asked=replace(made.asked, order=own))
+
+    ended = door.carry_out(study, place, audience, adapt=ordered)
+    assert isinstance(ended, Asked), "no screen"
+    return ended
 
 
 def question_order(

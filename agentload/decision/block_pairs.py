@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from agentload.decision.carry_out import carry_out_pairs, conclude
+from agentload.decision.carry_out import require_whole
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.lighter import LateError, caveat
@@ -19,10 +19,12 @@ from agentload.errors import AgentloadError
 from agentload.layout.cost import Cost, cost
 from agentload.layout.plan import laid_windows, of_study
 from agentload.model.rows import BlockRow, Row
-from agentload.run.lay import Prepared, simulation
-from agentload.run.play import Playing
+from agentload.run import door
+from agentload.run.lay import Prepared
+from agentload.run.past import began
+from agentload.run.play import Played, Playing
 from agentload.run.servers import Sizes, said_sizes
-from agentload.run.simulate import SAMPLE_S, Simulation, store
+from agentload.run.simulate import SAMPLE_S, Simulation
 from agentload.study.kinds import Replay
 from agentload.study.stored import Notes
 from agentload.virtual.shell import Shell
@@ -118,10 +120,19 @@ class BlockPairs:
         )
 
     def _play(self, pairs: int, known: Known) -> None:
-        ended = carry_out_pairs(self.means, self._replay(pairs), partial(self._watchful, known))
+        means = self.means
+        is_begun = began(means.place.database, means.run) is not None
+        run, resume = (None, means.run) if is_begun else (means.run, None)
+        ended = door.carry_out(
+            self._replay(pairs),
+            replace(means.place, run=run, resume=resume),
+            means.audience,
+            adapt=partial(self._watchful, known),
+        )
+        assert isinstance(ended, Played), ended
         if ended.health.is_late and not ended.was_stopped:
             raise LateError((ended.health.void or "requests left late").partition(": ")[0])
-        conclude(self.means, ended)
+        require_whole(means, ended)
 
     def _watchful(self, known: Known, made: Prepared) -> Prepared:
         """End the pairs where requests leave late; note in the run which load was given up."""
@@ -146,30 +157,30 @@ class BlockPairs:
         self.learn(found)
 
     def _simulate(self, pairs: int, known: Known) -> None:
-        made = self._simulation(pairs, known)
+        means = self.means
+        place = replace(means.place, run=means.run)
         if self._ahead is None:
-            whole = self._simulation(PAIRS[-1], known)
-            self._ahead = Shell(
-                whole.plan, whole.arms, seed=whole.plan.seed, sample_s=SAMPLE_S
-            ).play()
-        plays = sum(len(round_.plays) for round_ in made.plan.rounds)
+            whole = door.forecast(self._replay(PAIRS[-1]), place, notice=means.audience.notice)
+            assert isinstance(whole, Prepared), whole
+            self._ahead = _rows(whole)
+
+        def as_seen(made: Prepared) -> Prepared:
+            simulation = made.playing
+            assert isinstance(simulation, Simulation), simulation
+            self._see(sum(len(round_.plays) for round_ in simulation.plan.rounds))
+            notes = self._of_whole(simulation.notes, known)
+            return replace(made, playing=replace(simulation, notes=notes, played=self._seen))
+
+        door.carry_out(self._replay(pairs), place, means.audience, adapt=as_seen)
+
+    def _see(self, plays: int) -> None:
+        """Simulate until this many blocks have ended."""
+        assert self._ahead is not None
         ended = sum(isinstance(row, BlockRow) for row in self._seen)
         while ended < plays:
             row = next(self._ahead)
             ended += isinstance(row, BlockRow)
             self._seen.append(row)
-        store(made, played=self._seen)
-
-    def _simulation(self, pairs: int, known: Known) -> Simulation:
-        place = replace(self.means.place, run=self.means.run)
-        made = simulation(
-            self._replay(pairs),
-            place,
-            stock=self.means.pair_stock,
-            held_tokens=self.means.held_tokens,
-        ).playing
-        assert isinstance(made, Simulation)
-        return replace(made, notes=self._of_whole(made.notes, known))
 
     def _of_whole(self, notes: Notes, known: Known) -> Notes:
         """Return notes that state what the run leaves out.
@@ -187,3 +198,11 @@ class BlockPairs:
     def _minutes(self) -> float:
         ends = [row.ended_ns or 0 for row in self._seen if isinstance(row, BlockRow)]
         return max(ends, default=0) / 60e9
+
+
+def _rows(whole: Prepared) -> Iterator[Row]:
+    """Yield the rows of a plan in virtual time, as they are asked for."""
+    simulation = whole.playing
+    assert isinstance(simulation, Simulation), simulation
+    plan = simulation.plan
+    return Shell(plan, simulation.arms, seed=plan.seed, sample_s=SAMPLE_S).play()

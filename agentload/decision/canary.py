@@ -15,7 +15,7 @@ from typing import Final
 from advisor.assess.accuracy import LEAST_IN_A_BUCKET
 from advisor.evidence import AccuracyBucket
 from advisor.judge import BROKEN
-from agentload.decision.carry_out import carry_out_questions
+from agentload.decision.carry_out import ask_questions
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import Look
@@ -76,7 +76,7 @@ class Canary:
             outcome="asked",
         )
         rewrite([row], means.place.database, run_id=means.run, name=grades.CANARY)
-        carry_out_questions(means, means.questions(look), order, len(order))
+        ask_questions(means, means.questions(look), order, len(order))
         return self._price(look).minutes if means.is_virtual else None
 
     def said(self, known: Known) -> str:

@@ -13,12 +13,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
-from agentload.decision.carry_out import carry_out_trials
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import DRAWS, Look
@@ -31,8 +29,9 @@ from agentload.evidence.capacity import OF_THE_TURNS, TWINS
 from agentload.evidence.twin import Twin
 from agentload.layout.windows import held_tokens
 from agentload.model.plan import ClosedLoop
-from agentload.run.capacity import START, Chosen, Found, Loads, conclude, search, simulate_trial
-from agentload.run.find import require_found
+from agentload.run import door
+from agentload.run.capacity import START, Chosen, Found, arm_loads, search, simulate_trial
+from agentload.run.find import SearchTrials, require_found
 from agentload.run.trial import Trial, trouble
 from agentload.store.loader import keep
 from agentload.study.kinds import Search
@@ -142,7 +141,7 @@ class CarriedLoad:
 
     def _search(self) -> float:
         """Search the load that each arm carries; return the minutes that the trials took."""
-        tried = self.tried(self.means.search(self._trial_s), most=TRIALS)
+        tried = self.tried(self.means.search(self._trial_s), SearchTrials(most=TRIALS))
         require_found(tried)
         self._unmet = all(each.holds is None and each.void is None for each in tried)
         return sum(len(each.trials) for each in tried) * self._trial_s / 60
@@ -163,16 +162,10 @@ class CarriedLoad:
             BRACKET_S[0], min(BRACKET_S[1], BRACKET_SHARE * self.means.study.budget_s / trials)
         )
 
-    def tried(
-        self,
-        study: Search,
-        *,
-        loads: Mapping[str, Loads] = MappingProxyType({}),
-        before: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
-        most: int | None = None,
-    ) -> tuple[Found, ...]:
-        """Try these loads on each arm, besides those *before*, or search without any."""
-        return carry_out_trials(self.means, study, loads=loads, before=before, most=most)
+    def tried(self, study: Search, trials: SearchTrials) -> tuple[Found, ...]:
+        """Make these trials on each arm, and keep what was found."""
+        means = self.means
+        return door.carry_out(study, means.beside, means.audience, adapt=lambda _: trials)
 
     def bracket(self, draws: int, known: Known) -> Bracket | None:
         """Measure trials below and above what the twins say, and keep them as a search.
@@ -198,7 +191,7 @@ class CarriedLoad:
             )
             return None
         loads = self._chosen(said, first=known.draws)
-        measured = self.tried(study, loads=loads, before=known.trials)
+        measured = self.tried(study, SearchTrials(loads=loads, before=known.trials))
         trials = {each.arm: each.trials for each in measured}
         found = Bracket(said=said, trials=trials, share=study.share)
         if found.failed is not None:
@@ -227,7 +220,7 @@ class CarriedLoad:
                 most=FREE,
                 width=KNOWN,
             )
-        return conclude(tried, share=study.share) if tried else ()
+        return arm_loads(tried, share=study.share) if tried else ()
 
     def _draw(self, study: Search, said: Sequence[Found], draws: int) -> None:
         """Draw sessions until enough draws are worth measuring, or too many were looked at."""

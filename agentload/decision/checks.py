@@ -9,12 +9,12 @@ from typing import Final
 
 from agentload.ask.probes import Probed
 from agentload.decision.canary import NO_CANARY, Canary
-from agentload.decision.carry_out import carry_out_probe
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import Look
 from agentload.decision.means import Means
 from agentload.errors import EndpointError
+from agentload.run import door
 from agentload.run.known import began_as
 from agentload.run.servers import Sizes, said_sizes, sizes
 from agentload.store.places import journal_rows
@@ -57,7 +57,7 @@ class Checks:
         if means.is_launching:
             return None
         study = Probe(servers=servers, request=means.study.request, timeouts=means.study.timeouts)
-        self._probed = probed = carry_out_probe(means, study)
+        self._probed = probed = door.carry_out(study, means.place, means.audience)
         if probed.mismatches and not servers.force:
             raise EndpointError(
                 "; ".join(probed.mismatches),

@@ -10,7 +10,7 @@ from typing import Final
 
 from advisor.legs.questions import shared
 from agentload.decision.answers import open_questions, question_order
-from agentload.decision.carry_out import carry_out_questions, carry_out_screen
+from agentload.decision.carry_out import ask_questions
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger
@@ -18,6 +18,7 @@ from agentload.decision.look import Criterion, Look
 from agentload.decision.means import Means
 from agentload.decision.sequence import reasons
 from agentload.errors import EndpointError
+from agentload.run import door
 from agentload.run.questions import Question, asking_of, generated, questions_cost, subject_of
 from agentload.run.screen import SALTS
 from agentload.study.kinds import Ask
@@ -61,7 +62,7 @@ class PairedAnswers:
         """Ask until there are as many answers as the look says; return minutes if simulated."""
         means = self.means
         minutes = self.price(look, known).minutes if means.is_virtual else None
-        carry_out_questions(means, means.questions(look), self._order(look), look.amount)
+        ask_questions(means, means.questions(look), self._order(look), look.amount)
         return minutes
 
     def said(self, known: Known) -> str:
@@ -99,7 +100,7 @@ class Screen:
     def ask(self, _: Look, __: Known) -> float | None:
         """Screen the arms; without log probabilities, graded questions alone decide."""
         try:
-            carry_out_screen(self.means, self._study)
+            door.carry_out(self._study, self.means.beside, self.means.audience)
         except EndpointError as error:
             self.means.audience.notice(f"  answers are not screened: {error.message}")
         return self._minutes if self.means.is_virtual else None

@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-from agentload.decision.carry_out import carry_out_trials
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger
@@ -18,7 +17,9 @@ from agentload.decision.look import Look
 from agentload.decision.means import Means
 from agentload.dispatch.arrivals import seeded
 from agentload.evidence.capacity import ALONE
+from agentload.run import door
 from agentload.run.capacity import Chosen
+from agentload.run.find import SearchTrials
 from agentload.study.kinds import Search
 from agentload.study.parts import KINDS
 
@@ -54,8 +55,8 @@ class SingleSession:
         draws = [
             Chosen(load=1.0, seed=seed.getrandbits(32), worth=1.0, error=0.0) for seed in seeds
         ]
-        loads = dict.fromkeys(means.arms, draws)
-        carry_out_trials(means, self._study, loads=loads, probe=ALONE)
+        trials = SearchTrials(loads=dict.fromkeys(means.arms, draws), probe=ALONE)
+        door.carry_out(self._study, means.beside, means.audience, adapt=lambda _: trials)
         return self.price(look, known).minutes if means.is_virtual else None
 
     def said(self, known: Known) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from agentload.decision.carry_out import carry_out_plan
+from agentload.decision.carry_out import require_whole
 from agentload.decision.forecast import STEP_TIMES, LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import REPEATS, Look
@@ -21,6 +21,7 @@ from agentload.layout.step_times import Grid, grid, seconds, step_times
 from agentload.model import apart
 from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.rows import BlockRow, CallRow
+from agentload.run import door
 from agentload.run.past import beside, taken
 from agentload.run.simulate import quiet
 from agentload.store.loader import keep
@@ -85,7 +86,7 @@ class Twins:
             case Virtual() as servers:
                 return self._simulate(made, servers)
             case Live() as servers:
-                self._play(made, servers, look.amount)
+                self._play(with_starts(made, 1) if servers.launch else made, servers, look.amount)
                 return None
 
     def said(self, _: Known) -> str:
@@ -143,7 +144,10 @@ class Twins:
             timeouts=self.means.study.timeouts,
             on_dead="stop",
         )
-        started = with_starts(made, 1) if servers.launch else made
-        ended = carry_out_plan(self.means, servers, study, started, trace_hash=apart.STEP_TIMES)
+        means = self.means
+        ended = door.carry_out_plan(
+            made, study, means.place.database, means.audience, trace_hash=apart.STEP_TIMES
+        )
+        require_whole(means, ended)
         if ended.health.void is not None:
             self.set_aside(f"timings are invalid: {ended.health.void}")

@@ -124,7 +124,7 @@ def search(
     return tuple(trials)
 
 
-def conclude(tried: Mapping[str, Sequence[Trial]], *, share: float) -> tuple[Found, ...]:
+def arm_loads(tried: Mapping[str, Sequence[Trial]], *, share: float) -> tuple[Found, ...]:
     """Return the load that each arm carries, from one fit to the trials of all arms."""
     told = _telling(tried)
     known = fit(told, share=share) if told else None

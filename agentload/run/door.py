@@ -1,59 +1,73 @@
 """Carry out a study, whatever its kind, or lay it out without asking anyone.
 
-This is the one place that distinguishes the kinds. Decisions, and questions asked until they
-decide, are made of such studies and are carried out elsewhere.
+This is the one place that distinguishes the kinds, and the one way to servers. Decisions, jobs of a
+watch, and questions asked until they decide are made of such studies: they come here for each, and
+may adapt what was laid out before it is played.
 """
 
 from collections.abc import Callable
-from typing import TypeAlias, assert_never, overload
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar, assert_never, overload
 
 from agentload.ask.probes import Probed, short
 from agentload.errors import UsageError
-from agentload.run.ask import Asked, Eval
+from agentload.model.plan import Plan
+from agentload.run.arms import read_arms
+from agentload.run.ask import Asked
 from agentload.run.audience import Audience
 from agentload.run.capacity import Found
-from agentload.run.evaluation import ask, evaluation
-from agentload.run.find import find_loads
+from agentload.run.evaluation import Evaluation, ask, evaluation
+from agentload.run.find import SearchTrials, find_loads
 from agentload.run.lay import Prepared, lay_out
-from agentload.run.measure import measure, simulate
+from agentload.run.measure import measure, play_stages, simulate
 from agentload.run.place import Place
-from agentload.run.play import Played
+from agentload.run.play import Played, Playing
 from agentload.run.probe import probe
 from agentload.run.ready import ready
 from agentload.run.record import Stored
 from agentload.run.screen import screen
-from agentload.run.simulated_answers import Answering
 from agentload.study.kinds import Ask, Probe, Replay, Search, Sweep
-from agentload.study.parts import Virtual
+from agentload.study.parts import Live, Virtual
 
 Measured: TypeAlias = Replay | Sweep | Search | Ask | Probe
 Result: TypeAlias = Stored | Played | Asked | tuple[Found, ...] | Probed
+T = TypeVar("T")
+Adapt: TypeAlias = Callable[[T], T]
+"""Returns what is played in place of what was laid out."""
+
+
+def _as_laid_out(made: T) -> T:
+    return made
 
 
 @overload
-def carry_out(study: Replay | Sweep, place: Place, audience: Audience) -> Stored | Played: ...
+def carry_out(
+    study: Replay | Sweep, place: Place, audience: Audience, *, adapt: Adapt[Prepared] = ...
+) -> Stored | Played: ...
 @overload
-def carry_out(study: Search, place: Place, audience: Audience) -> tuple[Found, ...]: ...
+def carry_out(
+    study: Search, place: Place, audience: Audience, *, adapt: Adapt[SearchTrials] = ...
+) -> tuple[Found, ...]: ...
 @overload
-def carry_out(study: Ask, place: Place, audience: Audience) -> Stored | Asked: ...
+def carry_out(
+    study: Ask, place: Place, audience: Audience, *, adapt: Adapt[Evaluation] = ...
+) -> Stored | Asked: ...
 @overload
 def carry_out(study: Probe, place: Place, audience: Audience) -> Probed: ...
-def carry_out(study: Measured, place: Place, audience: Audience) -> Result:
-    """Carry out a study and return its result."""
+def carry_out(
+    study: Measured, place: Place, audience: Audience, *, adapt: Adapt[Any] = _as_laid_out
+) -> Result:
+    """Carry out a study and return its result; *adapt* changes what was laid out."""
     match study:
         case Replay() | Sweep():
-            with lay_out(study, place, notice=audience.notice) as made:
-                if isinstance(study.servers, Virtual):
-                    return simulate(made, audience)
-                ready(made, audience.notice)
-                return measure(made, place, audience)
+            return _play(study, place, audience, adapt)
         case Search():
-            return find_loads(study, place, audience)
+            return find_loads(study, place, audience, adapt(SearchTrials()))
         case Ask(screen=True):
             return screen(study, place, audience)
         case Ask():
             with evaluation(study, place) as asked:
-                return ask(asked, audience)
+                return ask(adapt(asked), audience)
         case Probe():
             for caveat in short(study.prompt_tokens):
                 audience.notice(f"caveat: {caveat}")
@@ -62,9 +76,38 @@ def carry_out(study: Measured, place: Place, audience: Audience) -> Result:
             assert_never(study)
 
 
+def _play(
+    study: Replay | Sweep, place: Place, audience: Audience, adapt: Adapt[Prepared]
+) -> Stored | Played:
+    with lay_out(study, place, notice=audience.notice) as made:
+        if isinstance(study.servers, Virtual):
+            return simulate(adapt(made), audience)
+        ready(made, audience.notice)
+        return measure(adapt(made), place, audience)
+
+
+def carry_out_plan(
+    plan: Plan, study: Replay, database: Path, audience: Audience, *, trace_hash: str
+) -> Played:
+    """Play a plan of no user's trace on the servers of a study, and add it to the plan's run."""
+    assert isinstance(study.servers, Live), study.servers
+    arms = read_arms(study.servers)
+    with arms.up(noise=study.servers.noise, seed=plan.seed) as served:
+        playing = Playing(
+            study=study,
+            plan=plan,
+            endpoints=served,
+            database=database,
+            trace_hash=trace_hash,
+            into=plan.run,
+            launching=arms.launching,
+        )
+        return play_stages(playing, audience)
+
+
 def forecast(
     study: Measured, place: Place, *, notice: Callable[[str], None]
-) -> Prepared | Eval | Answering:
+) -> Prepared | Evaluation:
     """Lay a study out without starting or asking anyone.
 
     Raises UsageError for a study that has no plan.

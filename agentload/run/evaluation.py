@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -32,9 +33,12 @@ from agentload.study.kinds import Ask
 from agentload.study.parts import Virtual
 from agentload.study.stored import Notes
 
+Evaluation: TypeAlias = Eval | Answering
+"""Questions laid out for servers, or for the arms of a profile."""
+
 
 @contextmanager
-def evaluation(study: Ask, place: Place, *, is_dry: bool = False) -> Iterator[Eval | Answering]:
+def evaluation(study: Ask, place: Place, *, is_dry: bool = False) -> Iterator[Evaluation]:
     """Yield an evaluation laid out on its arms; when *is_dry* nobody is started or asked."""
     if isinstance(study.servers, Virtual):
         yield answers_of(study, place)
@@ -84,7 +88,7 @@ def _measured(asked: Asking, arms: Arms, reference: Endpoint) -> dict[str, Token
         return asyncio.run(measure_lengths(reference, asked.tasks, seed=asked.seed))
 
 
-def ask(made: Eval | Answering, audience: Audience) -> Asked:
+def ask(made: Evaluation, audience: Audience) -> Asked:
     """Ask one part's questions.
 
     A first stop lets what is in flight come to its end, a second cancels it.

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.launch import Kept, kept
@@ -19,7 +19,7 @@ from agentload.run.capacity import (
     Attempt,
     Found,
     Loads,
-    conclude,
+    arm_loads,
     keep_searches,
     simulate_trial,
     try_loads,
@@ -34,29 +34,41 @@ from agentload.study.kinds import Search
 from agentload.study.parts import Live, Virtual
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchTrials:
+    """Say which trials a search makes; by default it chooses its loads by what it finds."""
+
+    loads: Mapping[str, Loads] = field(default_factory=dict)
+    """Loads to try on an arm; an arm without any is searched."""
+    before: Mapping[str, Sequence[Trial]] = field(default_factory=dict)
+    """Earlier trials of each arm, which count with the new ones."""
+    most: int | None = None
+    """Most trials of an arm that is searched."""
+    probe: str = PROBE
+    """Name under which the trials are stored."""
+
+
 def find_loads(
-    study: Search,
-    place: Place,
-    audience: Audience,
-    *,
-    loads: Mapping[str, Loads] = MappingProxyType({}),
-    before: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
-    most: int | None = None,
-    probe: str = PROBE,
+    study: Search, place: Place, audience: Audience, trials: SearchTrials
 ) -> tuple[Found, ...]:
     """Find the largest load that each arm carries within the service level.
 
-    Servers that are launched run one at a time, and one that died is started again. The
-    *loads* given for an arm are tried; an arm without any is searched, in at most *most*
-    trials. Trials *before* count with them. All are stored under the name *probe*.
+    Servers that are launched run one at a time, and one that died is started again.
     """
     trace, _ = read_traces(study.traces, max_context_tokens=study.load.max_context_tokens)
     stock = steady(trace, study.load.planned())
     tried: dict[str, tuple[Trial, ...]] = {}
 
     def try_arm(arm: str, attempt: Attempt, start: float) -> tuple[Trial, ...]:
-        own = loads.get(arm, ())
-        return try_loads(study, arm, attempt, start=start, others=tried, loads=own, most=most)
+        return try_loads(
+            study,
+            arm,
+            attempt,
+            start=start,
+            others=tried,
+            loads=trials.loads.get(arm, ()),
+            most=trials.most,
+        )
 
     arms = read_arms(study.servers)
     if isinstance(study.servers, Virtual):
@@ -79,9 +91,8 @@ def find_loads(
                         play=lambda leg: finish(leg.play(), audience),
                     )
                     tried[each.name] = try_arm(each.name, crowd.attempt, study.start or FEW)
-    found = conclude(
-        {arm: (*before.get(arm, ()), *own) for arm, own in tried.items()}, share=study.share
-    )
+    whole = {arm: (*trials.before.get(arm, ()), *own) for arm, own in tried.items()}
+    found = arm_loads(whole, share=study.share)
     if place.into is not None:
         classes = {session.workload for session in trace.sessions}
         at_ns = time.time_ns() if isinstance(study.servers, Live) else None
@@ -92,7 +103,7 @@ def find_loads(
             at_ns=at_ns,
             study=study,
             classes=classes,
-            probe=probe,
+            probe=trials.probe,
         )
     return found
 

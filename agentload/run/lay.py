@@ -20,7 +20,7 @@ from agentload.layout.coverage import trace_shapes
 from agentload.layout.long_run import Fills, LongRun, long_run
 from agentload.layout.plan import laid_windows, of_study, with_starts
 from agentload.layout.traces import sweep
-from agentload.layout.windows import WINDOW_S, Steady, held_tokens, sessions_of_hours, steady
+from agentload.layout.windows import WINDOW_S, held_tokens, sessions_of_hours, steady
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.plan import Budget, Plan
 from agentload.model.profile import ArmProfile
@@ -107,14 +107,7 @@ class _Layout:
     beyond: str | None
 
 
-def _lay(
-    study: Replay,
-    ground: _Ground,
-    *,
-    run: Callable[[Replay], str],
-    stock: Steady | None = None,
-    held: float | None = None,
-) -> _Layout:
+def _lay(study: Replay, ground: _Ground, *, run: Callable[[Replay], str]) -> _Layout:
     """Lay a replay out; *run* returns the run's name for the study with hashes of its traces."""
     trace, refs = read_traces(
         study.traces,
@@ -128,8 +121,7 @@ def _lay(
     if ground.first is not None:
         study = resumed(ground.first, study)
     name = run(study)
-    if stock is None and study.windows is not None:
-        stock = steady(trace, study.load.planned())
+    stock = None if study.windows is None else steady(trace, study.load.planned())
     laid = None if stock is None else laid_windows(study, stock)
     fills = None
     if study.capacity is not None:
@@ -145,12 +137,10 @@ def _lay(
         machines=ground.machines,
         replicas=ground.replicas,
     )
-    if held is None and stock is not None:
-        held = held_tokens(stock, seed=study.seed)
     notes = Notes(
         fill_minutes={} if fills is None else dict(fills.minutes),
         trace_shape=shape,
-        held_tokens=held,
+        held_tokens=None if stock is None else held_tokens(stock, seed=study.seed),
         sessions_of_hours=None if stock is None else sessions_of_hours(stock),
     )
     return _Layout(
@@ -183,13 +173,8 @@ def with_end(study: Replay) -> Replay:
     )
 
 
-def simulation(
-    study: Replay, place: Place, *, stock: Steady | None = None, held_tokens: float | None = None
-) -> Prepared:
-    """Lay a replay out in virtual time.
-
-    *stock* is what its windows are drawn from and *held_tokens* what they hold, where known.
-    """
+def simulation(study: Replay, place: Place) -> Prepared:
+    """Lay a replay out in virtual time."""
     assert isinstance(study.servers, Virtual), study.servers
     if study.load.history == "recorded":
         raise UsageError(
@@ -210,8 +195,6 @@ def simulation(
         run=lambda pinned: (
             place.run or simulated_id(pinned, arms, trace_hash=trace_hash(pinned.traces))
         ),
-        stock=stock,
-        held=held_tokens,
     )
     playing = Simulation(
         study=made.study,

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -42,12 +42,11 @@ class Simulation:
     notes: Notes = field(default_factory=Notes)
     slowness: Mapping[str, float] = field(default_factory=dict)
     """How many times as long a step takes on each machine of the plan."""
+    played: Sequence[Row] | None = None
+    """Rows of the plan, where they were made already."""
 
-    def rows(self, played: Iterable[Row] | None = None) -> Iterator[Row]:
-        """Yield the rows of the run, its description first.
-
-        *played* are the rows of the plan, where they were made already.
-        """
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows of the run, its description first."""
         plan = self.plan
         profile = next(iter(self.arms.values())).profile
         yield run_row(
@@ -64,8 +63,8 @@ class Simulation:
         )
         starts = {stretch[0].index: number for number, stretch in enumerate(stretches(plan.rounds))}
         yield from opening(plan.run, self.arms, start=0 if len(starts) > 1 else None)
-        ended_ns = 0
-        if played is None:
+        ended_ns, played = 0, iter(self.played or ())
+        if self.played is None:
             own = self.study.noise_seed
             played = Shell(
                 plan,
@@ -156,16 +155,11 @@ def quiet(arms: Sequence[ArmProfile]) -> dict[str, ArmProfile]:
     return {arm.name: replace(arm, noise=Noise()) for arm in arms}
 
 
-def store(
-    simulation: Simulation,
-    *,
-    told: Callable[[int], None] = lambda _: None,
-    played: Iterable[Row] | None = None,
-) -> Stored:
+def store(simulation: Simulation, *, told: Callable[[int], None] = lambda _: None) -> Stored:
     """Write a simulation's journal and load it, in place of an equal run that is there."""
 
     def counted() -> Iterator[Row]:
-        for count, row in enumerate(simulation.rows(played)):
+        for count, row in enumerate(simulation.rows()):
             yield row
             if count % FLUSHED == 0:
                 told(count)

@@ -16,14 +16,14 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import AgentloadError, EndpointError, InterruptError, first_of
 from agentload.layout.windows import fitting, steady
 from agentload.model.controls import copied, is_control
+from agentload.run import door
 from agentload.run.arms import ALL, read_arms
 from agentload.run.audience import Audience
 from agentload.run.files import read_traces
-from agentload.run.lay import lay_out
-from agentload.run.measure import play_stages
+from agentload.run.lay import Prepared
 from agentload.run.place import Place
 from agentload.run.play import Played, Playing
-from agentload.run.ready import ready
+from agentload.run.record import Stored
 from agentload.study.change import extended
 from agentload.study.kinds import Replay
 from agentload.watch.history import Outcome
@@ -126,66 +126,94 @@ def play(
     """
     # Emulated servers are started again for each run, and scatter in another way, as real ones do.
     noise_seed = int.from_bytes(hashlib.sha256(run.encode()).digest()[:4], "big")
-    study = extended(job.study, aa=ALL if is_controlled else job.study.aa, noise_seed=noise_seed)
-    with contextlib.ExitStack() as stack:
-        with _ours():
-            place = Place(database=database, run=run)
-            try:
-                bounded = bounded_study(
-                    study, job.budget.calls, len(read_arms(study.servers).names)
-                )
-            except AgentloadError as error:
-                raise AgentloadError(
-                    f"job '{job.name}': {error.message}", hint=error.hint
-                ) from error
-            made = stack.enter_context(lay_out(bounded, place))
-            playing = made.playing
-            assert isinstance(playing, Playing), playing
-            arms = [endpoint for endpoint in playing.endpoints if not is_control(endpoint.name)]
-            for endpoint in arms:
-                endpoint.key()
-            ready(made, notice)
-        price = usd_per_hour(job, arms)
-        bound = limit(job, price, is_controlled=is_controlled)
-        noted = replace(playing, notes=msgspec.structs.replace(playing.notes, job=job.name))
-        return _watched(noted, tuple(endpoint.name for endpoint in arms), bound, price, notice)
+    control = ALL if is_controlled else job.study.aa
+    study = extended(job.study, aa=control, noise_seed=noise_seed)
+    sitting = Sitting(job=job, is_controlled=is_controlled)
+    ended: Stored | None = None
+    try:
+        ended = door.carry_out(
+            _bounded(job, study),
+            Place(database=database, run=run),
+            Audience(notice=notice, stopping=sitting.stopping),
+            adapt=sitting.begin,
+        )
+    except BaseExceptionGroup as group:
+        raise first_of(group) from group  # our bug: an error that the user can fix comes alone
+    except EndpointError as error:
+        if sitting.bound is not None:
+            raise
+        # Nothing was sent yet: the fault is on our side, and the endpoint is not dead.
+        raise AgentloadError(error.message, hint=error.hint) from error
+    except InterruptError:
+        if sitting.stopped is None:  # no stop was requested: our bug
+            raise
+    assert ended is None or isinstance(ended, Played), ended
+    word, reason = outcome(ended, stopped=sitting.stopped)
+    return Playthrough(arms=sitting.arms, outcome=word, reason=reason, usd=sitting.usd)
 
 
-def _watched(
-    playing: Playing,
-    arms: tuple[str, ...],
-    bound: TimeLimit,
-    price: float | None,
-    notice: Callable[[str], None],
-) -> Playthrough:
-    why: list[str] = []
+def _bounded(job: Job, study: Replay) -> Replay:
+    """Return the study within the job's budget of calls. Raises AgentloadError naming the job."""
+    try:
+        arms = len(read_arms(study.servers).names)
+        return bounded_study(study, job.budget.calls, arms)
+    except AgentloadError as error:
+        raise AgentloadError(f"job '{job.name}': {error.message}", hint=error.hint) from error
+
+
+@dataclass(slots=True, kw_only=True)
+class Sitting:
+    """Follow the replay of one execution: it begins, is bounded by an instant, and may stop."""
+
+    job: Job
+    is_controlled: bool
+    arms: tuple[str, ...] = ()
+    bound: TimeLimit | None = None
+    """Limit of the replay; None before it began."""
+    stopped: str | None = None
+    """Why the replay was stopped."""
+    _price: float | None = None
+    _began_s: float = 0.0
+
+    def begin(self, made: Prepared) -> Prepared:
+        """Start the clock of a replay that is laid out; its notes name the job.
+
+        Raises EndpointError for a missing key, AgentloadError for a missing price.
+        """
+        playing = made.playing
+        assert isinstance(playing, Playing), playing
+        arms = [each for each in playing.endpoints if not is_control(each.name)]
+        for each in arms:
+            each.key()
+        self.arms = tuple(each.name for each in arms)
+        self._price = usd_per_hour(self.job, arms)
+        self.bound = limit(self.job, self._price, is_controlled=self.is_controlled)
+        self._began_s = time.monotonic()
+        notes = msgspec.structs.replace(playing.notes, job=self.job.name)
+        return replace(made, playing=replace(playing, notes=notes))
 
     @contextlib.contextmanager
-    def stopping(stop: Callable[[], None]) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
+    def stopping(self, stop: Callable[[], None]) -> Iterator[None]:
+        """Stop a part of the replay at a signal, and at the instant of the limit."""
+        loop, bound = asyncio.get_running_loop(), self.bound
+        assert bound is not None, "nothing is played before the replay began"
 
         def stopped(reason: str) -> None:
-            why.append(reason)
+            self.stopped = self.stopped or reason
             stop()
 
         for name in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(name, stopped, f"stopped by {name.name}")
-        loop.call_at(
-            started_s + bound.seconds, stopped, bound.told
-        )  # the limit is an instant: a run may have several parts, each with a loop of its own
+        # The limit is an instant: a run may have several parts, each with a loop of its own.
+        loop.call_at(self._began_s + bound.seconds, stopped, bound.told)
         yield
 
-    started_s, ended = time.monotonic(), None
-    try:
-        ended = play_stages(playing, Audience(notice=notice, stopping=stopping))
-    except BaseExceptionGroup as group:
-        raise first_of(group) from group  # our bug: an error that the user can fix comes alone
-    except InterruptError:
-        if not why:  # no stop was requested: our bug
-            raise
-    usd = None if price is None else price * (time.monotonic() - started_s) / HOUR_S
-    word, reason = outcome(ended, stopped=why[0] if why else None)
-    return Playthrough(arms=arms, outcome=word, reason=reason, usd=usd)
+    @property
+    def usd(self) -> float | None:
+        """US dollars that the servers cost so far; None where one has no price."""
+        if self._price is None:
+            return None
+        return self._price * (time.monotonic() - self._began_s) / HOUR_S
 
 
 def outcome(played: Played | None, *, stopped: str | None) -> tuple[Outcome, str | None]:
@@ -200,12 +228,3 @@ def outcome(played: Played | None, *, stopped: str | None) -> tuple[Outcome, str
     if played.died and played.was_stopped:
         return "dead", f"{copied(played.died[0])} stopped answering"
     return ("done" if played.health.void is None else "void"), played.health.void
-
-
-@contextlib.contextmanager
-def _ours() -> Iterator[None]:
-    """Report errors on our side as such: the endpoint is not dead."""
-    try:
-        yield
-    except EndpointError as error:
-        raise AgentloadError(error.message, hint=error.hint) from error

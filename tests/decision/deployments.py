@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from pathlib import Path
 from tempfile import gettempdir
-from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 
 import numpy as np
@@ -36,7 +35,8 @@ from agentload.decision.play import Deciding
 from agentload.decision.twin import Twins
 from agentload.evidence.twin import Twin
 from agentload.run.audience import Audience
-from agentload.run.capacity import Found, Loads, conclude, search
+from agentload.run.capacity import Found, arm_loads, search
+from agentload.run.find import SearchTrials
 from agentload.run.place import Place
 from agentload.run.trial import Trial
 from agentload.study.kinds import Decide, Search
@@ -483,22 +483,15 @@ class _DrawnTrials(CarriedLoad):
         limit = self.deployment.by_twin(cast(str, twin), number)
         return limit if near / ORDINARY < limit < near * ORDINARY else None
 
-    def tried(
-        self,
-        study: Search,
-        *,
-        loads: Mapping[str, Loads] = MappingProxyType({}),
-        before: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
-        most: int | None = None,
-    ) -> tuple[Found, ...]:
+    def tried(self, study: Search, trials: SearchTrials) -> tuple[Found, ...]:
         """Play the loads that are asked for, or search."""
         tried: dict[str, tuple[Trial, ...]] = {}
         minutes = study.trial_s / 60
         for arm in self.deployment.carried:
-            if loads:
+            if trials.loads:
                 tried[arm] = tuple(
                     each.of(self.deployment.trial(arm, each.load, each.seed, minutes))
-                    for each in loads[arm]
+                    for each in trials.loads[arm]
                 )
             else:
 
@@ -506,10 +499,17 @@ class _DrawnTrials(CarriedLoad):
                     return self.deployment.trial(arm, load, UNKNOWN + number, minutes)
 
                 tried[arm] = search(
-                    arm, attempt, start=8, whole=True, share=study.share, others=tried, most=most
+                    arm,
+                    attempt,
+                    start=8,
+                    whole=True,
+                    share=study.share,
+                    others=tried,
+                    most=trials.most,
                 )
+        before = trials.before
         self.deployment.trials = {arm: (*before.get(arm, ()), *own) for arm, own in tried.items()}
-        return conclude(self.deployment.trials, share=study.share)
+        return arm_loads(self.deployment.trials, share=study.share)
 
     def say_sizes(self, said: Sequence[Found]) -> None:
         """Say nothing: no turn is played on a twin that is drawn."""

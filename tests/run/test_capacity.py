@@ -27,7 +27,7 @@ from agentload.run.capacity import (
     Chosen,
     Found,
     Loads,
-    conclude,
+    arm_loads,
     drawn,
     keep_searches,
     rows,
@@ -74,7 +74,7 @@ def test_the_interval_of_a_search_covers_what_a_long_run_would_find() -> None:
             )
 
         tried = search("a", attempt, start=8, whole=True, share=0.95)
-        (found,) = conclude({"a": tried}, share=0.95)
+        (found,) = arm_loads({"a": tried}, share=0.95)
         assert len(tried) <= 24
         assert found.low is not None
         assert found.high is not None
@@ -95,7 +95,7 @@ def trial(load: float, limit: float) -> Trial:
 
 
 def test_a_load_that_never_holds_or_never_breaks_is_said() -> None:
-    (never,) = conclude(
+    (never,) = arm_loads(
         {"a": search("a", lambda load, _: trial(load, 0), start=8, whole=True, share=0.95)},
         share=0.95,
     )
@@ -104,7 +104,7 @@ def test_a_load_that_never_holds_or_never_breaks_is_said() -> None:
         None,
         [1, 2, 4, 8],
     )
-    (always,) = conclude(
+    (always,) = arm_loads(
         {"a": search("a", lambda load, _: trial(load, 1e9), start=8, whole=True, share=0.95)},
         share=0.95,
     )
@@ -121,7 +121,7 @@ def test_a_void_trial_is_no_trouble_and_ends_the_search_once_a_load_has_held(voi
         )
 
     tried = search("a", attempt, start=8, whole=True, share=0.95)
-    (found,) = conclude({"a": tried}, share=0.95)
+    (found,) = arm_loads({"a": tried}, share=0.95)
     assert [each.void for each in tried] == [None] * void_at + ["other requests"]
     assert found.void == tried[-1]
     assert found.holds is not None
@@ -136,7 +136,7 @@ def test_a_load_that_is_too_much_for_the_client_is_followed_by_smaller_ones(
         return trial(load, 21) if load <= carried else Trial(load=load, void="requests left late")
 
     tried = search("a", attempt, start=8, whole=True, share=0.95)
-    (found,) = conclude({"a": tried}, share=0.95)
+    (found,) = arm_loads({"a": tried}, share=0.95)
     assert [each.load for each in tried][: len(loads)] == loads
     assert (found.holds is None) == (carried == 0)
     assert found.void is not None
@@ -166,7 +166,7 @@ def test_one_lucky_draw_is_not_believed() -> None:
         return trial(load, 40 if number == 1 else 10)
 
     tried = search("a", attempt, start=8, whole=True, share=0.95)
-    (found,) = conclude({"a": tried}, share=0.95)
+    (found,) = arm_loads({"a": tried}, share=0.95)
     assert found.low is not None
     assert found.high is not None
     assert math.floor(found.low) <= 10 <= math.floor(found.high)
@@ -254,7 +254,7 @@ def test_a_pool_twice_as_large_carries_about_twice_the_agents_whose_contexts_sta
     stock = steady(trace, study.load.planned())
     found = {
         each.arm: each.holds
-        for each in conclude(
+        for each in arm_loads(
             {
                 name: try_loads(
                     study, name, partial(simulate_trial, study, stock, arm), start=START[study.find]
@@ -326,7 +326,7 @@ def searched(troubles: dict[int, Trouble | None], *, arm: str = "bf16") -> Found
         replace(TRIAL, load=load, within=100 if found is None else 50, trouble=found)
         for load, found in sorted(troubles.items())
     )
-    (found,) = conclude({arm: trials}, share=0.95)
+    (found,) = arm_loads({arm: trials}, share=0.95)
     return found
 
 
@@ -379,7 +379,7 @@ def test_trials_of_one_load_are_all_kept(tmp_path: Path) -> None:
         for load, within in ((8, 99), (8, 97), (12, 60), (12, 80))
     )
     keep_searches(
-        conclude({"bf16": trials}, share=0.95),
+        arm_loads({"bf16": trials}, share=0.95),
         database,
         run="r",
         at_ns=1,
@@ -545,7 +545,7 @@ def tried(
 
     monkeypatch.setattr(Crowd, "_trial", trial)
     told: list[str] = []
-    (found,) = conclude({"bf16": on_the_server(told.append)}, share=0.95)
+    (found,) = arm_loads({"bf16": on_the_server(told.append)}, share=0.95)
     return found, told
 
 

@@ -12,19 +12,19 @@ import pytest
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import AgentloadError
+from agentload.layout.cost import cost
 from agentload.layout.plan import plan
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
 from agentload.model.profile import Price
-from agentload.run.audience import Audience
+from agentload.run.lay import Prepared
 from agentload.run.play import Played, Playing
 from agentload.study.change import extended
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 from agentload.verdict.policy import Setting
-from agentload.watch import play
 from agentload.watch.job import Budget, Job
-from agentload.watch.play import TimeLimit, bounded_study, limit, outcome, usd_per_hour
+from agentload.watch.play import Sitting, bounded_study, limit, outcome, usd_per_hour
 from agentload.watch.schedule import Schedule
 from tests.run.playing import playing, trace
 
@@ -89,28 +89,24 @@ def test_a_reference_with_its_control_may_take_twice_as_much() -> None:
     assert (job.longest_s, JOB.longest_s) == (3600, 3600)
 
 
-def test_a_limit_counts_from_the_beginning_of_the_run_and_not_of_each_part(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_limit_counts_from_the_beginning_of_the_run_and_not_of_each_part(tmp_path: Path) -> None:
     waited_s: list[float] = []
 
-    async def part(audience: Audience, *, at_most_s: float) -> None:
+    async def part(*, at_most_s: float) -> None:
         began_s, stopped = time.monotonic(), asyncio.Event()
-        with audience.stopping(stopped.set), suppress(TimeoutError):
+        with sitting.stopping(stopped.set), suppress(TimeoutError):
             await asyncio.wait_for(stopped.wait(), at_most_s)
         waited_s.append(time.monotonic() - began_s)
 
-    def in_parts(_: Playing, audience: Audience) -> Played:
-        for at_most_s in (0.9, 10.0):
-            asyncio.run(part(audience, at_most_s=at_most_s))
-        return Played(run_id="r1", health=Monitor().health(FACTS), was_stopped=True)
-
-    monkeypatch.setattr(play, "play_stages", in_parts)
-    made = playing(plan(trace(), ["a"], run="r1", pairs=1), (), tmp_path / "x.duckdb")
-    ended = play._watched(
-        made, ("a",), TimeLimit(seconds=1.0, told="time limit"), None, lambda _: None
-    )
-    assert (ended.outcome, ended.reason) == ("failed", "time limit")
+    sitting = Sitting(job=replace(JOB, budget=Budget(minutes=1 / 60)), is_controlled=False)
+    laid_out = plan(trace(), ["a"], run="r1", pairs=1)
+    made = playing(laid_out, (), tmp_path / "x.duckdb")
+    begun = sitting.begin(Prepared(playing=made, cost=cost(laid_out))).playing
+    assert isinstance(begun, Playing)
+    assert begun.notes.job == "nightly"
+    for at_most_s in (0.9, 10.0):
+        asyncio.run(part(at_most_s=at_most_s))
+    assert sitting.stopped == "time limit of 0.0166667 minutes"
     assert waited_s[1] < 1.0
 
 
