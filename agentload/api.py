@@ -33,9 +33,9 @@ from agentload.report.render import USUAL, render, write
 from agentload.run import door, files
 from agentload.run.ask import Listener as AnswerListener
 from agentload.run.audience import Audience, Stop, check_stored
-from agentload.run.capacity import Found
+from agentload.run.capacity import ArmLoad
 from agentload.run.find import require_found
-from agentload.run.place import Place, place_of
+from agentload.run.place import StudyPlace, place_of
 from agentload.run.record import Stored
 from agentload.store.database import reading
 from agentload.store.places import DATABASE
@@ -263,7 +263,7 @@ def search(
     db: Path | str = DATABASE,
     into: str | None = None,
     notice: Notice | None = None,
-) -> tuple[Found, ...]:
+) -> tuple[ArmLoad, ...]:
     """Find the largest load that holds, arm by arm; the run *into* reports the result.
 
     Raises KeyboardInterrupt when it is stopped.
@@ -418,13 +418,13 @@ def _live(study: StudyT) -> StudyT:
     return study
 
 
-def _run(study: Replay | Sweep | Ask, place: Place, follower: _Follower) -> Run:
+def _run(study: Replay | Sweep | Ask, place: StudyPlace, follower: _Follower) -> Run:
     """Carry out a study that makes a run, and return the run."""
     ended = follower.carry_out(study, lambda: door.carry_out(study, place, follower.audience))
     return _stored(ended, place, follower)
 
 
-def _stored(ended: Stored, place: Place, follower: _Follower) -> Run:
+def _stored(ended: Stored, place: StudyPlace, follower: _Follower) -> Run:
     check_stored(ended, place, follower.audience)
     return Run(
         run_id=ended.run_id,

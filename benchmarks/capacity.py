@@ -21,11 +21,11 @@ from scipy import stats
 
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
-from agentload.run.capacity import START, Found, conclude, simulate_trial, try_loads
+from agentload.run.capacity import START, ArmLoad, conclude, simulate_trial, try_loads
 from agentload.run.files import read_traces
 from agentload.run.servers import arms_of
 from agentload.run.trial import Trial
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Search
 from agentload.study.parts import Load, Slo, TraceRef, Virtual
 
@@ -37,7 +37,7 @@ SLO = Slo(ttft_ms=2000.0, tpot_ms=40.0)
 
 def long_run(study: Search, trace: Trace, arm: ArmProfile) -> int:
     """Return the most sessions that three long runs together hold."""
-    long = extended(study, trial_s=LONG_S)
+    long = extend(study, trial_s=LONG_S)
     held = 0
     for sessions in range(1, 1000):
         trials = [
@@ -55,12 +55,12 @@ def long_run(study: Search, trace: Trace, arm: ArmProfile) -> int:
 
 def searches(
     study: Search, trace: Trace, arms: Mapping[str, ArmProfile], count: int
-) -> Iterator[tuple[Found, ...]]:
+) -> Iterator[tuple[ArmLoad, ...]]:
     """Yield searches, each with draws of its own."""
     for seed in range(count):
         tried: dict[str, tuple[Trial, ...]] = {}
         for name, arm in arms.items():
-            own = extended(study, seed=seed)
+            own = extend(study, seed=seed)
             attempt = partial(simulate_trial, own, trace, arm)
             tried[name] = try_loads(own, name, attempt, start=START[own.find], others=tried)
         yield conclude(tried, share=study.share)
@@ -89,7 +89,7 @@ def main() -> None:
         f"{options.minutes:g} min; long runs hold {truth}",
         flush=True,
     )
-    found: dict[str, list[Found]] = {name: [] for name in arms}
+    found: dict[str, list[ArmLoad]] = {name: [] for name in arms}
     for number, each in enumerate(searches(study, trace, arms, options.searches)):
         for one in each:
             found[one.arm].append(one)

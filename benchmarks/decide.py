@@ -37,7 +37,7 @@ from agentload.decision.play import Deciding
 from agentload.emulator import stepper
 from agentload.emulator.steptime import StepClock
 from agentload.run.audience import Audience
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.servers import arms_of
 from agentload.study.kinds import Decide
 from agentload.study.parts import Load, Slo, TraceRef, Virtual
@@ -144,7 +144,7 @@ def decided(name: str, seed: int, folder: Path) -> dict[str, Any]:
     )
     with padding(profile) if world.is_padded else nullcontext():
         ended = Deciding(
-            study=study, place=Place(database=folder / "x.duckdb"), audience=Audience()
+            study=study, place=StudyPlace(database=folder / "x.duckdb"), audience=Audience()
         ).play()
     words = (
         []

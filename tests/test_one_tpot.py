@@ -28,7 +28,7 @@ from agentload.model.commands import Call, Send
 from agentload.model.commands import Limits as CallLimits
 from agentload.model.rows import CallRow
 from agentload.model.stamps import stamps
-from agentload.run.trial import Tally
+from agentload.run.trial import TrialTally
 from agentload.store.database import reading
 from agentload.study.parts import Slo
 from agentload.tracefile.files import write
@@ -128,7 +128,7 @@ def test_the_live_views_say_what_a_token_takes(group: int, tokens: int) -> None:
 @TOKENS
 def test_a_limit_below_what_a_token_takes_is_held_by_no_turn(group: int, tokens: int) -> None:
     for limit_ms, within in ((17.5, 0), (20.5, 16)):
-        tally = Tally(Slo(tpot_ms=limit_ms), begun_ns=0, seconds=0.1)
+        tally = TrialTally(Slo(tpot_ms=limit_ms), begun_ns=0, seconds=0.1)
         for row in rows(group, tokens):
             tally.add(row)
         assert (tally.trial(1).turns, tally.trial(1).within) == (16, within)

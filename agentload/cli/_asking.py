@@ -15,11 +15,11 @@ from agentload.evidence.grades import Evaluation
 from agentload.evidence.screen import scored_prompts, screen
 from agentload.evidence.view import run_view
 from agentload.layout.cost import about
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.questions import Question, QuestionsCost
 from agentload.run.record import again
 from agentload.store.database import reading
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Ask
 
 ENDED: Final = {
@@ -110,7 +110,7 @@ def _share(right: int, answered: int) -> str:
     return f"{right / answered:.1%}" if answered else ABSENT
 
 
-def print_screen(study: Ask, place: Place, run: str, *, as_json: bool) -> None:
+def print_screen(study: Ask, place: StudyPlace, run: str, *, as_json: bool) -> None:
     """Print what a screen of the arms says and what to ask next."""
     with reading(place.database) as connection:
         view = run_view(connection, run)
@@ -190,7 +190,7 @@ def _next(study: Ask, found: tuple[Screening, ...], database: Path, run: str) ->
     open_ = [each for each in found if each.pattern != "broken"]
     if found and not open_:
         return f"agentload advise {database} --run {run}"
-    asked = extended(study, screen=False, traces=())
+    asked = extend(study, screen=False, traces=())
     return again(
-        extended(asked, contexts=worth_asking(open_[0])) if open_ else asked, database, into=run
+        extend(asked, contexts=worth_asking(open_[0])) if open_ else asked, database, into=run
     )

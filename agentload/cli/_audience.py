@@ -21,7 +21,7 @@ from agentload.model.metrics import Clock, ClockStart
 from agentload.model.rows import AnswerRow, CallRow
 from agentload.run.ask import Listener
 from agentload.run.audience import Audience
-from agentload.run.latest import Latest, Spread, share
+from agentload.run.latest import Latest, LatestSpread, share
 from agentload.run.questions import Question
 from agentload.visible import visible
 
@@ -137,7 +137,7 @@ class Progress:
         return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(0.0, seconds):.0f} s"
 
 
-def _ms(spread: Spread | None) -> tuple[str, str]:
+def _ms(spread: LatestSpread | None) -> tuple[str, str]:
     if spread is None:
         return ABSENT, ABSENT
     p50, p95 = (

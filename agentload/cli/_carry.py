@@ -17,12 +17,12 @@ from agentload.evidence.summary import summarise
 from agentload.layout.cost import about
 from agentload.report.advise import settle
 from agentload.run import door
-from agentload.run.ask import Asked, Eval
+from agentload.run.ask import Eval, Evaluated
 from agentload.run.audience import check_stored
-from agentload.run.capacity import Found
+from agentload.run.capacity import ArmLoad
 from agentload.run.find import require_found
 from agentload.run.lay import Prepared
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.play import Played
 from agentload.run.record import Stored, again
 from agentload.run.simulated_answers import Answering
@@ -32,7 +32,7 @@ from agentload.verdict.policy import Setting
 
 
 def carry_out(
-    study: Study, place: Place, *, is_dry: bool, as_json: bool, is_gated: bool = False
+    study: Study, place: StudyPlace, *, is_dry: bool, as_json: bool, is_gated: bool = False
 ) -> None:
     """Run a study. Raises InterruptError when it was stopped,
     GateError when it is *is_gated* and an arm is not fit.
@@ -52,7 +52,9 @@ def carry_out(
         _print_result(study, place, as_json=as_json, is_gated=is_gated)
 
 
-def _print_result(study: door.Measured, place: Place, *, as_json: bool, is_gated: bool) -> None:
+def _print_result(
+    study: door.Measured, place: StudyPlace, *, as_json: bool, is_gated: bool
+) -> None:
     """Run a study and print its result."""
     started_s = time.monotonic()
     if isinstance(study, Search):
@@ -60,7 +62,7 @@ def _print_result(study: door.Measured, place: Place, *, as_json: bool, is_gated
         return
     result = door.carry_out(study, place, TERMINAL)
     match result:
-        case Asked():
+        case Evaluated():
             _print_asked(result, place, as_json=as_json)
         case Played():
             _print_played(result, place, as_json=as_json)
@@ -81,7 +83,7 @@ def _print_forecast(made: Prepared | Eval | Answering, *, as_json: bool) -> None
         print_json(made.cost if made.fills is None else asdict(made.cost) | {"fills": made.fills})
 
 
-def _print_played(ended: Played, place: Place, *, as_json: bool) -> None:
+def _print_played(ended: Played, place: StudyPlace, *, as_json: bool) -> None:
     if ended.load_error is None:
         summary = summarise(place.database, ended.run_id)
         print_json(summary) if as_json else print(summary.text())
@@ -93,7 +95,7 @@ def _print_played(ended: Played, place: Place, *, as_json: bool) -> None:
     _decide_on(ended, place, then="report", as_json=as_json)
 
 
-def _print_simulated(ended: Stored, place: Place, took_s: float, *, as_json: bool) -> None:
+def _print_simulated(ended: Stored, place: StudyPlace, took_s: float, *, as_json: bool) -> None:
     transient("")
     summary = summarise(place.database, ended.run_id)
     print_json(summary) if as_json else print(f"{summary.text()}\nsimulated in {took_s:.1f} s")
@@ -101,7 +103,7 @@ def _print_simulated(ended: Stored, place: Place, took_s: float, *, as_json: boo
 
 
 def _decide_on(
-    ended: Stored, place: Place, *, then: Literal["advise", "report"], as_json: bool
+    ended: Stored, place: StudyPlace, *, then: Literal["advise", "report"], as_json: bool
 ) -> None:
     """Store the decision on a run that has ended, and print which verb shows it."""
     transient("deciding …")
@@ -112,7 +114,7 @@ def _decide_on(
 
 
 def _print_asked(
-    ended: Asked, place: Place, *, sequence: AnswersEnd | None = None, as_json: bool
+    ended: Evaluated, place: StudyPlace, *, sequence: AnswersEnd | None = None, as_json: bool
 ) -> None:
     """Print what was answered, in a sequence of looks or at once, and what the run ended with."""
     if ended.load_error is None:
@@ -157,7 +159,7 @@ def _print_questions(made: Eval | Answering, *, as_json: bool) -> None:
         )
 
 
-def _print_found(study: Search, found: tuple[Found, ...], *, as_json: bool) -> None:
+def _print_found(study: Search, found: tuple[ArmLoad, ...], *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     elif isinstance(study.servers, Live):

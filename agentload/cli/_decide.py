@@ -20,7 +20,7 @@ from agentload.errors import AgentloadError, EndpointError, InterruptError
 from agentload.report.parts import Document
 from agentload.report.render import render, write
 from agentload.run.arms import read_arms
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.record import again
 from agentload.store.places import journals
 from agentload.study.kinds import Decide
@@ -28,7 +28,7 @@ from agentload.study.parts import Virtual
 
 
 def decide(
-    study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Path | None = None
+    study: Decide, place: StudyPlace, *, is_dry: bool, as_json: bool, out: Path | None = None
 ) -> Document | None:
     """Decide, print the answer and write its report; return it, None
     where nothing was asked. Raises InterruptError when it was stopped.
@@ -83,7 +83,7 @@ def _late(ended: DecisionOutcome) -> AgentloadError:
     )
 
 
-def _go_on(study: Decide, place: Place, ended: DecisionOutcome) -> str | None:
+def _go_on(study: Decide, place: StudyPlace, ended: DecisionOutcome) -> str | None:
     """Return the hint that resumes a decision, or makes one in virtual time again.
 
     None if the decision has not started.

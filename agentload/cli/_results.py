@@ -12,7 +12,7 @@ from agentload.layout.long_run import Fills
 from agentload.layout.plan import starts_of
 from agentload.model.controls import is_control, is_replica
 from agentload.model.plan import Plan
-from agentload.run.capacity import Found
+from agentload.run.capacity import ArmLoad
 from agentload.study.kinds import Search
 from agentload.study.quantity import LIMITS
 
@@ -101,7 +101,7 @@ def plan_text(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
     )
 
 
-def trial_lines(study: Search, found: Iterable[Found]) -> Iterator[str]:
+def trial_lines(study: Search, found: Iterable[ArmLoad]) -> Iterator[str]:
     """Yield, for each arm, the largest load that held in virtual time and those that were tried."""
     assert study.slo is not None, "a simulated search has limits"
     slo = LIMITS.write(study.slo)
@@ -127,7 +127,7 @@ def _percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.0%}"
 
 
-def _bracket(found: Found, unit: str) -> str:
+def _bracket(found: ArmLoad, unit: str) -> str:
     if found.holds is None:
         return f"no load holds, not even {found.trials[0].load:.4g} {unit}"
     holds, low, high = (
@@ -137,7 +137,7 @@ def _bracket(found: Found, unit: str) -> str:
     return f"{holds} {unit} or more" if found.high is None else f"{holds} {unit} [{low}, {high}]"
 
 
-def print_limits(found: Sequence[Found]) -> None:
+def print_limits(found: Sequence[ArmLoad]) -> None:
     """Print a line an arm: what it carries, with
     its interval, and which trouble there is beyond.
     """
@@ -160,7 +160,7 @@ def _sessions(sessions: float | None) -> str:
     return "–" if sessions is None else f"{math.floor(sessions)}"
 
 
-def _trouble(found: Found) -> str:
+def _trouble(found: ArmLoad) -> str:
     trial = found.broken
     if trial is None or trial.trouble is None:
         return "–"

@@ -14,9 +14,9 @@ import typer
 from agentload.plugins import summary
 from agentload.run.files import pin
 from agentload.run.place import place_of
-from agentload.run.record import shown
+from agentload.run.record import without_secrets
 from agentload.store.places import DATABASE
-from agentload.study.argv import built, options
+from agentload.study.argv import build_study, options
 from agentload.study.document import yaml_text
 from agentload.study.fields import Flag
 from agentload.study.forms import FORMS
@@ -68,10 +68,10 @@ def runs(
             for flag in flags:
                 if flag.is_switch and typed[flag.name] == flag.default:
                     typed.pop(flag.name)
-            study = built(verb, typed)
+            study = build_study(verb, typed)
             where = {each.name: given.pop(each.name) for each in places}
             if given.pop("print_study"):
-                print(yaml_text(shown(pin(study))), end="")
+                print(yaml_text(without_secrets(pin(study))), end="")
                 return
             run(study, place_of(study, **where), **given)
 

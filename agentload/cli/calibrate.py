@@ -10,7 +10,7 @@ from agentload.cli._study import DB, Db
 from agentload.endpoints.commands import calibrated_name
 from agentload.errors import UsageError
 from agentload.model.kv import CALIBRATED_IN
-from agentload.run.calibration import Strategy, sampled, script
+from agentload.run.calibration import Strategy, draw_sample, script
 from agentload.run.files import read_traces
 from agentload.study.document import yaml_text
 from agentload.study.parts import TraceRef
@@ -87,7 +87,7 @@ def calibrate(
         raise UsageError(f"--prompts must be at least 1, got {prompts}")
     chosen = _strategy(strategy)
     trace, _ = read_traces([TraceRef(path=name) for name in traces])
-    sample = sampled(trace, prompts, seed=seed)
+    sample = draw_sample(trace, prompts, seed=seed)
     if not sample.contexts:
         raise UsageError(f"{', '.join(traces)}: no call in it to calibrate on")
     out.mkdir(parents=True, exist_ok=True)

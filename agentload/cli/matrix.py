@@ -12,12 +12,12 @@ from agentload.cli._print import notice, print_json, table
 from agentload.errors import AgentloadError, UsageError
 from agentload.layout.cost import about
 from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
-from agentload.matrix.described import Matrix, Places
+from agentload.matrix.described import Matrix, MatrixFolder
 from agentload.matrix.pages import write_page
 from agentload.matrix.parts import parts, traces_of
 from agentload.matrix.play import play
 from agentload.matrix.read import preset_text, read_matrix
-from agentload.matrix.steps import ModelPart, Step, total
+from agentload.matrix.steps import MatrixStep, ModelPart, total
 from agentload.study.argv import command
 
 
@@ -47,7 +47,7 @@ def _cells(parts: Sequence[ModelPart]) -> Iterator[tuple[str, str, str]]:
             yield from ((part.name, arm, workload.name) for workload in part.matrix.workloads)
 
 
-def _command(part: ModelPart, step: Step) -> str:
+def _command(part: ModelPart, step: MatrixStep) -> str:
     """Return the command line that runs the step by itself."""
     places, database = part.places, str(part.places.database(part.name))
     if step.study is not None:
@@ -172,7 +172,7 @@ def matrix(
     if minutes is not None and minutes <= 0:
         raise UsageError(f"--minutes must be positive, got {minutes:g}")
     described = read_matrix(file)
-    places = Places(
+    places = MatrixFolder(
         out or (file.with_suffix("") if file.suffix else file.with_name(f"{file.name}.matrix"))
     )
     traces = traces_of(described)

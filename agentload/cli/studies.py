@@ -13,7 +13,7 @@ from agentload.cli._options import FailOn, Out
 from agentload.cli._study import DB, RUN_ID, Db, Into, Resume, runs
 from agentload.remote.kuberay import rayjob
 from agentload.run.files import read_study
-from agentload.run.place import Place, place_of
+from agentload.run.place import StudyPlace, place_of
 from agentload.study.kinds import Decide, Replay, Study
 
 
@@ -21,7 +21,7 @@ from agentload.study.kinds import Decide, Replay, Study
 @runs("replay", "resume")
 def replay(
     study: Study,
-    place: Place,
+    place: StudyPlace,
     *,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and what it costs; send nothing.")
@@ -77,7 +77,7 @@ def replay(
 @runs("simulate", "into")
 def simulate(
     study: Study,
-    place: Place,
+    place: StudyPlace,
     *,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
@@ -111,7 +111,7 @@ def simulate(
 @runs("sweep", "into")
 def sweep(
     study: Study,
-    place: Place,
+    place: StudyPlace,
     *,
     dry_run: Annotated[
         bool,
@@ -146,7 +146,7 @@ def sweep(
 @runs("eval", "resume", "into")
 def eval_(
     study: Study,
-    place: Place,
+    place: StudyPlace,
     *,
     dry_run: Annotated[
         bool,
@@ -182,7 +182,7 @@ def eval_(
 @runs("decide", "resume")
 def decide(
     study: Study,
-    place: Place,
+    place: StudyPlace,
     *,
     out: Out = None,
     fail_on: FailOn = None,
@@ -225,7 +225,7 @@ def decide(
 @runs("probe")
 def probe(
     study: Study,
-    place: Place,
+    place: StudyPlace,
     *,
     gate: Annotated[
         bool, typer.Option("--gate", help="Exit with 3 if an arm is not fit for a comparison.")

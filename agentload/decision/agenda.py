@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from agentload.decision.block_pairs import BlockPairs
 from agentload.decision.canary import Canary
-from agentload.decision.carried_load import CarriedLoad
+from agentload.decision.carried_load import LoadTrials
 from agentload.decision.checks import Checks
 from agentload.decision.forecast import Forecast, LookPrice, forecast
 from agentload.decision.known import Known
@@ -42,7 +42,7 @@ class Agenda:
             "screen": self._screen,
             "speed": BlockPairs(means=means, learn=learn),
             "step times": self.twins,
-            "capacity": CarriedLoad(means=means, twins=self.twins),
+            "capacity": LoadTrials(means=means, twins=self.twins),
             "accuracy": PairedAnswers(means=means),
         }
 

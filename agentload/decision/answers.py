@@ -23,16 +23,16 @@ from agentload.evidence.grades import accuracy as paired
 from agentload.model.rows import AnswerRow, ArmRow, ProbeRow, Row
 from agentload.report.format import typeset
 from agentload.run import door, past
-from agentload.run.ask import Asked
+from agentload.run.ask import Evaluated
 from agentload.run.audience import Audience
 from agentload.run.evaluation import Evaluation
 from agentload.run.past import asked_of
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.questions import Asking, Question, asking_of
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.loader import rewrite
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Ask
 from agentload.study.parts import Live
 from agentload.verdict.policy import Setting
@@ -56,7 +56,7 @@ QUESTION_TOKENS: Final = 256
 class AnswersEnd:
     """How a sequence ended."""
 
-    asked: Asked
+    asked: Evaluated
     items: int
     ending: AnswersEnding
     said: str
@@ -68,9 +68,9 @@ def looks(study: Ask) -> tuple[int, ...]:
     return (*(each for each in ITEMS if each < most), most)
 
 
-def in_sequence(study: Ask, place: Place, audience: Audience) -> AnswersEnd:
+def in_sequence(study: Ask, place: StudyPlace, audience: Audience) -> AnswersEnd:
     """Ask until the answers decide."""
-    study = extended(study, items=looks(study)[-1])
+    study = extend(study, items=looks(study)[-1])
     for look in looks(study):
         ended = answers_until(study, look, place, audience)
         if ended.left or ended.load_error is not None:
@@ -103,11 +103,11 @@ def in_sequence(study: Ask, place: Place, audience: Audience) -> AnswersEnd:
 def answers_until(
     study: Ask,
     items: int,
-    place: Place,
+    place: StudyPlace,
     audience: Audience,
     *,
     order: tuple[Question, ...] | None = None,
-) -> Asked:
+) -> Evaluated:
     """Ask until there are *items* answers in all, in this *order* where one is given."""
     if order is None:
         order = question_order(study, items, place)
@@ -117,12 +117,12 @@ def answers_until(
         return replace(made, asked=replace(made.asked, order=own))
 
     ended = door.carry_out(study, place, audience, adapt=ordered)
-    assert isinstance(ended, Asked), "no screen"
+    assert isinstance(ended, Evaluated), "no screen"
     return ended
 
 
 def question_order(
-    study: Ask, items: int, place: Place, *, shares: Mapping[int, float] = EVENLY
+    study: Ask, items: int, place: StudyPlace, *, shares: Mapping[int, float] = EVENLY
 ) -> tuple[Question, ...]:
     """Return what a run is asked until it has *items* answers, each length with its share.
 
@@ -145,7 +145,7 @@ def question_order(
     return (*beyond, *order[: len(order) - len(beyond)])
 
 
-def open_questions(order: Sequence[Question], place: Place) -> tuple[Question, ...]:
+def open_questions(order: Sequence[Question], place: StudyPlace) -> tuple[Question, ...]:
     """Return the questions of an order that a run has no answer to."""
     given = _given(place)
     return tuple(each for each in order if asked_of(each) not in given)
@@ -161,7 +161,7 @@ def carry_answers(database: Path, run: str, into: str) -> None:
     rewrite(carried, database, run_id=into, name="answers")
 
 
-def _given(place: Place) -> set[past.Asked]:
+def _given(place: StudyPlace) -> set[past.QuestionKey]:
     """Return the questions that a run has an answer to."""
     run = place.into or place.resume
     if run is None or not place.database.exists():
@@ -203,7 +203,7 @@ def _shared(asking: Asking, shares: Mapping[int, float]) -> tuple[Question, ...]
     return tuple(question for _, question in sorted(placed, key=lambda each: each[0]))
 
 
-def _looked(place: Place, run: str) -> tuple[AnswersEnding | None, str]:
+def _looked(place: StudyPlace, run: str) -> tuple[AnswersEnding | None, str]:
     """Return how the sequence ends, or None, and what the answers so far show."""
     first = grades.summarise(place.database, run).arms[0]
     if first.right < LEAST_IN_A_BUCKET * Setting().policy.accuracy_margin * first.answered:

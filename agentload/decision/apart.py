@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from agentload.decision.pair_load import least_s
 from agentload.endpoints.read import only
 from agentload.errors import AgentloadError, PlanError, UsageError
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Decide
 from agentload.study.parts import Virtual
 
@@ -77,7 +77,7 @@ def narrowest(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ApartComparison:
     """Describe one arm to compare with the reference alone, in a run of its own."""
 
     narrow: NarrowError
@@ -97,7 +97,7 @@ class Comparison:
     def study(self, whole: Decide, arms: Sequence[str]) -> Decide:
         """Return the decision between the reference and the arm, in the order of the arms."""
         both = [arm for arm in arms if arm in (self.reference, self.narrow.arm)]
-        return extended(of_arms(whole, both), budget_s=60 * self.minutes, reference=self.reference)
+        return extend(of_arms(whole, both), budget_s=60 * self.minutes, reference=self.reference)
 
     def ended(
         self, *, run: str, left_minutes: float, is_decided: bool, headline: str | None
@@ -130,8 +130,8 @@ class Comparison:
 def of_arms(study: Decide, arms: Sequence[str]) -> Decide:
     """Return the decision between some of its arms."""
     if isinstance(study.servers, Virtual):
-        return extended(study, arms=tuple(arms))
-    return extended(study, endpoints=only(study.servers.endpoints, arms))
+        return extend(study, arms=tuple(arms))
+    return extend(study, endpoints=only(study.servers.endpoints, arms))
 
 
 def without(study: Decide, arms: Sequence[str], apart: Sequence[Apart]) -> Decide:
@@ -145,7 +145,7 @@ def without(study: Decide, arms: Sequence[str], apart: Sequence[Apart]) -> Decid
     gone = {each.arm for each in apart}
     kept = [arm for arm in arms if arm not in gone]
     laid_s = max(least_s(len(kept)), left_s(study, apart))
-    return extended(of_arms(study, kept), budget_s=laid_s)
+    return extend(of_arms(study, kept), budget_s=laid_s)
 
 
 def left_s(study: Decide, apart: Sequence[Apart]) -> float:

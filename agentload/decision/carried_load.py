@@ -30,7 +30,7 @@ from agentload.evidence.twin import Twin
 from agentload.layout.windows import held_tokens
 from agentload.model.plan import ClosedLoop
 from agentload.run import door
-from agentload.run.capacity import START, Chosen, Found, arm_loads, search, simulate_trial
+from agentload.run.capacity import START, ArmLoad, Chosen, arm_loads, search, simulate_trial
 from agentload.run.find import SearchTrials, require_found
 from agentload.run.trial import Trial, trouble
 from agentload.store.loader import keep
@@ -72,7 +72,7 @@ TRIALS: Final = 8
 class Bracket:
     """Hold what was measured on both sides of what the twins say."""
 
-    said: tuple[Found, ...]
+    said: tuple[ArmLoad, ...]
     trials: Mapping[str, tuple[Trial, ...]]
     share: float
 
@@ -103,7 +103,7 @@ class Bracket:
 
 
 @dataclass(kw_only=True)
-class CarriedLoad:
+class LoadTrials:
     """Run the trials of a decision."""
 
     means: Means
@@ -162,7 +162,7 @@ class CarriedLoad:
             BRACKET_S[0], min(BRACKET_S[1], BRACKET_SHARE * self.means.study.budget_s / trials)
         )
 
-    def tried(self, study: Search, trials: SearchTrials) -> tuple[Found, ...]:
+    def tried(self, study: Search, trials: SearchTrials) -> tuple[ArmLoad, ...]:
         """Make these trials on each arm, and keep what was found."""
         means = self.means
         return door.carry_out(study, means.beside, means.audience, adapt=lambda _: trials)
@@ -199,7 +199,7 @@ class CarriedLoad:
         return found
 
     @cached_property
-    def _said(self) -> tuple[Found, ...]:
+    def _said(self) -> tuple[ArmLoad, ...]:
         """Load that each twin carries in the long run, over draws that all of them play."""
         study = self.means.search(self._trial_s)
         tried: dict[str, tuple[Trial, ...]] = {}
@@ -222,7 +222,7 @@ class CarriedLoad:
             )
         return arm_loads(tried, share=study.share) if tried else ()
 
-    def _draw(self, study: Search, said: Sequence[Found], draws: int) -> None:
+    def _draw(self, study: Search, said: Sequence[ArmLoad], draws: int) -> None:
         """Draw sessions until enough draws are worth measuring, or too many were looked at."""
         twins = self.twins.fitted()
         for number in range(self._draws[-1][0] + 1 if self._draws else 0, CANDIDATES * draws):
@@ -235,7 +235,7 @@ class CarriedLoad:
             if len(self._draws) == draws:
                 return
 
-    def _chosen(self, said: Sequence[Found], *, first: int) -> dict[str, list[Chosen]]:
+    def _chosen(self, said: Sequence[ArmLoad], *, first: int) -> dict[str, list[Chosen]]:
         """Return the loads to measure on each arm, for the draws from the *first* on.
 
         They are around what the twin of the arm carries of each draw.
@@ -270,7 +270,7 @@ class CarriedLoad:
             low, high = (middle, high) if share(middle) >= study.share else (low, middle)
         return low + (share(low) - study.share) / (share(low) - share(high))
 
-    def say_sizes(self, said: Sequence[Found]) -> None:
+    def say_sizes(self, said: Sequence[ArmLoad]) -> None:
         """Play long runs of the twins once, at the user's own load and at that of the pairs.
 
         Each is played only where a pool does not hold the load.
@@ -283,7 +283,7 @@ class CarriedLoad:
         found = [each for load in loads for each in load.changes(fitted, reference=means.reference)]
         keep(rows(found, run_id=means.run), means.place.database, run_id=means.run, name=TWINS)
 
-    def _load_at_peak(self, said: Sequence[Found]) -> Iterator[OwnLoad]:
+    def _load_at_peak(self, said: Sequence[ArmLoad]) -> Iterator[OwnLoad]:
         """Yield the agents per reference replica at the user's peak, if they overfill a pool."""
         means, peak = self.means, self.means.study.agents
         holds = [each.holds or 0.0 for each in said if each.arm == means.reference]
@@ -311,7 +311,7 @@ class CarriedLoad:
         study = msgspec.structs.replace(whole, load=waits)
         yield OwnLoad(agents=played.sessions, is_own=False, study=study, stock=stock)
 
-    def _line(self, found: Found) -> str:
+    def _line(self, found: ArmLoad) -> str:
         """Say what the twin of an arm carries."""
         assert found.holds is not None
         line = (

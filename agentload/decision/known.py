@@ -146,7 +146,7 @@ def run_rows(
     return replace(found, verdict=judged)
 
 
-def known(
+def knowledge(
     rows: RunRows,
     ledger: Ledger,
     *,

@@ -11,7 +11,7 @@ from typing import Final
 
 from agentload.decision.block_pairs import BlockPairs
 from agentload.decision.canary import Canary
-from agentload.decision.carried_load import CarriedLoad
+from agentload.decision.carried_load import LoadTrials
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger
 from agentload.decision.look import DRAWS, PAIRS, Criterion, Look
@@ -20,7 +20,7 @@ from agentload.decision.paired_answers import CANARY_SHARE, Screen
 from agentload.decision.question_kind import QuestionKind
 from agentload.decision.single_session import SingleSession
 from agentload.decision.twin import Twins
-from agentload.study.change import extended
+from agentload.study.change import extend
 
 EARLY: Final[tuple[Criterion, ...]] = ("canary", "screen")
 """Criteria that a larger budget may have time for though this one had not."""
@@ -78,7 +78,7 @@ def _looks(means: Means, twins: Twins, asked: Ledger, budget: float) -> dict[Cri
     """
     begun = replace(
         means,
-        study=extended(means.study, budget_s=60 * budget),
+        study=extend(means.study, budget_s=60 * budget),
         place=replace(means.place, resume=None),
         began=None,
     )
@@ -100,7 +100,7 @@ def _looks(means: Means, twins: Twins, asked: Ledger, budget: float) -> dict[Cri
         most = twins.most(60 * budget)
         looks["step times"] = twins, Look(criterion="step times", amount=most)
     if asked.looks("capacity"):
-        trials = CarriedLoad(means=begun, twins=twins)
+        trials = LoadTrials(means=begun, twins=twins)
         looks["capacity"] = trials, Look(criterion="capacity", amount=DRAWS[0])
     prices = {name: asking.price(look, new).minutes for name, (asking, look) in looks.items()}
     return {name: minutes for name, minutes in prices.items() if minutes}

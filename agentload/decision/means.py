@@ -33,7 +33,7 @@ from agentload.model.trace import Trace
 from agentload.run.arms import Arms, read_arms
 from agentload.run.audience import Audience
 from agentload.run.past import began
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.servers import Sizes, profiled_sizes, window
 from agentload.store.places import journals
 from agentload.study.kinds import Ask, Decide, Replay, Search
@@ -54,7 +54,7 @@ class Means:
     """Hold the study of a decision, and what it is carried out with."""
 
     study: Decide
-    place: Place
+    place: StudyPlace
     audience: Audience
     run: str
     user: UserTrace
@@ -134,9 +134,9 @@ class Means:
         return len(self.arms) * START_S / 60 if self.is_launching else 0.0
 
     @property
-    def beside(self) -> Place:
+    def beside(self) -> StudyPlace:
         """Place of what is asked after the first pairs: it is added to the run."""
-        return Place(database=self.place.database, into=self.run)
+        return StudyPlace(database=self.place.database, into=self.run)
 
     @contextmanager
     def standing(self) -> Iterator[None]:
@@ -346,7 +346,7 @@ class Means:
         )
 
 
-def replay_begun(place: Place) -> Replay | None:
+def replay_begun(place: StudyPlace) -> Replay | None:
     """Return how the pairs of a resumed run were played; None where there were none.
 
     Raises PlanError where there is no such run.

@@ -19,7 +19,13 @@ from agentload.decision.means import Means
 from agentload.decision.sequence import reasons
 from agentload.errors import EndpointError
 from agentload.run import door
-from agentload.run.questions import Question, asking_of, generated, questions_cost, subject_of
+from agentload.run.questions import (
+    Question,
+    asking_of,
+    catalog_questions,
+    questions_cost,
+    subject_of,
+)
 from agentload.run.screen import SALTS
 from agentload.study.kinds import Ask
 
@@ -32,7 +38,7 @@ Only what comes later decides between sound arms.
 
 def price_of_questions(means: Means, study: Ask, order: tuple[Question, ...]) -> LookPrice:
     """Return what graded questions take on all arms."""
-    asked = replace(generated(asking_of(study)), order=order)
+    asked = replace(catalog_questions(asking_of(study)), order=order)
     found = questions_cost(
         asked,
         arms=len(means.arms),

@@ -12,11 +12,11 @@ from typing import Literal
 
 from agentload.decision.agenda import Agenda
 from agentload.decision.answers import carry_answers
-from agentload.decision.apart import Comparison, NarrowError, left_s, without
+from agentload.decision.apart import ApartComparison, NarrowError, left_s, without
 from agentload.decision.block_pairs import NewSizesError
 from agentload.decision.checks import server_sizes
 from agentload.decision.forecast import Forecast, LookPrice
-from agentload.decision.known import Known, known, run_rows
+from agentload.decision.known import Known, knowledge, run_rows
 from agentload.decision.larger import enough_minutes
 from agentload.decision.ledger import Ledger, LedgerEntry, ledger
 from agentload.decision.lighter import EasedLoad, LateError, half_of, next_try
@@ -31,7 +31,7 @@ from agentload.report.format import typeset
 from agentload.run.arms import read_arms
 from agentload.run.audience import Audience
 from agentload.run.past import began
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.ready import asked_of, check_client
 from agentload.run.record import again, new_run_id
 from agentload.run.servers import Sizes
@@ -50,11 +50,11 @@ class Deciding:
     """
 
     study: Decide
-    place: Place
+    place: StudyPlace
     audience: Audience
     run: str = field(init=False)
     means: Means = field(init=False)
-    known: Known = field(init=False)
+    knowledge: Known = field(init=False)
     _user: UserTrace = field(init=False)
     _agenda: Agenda = field(init=False)
     _asking: tuple[Look, float] | None = field(init=False, default=None)
@@ -224,7 +224,7 @@ class Deciding:
             setting=self._setting,
         )
         self._verdict = rows.verdict or self._verdict
-        found = known(
+        found = knowledge(
             rows,
             before,
             counts_answers=asking == "accuracy" or bool(before.looks("accuracy")),
@@ -336,9 +336,9 @@ class Deciding:
         self._begin(whole, sizes=sizes)
         return foretold
 
-    def _comparison(self, narrow: NarrowError) -> Comparison:
+    def _comparison(self, narrow: NarrowError) -> ApartComparison:
         others = len(self.means.arms) - 1
-        return Comparison(
+        return ApartComparison(
             narrow=narrow,
             reference=self.means.reference,
             run=f"{self.run}-{narrow.arm}",

@@ -22,7 +22,7 @@ from agentload.model import apart
 from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.rows import BlockRow, CallRow
 from agentload.run import door
-from agentload.run.past import beside, taken
+from agentload.run.past import added_pairs, added_plan
 from agentload.run.simulate import quiet
 from agentload.store.loader import keep
 from agentload.study.kinds import Replay
@@ -77,11 +77,11 @@ class Twins:
             means.arms,
             run=means.run,
             seed=means.study.seed,
-            pairs=taken(means.place.database, means.run) + look.amount,
+            pairs=added_pairs(means.place.database, means.run) + look.amount,
             blocks=1,
             load=load,
         )
-        made = beside(whole, means.place.database)
+        made = added_plan(whole, means.place.database)
         match means.study.servers:
             case Virtual() as servers:
                 return self._simulate(made, servers)

@@ -14,11 +14,15 @@ from agentload.endpoints.arguments import holds_key, words_of
 from agentload.endpoints.commands import COMMON
 from agentload.errors import UsageError
 from agentload.kvmath.pool import TRIED
-from agentload.matrix.described import Config, Model, Server, Settings
+from agentload.matrix.described import Config, MatrixModel, MatrixServer, Settings
 
 
 def arms_document(
-    model: Model, configs: Sequence[Config], server: Server, *, is_folder: Callable[[str], bool]
+    model: MatrixModel,
+    configs: Sequence[Config],
+    server: MatrixServer,
+    *,
+    is_folder: Callable[[str], bool],
 ) -> dict[str, object]:
     """Return an arms file that serves *configs* in turn, on one port."""
     assert model.serve is not None, model.name
@@ -32,12 +36,14 @@ def arms_document(
     }
 
 
-def settings_of(config: Config, model: Model, server: Server) -> dict[str, object]:
+def settings_of(config: Config, model: MatrixModel, server: MatrixServer) -> dict[str, object]:
     """Return the settings of one server."""
     return {**server.settings, **model.settings, **config.settings}
 
 
-def _arm(config: Config, model: Model, server: Server, served: str) -> dict[str, object]:
+def _arm(
+    config: Config, model: MatrixModel, server: MatrixServer, served: str
+) -> dict[str, object]:
     given = settings_of(config, model, server)
     weights = str(model.calibrated if config.is_calibrated else model.serve)
     told = ["--served-model-name", served] if weights != served else []
@@ -55,7 +61,7 @@ def _arm(config: Config, model: Model, server: Server, served: str) -> dict[str,
     return entry
 
 
-def _hardware(server: Server) -> dict[str, object]:
+def _hardware(server: MatrixServer) -> dict[str, object]:
     said = {name: getattr(server, name) for name in ("gpu", "gpus", "price_per_hour")}
     return {name: value for name, value in said.items() if value is not None}
 

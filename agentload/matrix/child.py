@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Final
 
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.study.document import yaml_text
 from agentload.study.kinds import Study
 
@@ -72,7 +72,7 @@ class Exit:
 
 def carry_out(
     study: Study,
-    place: Place,
+    place: StudyPlace,
     *,
     output: Path,
     until: float,

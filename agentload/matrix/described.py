@@ -36,11 +36,11 @@ class Config:
     is_calibrated: bool = False
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MatrixEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hold a mapping of the file; unknown keys are refused."""
 
 
-class Model(Entry, frozen=True):
+class MatrixModel(MatrixEntry, frozen=True):
     """Describe one model, on servers that we start or that already run."""
 
     name: str = ""
@@ -60,7 +60,7 @@ class Model(Entry, frozen=True):
     """Further fields of an arms file, for all of its arms."""
 
 
-class Workload(Entry, frozen=True):
+class MatrixWorkload(MatrixEntry, frozen=True):
     """Describe one class of traffic: a generator with its options, or a trace."""
 
     name: str = ""
@@ -73,7 +73,7 @@ class Workload(Entry, frozen=True):
     """Models that play it; () is all."""
 
 
-class Server(Entry, frozen=True):
+class MatrixServer(MatrixEntry, frozen=True):
     """Describe the machine that models are served on, one server at a time."""
 
     command: str | tuple[str, ...] = ("vllm",)
@@ -94,11 +94,11 @@ class Matrix:
     """Hold the whole matrix."""
 
     name: str
-    models: tuple[Model, ...]
+    models: tuple[MatrixModel, ...]
     configs: tuple[Config, ...]
-    workloads: tuple[Workload, ...]
+    workloads: tuple[MatrixWorkload, ...]
     measure: Measure
-    server: Server
+    server: MatrixServer
     policy: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -117,7 +117,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class MatrixFolder:
     """Name the files in a matrix's folder."""
 
     root: Path
@@ -161,7 +161,7 @@ def _labelled(trace: Trace, name: str) -> Iterator[Session]:
     return (replace(session, workload=name) for session in trace.sessions)
 
 
-def trace_of(workload: Workload) -> Trace:
+def trace_of(workload: MatrixWorkload) -> Trace:
     """Return a workload's trace; one with several classes keeps them.
 
     Raises AgentloadError if there is none.

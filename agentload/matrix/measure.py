@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from agentload.errors import UsageError
-from agentload.study.change import extended
-from agentload.study.document import study, unused
+from agentload.study.change import extend
+from agentload.study.document import ignored_fields, study
 from agentload.study.kinds import Ask, Replay, Search, Study, Sweep
 from agentload.study.parts import Live
 
@@ -139,7 +139,7 @@ def _template(
         del fields["tasks"]
     made = _study({**fields, "servers": {"endpoints": NOBODY}}, kind, at)
     asked = msgspec.structs.replace(made, servers=servers)
-    return extended(asked, **{path[-1]: flag.default for path, flag in unused(asked)})
+    return extend(asked, **{path[-1]: flag.default for path, flag in ignored_fields(asked)})
 
 
 def _study(fields: Mapping[str, Any], kind: type[P], at: str) -> P:

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from agentload.errors import AgentloadError
-from agentload.matrix.described import Matrix, Places
+from agentload.matrix.described import Matrix, MatrixFolder
 from agentload.matrix.parts import parts
-from agentload.matrix.past import Progress, diff, progress_of
+from agentload.matrix.past import ModelProgress, diff, progress_of
 from agentload.model.trace import Trace
 from agentload.report.matrix import Page, write
 from agentload.report.record import Measured, Missing, record_of
@@ -16,7 +16,10 @@ NOT_STARTED: Final = "its run has not started"
 
 
 def write_page(
-    matrix: Matrix, played: Sequence[Progress], places: Places, traces: Mapping[str, Trace]
+    matrix: Matrix,
+    played: Sequence[ModelProgress],
+    places: MatrixFolder,
+    traces: Mapping[str, Trace],
 ) -> tuple[Page, tuple[Path, ...]]:
     """Write the page over all models; return it with the paths.
 
@@ -43,7 +46,7 @@ def write_page(
     return made, write(made, folder)
 
 
-def _measured(model: Progress, matrix: Matrix, folder: Path) -> Iterator[Measured]:
+def _measured(model: ModelProgress, matrix: Matrix, folder: Path) -> Iterator[Measured]:
     run, name = model.run, model.part.name
     if run is None or not model.database.exists():
         return
@@ -52,7 +55,7 @@ def _measured(model: Progress, matrix: Matrix, folder: Path) -> Iterator[Measure
     yield record_of(model.database, run.run, model=name, setting=matrix.setting, report=link)
 
 
-def _missing(model: Progress) -> Iterator[Missing]:
+def _missing(model: ModelProgress) -> Iterator[Missing]:
     part = model.part
     for each in part.left_out:
         yield Missing(model=part.name, what=each.config, why=each.why, is_failure=False)

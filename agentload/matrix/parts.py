@@ -14,7 +14,7 @@ from agentload.endpoints.commands import config_file, has_windows
 from agentload.endpoints.read import EMULATED, Emulated, arms_file, is_arms_file, read
 from agentload.errors import ProfileError, UsageError
 from agentload.matrix.arms import arms_document, is_folder, subset
-from agentload.matrix.described import Config, LeftOut, Matrix, Model, Places, trace_of
+from agentload.matrix.described import Config, LeftOut, Matrix, MatrixFolder, MatrixModel, trace_of
 from agentload.matrix.steps import ModelPart
 from agentload.model.trace import Trace
 from agentload.run.servers import arms_of
@@ -33,7 +33,7 @@ def traces_of(matrix: Matrix) -> dict[str, Trace]:
 
 
 def parts(
-    matrix: Matrix, places: Places, traces: Mapping[str, Trace], *, only: str | None = None
+    matrix: Matrix, places: MatrixFolder, traces: Mapping[str, Trace], *, only: str | None = None
 ) -> tuple[ModelPart, ...]:
     """Return each model's part; *only* is MODEL, or MODEL/CONFIG to compare with the reference.
 
@@ -50,12 +50,17 @@ def parts(
 
 
 def _of_model(
-    matrix: Matrix, model: Model, places: Places, traces: Mapping[str, Trace], *, only: str | None
+    matrix: Matrix,
+    model: MatrixModel,
+    places: MatrixFolder,
+    traces: Mapping[str, Trace],
+    *,
+    only: str | None,
 ) -> ModelPart:
     served, windows = _served(model), _windows(model)
     kept, out, notes = [], [], []
     for config in _wanted(model, matrix.configs, served):
-        why = _misfit(config, model, windows, is_served=served is not None)
+        why = _misfit(config, model, windows=windows, is_served=served is not None)
         if why is not None:
             out.append(LeftOut(model=model.name, config=config.name, why=why))
             continue
@@ -98,7 +103,7 @@ def _of_model(
     )
 
 
-def _windows(model: Model) -> bool | None:
+def _windows(model: MatrixModel) -> bool | None:
     """Return whether a model has sliding-window layers; None if unknown."""
     if model.windows is not None or model.serve is None:
         return model.windows
@@ -106,7 +111,7 @@ def _windows(model: Model) -> bool | None:
 
 
 def _wanted(
-    model: Model, configs: Sequence[Config], served: Sequence[str] | None
+    model: MatrixModel, configs: Sequence[Config], served: Sequence[str] | None
 ) -> Sequence[Config]:
     """Return the model's configurations in its own order; the first is the reference."""
     by_name = {config.name: config for config in configs}
@@ -115,8 +120,10 @@ def _wanted(
     return [by_name.get(name, Config(name=name)) for name in model.configs or served]
 
 
-# windows is a fact, or None where unknown
-def _misfit(config: Config, model: Model, windows: bool | None, *, is_served: bool) -> str | None:  # noqa: FBT001
+def _misfit(
+    config: Config, model: MatrixModel, *, windows: bool | None, is_served: bool
+) -> str | None:
+    """Say why a configuration does not fit a model; *windows* is None where unknown."""
     if config.only and model.name not in config.only:
         return f"for {', '.join(config.only)} only"
     if is_served:
@@ -128,7 +135,7 @@ def _misfit(config: Config, model: Model, windows: bool | None, *, is_served: bo
     return None
 
 
-def _check_served(model: Model, names: Sequence[str], served: Sequence[str]) -> None:
+def _check_served(model: MatrixModel, names: Sequence[str], served: Sequence[str]) -> None:
     if unknown := [name for name in model.configs or () if name not in served]:
         raise UsageError(
             f"{model.name}: no arm '{unknown[0]}' in its endpoints",
@@ -142,7 +149,7 @@ def _check_served(model: Model, names: Sequence[str], served: Sequence[str]) -> 
         )
 
 
-def _served(model: Model) -> tuple[str, ...] | None:
+def _served(model: MatrixModel) -> tuple[str, ...] | None:
     """Return the arms that already run; None if the matrix starts them."""
     if model.endpoints is None:
         return None
@@ -153,7 +160,7 @@ def _served(model: Model) -> tuple[str, ...] | None:
     )
 
 
-def _tokenizer(model: Model) -> str | None:
+def _tokenizer(model: MatrixModel) -> str | None:
     if model.serve is None or find_spec("tokenizers") is None:
         return None
     try:
@@ -179,7 +186,7 @@ def document(part: ModelPart) -> dict[str, object]:
     )
 
 
-def lay_out(matrix: Matrix, places: Places, traces: Mapping[str, Trace]) -> None:
+def lay_out(matrix: Matrix, places: MatrixFolder, traces: Mapping[str, Trace]) -> None:
     """Write the files that all models share."""
     for name, trace in traces.items():
         places.trace(name).parent.mkdir(parents=True, exist_ok=True)

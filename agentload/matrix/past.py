@@ -26,7 +26,7 @@ from agentload.errors import UsageError
 from agentload.evidence.view import run_view
 from agentload.matrix.described import LeftOut
 from agentload.matrix.parts import document
-from agentload.matrix.steps import ModelPart, Step
+from agentload.matrix.steps import MatrixStep, ModelPart
 from agentload.model.controls import is_control
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, LegRow, ProbeRow, RunRow
 from agentload.run.lay import with_end
@@ -35,11 +35,11 @@ from agentload.store import journal, tables
 from agentload.store.database import reading
 from agentload.store.loader import load
 from agentload.store.places import journal_folder, journal_rows, journalled_runs, journals
-from agentload.study.change import WORDS, differences, essence, extended, resumed
+from agentload.study.change import WORDS, differences, essence, extend, resumption
 from agentload.study.document import json_text
 from agentload.study.kinds import Replay, Study
 from agentload.study.parts import Live, TraceRef
-from agentload.study.stored import stored, study_of
+from agentload.study.stored import parse_stored, study_of
 from agentload.tracefile import digest
 
 Outcome: TypeAlias = Literal["done", "stopped", "failed"]
@@ -67,21 +67,21 @@ class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def carried_out(self) -> Study | None:
         """Study that the step carried out; None for a report."""
-        return stored(self.study) if self.study else None
+        return parse_stored(self.study) if self.study else None
 
-    def is_of(self, step: Step) -> bool:
+    def is_of(self, step: MatrixStep) -> bool:
         """Return whether the step still measures the same, with any number of pairs."""
         began = self.carried_out
         return (began and essence(began)) == (step.study and essence(step.study))
 
-    def has_finished(self, step: Step) -> bool:
+    def has_finished(self, step: MatrixStep) -> bool:
         """Return whether nothing of the step is left to do."""
         if self.outcome != "done" or not self.is_of(step):
             return False
         return step.pairs is None or step.pairs <= getattr(self.carried_out, "pairs", 0)
 
 
-def end_of(step: Step) -> StepEnd:
+def end_of(step: MatrixStep) -> StepEnd:
     """Return the record of a step that has been carried out."""
     return StepEnd(outcome="done", study="" if step.study is None else json_text(step.study))
 
@@ -124,7 +124,7 @@ def _arms(rows: list[Any]) -> tuple[str, ...]:
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress:
+class ModelProgress:
     """Track how far a model is.
 
     Its part has the arms that are left; its steps have ended as stated, and its servers have
@@ -146,12 +146,12 @@ class Progress:
         """Run of the model; None before it has started."""
         return run_of(self.database)
 
-    def is_done(self, step: Step) -> bool:
+    def is_done(self, step: MatrixStep) -> bool:
         """Return whether a step is done."""
         last = self.ends.get(step.name)
         return last is not None and last.has_finished(step)
 
-    def note(self, step: Step, ended: StepEnd) -> None:
+    def note(self, step: MatrixStep, ended: StepEnd) -> None:
         """Keep how a step ended, with the run once there is one."""
         self.ends[step.name] = ended
         if (run := self.run) is None:
@@ -186,7 +186,7 @@ class Progress:
 LATE: Final = "the model's run started without it: use another --out to measure it"
 
 
-def progress_of(part: ModelPart) -> Progress:
+def progress_of(part: ModelPart) -> ModelProgress:
     """Read how far a model is, its part reduced to the arms of its run.
 
     Before the run begins no fault is read: what kept a server from starting is often fixed outside
@@ -194,7 +194,7 @@ def progress_of(part: ModelPart) -> Progress:
     """
     before = run_of(part.places.database(part.name))
     if before is None:
-        return Progress(part=part)
+        return ModelProgress(part=part)
     late = [arm for arm in part.arms if arm not in before.arms]
     faults = {arm: fault for arm in late if (fault := _fault(part, arm)) is not None}
     unknown = (arm for arm in late if arm not in faults)
@@ -202,7 +202,7 @@ def progress_of(part: ModelPart) -> Progress:
     left = part.without(late)
     # A command that was killed during its replay has recorded no end of it.
     ends = {"replay": StepEnd(outcome="stopped", study=json_text(before.study), said=KILLED)}
-    return Progress(
+    return ModelProgress(
         part=replace(left, left_out=(*left.left_out, *out)),
         ends=ends | _ends(part.places.database(part.name), before.run),
         faults=faults,
@@ -284,7 +284,7 @@ def _changes(part: ModelPart, run: ModelRun) -> Iterator[str]:
     names = [each.name for each in part.matrix.workloads]
     traces = {name: digest(part.places.trace(name)) for name in names}
     refs = tuple(TraceRef(path=name, sha256=held) for name, held in traces.items())
-    now = resumed(run.study, with_end(extended(replay, traces=refs)))
+    now = resumption(run.study, with_end(extend(replay, traces=refs)))
     yield from (name for name in differences(run.study, now) if name != WORDS["traces"])
     began = {Path(ref.path).stem: ref.sha256 for ref in run.study.traces}
     for name in began | traces:
@@ -335,7 +335,7 @@ def _without_port(value: object) -> object:
 CHANGED: Final = "the file has changed since its run started"
 
 
-def diff(progress: Progress) -> str | None:
+def diff(progress: ModelProgress) -> str | None:
     """Say what has changed since a model's run started; None before it, or if nothing has."""
     run = progress.run
     if not progress.part.arms or run is None:

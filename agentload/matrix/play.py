@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from agentload.errors import AgentloadError, InterruptError, StoreError
 from agentload.matrix import child
 from agentload.matrix.child import INTERRUPTED, Exit, Stops
-from agentload.matrix.described import Matrix, Places
+from agentload.matrix.described import Matrix, MatrixFolder
 from agentload.matrix.faults import faults
 from agentload.matrix.parts import lay_out, parts, write_arms
 from agentload.matrix.past import (
     KILLED,
+    ModelProgress,
     ModelRun,
-    Progress,
     StepEnd,
     can_join,
     diff,
@@ -28,11 +28,11 @@ from agentload.matrix.past import (
     progress_of,
     sweep_pairs,
 )
-from agentload.matrix.steps import Step
+from agentload.matrix.steps import MatrixStep
 from agentload.model.trace import Trace
 from agentload.report.advise import advise, keep
 from agentload.report.render import write
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.study.kinds import Ask, Replay
 from agentload.verdict.policy import Setting
 
@@ -51,7 +51,7 @@ Reporter: TypeAlias = Callable[[Path, str, Path], Exit]
 
 def play(
     matrix: Matrix,
-    places: Places,
+    places: MatrixFolder,
     traces: Mapping[str, Trace],
     *,
     only: str | None = None,
@@ -59,7 +59,7 @@ def play(
     told: Told = lambda _: None,
     verb: Verb = child.carry_out,
     report: Reporter | None = None,
-) -> tuple[Progress, ...]:
+) -> tuple[ModelProgress, ...]:
     """Play the remaining steps.
 
     Raises InterruptError when asked to stop; finished steps stay finished.
@@ -70,7 +70,7 @@ def play(
         player = _Player(
             models=tuple(map(progress_of, found)),
             stops=stops,
-            pace=Pace(minutes=minutes),
+            pace=StepPace(minutes=minutes),
             told=told,
             verb=partial(verb, lock=lock),
             report=report or partial(write_report, matrix.setting),
@@ -96,21 +96,21 @@ def write_report(setting: Setting, database: Path, run: str, folder: Path) -> Ex
 class _Player:
     """Do one process's work on a matrix."""
 
-    models: tuple[Progress, ...]
+    models: tuple[ModelProgress, ...]
     stops: Stops
-    pace: "Pace"
+    pace: "StepPace"
     told: Told
     verb: Verb
     report: Reporter
 
-    def play(self, model: Progress) -> None:
+    def play(self, model: ModelProgress) -> None:
         """Play one model: its replay, then what is added to that run."""
         is_same = self._replay(model)
         for step in model.part.steps[1:]:
             if step.study is None or (is_same and not model.is_done(step)):
                 self._add(model, step)
 
-    def _replay(self, model: Progress) -> bool:
+    def _replay(self, model: ModelProgress) -> bool:
         """Play the model's run without the servers that keep it from beginning.
 
         Returns whether the run is what the file describes.
@@ -129,7 +129,7 @@ class _Player:
                 break
         return True
 
-    def _leave_out_faulty(self, model: Progress) -> bool:
+    def _leave_out_faulty(self, model: ModelProgress) -> bool:
         """Leave out the servers that keep a replay from beginning; tell whether any do."""
         name, reference = model.part.name, model.part.arms[0]
         found = dict(faults(model.part, told=self.told, is_stopping=lambda: self.stops.count > 0))
@@ -141,7 +141,7 @@ class _Player:
             self.told(f"{name}: {reference} is left out: {arms[0]} is the reference")
         return bool(found)
 
-    def _add(self, model: Progress, step: Step) -> None:
+    def _add(self, model: ModelProgress, step: MatrixStep) -> None:
         """Carry out what is added to a run; record a failure where that is impossible."""
         run = model.run
         try:
@@ -153,7 +153,7 @@ class _Player:
         else:
             self._note(model, step, replace(end_of(step), outcome="failed", code=1, said=why))
 
-    def _carry_out(self, model: Progress, step: Step) -> bool:
+    def _carry_out(self, model: ModelProgress, step: MatrixStep) -> bool:
         """Carry out a step and record how it ended; return whether what it measured is kept."""
         run, last = model.run, model.ends.get(step.name)
         if run is not None and last is not None and _contradicts(step, last, model, run):
@@ -176,7 +176,9 @@ class _Player:
         self._heed(step.key)
         return ended.code in {0, INTERRUPTED}
 
-    def _exit(self, model: Progress, step: Step, run: ModelRun | None, left: int | None) -> Exit:
+    def _exit(
+        self, model: ModelProgress, step: MatrixStep, run: ModelRun | None, left: int | None
+    ) -> Exit:
         places, name = model.part.places, None if run is None else run.run
         study = step.with_pairs(left)
         if study is None:
@@ -186,14 +188,14 @@ class _Player:
         ahead = self._ahead(step)
         return self.verb(
             study,
-            Place(database=model.database, **into),
+            StudyPlace(database=model.database, **into),
             output=places.output(step.model, step.name),
             until=self.pace.until(ahead[step.key], sum(ahead.values())),
             stops=self.stops,
             say=lambda line: self.told(f"  {line}"),
         )
 
-    def _ahead(self, step: Step) -> dict[str, float]:
+    def _ahead(self, step: MatrixStep) -> dict[str, float]:
         """Return the minutes that this step and the later ones are expected to take, by key."""
         every = [(model, each) for model in self.models for each in model.part.steps]
         place = [each.key for _, each in every].index(step.key)
@@ -203,7 +205,7 @@ class _Player:
             if each.key == step.key or not model.is_done(each)
         }
 
-    def _announce(self, step: Step) -> None:
+    def _announce(self, step: MatrixStep) -> None:
         keys = [each.key for model in self.models for each in model.part.steps]
         minutes = max(1.0, self.pace.minutes_left(sum(self._ahead(step).values())))
         self.told(
@@ -215,13 +217,13 @@ class _Player:
         if self.stops.count:
             raise InterruptError(f"stopped in {where}; what was measured is stored", hint=GO_ON)
 
-    def _note(self, model: Progress, step: Step, ended: StepEnd) -> None:
+    def _note(self, model: ModelProgress, step: MatrixStep, ended: StepEnd) -> None:
         model.note(step, ended)
         if ended.outcome != "done":
             self.told(f"{step.key}: {ended.outcome}: {ended.said}")
 
 
-def _contradicts(step: Step, last: StepEnd, model: Progress, run: ModelRun) -> bool:
+def _contradicts(step: MatrixStep, last: StepEnd, model: ModelProgress, run: ModelRun) -> bool:
     """Return whether questions were answered with another thinking budget."""
     began, now = last.carried_out, step.study
     if not (isinstance(began, Ask) and isinstance(now, Ask)):
@@ -231,7 +233,7 @@ def _contradicts(step: Step, last: StepEnd, model: Progress, run: ModelRun) -> b
 
 
 def _laid_out(
-    step: Step, last: StepEnd | None, model: Progress, run: ModelRun | None
+    step: MatrixStep, last: StepEnd | None, model: ModelProgress, run: ModelRun | None
 ) -> tuple[StepEnd, int | None]:
     """Return the record of the step once done, and the pairs that a length sweep still lacks."""
     made = end_of(step)
@@ -253,7 +255,7 @@ def _ended(made: StepEnd, ended: Exit) -> StepEnd:
     return replace(made, outcome="failed", code=ended.code, said=said)
 
 
-class Pace:
+class StepPace:
     """Compare expected time with time spent."""
 
     def __init__(self, *, minutes: float | None) -> None:

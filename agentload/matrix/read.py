@@ -15,23 +15,31 @@ from agentload.endpoints.endpoint import without_user
 from agentload.endpoints.read import EMULATED, FIELDS, value_of
 from agentload.errors import AgentloadError, UsageError, nearest
 from agentload.matrix import arms
-from agentload.matrix.described import Config, Entry, Matrix, Model, Server, Settings, Workload
+from agentload.matrix.described import (
+    Config,
+    Matrix,
+    MatrixEntry,
+    MatrixModel,
+    MatrixServer,
+    MatrixWorkload,
+    Settings,
+)
 from agentload.matrix.measure import MIX, SHOWN, measure
 from agentload.model.kv import RECIPES, USUAL
 from agentload.verdict.policy import parse as parse_policy
 from agentload.workloads import catalog
 
 
-class File(Entry, frozen=True):
+class File(MatrixEntry, frozen=True):
     """Hold a matrix file's keys as typed, before names and settings are checked."""
 
-    models: dict[str, str | Model]
-    workloads: dict[str, str | Workload]
+    models: dict[str, str | MatrixModel]
+    workloads: dict[str, str | MatrixWorkload]
     name: str = "matrix"
     configs: list[str] | dict[str, dict[str, Any] | None] | None = None
     grid: Mapping[str, Any] = {}
     measure: Mapping[str, Any] = {}
-    server: Server = Server()
+    server: MatrixServer = MatrixServer()
     policy: Mapping[str, Any] = {}
 
 
@@ -153,8 +161,10 @@ def _grid(given: Mapping[str, Any], at: str) -> Iterator[Config]:
         yield _config(called, base or "", chosen, where=f"{at}: grid")
 
 
-def _model(name: str, given: str | Model, where: str, configs: tuple[Config, ...]) -> Model:
-    each = Model(serve=given) if isinstance(given, str) else given
+def _model(
+    name: str, given: str | MatrixModel, where: str, configs: tuple[Config, ...]
+) -> MatrixModel:
+    each = MatrixModel(serve=given) if isinstance(given, str) else given
     if (each.serve is None) == (each.endpoints is None):
         raise UsageError(
             f"{where} needs either 'serve' or 'endpoints'",
@@ -179,7 +189,7 @@ def _model(name: str, given: str | Model, where: str, configs: tuple[Config, ...
     )
 
 
-def _check_endpoints(each: Model, endpoints: str, where: str) -> None:
+def _check_endpoints(each: MatrixModel, endpoints: str, where: str) -> None:
     if each.settings or each.calibrated:
         raise UsageError(
             f"{where}: settings apply only to servers that the matrix starts",
@@ -202,7 +212,7 @@ def _check_endpoints(each: Model, endpoints: str, where: str) -> None:
         )
 
 
-def _check_serve(each: Model, serve: str, where: str, configs: list[str]) -> None:
+def _check_serve(each: MatrixModel, serve: str, where: str, configs: list[str]) -> None:
     folder = Path(serve)
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise UsageError(
@@ -215,12 +225,12 @@ def _check_serve(each: Model, serve: str, where: str, configs: list[str]) -> Non
             )
 
 
-def _workload(name: str, given: str | Workload, where: str) -> Workload:
+def _workload(name: str, given: str | MatrixWorkload, where: str) -> MatrixWorkload:
     if name == MIX:
         raise UsageError(
             f"{where}: '{MIX}' means all workloads at once", hint="choose another name"
         )
-    each = Workload(trace=given) if isinstance(given, str) else given
+    each = MatrixWorkload(trace=given) if isinstance(given, str) else given
     if (each.generate is None) == (each.trace is None):
         raise UsageError(
             f"{where} needs either 'generate' or 'trace'",
@@ -239,7 +249,7 @@ def _workload(name: str, given: str | Workload, where: str) -> Workload:
     return msgspec.structs.replace(each, name=name)
 
 
-def _server(given: Server, at: str) -> Server:
+def _server(given: MatrixServer, at: str) -> MatrixServer:
     try:
         command = shlex.split(given.command) if isinstance(given.command, str) else given.command
     except ValueError as error:

@@ -15,13 +15,13 @@ from agentload.layout.cost import cost
 from agentload.layout.plan import of_study, starts_of
 from agentload.layout.traces import merged, sweep
 from agentload.matrix.arms import gpus, settings_of
-from agentload.matrix.described import LeftOut, Matrix, Model, Places
+from agentload.matrix.described import LeftOut, Matrix, MatrixFolder, MatrixModel
 from agentload.matrix.measure import MIX
 from agentload.model.controls import control_of
 from agentload.model.plan import Plan
 from agentload.model.trace import Trace
-from agentload.run.questions import asking_of, generated, questions_cost, supplied
-from agentload.study.change import extended
+from agentload.run.questions import asking_of, catalog_questions, own_questions, questions_cost
+from agentload.study.change import extend
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import TraceRef
 
@@ -30,7 +30,7 @@ S = TypeVar("S", Replay, Sweep, Search, Ask)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class MatrixStep:
     """Describe one study for one model; with *study* None, its report."""
 
     model: str
@@ -52,7 +52,7 @@ class Step:
     def with_pairs(self, pairs: int | None) -> Study | None:
         """Return its study with this many pairs, such as a sweep still lacks; None: with all."""
         return (
-            self.study if pairs is None or self.study is None else extended(self.study, pairs=pairs)
+            self.study if pairs is None or self.study is None else extend(self.study, pairs=pairs)
         )
 
 
@@ -61,8 +61,8 @@ class ModelPart:
     """Hold one model's share of the matrix: its arms, steps and estimates."""
 
     matrix: Matrix
-    model: Model
-    places: Places
+    model: MatrixModel
+    places: MatrixFolder
     traces: Mapping[str, Trace]
     wanted: tuple[str, ...]
     """All its arms, the reference first."""
@@ -78,7 +78,7 @@ class ModelPart:
         return self.model.name
 
     @cached_property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[MatrixStep, ...]:
         """Steps of the part, in order."""
         return tuple(_steps(self)) if self.arms else ()
 
@@ -113,12 +113,12 @@ class ModelPart:
         return f"{self.source}/{'+'.join(arms)}"
 
 
-def _steps(part: ModelPart) -> Iterator[Step]:
+def _steps(part: ModelPart) -> Iterator[MatrixStep]:
     measure = part.matrix.measure
     names = [each.name for each in part.matrix.workloads]
     # The start of each pair is observed, not planned: more pairs may need more starts.
     control = part.arms[0] if measure.has_control else None
-    yield _step(part, "replay", extended(measure.replay, traces=_traces(part, names), aa=control))
+    yield _step(part, "replay", extend(measure.replay, traces=_traces(part, names), aa=control))
     if measure.contexts is not None:
         yield _step(part, "context", measure.contexts)
     if measure.concurrency is not None:
@@ -127,17 +127,17 @@ def _steps(part: ModelPart) -> Iterator[Step]:
         # The tokenizer is found once a server has downloaded the
         # model; the questions have the same length either way.
         tokenizer = measure.accuracy.tokenizer or part.tokenizer
-        yield _step(part, "accuracy", extended(measure.accuracy, tokenizer=tokenizer))
-    yield Step(model=part.name, name="report", kind="report", arms=part.arms, study=None)
+        yield _step(part, "accuracy", extend(measure.accuracy, tokenizer=tokenizer))
+    yield MatrixStep(model=part.name, name="report", kind="report", arms=part.arms, study=None)
 
 
-def _searches(part: ModelPart, template: Search, names: Sequence[str]) -> Iterator[Step]:
+def _searches(part: ModelPart, template: Search, names: Sequence[str]) -> Iterator[MatrixStep]:
     """Yield a search for each workload and arm."""
     for workload in part.matrix.measure.searched or names:
         if workload not in (MIX, *names):
             continue  # it is for other models
         played = names if workload == MIX else [workload]
-        study = extended(template, traces=_traces(part, played))
+        study = extend(template, traces=_traces(part, played))
         for arm in part.arms:
             name = f"concurrency/{workload}/{arm}"
             yield _step(part, "concurrency", study, name=name, arms=(arm,))
@@ -150,7 +150,7 @@ def _step(
     *,
     name: str | None = None,
     arms: tuple[str, ...] | None = None,
-) -> Step:
+) -> MatrixStep:
     """Return a step for all arms, or for some."""
     called, own = name or kind, arms or part.arms
     servers: dict[str, Any] = {"endpoints": part.endpoints(own)}
@@ -160,8 +160,8 @@ def _step(
         servers["start_timeout_s"] = part.matrix.server.start_timeout_s
     else:
         servers["restarts"] = None
-    study = extended(template, **servers)
-    return Step(model=part.name, name=called, kind=kind, arms=own, study=study)
+    study = extend(template, **servers)
+    return MatrixStep(model=part.name, name=called, kind=kind, arms=own, study=study)
 
 
 def _traces(part: ModelPart, names: Sequence[str]) -> tuple[TraceRef, ...]:
@@ -198,14 +198,14 @@ def total(costs: Iterable[StepCost]) -> StepCost:
     )
 
 
-def _estimate(part: ModelPart, step: Step) -> StepCost:
+def _estimate(part: ModelPart, step: MatrixStep) -> StepCost:
     calls, starts, minutes = _taken(part, step)
     starts = starts if part.is_launched else 0
     minutes += starts * part.matrix.server.start_minutes
     return StepCost(calls=calls, starts=starts, minutes=minutes, usd=_usd(part, step, minutes))
 
 
-def _taken(part: ModelPart, step: Step) -> tuple[int | None, int, float]:
+def _taken(part: ModelPart, step: MatrixStep) -> tuple[int | None, int, float]:
     """Return the calls, the starts of servers and the minutes of a step."""
     arms = len(step.arms)
     match step.study:
@@ -215,7 +215,7 @@ def _taken(part: ModelPart, step: Step) -> tuple[int | None, int, float]:
             played = step.arms if study.aa is None else (*step.arms, control_of(study.aa))
             mix = merged([part.traces[each.name] for each in part.matrix.workloads])
             # Placement of arms is unknown here and costs nothing.
-            return _played(of_study(extended(study, swap=False), mix, played, run=""), arms)
+            return _played(of_study(extend(study, swap=False), mix, played, run=""), arms)
         case Sweep(contexts=contexts, pairs=pairs, output_tokens=output, seed=seed) as study:
             swept = sweep(contexts, pairs=pairs, output=output, seed=seed)
             return _played(of_study(study, swept, step.arms, run=""), arms)
@@ -237,9 +237,9 @@ def _played(plan: Plan, arms: int) -> tuple[int, int, float]:
 
 def _asked(study: Ask, arms: int, *, at_once: int) -> tuple[int, int, float]:
     if study.own is None:
-        questions = generated(asking_of(study))
+        questions = catalog_questions(asking_of(study))
     else:
-        questions = supplied(Path(study.own), repetitions=study.repetitions)
+        questions = own_questions(Path(study.own), repetitions=study.repetitions)
     expected = questions_cost(
         questions,
         arms=at_once,
@@ -252,7 +252,7 @@ def _asked(study: Ask, arms: int, *, at_once: int) -> tuple[int, int, float]:
     return expected.questions * rounds, starts, expected.minutes * rounds
 
 
-def _usd(part: ModelPart, step: Step, minutes: float) -> float | None:
+def _usd(part: ModelPart, step: MatrixStep, minutes: float) -> float | None:
     server = part.matrix.server
     if server.price_per_hour is None or not part.is_launched:
         return None

@@ -12,7 +12,7 @@ import yaml
 
 from agentload.errors import UsageError
 from agentload.study.argv import command
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live
 
@@ -37,7 +37,7 @@ def rayjob(study: Replay, *, image: str | None, database: Path) -> str:
             f"--share {study.share}: pods see one folder, {HOME}",
             hint=f"--share {HOME}/shards, or leave it out",
         )
-    job = extended(study, on="ray", share=study.share or f"{HOME}/shards")
+    job = extend(study, on="ray", share=study.share or f"{HOME}/shards")
     entry = command(job, db=f"{HOME}/{database.name}")
     manifest = {
         "apiVersion": "ray.io/v1",

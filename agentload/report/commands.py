@@ -16,8 +16,8 @@ from advisor.legs.speed import MOST_PAIRS
 from advisor.policy import DecideBy
 from agentload.endpoints.read import EMULATED, is_arms_file
 from agentload.report.parts import RunFacts
-from agentload.study.argv import command, unsaid
-from agentload.study.change import differences, extended
+from agentload.study.argv import command, lost_options
+from agentload.study.change import differences, extend
 from agentload.study.kinds import SLO, Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, Slo, TraceRef, Virtual
 
@@ -121,7 +121,7 @@ def silent_options(facts: RunFacts) -> tuple[str, ...]:
 
     No command can leave them out.
     """
-    return unsaid(_replay(facts), facts.spelled)
+    return lost_options(_replay(facts), facts.spelled)
 
 
 def _restarted(facts: RunFacts, starts: int, played: int) -> str | None:
@@ -211,7 +211,7 @@ def _controlled(study: Replay, arm: str) -> Replay:
     """Return a replay that plays an arm twice, under two names."""
     # The second copy is on the machine of its twin, where neither may disturb the other.
     alone = {"design": "interleaved"} if study.design == "parallel" else {}
-    return extended(study, aa=arm, swap=False, **alone)
+    return extend(study, aa=arm, swap=False, **alone)
 
 
 def _grown(study: Replay, played: int) -> Replay:
@@ -219,7 +219,7 @@ def _grown(study: Replay, played: int) -> Replay:
 
     That is more than were asked for first where the run was extended.
     """
-    return _playable(extended(study, pairs=max(study.pairs, played)))
+    return _playable(extend(study, pairs=max(study.pairs, played)))
 
 
 def _playable(study: P) -> P:
@@ -228,9 +228,9 @@ def _playable(study: P) -> P:
     Each machine has as many pairs, and there are no more starts than pairs.
     """
     if isinstance(study, Replay) and study.swap:
-        study = extended(study, pairs=study.pairs + study.pairs % 2)
+        study = extend(study, pairs=study.pairs + study.pairs % 2)
     if isinstance(study.servers, Live) and study.servers.restarts is not None:
-        return extended(study, restarts=min(study.servers.restarts, study.pairs))
+        return extend(study, restarts=min(study.servers.restarts, study.pairs))
     return study
 
 
@@ -240,7 +240,7 @@ def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
     Where *changes* make another plan of the run, it starts a run of its own.
     """
     began = _virtual(facts) or _replay(facts)  # a simulation is given more by a longer one
-    wanted = extended(began, pairs=pairs, **changes)
+    wanted = extend(began, pairs=pairs, **changes)
     if began != facts.study or differences(began, wanted):
         return _command(facts, _playable(wanted), db=facts.made.database)
     if played < began.pairs and pairs <= began.pairs:
@@ -251,7 +251,7 @@ def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
         more = played + pairs if pairs <= played else pairs
         if began.swap:  # as many on each machine
             more = ceil(more / began.pairs) * began.pairs
-        wanted = extended(wanted, pairs=more)
+        wanted = extend(wanted, pairs=more)
     resume = facts.made.run if isinstance(began.servers, Live) else None
     return _command(facts, wanted, db=facts.made.database, resume=resume)
 
@@ -282,7 +282,7 @@ def _beside(
                 if isinstance(facts.study, Ask)
                 else Ask(servers=servers, tokenizer=replay.tokenizer)
             )
-            return extended(
+            return extend(
                 asked, own=None, contexts=step.lengths, items=step.items, aa=step.aa or asked.aa
             )
 

@@ -21,8 +21,7 @@ from agentload.errors import EndpointError, StoreError
 from agentload.model.rows import AnswerRow
 from agentload.run.answer_rows import answer_row, request_id, void_answers
 from agentload.run.known import with_memory
-from agentload.run.part import Work, caveats, load_run, look_at, part
-from agentload.run.past import Asked as AskedOf
+from agentload.run.part import PartWork, caveats, load_run, look_at, part
 from agentload.run.past import (
     Past,
     asked_of,
@@ -31,7 +30,8 @@ from agentload.run.past import (
     past_answers,
     replies,
 )
-from agentload.run.questions import Question, Questions, QuestionsCost, questions_cost
+from agentload.run.past import QuestionKey as AskedOf
+from agentload.run.questions import Question, QuestionsCost, QuestionSet, questions_cost
 from agentload.run.record import Stored, again, fingerprint
 from agentload.run.relay import Relay
 from agentload.run.servers import window
@@ -44,7 +44,7 @@ FAILURES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Eval(Work):
+class Eval(PartWork):
     """Describe an evaluation: its run, study, questions and servers.
 
     Servers that are started in turn are each asked all of its questions.
@@ -52,7 +52,7 @@ class Eval(Work):
 
     run: str
     study: Ask
-    asked: Questions
+    asked: QuestionSet
     notes: Notes
     """Findings before the first question: what lengths rest on, which arms there are."""
     goes_on: Literal["new", "resume", "join"] = "new"
@@ -89,7 +89,7 @@ class Eval(Work):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked(Stored):
+class Evaluated(Stored):
     """Report how one part of an evaluation ended."""
 
     answered: int
@@ -243,7 +243,7 @@ async def seen_again(
     }
 
 
-class Leg:
+class EvalPart:
     """Play one process's part of an evaluation; a signal handler may call `stop`."""
 
     def __init__(
@@ -266,7 +266,7 @@ class Leg:
             self._inquiry.give_up()
         self._stops.set()
 
-    async def play(self) -> Asked:
+    async def play(self) -> Evaluated:
         """Ask all questions that are left; store what is answered.
 
         Raises EndpointError when an arm stopped answering or became another server meanwhile.
@@ -314,7 +314,7 @@ class Leg:
                 hint=f"start it as it was, then: {made.goes_on_by}",
             )
         counts = self._inquiry.counts
-        return Asked(
+        return Evaluated(
             run_id=made.run,
             answered=counts["answered"],
             failed=counts["failed"],

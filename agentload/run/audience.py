@@ -15,7 +15,7 @@ from agentload.layout.cost import Cost
 from agentload.live.runner import Listener
 from agentload.model.metrics import ClockStart
 from agentload.run.ask import Listener as AnswerListener
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.questions import Question
 from agentload.run.record import Stored
 
@@ -101,7 +101,7 @@ def finish(work: Coroutine[Any, Any, T], audience: Audience) -> T:
 
 
 def check_stored(
-    ended: Stored, place: Place, audience: Audience, *, stopped: InterruptError | None = None
+    ended: Stored, place: StudyPlace, audience: Audience, *, stopped: InterruptError | None = None
 ) -> None:
     """Raise the error that a run ends with: *stopped*, or rows missing from the database.
 

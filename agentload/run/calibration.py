@@ -26,7 +26,7 @@ TEMPLATE_TOKENS: Final = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class CalibrationSample:
     """Hold contexts sampled from a trace's calls, each call with the same chance."""
 
     header: Header
@@ -60,7 +60,7 @@ class Sample:
             yield b'{"messages":' + prompt.messages + tools + b"}\n"
 
 
-def sampled(trace: Trace, count: int, *, seed: int) -> Sample:
+def draw_sample(trace: Trace, count: int, *, seed: int) -> CalibrationSample:
     """Draw *count* calls of a trace, which is read once; images are left out."""
     rng = Random(seed)
     kept: list[tuple[Segment, ...]] = []
@@ -77,11 +77,17 @@ def sampled(trace: Trace, count: int, *, seed: int) -> Sample:
                 kept[place] = spoken
             elif len(kept) < count:
                 kept.append(spoken)
-    return Sample(header=trace.header, contexts=tuple(kept), calls=calls)
+    return CalibrationSample(header=trace.header, contexts=tuple(kept), calls=calls)
 
 
 def script(
-    sample: Sample, *, model: str, strategy: Strategy, prompts: str, output: str, trace: str
+    sample: CalibrationSample,
+    *,
+    model: str,
+    strategy: Strategy,
+    prompts: str,
+    output: str,
+    trace: str,
 ) -> str:
     """Return a Python script that calibrates *model* on a file of prompts and saves it."""
     text = (files("agentload.run") / "calibration.txt").read_text(encoding="utf-8")

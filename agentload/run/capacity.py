@@ -26,7 +26,7 @@ from agentload.model.plan import Budget, ClosedLoop, OpenLoop, Plan
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import BlockRow, ProbeRow
 from agentload.model.trace import Trace
-from agentload.run.trial import Tally, Trial, broken_level
+from agentload.run.trial import Trial, TrialTally, broken_level
 from agentload.store.database import reading
 from agentload.store.loader import keep
 from agentload.study.kinds import Search, What
@@ -46,7 +46,7 @@ OPEN: Final = (0.5, 0.9, 0.2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ArmLoad:
     """State the load that an arm carries, with the ends of its interval.
 
     None: nothing held, nothing broke, or no trial is valid.
@@ -124,7 +124,7 @@ def search(
     return tuple(trials)
 
 
-def arm_loads(tried: Mapping[str, Sequence[Trial]], *, share: float) -> tuple[Found, ...]:
+def arm_loads(tried: Mapping[str, Sequence[Trial]], *, share: float) -> tuple[ArmLoad, ...]:
     """Return the load that each arm carries, from one fit to the trials of all arms."""
     told = _telling(tried)
     known = fit(told, share=share) if told else None
@@ -138,7 +138,7 @@ def arm_loads(tried: Mapping[str, Sequence[Trial]], *, share: float) -> tuple[Fo
             else (limit.value or None, limit.low or None, limit.high)
         )
         found.append(
-            Found(
+            ArmLoad(
                 arm=arm,
                 holds=holds,
                 low=low,
@@ -161,7 +161,7 @@ def _telling(tried: Mapping[str, Sequence[Trial]]) -> dict[str, list[Step]]:
 
 
 def rows(
-    found: Found,
+    found: ArmLoad,
     *,
     run_id: str,
     at_ns: int,
@@ -223,7 +223,7 @@ def trials(kept: Iterable[ProbeRow]) -> dict[str, tuple[Trial, ...]]:
 
 
 def keep_searches(
-    found: Sequence[Found],
+    found: Sequence[ArmLoad],
     database: Path,
     *,
     run: str,
@@ -289,7 +289,7 @@ def try_loads(
     if not loads:
         return search(
             arm,
-            lambda load, number: attempt(load, drawn(study, arm, number)),
+            lambda load, number: attempt(load, trial_seed(study, arm, number)),
             start=start,
             whole=study.find == "max-concurrency",
             share=study.share,
@@ -311,7 +311,7 @@ def simulate_trial(study: Search, stock: Steady, arm: ArmProfile, load: float, s
         Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, study.trial_s / 60)).play()
     )
     begun_ns = next(row.primed_ns or 0 for row in rows if isinstance(row, BlockRow))
-    tally = Tally(
+    tally = TrialTally(
         study.slo or Slo(), begun_ns=begun_ns, seconds=study.trial_s, start=clock_start(made.load)
     )
     for row in rows:
@@ -336,7 +336,7 @@ def trial_plan(study: Search, stock: Steady, arm: str, size: float, *, run: str,
     )
 
 
-def drawn(study: Search, arm: str, number: int) -> int:
+def trial_seed(study: Search, arm: str, number: int) -> int:
     """Return the seed of a trial, which draws the sessions, where they begin, and the noise.
 
     A study with windows repeats that many draws, the same on every arm.

@@ -19,9 +19,9 @@ from agentload.errors import EndpointError, EvidenceError, LaunchError
 from agentload.layout.windows import Steady
 from agentload.model.rows import BlockRow, CallRow, FingerprintRow, Row, SampleRow
 from agentload.run.capacity import trial_plan
-from agentload.run.play import Leg, Played, Playing
+from agentload.run.play import Played, Playing, ReplayPart
 from agentload.run.record import new_run_id
-from agentload.run.trial import Tally, Trial, trouble
+from agentload.run.trial import Trial, TrialTally, trouble
 from agentload.store.places import journal_rows
 from agentload.study.kinds import Replay, Search
 from agentload.study.parts import Slo
@@ -40,7 +40,7 @@ class Crowd:
     server: Kept | None = None
     told: Callable[[str], None] = lambda _: None
     """Receives how each trial went."""
-    play: Callable[[Leg], Played] = lambda leg: asyncio.run(leg.play())
+    play: Callable[[ReplayPart], Played] = lambda leg: asyncio.run(leg.play())
     """Plays a trial to its end."""
     _is_first: bool = field(init=False, default=True)
 
@@ -105,7 +105,7 @@ class Crowd:
                 sample_s=max(0.5, min(5.0, study.trial_s / 30)),
             )
             try:
-                played = self.play(Leg(playing))
+                played = self.play(ReplayPart(playing))
             except EndpointError as error:
                 raise EndpointError(
                     f"{error.message} (after {sessions} sessions at once)", hint=error.hint
@@ -137,7 +137,7 @@ def trial_of(
         (row.at_ns for row in found if isinstance(row, SampleRow) and row.at_ns < begun_ns),
         default=begun_ns,
     )
-    tally = Tally(slo, begun_ns=begun_ns, seconds=seconds)
+    tally = TrialTally(slo, begun_ns=begun_ns, seconds=seconds)
     for row in found:
         if (isinstance(row, CallRow) and row.released_ns >= begun_ns) or (
             isinstance(row, SampleRow) and row.at_ns >= counted_ns

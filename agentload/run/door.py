@@ -13,14 +13,14 @@ from agentload.ask.probes import Probed, short
 from agentload.errors import UsageError
 from agentload.model.plan import Plan
 from agentload.run.arms import read_arms
-from agentload.run.ask import Asked
+from agentload.run.ask import Evaluated
 from agentload.run.audience import Audience
-from agentload.run.capacity import Found
+from agentload.run.capacity import ArmLoad
 from agentload.run.evaluation import Evaluation, ask, evaluation
 from agentload.run.find import SearchTrials, find_loads
 from agentload.run.lay import Prepared, lay_out
 from agentload.run.measure import measure, play_stages, simulate
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.play import Played, Playing
 from agentload.run.probe import probe
 from agentload.run.ready import ready
@@ -30,7 +30,7 @@ from agentload.study.kinds import Ask, Probe, Replay, Search, Sweep
 from agentload.study.parts import Live, Virtual
 
 Measured: TypeAlias = Replay | Sweep | Search | Ask | Probe
-Result: TypeAlias = Stored | Played | Asked | tuple[Found, ...] | Probed
+Result: TypeAlias = Stored | Played | Evaluated | tuple[ArmLoad, ...] | Probed
 T = TypeVar("T")
 Adapt: TypeAlias = Callable[[T], T]
 """Returns what is played in place of what was laid out."""
@@ -42,20 +42,20 @@ def _as_laid_out(made: T) -> T:
 
 @overload
 def carry_out(
-    study: Replay | Sweep, place: Place, audience: Audience, *, adapt: Adapt[Prepared] = ...
+    study: Replay | Sweep, place: StudyPlace, audience: Audience, *, adapt: Adapt[Prepared] = ...
 ) -> Stored | Played: ...
 @overload
 def carry_out(
-    study: Search, place: Place, audience: Audience, *, adapt: Adapt[SearchTrials] = ...
-) -> tuple[Found, ...]: ...
+    study: Search, place: StudyPlace, audience: Audience, *, adapt: Adapt[SearchTrials] = ...
+) -> tuple[ArmLoad, ...]: ...
 @overload
 def carry_out(
-    study: Ask, place: Place, audience: Audience, *, adapt: Adapt[Evaluation] = ...
-) -> Stored | Asked: ...
+    study: Ask, place: StudyPlace, audience: Audience, *, adapt: Adapt[Evaluation] = ...
+) -> Stored | Evaluated: ...
 @overload
-def carry_out(study: Probe, place: Place, audience: Audience) -> Probed: ...
+def carry_out(study: Probe, place: StudyPlace, audience: Audience) -> Probed: ...
 def carry_out(
-    study: Measured, place: Place, audience: Audience, *, adapt: Adapt[Any] = _as_laid_out
+    study: Measured, place: StudyPlace, audience: Audience, *, adapt: Adapt[Any] = _as_laid_out
 ) -> Result:
     """Carry out a study and return its result; *adapt* changes what was laid out."""
     match study:
@@ -77,7 +77,7 @@ def carry_out(
 
 
 def _play(
-    study: Replay | Sweep, place: Place, audience: Audience, adapt: Adapt[Prepared]
+    study: Replay | Sweep, place: StudyPlace, audience: Audience, adapt: Adapt[Prepared]
 ) -> Stored | Played:
     with lay_out(study, place, notice=audience.notice) as made:
         if isinstance(study.servers, Virtual):
@@ -106,7 +106,7 @@ def carry_out_plan(
 
 
 def forecast(
-    study: Measured, place: Place, *, notice: Callable[[str], None]
+    study: Measured, place: StudyPlace, *, notice: Callable[[str], None]
 ) -> Prepared | Evaluation:
     """Lay a study out without starting or asking anyone.
 

@@ -13,18 +13,18 @@ from agentload.endpoints.launch import kept
 from agentload.prompts.local import from_file
 from agentload.prompts.tokenizer import Tokenizer
 from agentload.run.arms import EMULATED_SPEED, Arms, read_arms, with_control
-from agentload.run.ask import Asked, Eval, Leg, Listener
+from agentload.run.ask import Eval, EvalPart, Evaluated, Listener
 from agentload.run.audience import Audience, ending
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.questions import (
     Asking,
-    Questions,
+    QuestionSet,
     asking_of,
+    catalog_questions,
     digest,
-    generated,
     length_notes,
     measure_lengths,
-    supplied,
+    own_questions,
     that_fit,
 )
 from agentload.run.servers import for_questions
@@ -38,7 +38,7 @@ Evaluation: TypeAlias = Eval | Answering
 
 
 @contextmanager
-def evaluation(study: Ask, place: Place, *, is_dry: bool = False) -> Iterator[Evaluation]:
+def evaluation(study: Ask, place: StudyPlace, *, is_dry: bool = False) -> Iterator[Evaluation]:
     """Yield an evaluation laid out on its arms; when *is_dry* nobody is started or asked."""
     if isinstance(study.servers, Virtual):
         yield answers_of(study, place)
@@ -63,11 +63,11 @@ def evaluation(study: Ask, place: Place, *, is_dry: bool = False) -> Iterator[Ev
 
 def _source(
     study: Ask, asked: Asking, arms: Arms, reference: Endpoint | None
-) -> tuple[Questions, Notes]:
+) -> tuple[QuestionSet, Notes]:
     """Return the questions, and the notes about them to keep with the run."""
     if study.own is not None:
         own = Path(study.own)
-        return supplied(own, repetitions=asked.repetitions), Notes(digest=digest(own))
+        return own_questions(own, repetitions=asked.repetitions), Notes(digest=digest(own))
     lengths: dict[str, Tokenizer] = {}
     if study.tokenizer is not None:
         lengths = dict.fromkeys(asked.tasks, from_file(Path(study.tokenizer)))
@@ -75,7 +75,7 @@ def _source(
         lengths = _measured(asked, arms, reference)
     # None when empty, as notes are read back.
     notes = Notes(lengths=length_notes(lengths) or None)
-    return that_fit(generated(asked, lengths=lengths)), notes
+    return that_fit(catalog_questions(asked, lengths=lengths)), notes
 
 
 def _measured(asked: Asking, arms: Arms, reference: Endpoint) -> dict[str, Tokenizer]:
@@ -88,7 +88,7 @@ def _measured(asked: Asking, arms: Arms, reference: Endpoint) -> dict[str, Token
         return asyncio.run(measure_lengths(reference, asked.tasks, seed=asked.seed))
 
 
-def ask(made: Evaluation, audience: Audience) -> Asked:
+def ask(made: Evaluation, audience: Audience) -> Evaluated:
     """Ask one part's questions.
 
     A first stop lets what is in flight come to its end, a second cancels it.
@@ -96,8 +96,8 @@ def ask(made: Evaluation, audience: Audience) -> Asked:
     if isinstance(made, Answering):
         return answer_all(made)
 
-    async def play(listener: Listener | None) -> Asked:
-        leg = Leg(made, listener=listener or (lambda *_: None), notice=audience.notice)
+    async def play(listener: Listener | None) -> Evaluated:
+        leg = EvalPart(made, listener=listener or (lambda *_: None), notice=audience.notice)
         with ending(leg.stop, audience):
             return await leg.play()
 

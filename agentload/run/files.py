@@ -13,7 +13,7 @@ from agentload.errors import AgentloadError, TraceError, UsageError
 from agentload.importers.parts.intake import read_texts, texts_path
 from agentload.layout.traces import merged, shortened, spoken
 from agentload.model.trace import Trace
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.document import SHOWN, fields_of, parse
 from agentload.study.kinds import Decide, Replay, Search, Study
 from agentload.study.parts import TraceRef
@@ -73,17 +73,17 @@ def pin(study: Study) -> Study:
     """Return a study with the hashes of its traces, so that other contents are refused."""
     if not isinstance(study, Replay | Search | Decide):
         return study
-    return extended(study, traces=read_traces(study.traces)[1])
+    return extend(study, traces=read_traces(study.traces)[1])
 
 
 def read_study(path: Path) -> Study:
     """Read a study. Raises UsageError that names the file and what is wrong in it."""
     text = documents.text(path, raises=UsageError, hint=SHOWN)
     study = parse(text, at=str(path))
-    return study if path.parent in (HERE, Path.cwd()) else located(study, path.parent)
+    return study if path.parent in (HERE, Path.cwd()) else resolve_paths(study, path.parent)
 
 
-def located(study: Study, folder: Path) -> Study:
+def resolve_paths(study: Study, folder: Path) -> Study:
     """Return a study whose paths, relative to *folder*, are made to hold from here.
 
     Names of shipped files stay names.
@@ -100,7 +100,7 @@ def located(study: Study, folder: Path) -> Study:
             moved[name] = _led("profiles", value, folder)
         elif flag.said.place and value is not None and (name != "endpoints" or is_arms_file(value)):
             moved[name] = os.path.normpath(folder / value)
-    return extended(study, **moved)
+    return extend(study, **moved)
 
 
 def _led(kind: Kind, name: str, folder: Path) -> str:

@@ -16,8 +16,8 @@ from agentload.run.arms import read_arms
 from agentload.run.audience import Audience, finish
 from agentload.run.capacity import (
     START,
+    ArmLoad,
     Attempt,
-    Found,
     Loads,
     arm_loads,
     keep_searches,
@@ -26,7 +26,7 @@ from agentload.run.capacity import (
 )
 from agentload.run.crowd import FEW, Crowd
 from agentload.run.files import read_traces
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.relay import Launching
 from agentload.run.simulate import quiet
 from agentload.run.trial import Trial
@@ -49,8 +49,8 @@ class SearchTrials:
 
 
 def find_loads(
-    study: Search, place: Place, audience: Audience, trials: SearchTrials
-) -> tuple[Found, ...]:
+    study: Search, place: StudyPlace, audience: Audience, trials: SearchTrials
+) -> tuple[ArmLoad, ...]:
     """Find the largest load that each arm carries within the service level.
 
     Servers that are launched run one at a time, and one that died is started again.
@@ -118,7 +118,7 @@ def _server(arm: Endpoint, launching: Launching | None) -> Iterator[Kept | None]
         yield server
 
 
-def require_found(found: Sequence[Found]) -> None:
+def require_found(found: Sequence[ArmLoad]) -> None:
     """Raise `EndpointError` for an arm with an invalid trial and no bound on its load."""
     for each in found:
         if each.void is not None and each.holds is None and each.high is None:

@@ -14,7 +14,7 @@ WINDOW: Final = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class LatestSpread:
     """Two quantiles of the latest calls."""
 
     p50: float
@@ -99,12 +99,12 @@ class Latest:
         )
 
     @property
-    def ttft_ms(self) -> Spread | None:
+    def ttft_ms(self) -> LatestSpread | None:
         """Return the spread of times to first token; None where there are none."""
         return _spread(self._ttft_ms)
 
     @property
-    def tpot_ms(self) -> Spread | None:
+    def tpot_ms(self) -> LatestSpread | None:
         """Return the spread of times per output token; None where there are none."""
         return _spread(self._tpot_ms)
 
@@ -119,9 +119,9 @@ def share(arms: Mapping[str, Latest], expected: Mapping[str, int]) -> float | No
     return done / total if total else None
 
 
-def _spread(values: Iterable[float]) -> Spread | None:
+def _spread(values: Iterable[float]) -> LatestSpread | None:
     ordered = sorted(values)
     if not ordered:
         return None
     last = len(ordered) - 1
-    return Spread(p50=ordered[last // 2], p95=ordered[int(0.95 * last)])
+    return LatestSpread(p50=ordered[last // 2], p95=ordered[int(0.95 * last)])

@@ -28,15 +28,15 @@ from agentload.model.trace import Trace
 from agentload.remote.cluster import check
 from agentload.run.arms import Arms, read_arms, with_control
 from agentload.run.files import read_traces, trace_hash
-from agentload.run.past import began, beside, taken
-from agentload.run.place import Place
+from agentload.run.past import added_pairs, added_plan, began
+from agentload.run.place import StudyPlace
 from agentload.run.play import Playing
 from agentload.run.servers import pools, profile_arm, window
 from agentload.run.simulate import Simulation, quiet, simulated_id
-from agentload.study.change import extended, resumed
+from agentload.study.change import extend, resumption
 from agentload.study.kinds import Replay, Sweep
 from agentload.study.parts import Live, Virtual
-from agentload.study.quantity import listed
+from agentload.study.quantity import lengths_text
 from agentload.study.stored import Notes, study_of
 
 Notice = Callable[[str], None]
@@ -56,7 +56,11 @@ class Prepared:
 
 @contextmanager
 def lay_out(
-    study: Replay | Sweep, place: Place, *, is_dry: bool = False, notice: Notice = lambda _: None
+    study: Replay | Sweep,
+    place: StudyPlace,
+    *,
+    is_dry: bool = False,
+    notice: Notice = lambda _: None,
 ) -> Iterator[Prepared]:
     """Yield what is played; emulated servers run as long as the block.
 
@@ -116,10 +120,10 @@ def _lay(study: Replay, ground: _Ground, *, run: Callable[[Replay], str]) -> _La
         compares=ground.compares,
     )
     beyond = too_long(trace.header, trace.sessions, ground.window)
-    study = with_end(extended(study, traces=refs))
+    study = with_end(extend(study, traces=refs))
     shape = trace_shapes(trace, study.load.planned())
     if ground.first is not None:
-        study = resumed(ground.first, study)
+        study = resumption(ground.first, study)
     name = run(study)
     stock = None if study.windows is None else steady(trace, study.load.planned())
     laid = None if stock is None else laid_windows(study, stock)
@@ -127,7 +131,7 @@ def _lay(study: Replay, ground: _Ground, *, run: Callable[[Replay], str]) -> _La
     if study.capacity is not None:
         long = _long_run(study, study.capacity, trace, ground)
         laid, fills = long.laid, long.fills
-        study = extended(study, duration_s=long.laid.load.budget.seconds)
+        study = extend(study, duration_s=long.laid.load.budget.seconds)
     made = of_study(
         study,
         trace,
@@ -168,12 +172,10 @@ def _long_run(study: Replay, agents: int, trace: Trace, ground: _Ground) -> Long
 def with_end(study: Replay) -> Replay:
     """Return a study whose windows end, after `WINDOW_S` if it names no other end."""
     is_endless = study.load.planned().budget == Budget()
-    return (
-        extended(study, duration_s=WINDOW_S) if study.windows is not None and is_endless else study
-    )
+    return extend(study, duration_s=WINDOW_S) if study.windows is not None and is_endless else study
 
 
-def simulation(study: Replay, place: Place) -> Prepared:
+def simulation(study: Replay, place: StudyPlace) -> Prepared:
     """Lay a replay out in virtual time."""
     assert isinstance(study.servers, Virtual), study.servers
     if study.load.history == "recorded":
@@ -225,7 +227,7 @@ def _machines(study: Replay, servers: Virtual, arms: Sequence[ArmProfile]) -> di
 
 
 def _replay(
-    study: Replay, place: Place, arms: Arms, found: tuple[Endpoint, ...], *, notice: Notice
+    study: Replay, place: StudyPlace, arms: Arms, found: tuple[Endpoint, ...], *, notice: Notice
 ) -> Prepared:
     check(study)
     if (said := replicas_left_out(found)) is not None:
@@ -252,7 +254,7 @@ def _replay(
 
 def _ground(
     study: Replay,
-    place: Place,
+    place: StudyPlace,
     found: tuple[Endpoint, ...],
     served: tuple[Endpoint, ...],
     *,
@@ -311,7 +313,7 @@ def _are_apart(arms: tuple[Endpoint, ...], servers: Live) -> bool:
 
 def _sweep(
     study: Sweep,
-    place: Place,
+    place: StudyPlace,
     arms: Arms,
     served: tuple[Endpoint, ...],
     *,
@@ -324,15 +326,14 @@ def _sweep(
         contexts = _fitting(contexts, longest, study.output_tokens, notice)
     # Pairs that earlier sweeps added to the run are counted,
     # so that the orders of its arms stay balanced.
-    whole = (
-        study
-        if place.into is None
-        else extended(study, pairs=study.pairs + taken(place.database, place.into), launch=False)
-    )
+    whole = study
+    if place.into is not None:
+        before = added_pairs(place.database, place.into)
+        whole = extend(study, pairs=study.pairs + before, launch=False)
     swept = sweep(contexts, pairs=whole.pairs, output=study.output_tokens, seed=study.seed)
     made = of_study(whole, swept, [arm.name for arm in served], run=place.name)
     if place.into is not None:
-        made = beside(made, place.database)
+        made = added_plan(made, place.database)
         made = made if launching is None else with_starts(made, study.servers.restarts)
     expected = cost(made)
     playing = Playing(
@@ -340,7 +341,7 @@ def _sweep(
         plan=made,
         endpoints=served,
         database=place.database,
-        trace_hash=f"{CONTEXT_SWEEP} {listed(study.contexts)} x {study.output_tokens}",
+        trace_hash=f"{CONTEXT_SWEEP} {lengths_text(study.contexts)} x {study.output_tokens}",
         into=place.into,
         launching=launching,
         notes=Notes(calls=expected.calls_by_arm),

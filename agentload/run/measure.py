@@ -14,8 +14,8 @@ from agentload.model.metrics import clock_start
 from agentload.run.audience import Audience, ending, finish
 from agentload.run.lay import Prepared
 from agentload.run.past import past
-from agentload.run.place import Place
-from agentload.run.play import Leg, Played, Playing
+from agentload.run.place import StudyPlace
+from agentload.run.play import Played, Playing, ReplayPart
 from agentload.run.record import Stored
 from agentload.run.simulate import Simulation, store
 from agentload.run.stages import is_over, stages, wait_for_exchange
@@ -30,7 +30,7 @@ def simulate(made: Prepared, audience: Audience) -> Stored:
     return store(made.playing, told=audience.rows)
 
 
-def measure(made: Prepared, place: Place, audience: Audience) -> Played:
+def measure(made: Prepared, place: StudyPlace, audience: Audience) -> Played:
     """Play what is laid out on live servers; warn of a long run and of invalid timings."""
     playing = made.playing
     assert isinstance(playing, Playing), playing
@@ -124,7 +124,7 @@ async def check_replicas(
 
 
 def _part(playing: Playing, listener: Listener | None, audience: Audience) -> Played:
-    leg = Leg(playing, listener=listener, notice=audience.notice)
+    leg = ReplayPart(playing, listener=listener, notice=audience.notice)
 
     async def play() -> Played:
         with ending(leg.stop, audience):

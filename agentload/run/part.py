@@ -27,7 +27,7 @@ from agentload.model.plan import Plan
 from agentload.model.rows import LegRow, Row
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.run.past import Past
-from agentload.run.record import again, arm_row, fingerprint, leg_row, run_row, shown
+from agentload.run.record import again, arm_row, fingerprint, leg_row, run_row, without_secrets
 from agentload.run.relay import Launching, Relay
 from agentload.store import journal
 from agentload.store.database import (
@@ -51,7 +51,7 @@ Notice = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class PartWork:
     """Hold what every part of a run needs."""
 
     study: Study
@@ -87,7 +87,7 @@ class Met:
 
 
 @dataclass(slots=True, kw_only=True)
-class Part:
+class OpenPart:
     """Hold a part that is under way; its row says, once it is left, how it ended."""
 
     row: LegRow
@@ -98,7 +98,7 @@ class Part:
 
 @asynccontextmanager
 async def part(
-    work: Work,
+    work: PartWork,
     run: str,
     before: Past,
     *,
@@ -108,7 +108,7 @@ async def part(
     check: Callable[[Mapping[str, Identity]], None] = lambda _: None,
     is_stopping: Callable[[], bool],
     notice: Notice,
-) -> AsyncIterator[Part]:
+) -> AsyncIterator[OpenPart]:
     """Open a part of a run that follows those *before*, and end it with the block.
 
     Raises EndpointError for a server that is not what it should be. Of servers started in turn,
@@ -155,7 +155,7 @@ async def part(
         for each in opening:
             writer.append(each)
         writer.sync()  # that the part began survives a crash of the machine
-        opened = Part(row=row, writer=writer, met=met, relay=relay)
+        opened = OpenPart(row=row, writer=writer, met=met, relay=relay)
         try:
             with alone():
                 yield opened
@@ -167,7 +167,7 @@ async def part(
                 writer.append(replace(opened.row, ended_ns=time.monotonic_ns()))
 
 
-def _described_again(work: Work, before: Past) -> Iterator[Row]:
+def _described_again(work: PartWork, before: Past) -> Iterator[Row]:
     """Describe a run again that is given more than it had, such as pairs.
 
     Questions that join a run do not describe it: what is stored is what was played.
@@ -179,11 +179,11 @@ def _described_again(work: Work, before: Past) -> Iterator[Row]:
         isinstance(had, Replay) and isinstance(study, Replay) and study.pairs < had.pairs
     ):
         return
-    if (text := json_text(shown(study))) != before.described.study:
+    if (text := json_text(without_secrets(study))) != before.described.study:
         yield replace(before.run, study=text, command=work.command)
 
 
-def _described(work: Work, run: str, met: Met, found: tuple[str, ...]) -> Iterator[Row]:
+def _described(work: PartWork, run: str, met: Met, found: tuple[str, ...]) -> Iterator[Row]:
     """Describe a run and its arms."""
     names = set(met.models.values())
     lengths = (
@@ -211,7 +211,7 @@ def _described(work: Work, run: str, met: Met, found: tuple[str, ...]) -> Iterat
         yield arm_row(run, position, each, met.models[each.name], met.identities[each.name])
 
 
-async def _met(work: Work, relay: Relay | None, *, first: str | None, notice: Notice) -> Met:
+async def _met(work: PartWork, relay: Relay | None, *, first: str | None, notice: Notice) -> Met:
     """Identify servers that run all the time, or start every one once to identify it.
 
     Servers that play a plan are asked how they count tokens.

@@ -34,7 +34,7 @@ from agentload.study.stored import Notes, notes, study_of
 KEPT: Final = (RunRow, LegRow, ArmRow, BlockRow, CallRow, FingerprintRow)
 
 
-Asked: TypeAlias = tuple[str, int, str, float | None, int]
+QuestionKey: TypeAlias = tuple[str, int, str, float | None, int]
 """Task, context, item, depth, repetition."""
 
 
@@ -59,7 +59,7 @@ class Past:
 
     Their salts, and with them their request ids, are used up.
     """
-    answered: frozenset[Asked] = frozenset()
+    answered: frozenset[QuestionKey] = frozenset()
     """Questions that every arm has answered."""
 
     def began(self, run_id: str, database: Path) -> RunRow:
@@ -216,16 +216,16 @@ def past_answers(database: Path, run_id: str, arms: tuple[str, ...]) -> Past:
     )
 
 
-def asked_of(question: Question) -> Asked:
+def asked_of(question: Question) -> QuestionKey:
     """Return the key of a question."""
     return (question.task, question.context, question.item, question.depth, question.repetition)
 
 
-def _asked(row: AnswerRow) -> Asked:
+def _asked(row: AnswerRow) -> QuestionKey:
     return (row.task, row.context_tokens, row.item, row.depth, row.repetition)
 
 
-def replies(database: Path, run_id: str, arm: str) -> dict[Asked, Answered]:
+def replies(database: Path, run_id: str, arm: str) -> dict[QuestionKey, Answered]:
     """Return the answers that an arm gave before; only their texts are kept."""
     rows = (
         row
@@ -284,7 +284,7 @@ def check_joined(
 FIRST: Final = 1_000_000
 
 
-def taken(database: Path, run: str) -> int:
+def added_pairs(database: Path, run: str) -> int:
     """Count the pairs that additions to a run played or began.
 
     A plan that continues them has that many more.
@@ -293,7 +293,7 @@ def taken(database: Path, run: str) -> int:
     return max((row.pair - FIRST + 1 for row in rows if row.pair >= FIRST), default=0)
 
 
-def beside(made: Plan, database: Path) -> Plan:
+def added_plan(made: Plan, database: Path) -> Plan:
     """Return what is left of a plan to add to the run that it names, with pairs of its own.
 
     Raises PlanError where the run has other arms. The plan counts from the first pair that was ever
@@ -314,7 +314,7 @@ def beside(made: Plan, database: Path) -> Plan:
             f"run {made.run} has no arm '{unknown[0]}'",
             hint=f"its arms: {', '.join(sorted(arms)) or 'none'}",
         )
-    first = taken(database, made.run)
+    first = added_pairs(database, made.run)
 
     def moved(play: Play) -> Play:
         return replace(

@@ -17,7 +17,7 @@ ANEW: Final = "leave it out: in virtual time the same study is the same run, mad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class StudyPlace:
     """Where the rows of a study go, and what they are added to."""
 
     database: Path = Path(DATABASE)
@@ -41,7 +41,7 @@ def place_of(
     run_id: str | None = None,
     resume: str | None = None,
     into: str | None = None,
-) -> Place:
+) -> StudyPlace:
     """Return where a study's rows go.
 
     Raises UsageError where they cannot go there, StoreError where a run to join is missing.
@@ -71,7 +71,7 @@ def place_of(
             f"--run-id names a run, and a {tag(type(study))} is none",
             hint="--into keeps it beside one",
         )
-    return Place(
+    return StudyPlace(
         database=database,
         run=run_id,
         resume=resume,

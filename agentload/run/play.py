@@ -27,8 +27,8 @@ from agentload.remote.cluster import seats
 from agentload.remote.crew import Crew
 from agentload.remote.player import PlayShare
 from agentload.run.barrier import Barrier, Rounds
-from agentload.run.part import Part as Opened
-from agentload.run.part import Work, load_run, look_at, part
+from agentload.run.part import OpenPart as Opened
+from agentload.run.part import PartWork, load_run, look_at, part
 from agentload.run.past import Past, check_resumed, needless, past
 from agentload.run.record import Stored, again, counter_rows
 from agentload.run.servers import TEXT, source, speech, targets, window
@@ -48,7 +48,7 @@ TOOLS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Playing(Work):
+class Playing(PartWork):
     """Describe a study to play on live servers.
 
     Servers that are started in turn are started as the plan's rounds say.
@@ -122,7 +122,7 @@ def job(playing: Playing, opened: Opened) -> Job:
     )
 
 
-class Leg:
+class ReplayPart:
     """Play one process's part of a replay; a signal handler may call `stop`."""
 
     def __init__(

@@ -57,7 +57,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Questions:
+class QuestionSet:
     """Hold the questions in order, with the functions that make and grade their items.
 
     Items come from the tasks of the catalog, or from a file of the user's.
@@ -213,9 +213,9 @@ def asking_of(study: Ask) -> Asking:
     )
 
 
-def generated(
+def catalog_questions(
     asking: Asking, *, lengths: Mapping[str, Tokenizer] = MappingProxyType({})
-) -> Questions:
+) -> QuestionSet:
     """Return questions whose items are made from a seed; equal seeds give equal bytes.
 
     *lengths* say how many tokens a task's texts cost on the servers; without them, a word counts
@@ -251,14 +251,14 @@ def generated(
         spare = (count - 1) * parts(room)[0].output_tokens // count
         return together(parts(room + spare), task=question.task)[question.part or 0]
 
-    return Questions(
+    return QuestionSet(
         order=asking.questions(),
         item=item,
         grade=lambda said, of, item: catalog.task(of.task).grade(said, item),
     )
 
 
-def that_fit(asked: Questions) -> Questions:
+def that_fit(asked: QuestionSet) -> QuestionSet:
     """Return the questions; raise `UsageError` if a task does not fit the shortest length."""
     shortest = min(asked.order, key=lambda each: each.context).context
     for question in {each.task: each for each in asked.order}.values():
@@ -274,7 +274,7 @@ def digest(path: Path) -> str:
         raise UsageError(f"{path}: no such file", hint=EXAMPLE) from error
 
 
-def supplied(path: Path, *, repetitions: int) -> Questions:
+def own_questions(path: Path, *, repetitions: int) -> QuestionSet:
     """Read a file of the user's own items, each of which is graded by its own checks.
 
     Raises `UsageError`.
@@ -297,7 +297,7 @@ def supplied(path: Path, *, repetitions: int) -> Questions:
         for repetition in range(repetitions)
         for number, each in enumerate(items)
     )
-    return Questions(
+    return QuestionSet(
         order=tuple(order),
         item=lambda question: items[question.number].item,
         grade=lambda said, question, _: grade_all(items[question.number].checks, said),
@@ -321,7 +321,7 @@ class QuestionsCost:
 
 
 def questions_cost(
-    asked: Questions,
+    asked: QuestionSet,
     *,
     arms: int,
     concurrency: int,

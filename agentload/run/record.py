@@ -26,7 +26,7 @@ from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, FingerprintRow, Kind, LegRow, RunRow, SampleRow
 from agentload.store.places import DATABASE
 from agentload.study.argv import command
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.document import json_text
 from agentload.study.kinds import Ask, Replay, Study, Sweep
 from agentload.study.parts import Live
@@ -95,15 +95,15 @@ def run_row(
         version=__version__,
         command=command,
         options=notes.text(),
-        study=json_text(shown(study)),
+        study=json_text(without_secrets(study)),
     )
 
 
-def shown(study: StudyT) -> StudyT:
+def without_secrets(study: StudyT) -> StudyT:
     """Return a study whose URLs show no name, password or query, because it is stored."""
     if not isinstance(study.servers, Live):
         return study
-    return extended(study, endpoints=without_credentials(study.servers.endpoints))
+    return extend(study, endpoints=without_credentials(study.servers.endpoints))
 
 
 def again(
@@ -111,7 +111,7 @@ def again(
 ) -> str:
     """Return the command line that runs a study, resumes a run, or adds to the run *into*."""
     db = None if database == Path(DATABASE) else str(database)
-    return command(shown(study), db=db, resume=resume, into=into)
+    return command(without_secrets(study), db=db, resume=resume, into=into)
 
 
 def leg_row(run_id: str, leg: int) -> LegRow:

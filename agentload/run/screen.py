@@ -21,9 +21,9 @@ from agentload.prompts.renderer import Renderer
 from agentload.run.arms import EMULATED_SPEED, read_arms, with_control
 from agentload.run.ask import seen_again
 from agentload.run.audience import Audience
-from agentload.run.part import Notice, Part, Work, load_run, look_at, part
+from agentload.run.part import Notice, OpenPart, PartWork, load_run, look_at, part
 from agentload.run.past import check_joined, past_answers
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.questions import subject_of
 from agentload.run.record import Stored, fingerprint
 from agentload.run.servers import window
@@ -40,7 +40,7 @@ BLOCK: Final = 16
 SALTS: Final = ("a", "b", "c")
 
 
-def screen(study: Ask, place: Place, audience: Audience) -> Stored:
+def screen(study: Ask, place: StudyPlace, audience: Audience) -> Stored:
     """Screen the arms of a study, and store what was seen.
 
     Raises EndpointError where a server cannot be asked.
@@ -53,7 +53,7 @@ def screen(study: Ask, place: Place, audience: Audience) -> Stored:
         return Stored(run_id=_simulated(study, place, arms.profiles, subject, audience.notice))
     with arms.up(noise=False, seed=study.seed, speed=EMULATED_SPEED) as found:
         served = with_control(found, study.aa)
-        work = Work(
+        work = PartWork(
             study=study,
             endpoints=served,
             database=place.database,
@@ -67,7 +67,7 @@ def screen(study: Ask, place: Place, audience: Audience) -> Stored:
 
 @dataclass(slots=True, kw_only=True)
 class _Leg:
-    work: Work
+    work: PartWork
     run: str
     subject: Subject
     notice: Notice
@@ -118,7 +118,7 @@ class _Leg:
         return self.run
 
     async def _ask(
-        self, served: tuple[Endpoint, ...], identities: Mapping[str, Identity], opened: Part
+        self, served: tuple[Endpoint, ...], identities: Mapping[str, Identity], opened: OpenPart
     ) -> None:
         """Ask servers that run side by side.
 
@@ -226,7 +226,7 @@ class Modelled:
 
 
 def _simulated(
-    study: Ask, place: Place, found: tuple[ArmProfile, ...], subject: Subject, notice: Notice
+    study: Ask, place: StudyPlace, found: tuple[ArmProfile, ...], subject: Subject, notice: Notice
 ) -> str:
     """Screen the arms of a profile by the log probabilities that it states; name the run."""
     run = place.into or place.run or simulated_id(study, found)

@@ -18,7 +18,7 @@ from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, Row
 from agentload.run.record import Stored, again, run_row
 from agentload.serve.facts import Facts
 from agentload.store.loader import FLUSHED, rewrite
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.document import json_text
 from agentload.study.kinds import Ask, Decide, Replay
 from agentload.study.stored import Notes
@@ -133,7 +133,7 @@ def simulated_id(
     study: Replay | Ask | Decide, arms: Sequence[ArmProfile], *, trace_hash: str = ""
 ) -> str:
     """Name a simulation by what it depends on: the same question twice is the same run."""
-    asked = study if isinstance(study, Ask) else extended(study, traces=())
+    asked = study if isinstance(study, Ask) else extend(study, traces=())
     parts = (__version__, trace_hash, *map(repr, arms), json_text(asked))
     return "sim-" + hashlib.blake2b("\x1f".join(parts).encode(), digest_size=5).hexdigest()
 

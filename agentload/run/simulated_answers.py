@@ -19,15 +19,15 @@ from agentload.model.profile import ArmProfile
 from agentload.model.rows import AnswerRow, Row
 from agentload.run.answer_rows import answer_row
 from agentload.run.arms import ALL, read_arms
-from agentload.run.ask import Asked
+from agentload.run.ask import Evaluated
 from agentload.run.past import asked_of, check_joined, past_answers
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.questions import (
     Question,
-    Questions,
     QuestionsCost,
+    QuestionSet,
     asking_of,
-    generated,
+    catalog_questions,
     questions_cost,
 )
 from agentload.run.record import again, run_row
@@ -68,10 +68,10 @@ class Answering:
     """Questions to the arms of a profile; equal values give equal answers."""
 
     study: Ask
-    asked: Questions
+    asked: QuestionSet
     arms: Mapping[str, ArmProfile]
     """Arms by name, controls included."""
-    place: Place
+    place: StudyPlace
     run: str
 
     @property
@@ -186,7 +186,7 @@ def _check_scored(tasks: Sequence[str], arms: Sequence[ArmProfile]) -> None:
         )
 
 
-def answers_of(study: Ask, place: Place) -> Answering:
+def answers_of(study: Ask, place: StudyPlace) -> Answering:
     """Return which questions a study asks of which arms.
 
     Raises UsageError, ProfileError.
@@ -205,14 +205,14 @@ def answers_of(study: Ask, place: Place) -> Answering:
     arms |= {control_of(arm.name): arm for arm in found if study.aa in (ALL, arm.name)}
     return Answering(
         study=study,
-        asked=generated(made),
+        asked=catalog_questions(made),
         arms=arms,
         place=place,
         run=place.into or place.run or simulated_id(study, found),
     )
 
 
-def answer_all(made: Answering) -> Asked:
+def answer_all(made: Answering) -> Evaluated:
     """Ask what is left and store the answers; a run of its own replaces its equal."""
     questions = made.left()
     # Named by its questions, so that a later addition to the run does not replace an earlier one.
@@ -223,4 +223,4 @@ def answer_all(made: Answering) -> Asked:
     if count or made.place.into is None:
         name = PART if made.place.into is None else f"answers-{told}"
         rewrite(made.rows(questions), made.place.database, run_id=made.run, name=name)
-    return Asked(run_id=made.run, answered=count, failed=0, left=0)
+    return Evaluated(run_id=made.run, answered=count, failed=0, left=0)

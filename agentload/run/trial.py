@@ -81,7 +81,7 @@ def trouble(trial: Trial, share: float) -> Trouble | None:
     return broken_level(trial, share)
 
 
-class Tally:
+class TrialTally:
     """Add up what a trial brings, row by row, in the order of time."""
 
     def __init__(

@@ -16,7 +16,7 @@ from agentload.study.document import IDLE, in_vain, study, tag
 from agentload.study.fields import Flag
 from agentload.study.forms import FORMS, Form, form_of
 from agentload.study.kinds import Study
-from agentload.study.quantity import Unit, named, plain
+from agentload.study.quantity import Unit, parse_named, plain
 
 Typed: TypeAlias = Mapping[str, Any]
 """Typed values by `Flag.name`: text, a list if repeated, True or False for a switch."""
@@ -40,7 +40,7 @@ def options(verb: str) -> tuple[Flag, ...]:
     return tuple(found.values())
 
 
-def built(verb: str, typed: Typed) -> Study:
+def build_study(verb: str, typed: Typed) -> Study:
     """Return the study that was typed.
 
     Raises UsageError where it cannot be read, is out of range or contradicts itself.
@@ -108,7 +108,7 @@ def _is_unsaid(value: object) -> bool:
     return value is None or value is False or value in ((), {})
 
 
-def unsaid(made: Study, spelled: Collection[str]) -> tuple[str, ...]:
+def lost_options(made: Study, spelled: Collection[str]) -> tuple[str, ...]:
     """List the *spelled* options that no command line of this study can name.
 
     Their fields have a value that is written by leaving the option out.
@@ -225,7 +225,7 @@ def _read(flag: Flag, value: Any) -> Any:  # noqa: ANN401
         example = f"{flag.said.repeated[0]}=30"
         unit: Unit = "s" if flag.path[-1].endswith("_s") else ""
         read = [
-            named(each, flag.option, unit=unit, kinds=flag.said.repeated, example=example)
+            parse_named(each, flag.option, unit=unit, kinds=flag.said.repeated, example=example)
             for each in value
         ]
         if len(found := dict(read)) < len(read):

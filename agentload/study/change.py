@@ -43,7 +43,7 @@ def _compared(value: Any) -> Any:  # noqa: ANN401  # a field's
     return value
 
 
-def extended(made: S, **fields: Any) -> S:  # each of its field's type
+def extend(made: S, **fields: Any) -> S:  # each of its field's type
     """Return a study with new values for some fields, its own or those of its parts.
 
     Raises TypeError for a field that the study does not have.
@@ -68,7 +68,7 @@ def extended(made: S, **fields: Any) -> S:  # each of its field's type
     return out
 
 
-def resumed(began: S, now: S) -> S:
+def resumption(began: S, now: S) -> S:
     """Return the study with which a run is resumed.
 
     It is the study typed *now*, with the values that the first process found out, where
@@ -77,7 +77,7 @@ def resumed(began: S, now: S) -> S:
     if not (isinstance(began, Replay) and isinstance(now, Replay)):
         return now
     if now.capacity is not None and now.load.duration_s is None:
-        now = extended(now, duration_s=began.load.duration_s)
+        now = extend(now, duration_s=began.load.duration_s)
     return given_pairs(began, now)
 
 
@@ -92,7 +92,7 @@ def given_pairs(began: Replay, now: S) -> S:
         or (now.windows is not None and not now.swap)
     ):
         return now  # windows are drawn from all of the trace, however many pairs play them
-    return extended(now, blocks=began.blocks or began.pairs)
+    return extend(now, blocks=began.blocks or began.pairs)
 
 
 def essence(study: Study) -> str:

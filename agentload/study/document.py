@@ -142,7 +142,7 @@ def fields_of(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
         yield path, replace(flag, path=path)
 
 
-def unused(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
+def ignored_fields(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
     """Yield the set fields that the study's verb ignores, as it has no options for them."""
     _, form = form_of(made)
     return (

@@ -130,7 +130,7 @@ def _length(text: str, *, option: str, least: int) -> int:
     return tokens
 
 
-def listed(tokens: tuple[int, ...]) -> str:
+def lengths_text(tokens: tuple[int, ...]) -> str:
     """Write lengths as `4k..128k` where they double from the first to the last, else as a list."""
     names = [f"{each // 1024}k" if each % 1024 == 0 else str(each) for each in tokens]
     doubles = all(after == min(2 * before, tokens[-1]) for before, after in pairwise(tokens))
@@ -178,7 +178,7 @@ def limits(text: str, option: str) -> dict[str, float]:
     return found
 
 
-def named(
+def parse_named(
     text: str, option: str, *, unit: Unit = "", kinds: tuple[str, ...] = (), example: str
 ) -> tuple[str, float]:
     """Read NAME=NUMBER; NAME must be one of *kinds*, if any are given. Raises UsageError."""
@@ -220,7 +220,7 @@ def words(text: str, _option: str) -> tuple[str, ...]:
     return tuple(part for each in text.split(",") if (part := each.strip()))
 
 
-LENGTHS: Final = Text(read=lengths, write=lambda value: listed(tuple(value)), shown="<str>")
+LENGTHS: Final = Text(read=lengths, write=lambda value: lengths_text(tuple(value)), shown="<str>")
 WORDS: Final = Text(read=words, write=",".join, shown="<str>")
 BURST: Final = Text(
     read=burst,

@@ -64,10 +64,10 @@ def notes(options: str) -> Notes:
 
 def study_of(run: RunRow) -> Study | None:
     """Return the study of a run; None where an older version did not store it."""
-    return None if run.study is None else stored(run.study)
+    return None if run.study is None else parse_stored(run.study)
 
 
-def stored(text: str) -> Study:
+def parse_stored(text: str) -> Study:
     """Read a stored study without today's checks: it ran, even if it would be refused now."""
     try:
         found: Study = msgspec.convert(_known(json.loads(text), Study), Study)

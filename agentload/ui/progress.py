@@ -9,7 +9,7 @@ from agentload.model.metrics import Clock, ttft_ms
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, LegRow, Row, RunRow
 from agentload.report.charts.spec import Axis, Plot, Series
 from agentload.report.labels import SLOTS
-from agentload.run.latest import SECOND, Latest, Spread, is_shown, share
+from agentload.run.latest import SECOND, Latest, LatestSpread, is_shown, share
 from agentload.study.stored import clock_start_of, notes, study_of
 
 DRAWN: Final = 300
@@ -30,8 +30,8 @@ class ArmProgress:
     expected: int | None
     failed: tuple[tuple[str, int], ...]
     """Failed calls by status, the most frequent first."""
-    ttft_ms: Spread | None
-    tpot_ms: Spread | None
+    ttft_ms: LatestSpread | None
+    tpot_ms: LatestSpread | None
     tokens_per_s: float | None
     """In its current or latest block."""
     marks: tuple[tuple[float, float], ...]

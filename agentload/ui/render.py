@@ -18,7 +18,7 @@ from agentload.report.formats import html
 from agentload.ui.pages.calls import Bar
 from agentload.ui.pages.jobs import standing
 from agentload.ui.progress import chart
-from agentload.watch.history import Change
+from agentload.watch.history import RunChange
 from agentload.watch.job import in_words
 from agentload.watch.schedule import firings
 
@@ -101,7 +101,7 @@ def _shown(value: object) -> object:
     )
 
 
-def _change_text(change: Change) -> str:
+def _change_text(change: RunChange) -> str:
     """Format a change from the reference, with the interval of the run itself."""
     middle, low, high = (100 * share for share in change.relative())
     interval = f"[{say.signed(low, 1)}, {say.signed(high, 1)}]"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias, assert_never, get_args
 
-from agentload.watch.history import Change, Execution, differences
+from agentload.watch.history import Execution, RunChange, differences
 from agentload.watch.job import Job
 from agentload.watch.levels import (
     BASELINE,
@@ -202,7 +202,7 @@ class _Fold:
         for change in each.detail.changes:
             self._level(self.series.setdefault(change.series, _Series()), change, each)
 
-    def _level(self, state: _Series, change: Change, each: Execution) -> None:
+    def _level(self, state: _Series, change: RunChange, each: Execution) -> None:
         if state.alarm is not None:
             before = state.before[-BASELINE:]
             centre = sum(before) / len(before)
@@ -223,7 +223,7 @@ class _Fold:
         state.smallest = smallest
         self._shifted(state, change, each, found)
 
-    def _shift(self, state: _Series, change: Change, smallest: float) -> Shift | None:
+    def _shift(self, state: _Series, change: RunChange, smallest: float) -> Shift | None:
         """Return how far the latest runs are from those before; None if at the same level."""
         error, noise = change.error, self.rule.noise
         for found in looks(state.before, [change.log_ratio], error=error, noise=noise):
@@ -237,7 +237,7 @@ class _Fold:
         # Too small to separate from noise by the latest runs alone, but it has lasted.
         return shift(values[:start], values[start:], error=error, noise=noise)
 
-    def _goes_on(self, state: _Series, change: Change) -> None:
+    def _goes_on(self, state: _Series, change: RunChange) -> None:
         """Update the alarm to all runs of the new level: the first ones alone knew less."""
         assert state.alarm is not None
         state.since.append(change.log_ratio)
@@ -248,7 +248,7 @@ class _Fold:
             self.alarms[state.alarm], message=_shift_words(change.series, found)
         )
 
-    def _shifted(self, state: _Series, change: Change, each: Execution, found: Shift) -> None:
+    def _shifted(self, state: _Series, change: RunChange, each: Execution, found: Shift) -> None:
         joined = found.runs - 1  # runs that seemed to belong to the old level
         state.since = [*(state.before[-joined:] if joined else ()), change.log_ratio]
         if joined:

@@ -30,7 +30,7 @@ BY_HAND: Final[frozenset[Outcome]] = frozenset({"accepted", "muted"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RunChange:
     """State how one figure of one arm compares with the reference run.
 
     The figure is a mean log ratio over the same turns.
@@ -70,7 +70,7 @@ class Detail:
     """Firings that nobody answered, when the outcome is `missed`."""
     reference: str | None = None
     """Run that it was compared with; None for a reference itself."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[RunChange, ...] = ()
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What the server said it is, by arm."""
     headline: str | None = None
@@ -141,7 +141,7 @@ def floors(history: Sequence[Execution], reference: str) -> dict[str, float]:
     }
 
 
-def with_floors(changes: Sequence[Change], known: Mapping[str, float]) -> tuple[Change, ...]:
+def with_floors(changes: Sequence[RunChange], known: Mapping[str, float]) -> tuple[RunChange, ...]:
     """Return the changes, with the known floor for those that have none."""
     return tuple(
         replace(each, floor=known.get(each.series)) if each.floor is None else each

@@ -10,8 +10,8 @@ import msgspec
 
 from agentload.endpoints.endpoint import without_user
 from agentload.errors import AgentloadError, UsageError
-from agentload.run.files import located
-from agentload.study.change import extended
+from agentload.run.files import resolve_paths
+from agentload.study.change import extend
 from agentload.study.document import study
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Load, Request, Timeouts
@@ -40,7 +40,7 @@ def in_words(text: str) -> str:
     return text
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JobBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bound one execution."""
 
     calls: int | None = None
@@ -75,7 +75,7 @@ class Job:
     study: Replay
     """Study that is played, with its files as they lie next to the jobs file."""
     schedule: Schedule
-    budget: Budget = field(default_factory=Budget)
+    budget: JobBudget = field(default_factory=JobBudget)
     setting: Setting = field(default_factory=Setting)
     metrics: tuple[Metric, ...] = ("turn_ms",)
     """Metrics that raise alarms; the error rate is shared among them."""
@@ -201,7 +201,7 @@ def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
         raise UsageError(f"{where}: traces names at least one")
     if not servers.get("endpoints"):
         raise UsageError(f"{where}: Object missing required field `endpoints`")
-    made = located(study(played, Replay, at=where), at.parent)
+    made = resolve_paths(study(played, Replay, at=where), at.parent)
     assert isinstance(made, Replay), made
     endpoints = str(servers["endpoints"])
     if without_user(endpoints) != endpoints:
@@ -221,7 +221,7 @@ def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
         )
     # A server that is not what the arms file expects is measured all
     # the same: the job is there to report that it changed.
-    return extended(made, on_dead="stop", force=True)
+    return extend(made, on_dead="stop", force=True)
 
 
 class _Retention(msgspec.Struct, forbid_unknown_fields=True):
@@ -230,7 +230,7 @@ class _Retention(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     schedule: Schedule
-    budget: Budget = Budget()
+    budget: JobBudget = JobBudget()
     policy: str | dict[str, Any] | None = None
     metrics: tuple[Metric, ...] = ("turn_ms",)
     noise: float = NOISE

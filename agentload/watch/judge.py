@@ -15,18 +15,18 @@ from agentload.store import tables
 from agentload.store.database import reading
 from agentload.verdict.comparison import comparison
 from agentload.verdict.verdict import verdict
-from agentload.watch.history import TWO_SIDED, Change
+from agentload.watch.history import TWO_SIDED, RunChange
 from agentload.watch.job import METRICS, Job
 
 
 def changes_since(
     database: Path, run: str, reference: str, *, arms: Sequence[str], job: Job
-) -> tuple[tuple[Change, ...], str | None]:
+) -> tuple[tuple[RunChange, ...], str | None]:
     """Return every arm's changes since the reference run, and why they are not usable, or None.
 
     Raises `EvidenceError` if the runs cannot be compared.
     """
-    changes: list[Change] = []
+    changes: list[RunChange] = []
     failed: list[str] = []
     # The spread between starts is left out here: the history
     # of the job shows it from run to run, and counts it once.
@@ -90,12 +90,12 @@ def headline(database: Path, run: str, *, job: Job) -> str:
     return document.headline
 
 
-def _change(arm: str, each: advisor.verdict.Change) -> Change:
+def _change(arm: str, each: advisor.verdict.Change) -> RunChange:
     low, high = each.relative.low, each.relative.high
     assert low is not None, each
     assert high is not None, each  # a ratio of paired turns has both ends
     error = (math.log1p(high) - math.log1p(low)) / (2 * TWO_SIDED)
-    return Change(
+    return RunChange(
         arm=arm,
         metric=each.metric,
         log_ratio=math.log1p(each.relative.value),

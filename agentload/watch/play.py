@@ -21,10 +21,10 @@ from agentload.run.arms import ALL, read_arms
 from agentload.run.audience import Audience
 from agentload.run.files import read_traces
 from agentload.run.lay import Prepared
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.play import Played, Playing
 from agentload.run.record import Stored
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Replay
 from agentload.watch.history import Outcome
 from agentload.watch.job import Job
@@ -96,13 +96,13 @@ def bounded_study(study: Replay, calls: int | None, arms: int) -> Replay:
             f"{study.pairs} pairs",
             hint="raise budget.calls",
         )
-    limited = extended(
+    limited = extend(
         study, max_calls=share if study.load.max_calls is None else min(share, study.load.max_calls)
     )
     if study.windows is not None or study.capacity is not None:
         return limited
     trace, _ = read_traces(study.traces, max_context_tokens=study.load.max_context_tokens)
-    return extended(limited, windows=fitting(steady(trace, limited.load.planned()), study.pairs))
+    return extend(limited, windows=fitting(steady(trace, limited.load.planned()), study.pairs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,13 +127,13 @@ def play(
     # Emulated servers are started again for each run, and scatter in another way, as real ones do.
     noise_seed = int.from_bytes(hashlib.sha256(run.encode()).digest()[:4], "big")
     control = ALL if is_controlled else job.study.aa
-    study = extended(job.study, aa=control, noise_seed=noise_seed)
+    study = extend(job.study, aa=control, noise_seed=noise_seed)
     sitting = Sitting(job=job, is_controlled=is_controlled)
     ended: Stored | None = None
     try:
         ended = door.carry_out(
             _bounded(job, study),
-            Place(database=database, run=run),
+            StudyPlace(database=database, run=run),
             Audience(notice=notice, stopping=sitting.stopping),
             adapt=sitting.begin,
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from agentload.watch.alarms import Alarm
-from agentload.watch.history import Change, Execution, differences
+from agentload.watch.history import Execution, RunChange, differences
 from agentload.watch.job import Metric
 from agentload.watch.ledger import history, stored_alarms
 from agentload.watch.levels import change_points
@@ -141,7 +141,7 @@ def _reference(executions: Sequence[Execution], place: int) -> Point:
     )
 
 
-def _point(change: Change, each: Execution, place: int, before: Sequence[Point]) -> Point:
+def _point(change: RunChange, each: Execution, place: int, before: Sequence[Point]) -> Point:
     run, reference = each.run_id, each.detail.reference
     assert run is not None
     assert reference is not None, each  # changes are relative to a reference

@@ -6,7 +6,7 @@ from typing import Final
 from agentload.report.format import when
 from agentload.watch.alarms import Alarm
 from agentload.watch.books import Executed
-from agentload.watch.history import UNUSABLE, Change, Execution
+from agentload.watch.history import UNUSABLE, Execution, RunChange
 from agentload.watch.job import in_words
 from agentload.watch.trends import LevelChange, Trend
 
@@ -19,7 +19,7 @@ def summary(executed: Executed) -> str:
     return "\n".join(_summary_lines(executed))
 
 
-def change_words(change: Change) -> str:
+def change_words(change: RunChange) -> str:
     """Return a change with the interval that the run itself gives it."""
     value, low, high = change.relative()
     interval = f"{low:+.1%} to {high:+.1%}, {change.pairs} pairs"

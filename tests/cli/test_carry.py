@@ -11,14 +11,14 @@ from agentload.errors import StoreError
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
 from agentload.run import door
-from agentload.run.ask import Asked
-from agentload.run.place import Place
+from agentload.run.ask import Evaluated
+from agentload.run.place import StudyPlace
 from agentload.run.play import Played
 from agentload.run.record import Stored
 from agentload.study.kinds import Ask, Replay, Study
 from agentload.study.parts import Live
 
-PLACE = Place(database=Path("x.duckdb"))
+PLACE = StudyPlace(database=Path("x.duckdb"))
 SERVERS = Live(endpoints="e")
 FACTS = WireFacts(unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_step_ns=0)
 
@@ -32,7 +32,7 @@ FACTS = WireFacts(unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_s
         ),
         (
             Ask(servers=SERVERS, tasks=("needle",)),
-            Asked(run_id="r1", answered=3, failed=0, left=0, load_error="locked"),
+            Evaluated(run_id="r1", answered=3, failed=0, left=0, load_error="locked"),
         ),
     ],
 )

@@ -11,8 +11,8 @@ from agentload.cli import _decide
 from agentload.cli import main as cli
 from agentload.errors import InterruptError, UsageError
 from agentload.run.audience import Audience
-from agentload.run.place import Place, place_of
-from agentload.study.argv import built, split
+from agentload.run.place import StudyPlace, place_of
+from agentload.study.argv import build_study, split
 from agentload.study.kinds import Decide
 from agentload.study.parts import TraceRef, Virtual
 from tests.importers import test_prometheus
@@ -194,10 +194,12 @@ def test_a_decision_in_virtual_time_that_was_stopped_is_made_anew_by_the_command
         budget_s=300.0,
     )
     with pytest.raises(InterruptError) as stopped:
-        _decide.decide(made, Place(database=tmp_path / "x.duckdb"), is_dry=False, as_json=False)
+        _decide.decide(
+            made, StudyPlace(database=tmp_path / "x.duckdb"), is_dry=False, as_json=False
+        )
     said, _, typed = str(stopped.value.hint).partition(": agentload ")
     assert said == "make it again with"
-    assert built(*split(shlex.split(typed))) == made
+    assert build_study(*split(shlex.split(typed))) == made
     assert "--resume" not in typed
     with pytest.raises(UsageError) as refused:
         place_of(made, resume="sim-1")

@@ -8,7 +8,7 @@ import pytest
 
 from agentload.cli._study import runs
 from agentload.cli.studies import replay, simulate
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.study.fields import flags
 from agentload.study.kinds import Replay, Study
 from agentload.study.parts import Live, Load, TraceRef
@@ -18,10 +18,10 @@ LOAD = {flag.name for flag in flags(Load)}
 
 
 def test_a_verb_has_the_options_of_its_study_and_of_where_rows_go_and_gets_both() -> None:
-    given: list[tuple[Study, Place, int]] = []
+    given: list[tuple[Study, StudyPlace, int]] = []
 
     @runs("replay", "resume")
-    def verb(study: Study, place: Place, *, own: int = 6) -> None:
+    def verb(study: Study, place: StudyPlace, *, own: int = 6) -> None:
         given.append((study, place, own))
 
     names = list(signature(verb).parameters)
@@ -37,7 +37,7 @@ def test_a_verb_has_the_options_of_its_study_and_of_where_rows_go_and_gets_both(
     study = Replay(
         traces=(TraceRef(path="rag"),), servers=Live(endpoints="e"), load=Load(sessions=3)
     )
-    assert given == [(study, Place(run="r1"), 7)]
+    assert given == [(study, StudyPlace(run="r1"), 7)]
 
 
 def test_verbs_that_play_a_load_have_all_of_its_options() -> None:

@@ -25,7 +25,7 @@ from advisor.evidence import AccuracyBucket, Calls, CapacityPoint, Evidence, Sca
 from advisor.statistics.paired import pair_table
 from advisor.verdict import Decision
 from agentload.decision.agenda import Agenda
-from agentload.decision.carried_load import ORDINARY, CarriedLoad
+from agentload.decision.carried_load import ORDINARY, LoadTrials
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger, LedgerEntry
@@ -35,9 +35,9 @@ from agentload.decision.play import Deciding
 from agentload.decision.twin import Twins
 from agentload.evidence.twin import Twin
 from agentload.run.audience import Audience
-from agentload.run.capacity import Found, arm_loads, search
+from agentload.run.capacity import ArmLoad, arm_loads, search
 from agentload.run.find import SearchTrials
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.trial import Trial
 from agentload.study.kinds import Decide, Search
 from agentload.study.parts import Slo, TraceRef, Virtual
@@ -463,19 +463,19 @@ class _DrawnTwins(Twins):
         return {} if self.aside is not None else {arm: cast(Twin, arm) for arm in self.means.arms}
 
 
-class _DrawnTrials(CarriedLoad):
+class _DrawnTrials(LoadTrials):
     """The trials of a decision, drawn."""
 
     deployment: Drawn
 
     @cached_property
-    def _said(self) -> tuple[Found, ...]:
+    def _said(self) -> tuple[ArmLoad, ...]:
         said = (
             (arm, self.deployment.carried[arm] * self.deployment.bias[arm])
             for arm in self.twins.fitted()
         )
         return tuple(
-            Found(arm=arm, holds=holds, low=holds / 1.08, high=holds * 1.08, trials=())
+            ArmLoad(arm=arm, holds=holds, low=holds / 1.08, high=holds * 1.08, trials=())
             for arm, holds in said
         )
 
@@ -483,7 +483,7 @@ class _DrawnTrials(CarriedLoad):
         limit = self.deployment.by_twin(cast(str, twin), number)
         return limit if near / ORDINARY < limit < near * ORDINARY else None
 
-    def tried(self, study: Search, trials: SearchTrials) -> tuple[Found, ...]:
+    def tried(self, study: Search, trials: SearchTrials) -> tuple[ArmLoad, ...]:
         """Play the loads that are asked for, or search."""
         tried: dict[str, tuple[Trial, ...]] = {}
         minutes = study.trial_s / 60
@@ -511,7 +511,7 @@ class _DrawnTrials(CarriedLoad):
         self.deployment.trials = {arm: (*before.get(arm, ()), *own) for arm, own in tried.items()}
         return arm_loads(self.deployment.trials, share=study.share)
 
-    def say_sizes(self, said: Sequence[Found]) -> None:
+    def say_sizes(self, said: Sequence[ArmLoad]) -> None:
         """Say nothing: no turn is played on a twin that is drawn."""
 
     def _seed(self, number: int) -> int:
@@ -535,7 +535,7 @@ class DecidingDrawn(Deciding):
         )
         super().__init__(
             study=study,
-            place=Place(database=Path(gettempdir()) / "never-written.duckdb", run="drawn"),
+            place=StudyPlace(database=Path(gettempdir()) / "never-written.duckdb", run="drawn"),
             audience=Audience(),
         )
         self._agenda = _DrawnAgenda(self)

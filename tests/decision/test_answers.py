@@ -21,13 +21,13 @@ from agentload.decision.look import ITEMS
 from agentload.model.rows import AnswerRow, ArmRow
 from agentload.report.advise import advise
 from agentload.run.audience import Audience
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.questions import Question
 from agentload.run.record import run_row
 from agentload.run.simulated_answers import answer_all, answers_of
 from agentload.store import journal
 from agentload.store.loader import load
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Ask
 from agentload.study.parts import Live, Virtual
 from agentload.study.stored import Notes
@@ -53,7 +53,9 @@ def count(database: Path) -> int:
 
 def test_a_large_loss_ends_at_the_first_look(tmp_path: Path) -> None:
     told: list[str] = []
-    ended = in_sequence(STUDY, Place(database=tmp_path / "x.duckdb"), Audience(notice=told.append))
+    ended = in_sequence(
+        STUDY, StudyPlace(database=tmp_path / "x.duckdb"), Audience(notice=told.append)
+    )
     assert (ended.items, ended.ending) == (30, "settled")
     assert "fp8: worse" in ended.said
     assert (count(tmp_path / "x.duckdb"), len(told)) == (30, 1)
@@ -61,9 +63,11 @@ def test_a_large_loss_ends_at_the_first_look(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_stays_open_is_looked_at_until_the_items_are_used_up(tmp_path: Path) -> None:
-    sound = extended(STUDY, profile="llama-3.1-8b-h100", items=200)
+    sound = extend(STUDY, profile="llama-3.1-8b-h100", items=200)
     told: list[str] = []
-    ended = in_sequence(sound, Place(database=tmp_path / "x.duckdb"), Audience(notice=told.append))
+    ended = in_sequence(
+        sound, StudyPlace(database=tmp_path / "x.duckdb"), Audience(notice=told.append)
+    )
     assert (ended.items, ended.ending) == (200, "open")
     assert [line.partition(" ")[0] for line in told] == ["30", "120", "160", "200"]
     assert count(tmp_path / "x.duckdb") == 200
@@ -77,7 +81,7 @@ def test_a_reference_that_cannot_answer_is_asked_thirty_items_and_no_more(tmp_pa
         encoding="utf-8",
     )
     ended = in_sequence(
-        extended(STUDY, profile=str(profile)), Place(database=tmp_path / "x.duckdb"), Audience()
+        extend(STUDY, profile=str(profile)), StudyPlace(database=tmp_path / "x.duckdb"), Audience()
     )
     assert (ended.items, ended.ending) == (30, "hopeless")
     assert "these questions show no difference" in ended.said
@@ -97,12 +101,12 @@ def test_what_a_sequence_found_is_reported_at_the_level_of_its_looks(
 ) -> None:
     database, sound = (
         tmp_path / "x.duckdb",
-        extended(STUDY, profile="llama-3.1-8b-h100", items=100, until_settled=False),
+        extend(STUDY, profile="llama-3.1-8b-h100", items=100, until_settled=False),
     )
-    run = answer_all(answers_of(sound, Place(database=database))).run_id
+    run = answer_all(answers_of(sound, StudyPlace(database=database))).run_id
     assert _level(database, run, "fp8") == pytest.approx(0.95)
-    place = Place(database=database, into=run if is_joined else None)
-    ended = in_sequence(extended(sound, items=120, until_settled=True), place, Audience())
+    place = StudyPlace(database=database, into=run if is_joined else None)
+    ended = in_sequence(extend(sound, items=120, until_settled=True), place, Audience())
     assert (ended.asked.run_id == run) == is_joined
     assert _level(database, ended.asked.run_id, "fp8") == pytest.approx(1 - 2 * 0.0045)
 
@@ -120,7 +124,7 @@ def test_servers_are_looked_at_in_one_run_and_never_asked_twice(tmp_path: Path) 
         until_settled=True,
         per_context=4,
     )
-    ended = in_sequence(study, Place(database=tmp_path / "x.duckdb"), Audience())
+    ended = in_sequence(study, StudyPlace(database=tmp_path / "x.duckdb"), Audience())
     with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as connection:
         rows = connection.execute(
             "SELECT count(*), count(DISTINCT request_id), count(DISTINCT item) FROM "
@@ -136,7 +140,7 @@ def test_servers_are_looked_at_in_one_run_and_never_asked_twice(tmp_path: Path) 
 
 def test_looks_are_those_of_a_decision_up_to_the_items_that_may_be_asked() -> None:
     assert looks(STUDY) == ITEMS
-    assert looks(extended(STUDY, items=500)) == (30, 120, 160, 220, 300, 400, 500)
+    assert looks(extend(STUDY, items=500)) == (30, 120, 160, 220, 300, 400, 500)
 
 
 def test_the_forecast_says_that_a_small_loss_ends_undecided_in_a_third_of_the_runs() -> None:
@@ -182,7 +186,7 @@ def test_fewer_questions_a_context_are_asked_where_those_so_far_differ_together(
         until_settled=True,
         per_context=4,
     )
-    before = question_order(study, 120, Place(database=tmp_path / "none.duckdb"))
+    before = question_order(study, 120, StudyPlace(database=tmp_path / "none.duckdb"))
     # A fifth of the answers is lost: those of every fifth context, or one here and there.
     lost = {one for at, one in enumerate(before) if (at // 4 if is_shared else at * 7) % 5 == 0}
     place = _asked(tmp_path, study, before, lost=lost)
@@ -195,9 +199,9 @@ def test_fewer_questions_a_context_are_asked_where_those_so_far_differ_together(
 
 def _asked(
     folder: Path, study: Ask, order: Sequence[Question], *, lost: Collection[Question] = ()
-) -> Place:
+) -> StudyPlace:
     """Return where these questions were answered, by two arms of which one has some wrong."""
-    place = Place(database=folder / "x.duckdb", into="r")
+    place = StudyPlace(database=folder / "x.duckdb", into="r")
     with journal.Writer(folder / "leg001.journal") as writer:
         writer.append(
             run_row(
@@ -223,8 +227,8 @@ def _asked(
 def test_while_no_answer_differs_as_many_questions_a_context_are_asked_as_were_planned(
     tmp_path: Path,
 ) -> None:
-    study = extended(STUDY, per_context=4)
-    before = question_order(study, 120, Place(database=tmp_path / "none.duckdb"))
+    study = extend(STUDY, per_context=4)
+    before = question_order(study, 120, StudyPlace(database=tmp_path / "none.duckdb"))
     after = question_order(study, 160, _asked(tmp_path, study, before))
     added = Counter(one.behind for one in after if one not in set(before))
     assert len(after) == 160
@@ -242,7 +246,7 @@ def test_each_length_is_asked_by_its_share_and_later_looks_hold_earlier_ones(
         length: weight / sum(weights)
         for length, weight in zip(study.contexts, weights, strict=True)
     }
-    place = Place(database=Path("none.duckdb"))
+    place = StudyPlace(database=Path("none.duckdb"))
     order = question_order(study, items, place, shares=shares)
     asked = Counter(one.context for one in order)
     assert all(asked[length] == math.ceil(items * share) for length, share in shares.items())

@@ -28,7 +28,7 @@ from agentload.live import health
 from agentload.model.rows import RunRow
 from agentload.run.audience import Audience
 from agentload.run.lay import simulation
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.servers import arms_of
 from agentload.run.simulate import Simulation
 from agentload.serve.processes import start
@@ -36,7 +36,7 @@ from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.kinds import Decide, Replay
 from agentload.study.parts import Live, Load, TraceRef, Virtual
-from agentload.study.stored import stored
+from agentload.study.stored import parse_stored
 from tests.decision import planting
 from tests.study.test_reproduced_live import check_reproduced, own, told
 
@@ -139,7 +139,7 @@ def decided(
 
     deciding = Deciding(
         study=study,
-        place=Place(database=folder / "x.duckdb", run="r"),
+        place=StudyPlace(database=folder / "x.duckdb", run="r"),
         audience=Audience(notice=notice),
     )
     return deciding.play(), deciding, lines
@@ -149,7 +149,7 @@ def replay(database: Path, run: str) -> Replay:
     with reading(database) as connection:
         (row,) = tables.rows(connection, RunRow, run_id=run)
     assert row.study is not None
-    study = stored(row.study)
+    study = parse_stored(row.study)
     assert isinstance(study, Replay)
     return study
 
@@ -194,7 +194,7 @@ def test_an_arm_that_refuses_many_calls_is_avoided_after_a_pair_and_the_others_a
         ("r", ("bf16", "candidate"), None),
     ):
         read = replay(tmp_path / "x.duckdb", name)
-        again = simulation(read, Place(database=tmp_path / "y.duckdb", run=name)).playing
+        again = simulation(read, StudyPlace(database=tmp_path / "y.duckdb", run=name)).playing
         assert isinstance(again, Simulation)
         assert (tuple(again.arms), again.plan.arms, read.load.max_context_tokens) == (
             arms,
@@ -221,7 +221,7 @@ def test_a_forecast_is_of_the_arms_that_are_left_and_says_who_is_compared_first(
     study = Decide(traces=CHAT, servers=three(tmp_path, window=49_152))
     deciding = Deciding(
         study=study,
-        place=Place(database=tmp_path / "x.duckdb", run="r"),
+        place=StudyPlace(database=tmp_path / "x.duckdb", run="r"),
         audience=Audience(notice=lines.append),
     )
     foretold = deciding.forecast()
@@ -243,7 +243,7 @@ def test_a_comparison_that_took_more_than_its_share_leaves_the_others_no_budget_
     ).set_apart(replace(SETTLED, minutes=minutes))
     deciding = Deciding(
         study=Decide(traces=CHAT, servers=Live(endpoints=THREE_URLS)),
-        place=Place(database=tmp_path / "x.duckdb", run="r"),
+        place=StudyPlace(database=tmp_path / "x.duckdb", run="r"),
         audience=Audience(),
     )
     assert deciding.means.study.budget_s == laid_s, "blocks are no shorter than turns"
@@ -274,7 +274,7 @@ def test_servers_are_compared_apart_stopped_resumed_and_laid_out_again(
         monkeypatch.setattr(health, limit, math.inf)
     database = tmp_path / "x.duckdb"
 
-    def played(place: Place, *, stops_at: str) -> tuple[DecisionOutcome, list[str]]:
+    def played(place: StudyPlace, *, stops_at: str) -> tuple[DecisionOutcome, list[str]]:
         lines = list[str]()
 
         def notice(text: str) -> None:
@@ -292,9 +292,9 @@ def test_servers_are_compared_apart_stopped_resumed_and_laid_out_again(
         return Deciding(study=study, place=place, audience=Audience(notice=notice)).play(), lines
 
     with serving(tmp_path, window=2_500) as urls:
-        first, _ = played(Place(database=database, run="r"), stops_at="speed, 1")
+        first, _ = played(StudyPlace(database=database, run="r"), stops_at="speed, 1")
         assert (first.run_id, first.ending, first.document) == ("r", "stopped", None)
-        second, lines = played(Place(database=database, resume="r"), stops_at="speed, 4")
+        second, lines = played(StudyPlace(database=database, resume="r"), stops_at="speed, 4")
         assert not any("checks" in line for line in lines if line.startswith("asking"))
         (apart,) = second.apart
         assert (apart.arm, apart.run, apart.headline) == (
@@ -303,7 +303,7 @@ def test_servers_are_compared_apart_stopped_resumed_and_laid_out_again(
             "stay on BF16: avoid narrow",
         )
         assert second.run_id == "r"
-        third, lines = played(Place(database=database, resume="r"), stops_at="speed, 5")
+        third, lines = played(StudyPlace(database=database, resume="r"), stops_at="speed, 5")
         assert third.apart == second.apart
         assert not any("alone first" in line for line in lines)
         found = {run: told(database, run) for run in ("r-narrow", "r")}
@@ -337,7 +337,7 @@ def test_servers_that_are_started_are_known_from_the_first_start_on(
     monkeypatch.setattr(BlockPairs, "ask", played)
     study = Decide(traces=CHAT, servers=Live(endpoints=str(arms), launch=True))
     outcome = Deciding(
-        study=study, place=Place(database=tmp_path / "x.duckdb", run="r"), audience=Audience()
+        study=study, place=StudyPlace(database=tmp_path / "x.duckdb", run="r"), audience=Audience()
     ).play()
     assert asked == [(("bf16", "fp8", "int8"), None), (("bf16", "int8"), 65_536)]
     assert (outcome.run_id, outcome.ending) == ("r", "stopped")

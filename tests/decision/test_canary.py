@@ -20,8 +20,8 @@ from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.report.render import render
 from agentload.run.audience import Audience
 from agentload.run.past import asked_of
-from agentload.run.place import Place
-from agentload.run.questions import asking_of, generated
+from agentload.run.place import StudyPlace
+from agentload.run.questions import asking_of, catalog_questions
 from agentload.study.kinds import Ask, Decide
 from agentload.study.parts import TraceRef, Virtual
 from agentload.tracefile.files import write
@@ -79,7 +79,9 @@ def deciding(
 
     study = Decide(traces=CHAT, servers=Virtual(profile=profile, arms=arms))
     return Deciding(
-        study=study, place=Place(database=folder / "x.duckdb"), audience=Audience(notice=notice)
+        study=study,
+        place=StudyPlace(database=folder / "x.duckdb"),
+        audience=Audience(notice=notice),
     ).play(), said
 
 
@@ -87,7 +89,7 @@ def canary_of(folder: Path, budget_s: float) -> Canary:
     study = Decide(
         traces=CHAT, servers=Virtual(profile="llama-3.1-8b-h100", arms=ARMS), budget_s=budget_s
     )
-    place = Place(database=folder / "x.duckdb")
+    place = StudyPlace(database=folder / "x.duckdb")
     user = UserTrace(study)
     return Canary(means=Means(study=study, place=place, audience=Audience(), run="r", user=user))
 
@@ -113,7 +115,9 @@ def test_what_does_not_fit_is_said_where_checks_are(tmp_path: Path) -> None:
     study = Decide(
         traces=CHAT, servers=Virtual(profile="llama-3.1-8b-h100", arms=ARMS), budget_s=540.0
     )
-    made = Deciding(study=study, place=Place(database=tmp_path / "x.duckdb"), audience=Audience())
+    made = Deciding(
+        study=study, place=StudyPlace(database=tmp_path / "x.duckdb"), audience=Audience()
+    )
     assert made._agenda.of["checks"].said(made.known).endswith(NO_CANARY)
     assert "canary" not in [each.criterion for each in made.forecast()]
 
@@ -133,7 +137,7 @@ def test_a_canary_asks_at_all_depths_and_what_accuracy_asks_later(tmp_path: Path
     later = Ask(
         servers=canary.means.study.servers, contexts=(8192, 65_536, 101_376, 116_736), per_context=4
     )
-    asked = question_order(later, ITEMS[4], Place(database=tmp_path / "none.duckdb"))
+    asked = question_order(later, ITEMS[4], StudyPlace(database=tmp_path / "none.duckdb"))
     assert {*map(asked_of, order)} <= {*map(asked_of, asked)}
 
 
@@ -151,16 +155,16 @@ def test_contexts_of_any_length_have_room_for_their_questions(tmp_path: Path, to
         traces=(TraceRef(path=str(tmp_path / "t.jsonl")),),
         servers=Virtual(profile="llama-3.1-8b-h100", arms=ARMS),
     )
-    place = Place(database=tmp_path / "x.duckdb")
+    place = StudyPlace(database=tmp_path / "x.duckdb")
     means = Means(study=study, place=place, audience=Audience(), run="r", user=UserTrace(study))
     canary = Canary(means=means)
     assert canary.look is not None
     first = Ask(servers=study.servers, contexts=means.lengths, per_context=means.together, items=80)
     for asked, order in (
         (means.questions(canary.look), canary.order(canary.look)),
-        (first, generated(asking_of(first)).order),
+        (first, catalog_questions(asking_of(first)).order),
     ):
-        made = generated(asking_of(asked))
+        made = catalog_questions(asking_of(asked))
         assert all(made.item(question) for question in order)
 
 

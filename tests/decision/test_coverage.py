@@ -27,13 +27,13 @@ from agentload.report.render import render
 from agentload.run.audience import Audience
 from agentload.run.lay import simulation
 from agentload.run.measure import simulate
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.record import fingerprint
 from agentload.run.servers import Sizes
 from agentload.run.simulated_answers import answer_all, answers_of
 from agentload.store.journal import Writer
 from agentload.store.places import journal_folder
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Ask, Decide, Replay
 from agentload.study.parts import Live, Load, TraceRef, Virtual
 from agentload.verdict.policy import Setting
@@ -66,11 +66,11 @@ def planted(folder: Path, *, answers: str = SOUND) -> Virtual:
 def played(
     folder: Path, servers: Virtual, *, contexts: tuple[int, ...], load: Load = BEGINNINGS
 ) -> Document:
-    place = Place(database=folder / "x.duckdb")
+    place = StudyPlace(database=folder / "x.duckdb")
     made = simulation(Replay(traces=CHAT, servers=servers, pairs=6, blocks=1, load=load), place)
     run = simulate(made, Audience()).run_id
     asked = Ask(servers=servers, contexts=contexts, tasks=("needle",), items=2_000)
-    answer_all(answers_of(asked, Place(database=place.database, into=run)))
+    answer_all(answers_of(asked, StudyPlace(database=place.database, into=run)))
     return advise(place.database, run, setting=Setting())
 
 
@@ -131,7 +131,7 @@ def test_a_decision_asks_up_to_the_longest_context_and_never_says_more_than_it_c
 ) -> None:
     study = Decide(traces=CHAT, servers=planted(tmp_path, answers=answers), accuracy_margin=0.05)
     deciding = Deciding(
-        study=study, place=Place(database=tmp_path / "x.duckdb"), audience=Audience()
+        study=study, place=StudyPlace(database=tmp_path / "x.duckdb"), audience=Audience()
     )
     outcome = deciding.play()
     assert outcome.document is not None
@@ -165,7 +165,7 @@ def test_sessions_are_played_as_far_as_all_arms_take_them_and_the_run_knows_the_
     servers, traces = deployment.place(tmp_path)
     window = deployment.server["max_model_len"]
     study = Decide(traces=traces, servers=servers)
-    place = Place(database=tmp_path / "x.duckdb")
+    place = StudyPlace(database=tmp_path / "x.duckdb")
     deciding = Deciding(study=study, place=place, audience=Audience())
     means = deciding.means
     assert isinstance(window, int)
@@ -198,7 +198,7 @@ def test_what_servers_hold_and_take_is_asked_again_on_resume_and_kept_under_a_li
     servers = Live(endpoints="bf16=http://127.0.0.1:9/v1,fp8=http://127.0.0.1:8/v1")
     deciding = Deciding(
         study=Decide(traces=CHAT, servers=servers),
-        place=Place(database=tmp_path / "x.duckdb"),
+        place=StudyPlace(database=tmp_path / "x.duckdb"),
         audience=Audience(),
     )
     assert (deciding.means.cut, deciding.means.load.sessions) == (None, 8)
@@ -218,7 +218,7 @@ def test_an_arm_that_takes_no_session_at_all_is_named(tmp_path: Path) -> None:
     )
     deciding = Deciding(
         study=Decide(traces=CHAT, servers=servers),
-        place=Place(database=tmp_path / "x.duckdb"),
+        place=StudyPlace(database=tmp_path / "x.duckdb"),
         audience=Audience(),
     )
     deciding.learn({"bf16": Sizes(window=131_072), "fp8": Sizes(window=16), "int8": Sizes()})
@@ -234,7 +234,7 @@ def test_an_arm_that_takes_no_session_at_all_is_named(tmp_path: Path) -> None:
 def test_pairs_are_priced_by_finished_looks_alone(tmp_path: Path) -> None:
     deciding = Deciding(
         study=Decide(traces=CHAT, servers=planted(tmp_path)),
-        place=Place(database=tmp_path / "x.duckdb"),
+        place=StudyPlace(database=tmp_path / "x.duckdb"),
         audience=Audience(),
     )
     four = Look(criterion="speed", amount=4)
@@ -267,7 +267,7 @@ def test_what_servers_say_that_are_started_for_the_first_pair_is_known_from_then
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, said, laid_out = (
-        Place(database=tmp_path / "x.duckdb", run="r"),
+        StudyPlace(database=tmp_path / "x.duckdb", run="r"),
         list[str](),
         list[int | None](),
     )
@@ -314,8 +314,8 @@ def test_a_first_pair_that_is_laid_out_again_is_played_whatever_it_takes(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(BlockPairs, "ask", played)
-    study = extended(launching(tmp_path), budget_s=180.0)
-    place = Place(database=tmp_path / "x.duckdb", run="r")
+    study = extend(launching(tmp_path), budget_s=180.0)
+    place = StudyPlace(database=tmp_path / "x.duckdb", run="r")
     deciding = Deciding(study=study, place=place, audience=Audience())
     assert deciding.price(Look(criterion="speed", amount=1)).minutes > 3
     assert (deciding.play().ending, asked) == ("stopped", [1, 1])
@@ -329,7 +329,7 @@ def test_a_question_takes_what_is_left_of_its_price_without_starts_at_the_pace_o
 ) -> None:
     deciding = Deciding(
         study=launching(tmp_path),
-        place=Place(database=tmp_path / "x.duckdb", run="r"),
+        place=StudyPlace(database=tmp_path / "x.duckdb", run="r"),
         audience=Audience(),
     )
     paying, questions = known(verdict(pays="yes")), deciding._agenda

@@ -11,8 +11,8 @@ from agentload.decision.look import Criterion
 from agentload.decision.outcome import DecisionOutcome
 from agentload.decision.play import Deciding
 from agentload.run.audience import Audience
-from agentload.run.place import Place
-from agentload.study.change import extended
+from agentload.run.place import StudyPlace
+from agentload.study.change import extend
 from agentload.study.kinds import Decide
 from agentload.study.parts import TraceRef, Virtual
 
@@ -35,7 +35,7 @@ def test_a_larger_budget_makes_what_comes_before_longer() -> None:
 
 def decided(study: Decide, folder: Path) -> DecisionOutcome:
     return Deciding(
-        study=study, place=Place(database=folder / "x.duckdb"), audience=Audience()
+        study=study, place=StudyPlace(database=folder / "x.duckdb"), audience=Audience()
     ).play()
 
 
@@ -62,5 +62,5 @@ def test_a_suggested_budget_pays_for_its_question(tmp_path: Path) -> None:
     first = decided(study, tmp_path / "first")
     assert first.ending == "budget"
     assert is_asked(
-        first, decided(extended(study, budget_s=60 * first.enough_minutes), tmp_path / "then")
+        first, decided(extend(study, budget_s=60 * first.enough_minutes), tmp_path / "then")
     )

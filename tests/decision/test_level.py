@@ -17,7 +17,7 @@ from agentload.decision.single_session import DRAWS, SingleSession
 from agentload.report.advise import advise
 from agentload.report.render import render
 from agentload.run.audience import Audience
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.study.kinds import Decide
 from agentload.study.parts import Slo, TraceRef, Virtual
 from agentload.verdict.policy import Setting
@@ -56,7 +56,7 @@ def decided(
         agents=agents,
         budget_s=60 * minutes,
     )
-    place = Place(database=folder / "x.duckdb")
+    place = StudyPlace(database=folder / "x.duckdb")
     return Deciding(study=study, place=place, audience=Audience()).play()
 
 
@@ -132,7 +132,7 @@ def test_the_level_is_asked_once_and_takes_a_small_part_of_the_budget(tmp_path: 
     without = Decide(traces=(TraceRef(path="chat"),), servers=servers)
     stated = Decide(traces=without.traces, servers=servers, slo=Slo(ttft_ms=2000.0))
     for study, is_wanted in ((without, False), (stated, True)):
-        place = Place(database=tmp_path / "x.duckdb")
+        place = StudyPlace(database=tmp_path / "x.duckdb")
         deciding = Deciding(study=study, place=place, audience=Audience())
         level = SingleSession(means=deciding.means)
         assert level.is_wanted(deciding.known.ledger) is is_wanted

@@ -29,7 +29,7 @@ from agentload.model.commands import Send
 from agentload.model.metrics import ClockStart
 from agentload.model.rows import AnswerRow, CallRow, LegRow, RunRow
 from agentload.run.audience import Audience
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
 from agentload.store import tables
@@ -128,7 +128,7 @@ def test_answers_are_kept_under_a_lighter_load_and_the_time_that_they_took(
     servers = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
     study = Decide(traces=(TraceRef(path="demo-chat"),), servers=servers, load=Load(sessions=4))
     deciding = Deciding(
-        study=study, place=Place(database=database, run="r"), audience=Audience(notice=notice)
+        study=study, place=StudyPlace(database=database, run="r"), audience=Audience(notice=notice)
     )
     outcome = deciding.play()
     assert outcome.run_id == "r-2-sessions"
@@ -169,7 +169,7 @@ class Busy:
         yield self
 
 
-def decided(place: Place, urls: str, busy: Busy, said: list[str]) -> DecisionOutcome:
+def decided(place: StudyPlace, urls: str, busy: Busy, said: list[str]) -> DecisionOutcome:
     study = Decide(
         traces=(TraceRef(path="demo-chat"),),
         servers=Live(endpoints=urls),
@@ -195,8 +195,8 @@ def test_a_decision_whose_requests_leave_late_goes_on_with_fewer_sessions(tmp_pa
     arms = arms_of("llama-3.1-8b-h100", ["bf16", "fp8"])
     with start(arms, noise=False, speed=3.0) as servers:
         urls = ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
-        outcome = decided(Place(database=database, run="mine"), urls, Busy(), said)
-        again = decided(Place(database=database, resume="mine"), urls, Busy(), said)
+        outcome = decided(StudyPlace(database=database, run="mine"), urls, Busy(), said)
+        again = decided(StudyPlace(database=database, resume="mine"), urls, Busy(), said)
     assert [step.now for step in outcome.given_up] == [2, 1], said
     assert outcome.run_id == again.run_id == "mine-1-sessions"
     assert [each.stage.criterion for each in outcome.asked][:1] == ["checks"]
@@ -245,7 +245,7 @@ def test_a_client_that_never_keeps_up_ends_with_the_reason(tmp_path: Path) -> No
     arms = arms_of("llama-3.1-8b-h100", ["bf16", "fp8"])
     with start(arms, noise=False, speed=3.0) as servers:
         urls = ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
-        place = Place(database=tmp_path / "x.duckdb")
+        place = StudyPlace(database=tmp_path / "x.duckdb")
         outcome = decided(place, urls, Busy(until=0), [])
     assert outcome.ending == "late"
     assert outcome.late is not None
@@ -264,7 +264,7 @@ def test_a_decision_on_a_busy_machine_tries_a_smaller_load_after_every_refusal(
     arms = arms_of("llama-3.1-8b-h100", ["bf16", "fp8"])
     with start(arms, noise=False, speed=3.0) as servers, busy_loops(len(cores())):
         urls = ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
-        outcome = decided(Place(database=database), urls, Busy(until=99), said)
+        outcome = decided(StudyPlace(database=database), urls, Busy(until=99), said)
     refused = [line for line in said if line.startswith("warning: timings are invalid")]
     tried = [line for line in said if "could not keep up with" in line]
     assert any("requests may leave late" in line for line in said), said

@@ -25,7 +25,7 @@ from agentload.live import health
 from agentload.model.commands import Send
 from agentload.model.rows import CallRow
 from agentload.run.audience import Audience
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
 from agentload.store.database import reading
@@ -101,7 +101,7 @@ class Hanging:
 
 
 def decided(
-    made: Decide, place: Place, *, stops_at: int
+    made: Decide, place: StudyPlace, *, stops_at: int
 ) -> tuple[DecisionOutcome, Deciding, list[str]]:
     listener = Listener(stops_at)
     deciding = Deciding(study=made, place=place, audience=Audience(notice=listener.notice))
@@ -117,7 +117,7 @@ def stored(database: Path, query: str) -> list[tuple[object, ...]]:
 def test_a_decision_that_is_stopped_decides_on_what_is_there_and_goes_on_within_what_is_left(
     tmp_path: Path,
 ) -> None:
-    place = Place(database=tmp_path / "x.duckdb")
+    place = StudyPlace(database=tmp_path / "x.duckdb")
     with serving() as servers:
         made = study(urls(servers))
         outcome, first, _ = decided(made, place, stops_at=5)
@@ -132,7 +132,7 @@ def test_a_decision_that_is_stopped_decides_on_what_is_there_and_goes_on_within_
         assert 0 < sum(each.minutes for each in outcome.asked) <= spent + 1e-6
         calls = stored(place.database, "SELECT count(*) FROM calls_row")
         resumed, later, asked = decided(
-            made, Place(database=place.database, resume=outcome.run_id), stops_at=1
+            made, StudyPlace(database=place.database, resume=outcome.run_id), stops_at=1
         )
     assert later.known.ledger.asked == first.known.ledger.asked
     assert resumed.left_minutes == pytest.approx(outcome.left_minutes, abs=0.05)
@@ -144,7 +144,7 @@ def test_a_decision_that_is_stopped_decides_on_what_is_there_and_goes_on_within_
 def test_a_killed_decision_goes_on_from_its_journals_before_there_is_a_database(
     tmp_path: Path,
 ) -> None:
-    place = Place(database=tmp_path / "x.duckdb")
+    place = StudyPlace(database=tmp_path / "x.duckdb")
     with serving() as servers:
         made = study(urls(servers))
         outcome, _, _ = decided(made, place, stops_at=4)
@@ -153,7 +153,7 @@ def test_a_killed_decision_goes_on_from_its_journals_before_there_is_a_database(
         for path in (tmp_path / "x.journal" / outcome.run_id).glob("decision.journal"):
             path.unlink()
         resumed, later, _ = decided(
-            made, Place(database=place.database, resume=outcome.run_id), stops_at=4
+            made, StudyPlace(database=place.database, resume=outcome.run_id), stops_at=4
         )
     assert resumed.document is not None
     assert later.known.ledger.lost_minutes[0] > 0, "the time of the question that was killed counts"
@@ -173,7 +173,7 @@ def test_a_server_that_dies_ends_a_decision_with_the_command_that_resumes_it(
                 Timer(4.0, other.stop).start()
 
         deciding = Deciding(
-            study=made, place=Place(database=database), audience=Audience(notice=notice)
+            study=made, place=StudyPlace(database=database), audience=Audience(notice=notice)
         )
         with pytest.raises(AgentloadError) as error:
             deciding.play()
@@ -183,12 +183,12 @@ def test_a_server_that_dies_ends_a_decision_with_the_command_that_resumes_it(
         assert kept > [(0,)]
         replaced = study(f"{urls(one)},fp8={impostor.urls['bf16']}")
         with pytest.raises(AgentloadError, match="kv_cache_dtype"):
-            decided(replaced, Place(database=database, resume=deciding.run), stops_at=9)
+            decided(replaced, StudyPlace(database=database, resume=deciding.run), stops_at=9)
         assert stored(database, "SELECT count(*) FROM calls_row") == kept
     with serving("fp8") as again, serving("bf16") as one:
         resumed, _, _ = decided(
             study(f"{urls(one)},{urls(again)}"),
-            Place(database=database, resume=deciding.run),
+            StudyPlace(database=database, resume=deciding.run),
             stops_at=3,
         )
     assert resumed.document is not None
@@ -211,7 +211,7 @@ def test_a_server_that_hangs_ends_a_decision_which_goes_on_where_it_was(tmp_path
         made, (pid,) = study(f"{urls(one)},{urls(other)}"), (each.pid for each in other.servers)
 
         audience = Audience(progress=lambda *_: nullcontext(Hanging(pid)))
-        deciding = Deciding(study=made, place=Place(database=database), audience=audience)
+        deciding = Deciding(study=made, place=StudyPlace(database=database), audience=audience)
         with pytest.raises(
             AgentloadError, match=r"fp8 (stopped answering|did not answer)"
         ) as error:  # within a window, or after it
@@ -221,14 +221,14 @@ def test_a_server_that_hangs_ends_a_decision_which_goes_on_where_it_was(tmp_path
         assert kept
         os.kill(pid, signal.SIGCONT)
         with suppress(AgentloadError):  # this machine may be too busy to time anything
-            asked = decided(made, Place(database=database, resume=deciding.run), stops_at=2)[2]
+            asked = decided(made, StudyPlace(database=database, resume=deciding.run), stops_at=2)[2]
     assert all("checks" not in each for each in asked), "what was asked is not asked again"
     assert set(kept) < set(stored(database, "SELECT request_id FROM calls_row"))
 
 
 @pytest.mark.slow
 def test_emulated_servers_are_started_once_for_all_that_is_asked(tmp_path: Path) -> None:
-    place = Place(database=tmp_path / "x.duckdb")
+    place = StudyPlace(database=tmp_path / "x.duckdb")
     outcome, _, asked = decided(study("emulated:llama-3.1-8b-h100"), place, stops_at=5)
     assert outcome.document is not None
     assert asked

@@ -19,7 +19,7 @@ import pytest
 from advisor.policy import Policy
 from agentload.cli._decide import beyond_budget
 from agentload.decision.forecast import LookPrice
-from agentload.decision.known import Known, RunRows, known
+from agentload.decision.known import Known, RunRows, knowledge
 from agentload.decision.ledger import Ledger, LedgerEntry, ledger
 from agentload.decision.look import Look
 from agentload.decision.means import Means, replay_begun
@@ -35,13 +35,13 @@ from agentload.report.document import document
 from agentload.report.formats.json import json as as_json
 from agentload.run.audience import Audience
 from agentload.run.past import FIRST
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.record import run_row
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.journal import Writer
 from agentload.store.places import journal_folder
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Decide, Replay
 from agentload.study.parts import Live, Load, TraceRef, Virtual
 from agentload.study.stored import Notes
@@ -62,7 +62,7 @@ def decided(study: Decide, folder: Path) -> tuple[DecisionOutcome, list[str]]:
     said: list[str] = []
     deciding = Deciding(
         study=study,
-        place=Place(database=folder / "x.duckdb"),
+        place=StudyPlace(database=folder / "x.duckdb"),
         audience=Audience(notice=said.append),
     )
     return deciding.play(), said
@@ -71,7 +71,7 @@ def decided(study: Decide, folder: Path) -> tuple[DecisionOutcome, list[str]]:
 def test_pairs_whose_answers_are_long_take_what_the_profile_says(tmp_path: Path) -> None:
     study = Decide(traces=(TraceRef(path="code"),), servers=LLAMA, seed=1)
     deciding = Deciding(
-        study=study, place=Place(database=tmp_path / "x.duckdb"), audience=Audience()
+        study=study, place=StudyPlace(database=tmp_path / "x.duckdb"), audience=Audience()
     )
     look = Look(criterion="speed", amount=2)
     planned = deciding.price(look).minutes
@@ -144,7 +144,7 @@ def test_what_is_known_follows_from_a_verdict_and_the_questions_that_were_answer
     begun = Ledger(database=Path("x.duckdb"), run="r")
 
     def at(rows: RunRows, *, counts_answers: bool) -> Known:
-        return known(
+        return knowledge(
             rows, begun, counts_answers=counts_answers, is_compared=True, has_twins=True, starts=2
         )
 
@@ -193,7 +193,7 @@ def test_a_decision_makes_one_document_however_many_questions_it_asks(
 def test_whoever_reads_a_decided_run_judges_it_as_it_was_decided_unless_a_policy_is_named(
     tmp_path: Path,
 ) -> None:
-    outcome, _ = decided(extended(STUDY, budget_s=240.0, min_change=0.07), tmp_path)
+    outcome, _ = decided(extend(STUDY, budget_s=240.0, min_change=0.07), tmp_path)
     assert outcome.document is not None
     read = advise(tmp_path / "x.duckdb", outcome.run_id, setting=Setting())
     assert read.decision == outcome.document.decision
@@ -208,10 +208,10 @@ def test_whoever_reads_a_decided_run_judges_it_as_it_was_decided_unless_a_policy
 
 def test_a_decision_says_what_it_asks_what_is_spent_and_what_is_known(tmp_path: Path) -> None:
     seen: list[tuple[str, ...]] = []
-    study = extended(STUDY, budget_s=240.0)
+    study = extend(STUDY, budget_s=240.0)
     deciding = Deciding(
         study=study,
-        place=Place(database=tmp_path / "x.duckdb"),
+        place=StudyPlace(database=tmp_path / "x.duckdb"),
         audience=Audience(notice=lambda _: seen.append(deciding.status())),
     )
     assert deciding.status() == ()
@@ -250,7 +250,9 @@ def test_a_first_pair_that_tells_nothing_is_followed_by_others(
 
     monkeypatch.setattr("agentload.decision.known.verdict", silent)
     outcome = Deciding(
-        study=STUDY, place=Place(database=tmp_path / "x.duckdb"), audience=Audience(notice=notice)
+        study=STUDY,
+        place=StudyPlace(database=tmp_path / "x.duckdb"),
+        audience=Audience(notice=notice),
     ).play()
     assert (outcome.ending, outcome.document) == ("stopped", None)
     assert (
@@ -292,7 +294,9 @@ def checked(
     study: Decide, database: Path, asked: Callable[[], float], **before: object
 ) -> Deciding:
     """Return a decision whose checks are over, and whose pairs are these."""
-    deciding = Deciding(study=study, place=Place(database=database, run="r"), audience=Audience())
+    deciding = Deciding(
+        study=study, place=StudyPlace(database=database, run="r"), audience=Audience()
+    )
     # fields by name
     asked_before = replace(deciding.known.ledger.write("asked", CHECKS), **before)  # type: ignore[arg-type]
     deciding.known = replace(deciding.known, ledger=asked_before)
@@ -368,7 +372,7 @@ def test_what_cannot_be_decided_is_refused_at_once(
     tmp_path: Path, change: dict[str, object], says: str
 ) -> None:
     with pytest.raises(UsageError, match=says):
-        decided(extended(STUDY, **change), tmp_path)
+        decided(extend(STUDY, **change), tmp_path)
     assert not (tmp_path / "x.duckdb").exists()
 
 
@@ -396,7 +400,7 @@ def test_a_decision_that_was_killed_before_there_was_a_database_is_resumed_under
     study = Decide(traces=STUDY.traces, servers=pairs.servers)
 
     def means(resume: str) -> Means:
-        place = Place(database=database, resume=resume)
+        place = StudyPlace(database=database, resume=resume)
         return Means(
             study=study,
             place=place,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.decision.carried_load import Bracket, CarriedLoad, around
+from agentload.decision.carried_load import Bracket, LoadTrials, around
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger
 from agentload.decision.look import DRAWS, PAIRS, Look
@@ -24,10 +24,10 @@ from agentload.evidence.twin import repeats, twins
 from agentload.evidence.view import run_view
 from agentload.model.apart import STEP_TIMES
 from agentload.run.audience import Audience
-from agentload.run.capacity import Found
+from agentload.run.capacity import ArmLoad
 from agentload.run.lay import simulation
 from agentload.run.measure import simulate
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.servers import arms_of
 from agentload.run.trial import Trial, Trouble
 from agentload.store.database import reading
@@ -76,7 +76,7 @@ def trial(load: int, within: int, trouble: Trouble | None = None, void: str | No
 def test_a_twin_is_set_aside_where_its_arm_does_not_hold_below_and_break_above(
     trials: tuple[Trial, ...], says: str | None
 ) -> None:
-    said = Found(arm="a", holds=10.0, low=9.5, high=10.5, trials=())
+    said = ArmLoad(arm="a", holds=10.0, low=9.5, high=10.5, trials=())
     assert Bracket(said=(said,), trials={"a": trials}, share=0.95).failed == says
 
 
@@ -100,9 +100,9 @@ def test_step_times_are_played_before_capacity_is_measured() -> None:
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[CarriedLoad, list[str]]:
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoadTrials, list[str]]:
     said: list[str] = []
-    place = Place(database=tmp_path_factory.mktemp("twin") / "x.duckdb", run="r")
+    place = StudyPlace(database=tmp_path_factory.mktemp("twin") / "x.duckdb", run="r")
     simulate(
         simulation(
             Replay(traces=TRACES, servers=LLAMA, pairs=4, load=Load(sessions=4, duration_s=60.0)),
@@ -119,11 +119,11 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[CarriedLoad, list[
     assert minutes == pytest.approx(twins.price(once, BEGUN).minutes, rel=0.1), (
         "what a profile says of steps and prompts is its price"
     )
-    return CarriedLoad(means=means, twins=twins), said
+    return LoadTrials(means=means, twins=twins), said
 
 
 def test_step_times_lie_beside_the_run_and_are_none_of_its_evidence(
-    played: tuple[CarriedLoad, list[str]],
+    played: tuple[LoadTrials, list[str]],
 ) -> None:
     made, _ = played
     assert made.twins.wanted(1) == 0
@@ -138,7 +138,7 @@ def test_step_times_lie_beside_the_run_and_are_none_of_its_evidence(
 
 
 def test_twins_have_the_step_times_that_made_the_run_without_having_been_told_any(
-    played: tuple[CarriedLoad, list[str]],
+    played: tuple[LoadTrials, list[str]],
 ) -> None:
     made, _ = played
     found = twins(made.means.place.database, "r")
@@ -162,7 +162,7 @@ def test_twins_have_the_step_times_that_made_the_run_without_having_been_told_an
 
 @pytest.mark.slow
 def test_what_twins_say_is_measured_and_kept_as_a_search(
-    played: tuple[CarriedLoad, list[str]],
+    played: tuple[LoadTrials, list[str]],
 ) -> None:
     made, said = played
     found = made.bracket(DRAWS[0], BEGUN)

@@ -22,7 +22,7 @@ from agentload.errors import EndpointError
 from agentload.layout.plan import plan
 from agentload.live.target import address
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
-from agentload.run.record import again, shown
+from agentload.run.record import again, without_secrets
 from agentload.run.stages import Stage, is_exchanged, stages
 from agentload.study.document import json_text
 from agentload.study.kinds import Replay
@@ -79,7 +79,7 @@ def test_the_stored_command_and_study_have_no_password() -> None:
         again(study, Path("agentload.duckdb"))
         == "agentload replay rag --endpoints 'a=http://***@h/v1'"
     )
-    assert "secret" not in json_text(shown(study))
+    assert "secret" not in json_text(without_secrets(study))
     assert (
         Endpoint(name="a", url="http://me:secret@h/v1?token=secret").shown_url
         == "http://***@h/v1?***"

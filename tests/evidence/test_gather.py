@@ -18,7 +18,7 @@ from agentload.model.profile import ArmProfile
 from agentload.model.rows import Row, SampleRow
 from agentload.model.stamps import stamps
 from agentload.run.servers import arms_of
-from agentload.study.change import extended
+from agentload.study.change import extend
 from tests.evidence.runs import (
     ARMS,
     MS,
@@ -99,7 +99,7 @@ def test_latency_counts_from_due_in_open_loop_and_from_released_where_we_held_it
     load: dict[str, Any], ttft_ms: float, turn_ms: float, tmp_path: Path
 ) -> None:
     rows = [
-        run(extended(STUDY, **load)),
+        run(extend(STUDY, **load)),
         leg(),
         *(arm(name, place) for place, name in enumerate(ARMS)),
         *pair_of_blocks(),
@@ -498,7 +498,7 @@ def test_hit_rates_are_measured_beside_the_ideal_and_hits_before_any_salted_call
     assert server is not None
     assert server.impossible_hits == 40.0
     described = [
-        run(extended(STUDY, cache="warm"), ideal_hit_rates={"rag": 0.4}),
+        run(extend(STUDY, cache="warm"), ideal_hit_rates={"rag": 0.4}),
         leg(),
         *(arm(name, place) for place, name in enumerate(ARMS)),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from agentload.matrix.described import Matrix, Places
+from agentload.matrix.described import Matrix, MatrixFolder
 from agentload.matrix.parts import parts, traces_of
 from agentload.matrix.read import parse
 from agentload.matrix.steps import ModelPart
@@ -34,7 +34,7 @@ def matrix(text: str) -> Matrix:
 
 def parts_of(text: str, folder: Path, *, only: str | None = None) -> tuple[ModelPart, ...]:
     made = matrix(text)
-    return parts(made, Places(folder), traces_of(made), only=only)
+    return parts(made, MatrixFolder(folder), traces_of(made), only=only)
 
 
 def model_folder(path: Path, *, window: int | None) -> Path:

@@ -8,7 +8,7 @@ import pytest
 
 from agentload.cli._signals import Handler, handled
 from agentload.matrix.child import Stops, carry_out
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Load, TraceRef
 
@@ -28,7 +28,7 @@ def test_what_a_verb_says_is_kept_and_what_was_wrong_is_told(tmp_path: Path) -> 
     )
     ended = carry_out(
         study,
-        Place(database=tmp_path / "x"),
+        StudyPlace(database=tmp_path / "x"),
         output=tmp_path / "a/said.txt",
         until=float("inf"),
         stops=Stops(),
@@ -45,7 +45,7 @@ def test_a_verb_is_asked_to_stop_when_its_time_is_over(tmp_path: Path) -> None:
     began = time.monotonic()
     ended = carry_out(
         CHAT,
-        Place(database=tmp_path / "x.duckdb"),
+        StudyPlace(database=tmp_path / "x.duckdb"),
         output=tmp_path / "said.txt",
         until=began + 6,
         stops=Stops(),
@@ -64,7 +64,7 @@ def test_a_verb_is_asked_to_stop_when_we_are(handler: Handler, tmp_path: Path) -
     with handled({signal.SIGINT: handler}):  # which the child inherits
         ended = carry_out(
             CHAT,
-            Place(database=tmp_path / "x.duckdb"),
+            StudyPlace(database=tmp_path / "x.duckdb"),
             output=said,
             until=float("inf"),
             stops=Stops(count=2),

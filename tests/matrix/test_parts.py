@@ -13,7 +13,7 @@ from agentload.matrix.described import LeftOut
 from agentload.matrix.parts import document, write_arms
 from agentload.matrix.read import preset_text
 from agentload.matrix.steps import StepCost
-from agentload.study.argv import argv, built, split
+from agentload.study.argv import argv, build_study, split
 from agentload.study.document import parse, yaml_text
 from agentload.study.kinds import Ask, Sweep
 from agentload.study.parts import Live
@@ -126,9 +126,9 @@ def test_every_step_is_a_study_that_can_be_typed(tmp_path: Path) -> None:
     for step in {
         (step.kind, part.is_launched): step for part in made for step in part.steps
     }.values():
-        assert step.study is None or argv(built(*split(argv(step.study)))) == argv(step.study), (
-            step.key
-        )
+        assert step.study is None or argv(build_study(*split(argv(step.study)))) == argv(
+            step.study
+        ), step.key
     *_, part = made
     assert [step.key for step in part.steps] == [
         "d/replay",

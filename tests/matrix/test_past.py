@@ -8,10 +8,10 @@ import pytest
 from agentload.errors import UsageError
 from agentload.matrix import child
 from agentload.matrix.child import Stops
-from agentload.matrix.described import Places
+from agentload.matrix.described import MatrixFolder
 from agentload.matrix.parts import lay_out, traces_of, write_arms
 from agentload.matrix.past import changes, hold, progress_of
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.study.kinds import Probe
 from agentload.study.parts import Live
 from tests.matrix.files import SERVED, matrix, parts_of
@@ -43,7 +43,7 @@ def test_a_verb_that_outlives_its_matrix_keeps_others_out_of_the_folder(
             "say": lambda _: is_up.set(),
             "lock": lock,
         }
-        place = Place(database=tmp_path / "x.duckdb")
+        place = StudyPlace(database=tmp_path / "x.duckdb")
         verb = threading.Thread(target=child.carry_out, args=(study, place), kwargs=options)
         verb.start()
         assert is_up.wait(10)
@@ -58,7 +58,7 @@ def changed(text: str, edited: str, folder: Path) -> tuple[str, ...]:
     """Begin the run of the only model by one text; name what another says differently."""
     for each in (text, edited):
         made = matrix(each)
-        lay_out(made, Places(folder), traces_of(made))
+        lay_out(made, MatrixFolder(folder), traces_of(made))
         (part,) = parts_of(each, folder)
         progress = progress_of(part)
         if progress.run is None:

@@ -6,7 +6,7 @@ import pytest
 
 from agentload import builtin
 from agentload.errors import AgentloadError, UsageError
-from agentload.matrix.described import Config, Model, Server, Workload
+from agentload.matrix.described import Config, MatrixModel, MatrixServer, MatrixWorkload
 from agentload.matrix.measure import NOBODY, measure
 from agentload.matrix.parts import traces_of
 from agentload.matrix.read import PRESET_MODEL, parse, preset_text, read_matrix
@@ -20,11 +20,11 @@ LEAST = "models: {chat: org/model}\nworkloads: {rag: rag}\n"
 def test_a_model_and_a_workload_are_enough() -> None:
     found = parse(LEAST, at="x")
     assert (found.models, found.workloads) == (
-        (Model(name="chat", serve="org/model"),),
-        (Workload(name="rag", trace="rag"),),
+        (MatrixModel(name="chat", serve="org/model"),),
+        (MatrixWorkload(name="rag", trace="rag"),),
     )
     assert [config.name for config in found.configs] == ["bf16", "fp8", "fp8-skip-sw"]
-    assert (found.measure, found.server) == (measure({}, "measure", workloads=()), Server())
+    assert (found.measure, found.server) == (measure({}, "measure", workloads=()), MatrixServer())
 
 
 def test_everything_that_a_file_says_is_read() -> None:
@@ -45,7 +45,7 @@ policy: {min_change: 0.05}
         at="x",
     )
     assert found.name == "mine"
-    assert found.models[0] == Model(
+    assert found.models[0] == MatrixModel(
         name="a",
         serve="org/a",
         settings={"max-model-len": 4096},
@@ -59,7 +59,7 @@ policy: {min_change: 0.05}
         Config(name="fp8-seqs64", settings={"kv-cache-dtype": "fp8", "max-num-seqs": 64}),
     )
     assert found.workloads == (
-        Workload(
+        MatrixWorkload(
             name="long", generate="rag", options={"sessions": 4, "passages": 9}, scale=2, seed=3
         ),
     )

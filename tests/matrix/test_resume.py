@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentload.matrix.child import Exit
-from agentload.matrix.described import Places
+from agentload.matrix.described import MatrixFolder
 from agentload.matrix.parts import traces_of
 from agentload.matrix.past import CHANGED, LATE
 from agentload.matrix.play import ANSWERED, play
@@ -86,7 +86,7 @@ def test_a_folder_that_was_moved_is_known_where_it_is_now(
     monkeypatch.chdir(tmp_path)
     for root in (Path("out"), tmp_path / "elsewhere", Path("elsewhere")):
         made, verbs = matrix(SERVED), Verbs()
-        play(made, Places(root), traces_of(made), verb=verbs, report=verbs.report)
+        play(made, MatrixFolder(root), traces_of(made), verb=verbs, report=verbs.report)
         assert verbs.names == ["report"]
 
 

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from agentload.matrix.child import Exit
-from agentload.matrix.described import Places
+from agentload.matrix.described import MatrixFolder
 from agentload.matrix.pages import write_page
 from agentload.matrix.parts import traces_of
-from agentload.matrix.past import Progress
+from agentload.matrix.past import ModelProgress
 from agentload.matrix.play import play
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.rows import Row
 from agentload.report.matrix import Page
 from agentload.run.files import read_traces
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.store.journal import Writer
 from agentload.store.loader import load
 from agentload.store.places import journal_folder
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live
 from tests.evidence import runs
@@ -48,7 +48,7 @@ class Verbs:
     runs: list[str | None] = field(default_factory=list)
     """The runs that were gone on with, or joined."""
 
-    def __call__(self, study: Study, place: Place, **_: Any) -> Exit:
+    def __call__(self, study: Study, place: StudyPlace, **_: Any) -> Exit:
         name = NAMES[type(study)]
         self.names.append(name)
         self.studies.append(study)
@@ -95,7 +95,7 @@ def measured(database: Path, study: Study) -> Exit:
     """Play a pair of a model's run, as a replay does."""
     assert isinstance(study, Replay)
     _, arms = endpoints(study)
-    played = extended(study, traces=read_traces(study.traces)[1])
+    played = extend(study, traces=read_traces(study.traces)[1])
     described = [runs.arm(arm, at) for at, arm in enumerate(arms)]
     blocks = [runs.block(arm, 0, 100 * at) for at, arm in enumerate(arms)]
     written(database, runs.run(played), runs.leg(), *described, *blocks)
@@ -110,13 +110,18 @@ def pair(number: int) -> Iterator[Row]:
         yield runs.call(name, number, at_s + 1, workload=CONTEXT_SWEEP)
 
 
-def played(text: str, folder: Path, verbs: Verbs, **options: Any) -> tuple[Progress, ...]:
+def played(text: str, folder: Path, verbs: Verbs, **options: Any) -> tuple[ModelProgress, ...]:
     made = matrix(text)
     return play(
-        made, Places(folder / "out"), traces_of(made), verb=verbs, report=verbs.report, **options
+        made,
+        MatrixFolder(folder / "out"),
+        traces_of(made),
+        verb=verbs,
+        report=verbs.report,
+        **options,
     )
 
 
-def paged(text: str, now: tuple[Progress, ...], folder: Path) -> Page:
+def paged(text: str, now: tuple[ModelProgress, ...], folder: Path) -> Page:
     made = matrix(text)
-    return write_page(made, now, Places(folder / "out"), traces_of(made))[0]
+    return write_page(made, now, MatrixFolder(folder / "out"), traces_of(made))[0]

@@ -7,8 +7,8 @@ import yaml
 
 from agentload.errors import UsageError
 from agentload.remote.kuberay import HOME, rayjob
-from agentload.study.argv import built, split
-from agentload.study.change import extended
+from agentload.study.argv import build_study, split
+from agentload.study.change import extend
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 
@@ -50,7 +50,7 @@ def test_its_entry_point_is_the_same_study_on_the_cluster_that_it_starts() -> No
     job = yaml.safe_load(rayjob(STUDY, image="i", database=Path("runs/x.duckdb")))
     program, *words = job["spec"]["entrypoint"].split()
     assert program == "agentload"
-    made = built(*split(words))
+    made = build_study(*split(words))
     assert isinstance(made, Replay)
     assert (made.on, made.nodes, made.share, made.traces, made.servers) == (
         "ray",
@@ -75,7 +75,7 @@ def test_files_that_the_image_needs_are_named_above_it(tmp_path: Path) -> None:
 
 def test_shards_go_where_every_pod_sees_them() -> None:
     for share, is_seen in ((f"{HOME}/mine", True), ("/mnt/shards", False)):
-        made = extended(STUDY, share=share)
+        made = extend(STUDY, share=share)
         if is_seen:
             assert f"--share {share}" in rayjob(made, image="i", database=Path("x.duckdb"))
         else:

@@ -21,8 +21,8 @@ from agentload.model.controls import control_of
 from agentload.report.commands import on_own_servers, silent_options, suggestion
 from agentload.report.document import document
 from agentload.report.parts import Made, RunFacts
-from agentload.study.argv import built, split
-from agentload.study.change import extended, given_pairs
+from agentload.study.argv import build_study, split
+from agentload.study.change import extend, given_pairs
 from agentload.study.kinds import Probe, Replay, Study, Sweep
 from agentload.study.parts import Live, TraceRef, Virtual
 from tests.report import sample
@@ -116,11 +116,9 @@ def plays(study: Study) -> bool:
 
 def short(study: Study) -> Study:
     """Return a study of few pairs, whatever was drawn."""
-    few = (
-        extended(study, pairs=1 + study.pairs % 12) if isinstance(study, Replay | Sweep) else study
-    )
+    few = extend(study, pairs=1 + study.pairs % 12) if isinstance(study, Replay | Sweep) else study
     if isinstance(few.servers, Live) and few.servers.restarts is not None:
-        return extended(few, restarts=1 + few.servers.restarts % 12)
+        return extend(few, restarts=1 + few.servers.restarts % 12)
     return few
 
 
@@ -180,7 +178,7 @@ def test_no_command_line_refuses_what_is_suggested(
     if not isinstance(step, steps.Calibrate | steps.ArmsFile) and not command.startswith(
         "agentload endpoints init"
     ):
-        again = built(*split(shlex.split(command)[1:]))
+        again = build_study(*split(shlex.split(command)[1:]))
         plan(again, began=run if "--resume r" in command else None)
         is_kept = not isinstance(again, Probe)
         assert ("--db 'my runs.duckdb'" in command) == (database is not None and is_kept)

@@ -17,8 +17,8 @@ from agentload.report.advise import advise
 from agentload.report.formats.json import json as as_json
 from agentload.report.parts import Document
 from agentload.run.lay import simulation
-from agentload.run.place import Place
-from agentload.study.argv import built, split
+from agentload.run.place import StudyPlace
+from agentload.study.argv import build_study, split
 from agentload.study.forms import FORMS
 from agentload.study.kinds import Replay, Sweep
 from agentload.verdict.policy import Setting, parse
@@ -110,9 +110,9 @@ def test_every_command_of_a_report_runs_as_it_is_printed(
     for command in sorted(suggested, key=lambda each: "endpoints init" not in each):
         assert not BLANK.search(command), command
         _, verb, *words = shlex.split(command)
-        is_dry = verb in DRY and not isinstance(built(*split([verb, *words])), Sweep)
+        is_dry = verb in DRY and not isinstance(build_study(*split([verb, *words])), Sweep)
         if verb == "simulate" and "--find" in words:
-            built(*split([verb, *words]))  # minutes of work: that it is read is enough
+            build_study(*split([verb, *words]))  # minutes of work: that it is read is enough
             continue
         assert run(verb, *words, *(("--dry-run",) if is_dry or verb == "sweep" else ())) == 0, (
             capsys.readouterr().err
@@ -125,7 +125,7 @@ def test_every_command_of_a_kept_report_is_read_by_its_verb_and_has_no_blanks(fi
         _, verb, *words = shlex.split(command)
         assert not BLANK.search(command), command
         if verb in ("decide", "replay", "simulate", "sweep", "eval", "probe"):
-            built(*split([verb, *words]))
+            build_study(*split([verb, *words]))
 
 
 def test_an_arm_in_use_that_is_not_the_first_is_in_the_command_that_makes_the_report_again(
@@ -239,9 +239,9 @@ def check(command: str, errors: Callable[[], str]) -> None:
     if BLANK.search(command):
         return  # a part that the reader knows, and sees
     if verb == "simulate":
-        study = built(*split([verb, *words]))
+        study = build_study(*split([verb, *words]))
         if isinstance(study, Replay):
-            simulation(study, Place())
+            simulation(study, StudyPlace())
         return
     assert run(verb, *words, *(("--dry-run",) if verb in DRY else ())) == 0, (command, errors())
 
@@ -275,6 +275,6 @@ def test_every_command_that_a_kept_report_prints_is_read_by_its_verb(file: Path)
     for command in commands:
         _, verb, *words = shlex.split(command)
         if verb in FORMS:
-            built(*split([verb, *words]))
+            build_study(*split([verb, *words]))
         else:
             assert verb in ("report", "endpoints", "advise", "calibrate"), command

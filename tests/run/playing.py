@@ -12,11 +12,11 @@ from agentload.layout.plan import plan, with_starts
 from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.rows import Row
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
-from agentload.run.play import Leg, Playing
+from agentload.run.play import Playing, ReplayPart
 from agentload.run.relay import Launching
 from agentload.store import journal
 from agentload.store.places import journals
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 from tests.live.scripted import Answer, Peer, good
@@ -73,7 +73,7 @@ def answering(
     return answer
 
 
-class Journalled(Leg):
+class Journalled(ReplayPart):
     """A leg whose rows stay in their journals: loading
     them takes longer than the rest of a small replay.
     """
@@ -112,7 +112,7 @@ async def played(
     )
     made = made if launching is None else with_starts(made)
     database = folder / "x.duckdb"
-    study = extended(STUDY, force=is_forced)
+    study = extend(STUDY, force=is_forced)
     how = replace(
         playing(made, endpoints, database, study=study),
         is_resumed=is_resumed,

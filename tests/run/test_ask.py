@@ -25,12 +25,12 @@ from agentload.run.answer_rows import (
     request_id,
     signals,
 )
-from agentload.run.ask import FAILURES, Asked, Eval, Inquiry, Leg
+from agentload.run.ask import FAILURES, Eval, EvalPart, Evaluated, Inquiry
 from agentload.run.past import past_answers
-from agentload.run.questions import Question, Questions, asking, generated
+from agentload.run.questions import Question, QuestionSet, asking, catalog_questions
 from agentload.store import journal
 from agentload.store.places import journals
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Ask
 from agentload.study.parts import Live
 from agentload.study.stored import Notes
@@ -43,7 +43,7 @@ SAID = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
 CHOICE = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "ok"}}
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 STUDY = Ask(servers=Live(endpoints="e"))
-FORCED = extended(STUDY, force=True)
+FORCED = extend(STUDY, force=True)
 ANSWER = json.dumps({**SAID, "choices": [CHOICE]}).encode()
 
 
@@ -75,7 +75,7 @@ class Server:
         return f'vllm:cache_config_info{{cache_dtype="{self.dtype}"}} 1.0\n'
 
 
-TWO = Questions(
+TWO = QuestionSet(
     order=tuple(
         Question(task="t", context=8, depth=None, number=number, repetition=0, item=str(number))
         for number in range(2)
@@ -88,7 +88,7 @@ TWO = Questions(
 """Two questions, which "ok" answers."""
 
 
-class Journalled(Leg):
+class Journalled(EvalPart):
     async def _load(self) -> str | None:
         return None
 
@@ -105,7 +105,7 @@ def evaluation(folder: Path, url: str) -> Eval:
     )
 
 
-async def asked(evaluation: Eval) -> Asked:
+async def asked(evaluation: Eval) -> Evaluated:
     return await Journalled(evaluation).play()
 
 
@@ -176,7 +176,7 @@ async def test_what_a_server_that_changed_meanwhile_answered_is_asked_again(tmp_
         assert (await asked(replace(made, goes_on="resume"))).answered == 2
 
 
-ASKED = generated(
+ASKED = catalog_questions(
     asking(tasks=["needle"], contexts=[4096], depths=1, items=1, repetitions=1, seed=0)
 )
 STUDY = Ask(servers=Live(endpoints="e"))

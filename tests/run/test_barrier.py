@@ -22,7 +22,7 @@ from agentload.model.rows import BlockRow, FingerprintRow, Row, SampleRow
 from agentload.run import barrier
 from agentload.store import journal
 from agentload.store.places import journals
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import OnDead
 from tests.live.scripted import Answer, Peer, serving
 from tests.run.playing import STUDY, Journalled, answering, played, playing, trace
@@ -310,9 +310,7 @@ async def test_what_was_played_names_the_arms_that_stopped_answering(
     )
     async with serving(answering()) as one, serving(dying(hangs=hangs)) as other:
         endpoints = (Endpoint(name="a", url=one.url), Endpoint(name="b", url=other.url))
-        how = playing(
-            made, endpoints, tmp_path / "x.duckdb", study=extended(STUDY, on_dead=on_dead)
-        )
+        how = playing(made, endpoints, tmp_path / "x.duckdb", study=extend(STUDY, on_dead=on_dead))
         ended = await asyncio.wait_for(Journalled(how).play(), 30.0)
     assert (ended.died, ended.was_stopped) == (("b",), was_stopped)
 

@@ -11,7 +11,7 @@ import pytest
 
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.prompts.words import WORDS
-from agentload.run.calibration import Strategy, sampled, script
+from agentload.run.calibration import Strategy, draw_sample, script
 
 PYTHON = "AGENTLOAD_LLMCOMPRESSOR"
 """Names a Python that can import llmcompressor."""
@@ -44,14 +44,14 @@ def trace(sessions: int = 10) -> Trace:
 
 
 def test_every_call_has_the_same_chance_to_be_calibrated_on() -> None:
-    assert (sampled(trace(), 50, seed=1).calls, len(sampled(trace(), 50, seed=1).contexts)) == (
-        20,
-        20,
-    )
+    assert (
+        draw_sample(trace(), 50, seed=1).calls,
+        len(draw_sample(trace(), 50, seed=1).contexts),
+    ) == (20, 20)
     drawn = Counter(
         sum(segment.tokens for segment in context)
         for seed in range(400)
-        for context in sampled(trace(), 5, seed=seed).contexts
+        for context in draw_sample(trace(), 5, seed=seed).contexts
     )
     assert drawn.total() == 2000
     # Four standard errors of a share of a half among 2,000.
@@ -59,7 +59,7 @@ def test_every_call_has_the_same_chance_to_be_calibrated_on() -> None:
 
 
 def test_prompts_keep_the_lengths_of_the_trace_and_the_words_that_it_kept() -> None:
-    sample = sampled(trace(1), 9, seed=1)
+    sample = draw_sample(trace(1), 9, seed=1)
     lines = [json.loads(line) for line in sample.lines()]
     assert [[message["role"] for message in line["messages"]] for line in lines] == [
         ["system", "user"],
@@ -68,12 +68,12 @@ def test_prompts_keep_the_lengths_of_the_trace_and_the_words_that_it_kept() -> N
     assert len(lines[0]["messages"][1]["content"].split()) == 10
     assert lines[1]["messages"][3]["content"].startswith("real words")
     assert (sample.longest, sample.literal_share) == (65, 30 / 95)
-    assert list(sample.lines()) == list(sampled(trace(1), 9, seed=1).lines())
+    assert list(sample.lines()) == list(draw_sample(trace(1), 9, seed=1).lines())
 
 
 def test_the_script_is_python_that_names_model_prompts_and_lengths() -> None:
     text = script(
-        sampled(trace(1), 9, seed=1),
+        draw_sample(trace(1), 9, seed=1),
         model="org/m",
         strategy="attn_head",
         prompts="p.jsonl",
@@ -115,7 +115,7 @@ def test_the_script_gives_every_layer_scales_of_keys_and_values_and_of_nothing_e
             text=True,
         ).stdout
 
-    sample = sampled(trace(2), 3, seed=1)
+    sample = draw_sample(trace(2), 3, seed=1)
     (tmp_path / "words.txt").write_text(" ".join(WORDS), encoding="utf-8")
     (tmp_path / "prompts.jsonl").write_bytes(b"".join(sample.lines()))
     text = script(

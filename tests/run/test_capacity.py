@@ -24,16 +24,16 @@ from agentload.model.rows import BlockRow, CallRow, Row
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.capacity import (
     START,
+    ArmLoad,
     Chosen,
-    Found,
     Loads,
     arm_loads,
-    drawn,
     keep_searches,
     rows,
     search,
     simulate_trial,
     trial_plan,
+    trial_seed,
     try_loads,
 )
 from agentload.run.crowd import Crowd, trial_of
@@ -42,7 +42,7 @@ from agentload.run.simulate import quiet
 from agentload.run.trial import Trial, Trouble
 from agentload.store.database import reading
 from agentload.store.loader import keep
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Search
 from agentload.study.parts import Live, Slo, TraceRef, Virtual
 from tests.evidence.runs import run
@@ -178,17 +178,17 @@ def test_each_trial_of_a_search_is_another_window() -> None:
         Session(session=f"s{k}", workload="chat", start_s=float(k), turns=turns) for k in range(20)
     )
     stock = steady(Trace(header=Header(name="t"), sessions=given_), Load())
-    seeds = [drawn(STUDY, arm, number) for arm in ("bf16", "fp8") for number in range(3)]
+    seeds = [trial_seed(STUDY, arm, number) for arm in ("bf16", "fp8") for number in range(3)]
     plans = [trial_plan(STUDY, stock, "a", 3, run="r", seed=seed) for seed in seeds]
     first = [
         tuple((each.session, len(each.turns)) for each in islice(made.blocks[0].sessions, 3))
         for made in plans
     ]
     assert len(set(first)) == len(seeds)
-    assert drawn(STUDY, "fp8", 2) == seeds[-1]
-    shared = extended(STUDY, windows=2)
-    assert [drawn(shared, arm, number) for arm in ("bf16", "fp8") for number in range(3)] == 2 * [
-        drawn(shared, "bf16", 0), drawn(shared, "bf16", 1), drawn(shared, "bf16", 0)
+    assert trial_seed(STUDY, "fp8", 2) == seeds[-1]
+    shared = extend(STUDY, windows=2)
+    assert [trial_seed(shared, arm, number) for arm in ("bf16", "fp8") for number in range(3)] == 2 * [
+        trial_seed(shared, "bf16", 0), trial_seed(shared, "bf16", 1), trial_seed(shared, "bf16", 0)
     ]  # fmt: skip
 
 
@@ -198,8 +198,8 @@ def test_each_step_is_stored_with_what_was_tried_and_whether_it_held() -> None:
         replace(TRIAL, load=8, trouble="queued"),
         Trial(load=6, void="other requests"),
     )
-    found = Found(arm="a", holds=4, low=4, high=8, trials=trials)
-    study = extended(STUDY, trial_s=90.0, slo=Slo(ttft_ms=100.0))
+    found = ArmLoad(arm="a", holds=4, low=4, high=8, trials=trials)
+    study = extend(STUDY, trial_s=90.0, slo=Slo(ttft_ms=100.0))
     stored = list(rows(found, run_id="r", at_ns=7, study=study, classes={"rag", "chat"}))
     assert [json.loads(row.settings) for row in stored] == [
         {
@@ -321,7 +321,7 @@ def test_the_steps_of_a_search_become_evidence_of_how_many_agents_a_gpu_carries(
     assert agentload("--find", "max-concurrency", "--into", "nobody") == 1
 
 
-def searched(troubles: dict[int, Trouble | None], *, arm: str = "bf16") -> Found:
+def searched(troubles: dict[int, Trouble | None], *, arm: str = "bf16") -> ArmLoad:
     trials = tuple(
         replace(TRIAL, load=load, within=100 if found is None else 50, trouble=found)
         for load, found in sorted(troubles.items())
@@ -347,7 +347,7 @@ def test_a_search_that_is_made_again_takes_the_place_of_the_one_before(tmp_path:
         database,
         run="r",
         at_ns=7,
-        study=extended(STUDY, slo=Slo(tpot_ms=50)),
+        study=extend(STUDY, slo=Slo(tpot_ms=50)),
         classes={"chat"},
     )
     with reading(database) as connection:
@@ -430,13 +430,13 @@ def test_steps_say_what_the_servers_own_trouble_was_and_void_ones_nothing(tmp_pa
         Trial(load=32, died="gone", trouble="died"),
         Trial(load=64, void="other requests"),
     )
-    found = Found(arm="bf16", holds=4, low=3, high=8, trials=trials)
+    found = ArmLoad(arm="bf16", holds=4, low=3, high=8, trials=trials)
     keep_searches(
         [found],
         database,
         run="r",
         at_ns=1,
-        study=extended(STUDY, slo=Slo(ttft_ms=9)),
+        study=extend(STUDY, slo=Slo(ttft_ms=9)),
         classes={"chat"},
     )
     with reading(database) as connection:
@@ -533,7 +533,7 @@ def test_a_trial_of_which_every_play_was_void_says_why_and_nothing_else() -> Non
 
 def tried(
     monkeypatch: pytest.MonkeyPatch, trials: Sequence[tuple[Trial, str | None] | str]
-) -> tuple[Found, list[str]]:
+) -> tuple[ArmLoad, list[str]]:
     """Search with these trials, whatever their loads; then nobody answers any more."""
     left = iter((*trials, "bf16: connection refused"))
 
@@ -553,7 +553,7 @@ HOLDS = Trial(load=0, turns=10, within=10, preemptions=0, waiting_share=0.0)
 SLOW = replace(HOLDS, within=0)
 
 
-def loads(found: Found) -> list[tuple[float, str | None]]:
+def loads(found: ArmLoad) -> list[tuple[float, str | None]]:
     return [(each.load, each.trouble) for each in found.trials if each.void is None]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.run.files import located, read_study
+from agentload.run.files import read_study, resolve_paths
 from agentload.study.document import yaml_text
 from agentload.study.kinds import Ask, Replay, Search, Study
 from agentload.study.parts import Live, TraceRef, Virtual
@@ -51,19 +51,19 @@ def test_traces_are_those_beside_the_study(
     home: Path, study: Replay | Search, leads_to: tuple[str, ...]
 ) -> None:
     for folder in (home, Path("../home")):
-        found = located(study, folder)
+        found = resolve_paths(study, folder)
         assert isinstance(found, Replay | Search)
         assert [each.path for each in found.traces] == [str(folder / path) for path in leads_to]
 
 
 def test_what_ships_keeps_its_name_unless_that_is_another_file_here(home: Path) -> None:
-    made = located(replay("chat", "rag"), home)
+    made = resolve_paths(replay("chat", "rag"), home)
     assert isinstance(made, Replay)
     chat, rag = made.traces
     assert chat.path == "chat"
     assert Path(rag.path).name == "rag.jsonl"
     assert not Path(rag.path).is_relative_to(home.parent)
-    virtual = located(Replay(traces=(), servers=Virtual(profile="llama-3.1-8b-h100")), home)
+    virtual = resolve_paths(Replay(traces=(), servers=Virtual(profile="llama-3.1-8b-h100")), home)
     assert isinstance(virtual.servers, Virtual)
     assert virtual.servers.profile == "llama-3.1-8b-h100"
 
@@ -82,7 +82,7 @@ def test_what_ships_keeps_its_name_unless_that_is_another_file_here(home: Path) 
 def test_other_files_are_those_beside_the_study_too_whether_they_are_there_or_not(
     home: Path, study: Study, path: str
 ) -> None:
-    found = located(study, home)
+    found = resolve_paths(study, home)
     servers = found.servers
     said = [getattr(found, "tokenizer", None), getattr(found, "own", None)]
     said += [servers.profile] if isinstance(servers, Virtual) else [servers.endpoints, servers.logs]

@@ -11,7 +11,7 @@ import msgspec
 from agentload.layout.coverage import trace_shapes
 from agentload.run.files import read_traces
 from agentload.run.lay import lay_out, simulation
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.play import Playing
 from agentload.run.simulate import Simulation
 from agentload.study.kinds import Replay
@@ -26,7 +26,7 @@ BEGINNING = Replay(
 
 
 def test_a_run_keeps_the_shape_of_its_whole_trace_whatever_part_is_played(tmp_path: Path) -> None:
-    place = Place(database=tmp_path / "x.duckdb")
+    place = StudyPlace(database=tmp_path / "x.duckdb")
     simulated = simulation(BEGINNING, place).playing
     assert isinstance(simulated, Simulation)
     live = msgspec.structs.replace(

@@ -23,7 +23,7 @@ from agentload.run.evaluation import ask
 from agentload.run.lay import Prepared
 from agentload.run.measure import measure, play_stages
 from agentload.run.past import Past
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.play import Played
 from agentload.run.record import Stored
 from agentload.run.stages import is_exchanged, is_over, stages
@@ -34,7 +34,7 @@ from tests.live.scripted import STREAM, Peer, serving, token
 from tests.run.playing import answering, playing, trace
 from tests.run.test_ask import evaluation
 
-PLACE = Place(database=Path("x.duckdb"))
+PLACE = StudyPlace(database=Path("x.duckdb"))
 DONE, LOCKED = Stored(run_id="r1"), Stored(run_id="r1", load_error="locked")
 
 
@@ -70,7 +70,9 @@ def test_what_makes_timings_void_is_said(
     monkeypatch.setattr("agentload.run.measure.play_stages", lambda *_: ended)
     made = playing(plan(trace(), ["a"], run="r1", pairs=1), (), Path("x.duckdb"))
     said: list[str] = []
-    measure(Prepared(playing=made, cost=cost(made.plan)), Place(), Audience(notice=said.append))
+    measure(
+        Prepared(playing=made, cost=cost(made.plan)), StudyPlace(), Audience(notice=said.append)
+    )
     warned = " timings are invalid: the wall clock was stepped 2 times"
     assert [line.partition(":")[2][: len(warned)] for line in said] == (
         [warned] if clock_steps else []

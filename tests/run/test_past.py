@@ -15,11 +15,20 @@ from agentload.layout.plan import plan, with_starts
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow
 from agentload.model.trace import Header, Session, Trace, Turn
-from agentload.run.past import FIRST, Past, began, beside, check_resumed, needless, past, taken
+from agentload.run.past import (
+    FIRST,
+    Past,
+    added_pairs,
+    added_plan,
+    began,
+    check_resumed,
+    needless,
+    past,
+)
 from agentload.run.record import run_row
 from agentload.store import journal
 from agentload.store.places import journal_folder, journals, worker_journals
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Load, TraceRef
 from agentload.study.stored import Notes, study_of
@@ -217,7 +226,7 @@ def test_pages_that_a_power_cut_lost_cost_the_pair_that_was_being_played_and_no_
     ],
 )
 def test_a_run_goes_on_only_as_it_began(now: dict[str, Any], says: str) -> None:
-    study = extended(STUDY, **now)
+    study = extend(STUDY, **now)
     assert refused(planned(), planned()) is None
     assert refused(planned(), planned(pairs=study.pairs, study=study), study=study) == (says, HINT)
 
@@ -265,7 +274,7 @@ def test_a_run_that_did_not_write_down_how_it_was_played_is_not_gone_on_with(
 def test_a_run_tells_into_how_many_blocks_it_cut_its_trace_and_how_long_they_may_last(
     tmp_path: Path,
 ) -> None:
-    database, study = tmp_path / "x.duckdb", extended(STUDY, pairs=5, duration_s=4800.0)
+    database, study = tmp_path / "x.duckdb", extend(STUDY, pairs=5, duration_s=4800.0)
     assert began(database, "r") is None
     kept(tmp_path, [described(planned(pairs=5, study=study), study)])
     row = began(database, "r")
@@ -329,8 +338,8 @@ def refused(
     return None
 
 
-PLAYED = extended(STUDY, pairs=4)
-MORE = extended(STUDY, pairs=8)
+PLAYED = extend(STUDY, pairs=4)
+MORE = extend(STUDY, pairs=8)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +357,7 @@ MORE = extended(STUDY, pairs=8)
 def test_a_run_grows_on_new_starts_after_those_that_it_had(
     began_as: dict[str, Any], goes_on: dict[str, Any], says: str | None
 ) -> None:
-    first, then = extended(PLAYED, **began_as), extended(PLAYED, **goes_on)
+    first, then = extend(PLAYED, **began_as), extend(PLAYED, **goes_on)
     assert (refused(started(first), started(then), began_as=first, study=then) or (None,))[0] == (
         says and f"run r began with other {says}"
     )
@@ -373,21 +382,15 @@ def elsewhere(made: Plan) -> Plan:
     return replace(made, rounds=tuple(rounds))
 
 
-SWAPPED, SWAPS = swapped("interleaved", pairs=4), extended(PLAYED, swap=True)
+SWAPPED, SWAPS = swapped("interleaved", pairs=4), extend(PLAYED, swap=True)
 
 
 @pytest.mark.parametrize(
     ("before", "began_as", "now", "study", "says"),
     [
-        (SWAPPED, SWAPS, swapped("interleaved", pairs=8, began=4), extended(SWAPS, pairs=8), None),
+        (SWAPPED, SWAPS, swapped("interleaved", pairs=8, began=4), extend(SWAPS, pairs=8), None),
         (SWAPPED, SWAPS, planned(pairs=4), PLAYED, "swap and machines"),
-        (
-            planned(pairs=4),
-            PLAYED,
-            swapped("interleaved", pairs=8),
-            extended(SWAPS, pairs=8),
-            "swap",
-        ),
+        (planned(pairs=4), PLAYED, swapped("interleaved", pairs=8), extend(SWAPS, pairs=8), "swap"),
         # Which machines they are says the arms file.
         (SWAPPED, SWAPS, elsewhere(SWAPPED), SWAPS, "machines"),
     ],
@@ -422,7 +425,7 @@ def plays(made: Plan) -> list[tuple[str, int, str]]:
 def test_what_is_played_beside_a_run_has_pairs_and_salts_after_those_that_were_used(
     tmp_path: Path,
 ) -> None:
-    made = beside(planned(), written(tmp_path / "d.duckdb", "a", "b", "a@aa"))
+    made = added_plan(planned(), written(tmp_path / "d.duckdb", "a", "b", "a@aa"))
     assert plays(made) == [
         (play.arm, play.pair + FIRST, f"r/{play.pair + FIRST}")
         for round_ in planned().rounds
@@ -437,8 +440,8 @@ def test_a_second_sweep_follows_the_first_and_neither_takes_a_pair_that_the_run_
     with journal.Writer(journal_folder(database, "r") / "leg002.journal") as writer:
         for arm in ("a", "b"):
             writer.append(block(2, FIRST, arm, f"r/{FIRST}"))
-    whole = planned(pairs=taken(database, "r") + 2)
-    made = beside(whole, database)
+    whole = planned(pairs=added_pairs(database, "r") + 2)
+    made = added_plan(whole, database)
     assert {pair for _, pair, _ in plays(made)} == {FIRST + 1, FIRST + 2}
     orders = [(arm, pair + FIRST) for arm, pair, _ in plays(whole) if pair > 0]
     assert [(arm, pair) for arm, pair, _ in plays(made)] == orders, (
@@ -453,4 +456,4 @@ def test_a_second_sweep_follows_the_first_and_neither_takes_a_pair_that_the_run_
 )
 def test_a_run_of_other_arms_is_refused(tmp_path: Path, arms: tuple[str, ...], told: str) -> None:
     with pytest.raises(PlanError, match=told):
-        beside(planned(), written(tmp_path / "d.duckdb", *arms))
+        added_plan(planned(), written(tmp_path / "d.duckdb", *arms))

@@ -22,7 +22,7 @@ from agentload.run.past import (
 from agentload.run.questions import Question
 from agentload.store import journal
 from agentload.store.places import journal_folder
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.document import json_text
 from agentload.study.kinds import Ask, Probe
 from agentload.study.parts import Live
@@ -157,9 +157,9 @@ def asked_before(run: RunRow | None = EVALUATED, arms: tuple[str, ...] = ("a", "
     ("before", "study", "digest", "says"),
     [
         (asked_before(), ASKS, "d", None),
-        (asked_before(), extended(ASKS, endpoints="elsewhere", concurrency=2), "d", None),
-        (asked_before(), extended(ASKS, seed=4), "d", "run r began with other seed"),
-        (asked_before(), extended(ASKS, items=9), "d", "run r began with other items"),
+        (asked_before(), extend(ASKS, endpoints="elsewhere", concurrency=2), "d", None),
+        (asked_before(), extend(ASKS, seed=4), "d", "run r began with other seed"),
+        (asked_before(), extend(ASKS, items=9), "d", "run r began with other items"),
         (asked_before(), ASKS, "other", "run r began with other questions"),
         (
             asked_before(replace(EVALUATED, study=json_text(Probe(servers=Live(endpoints="e"))))),

@@ -17,7 +17,7 @@ from agentload.run.questions import (
     Question,
     ScaledTokens,
     asking,
-    generated,
+    catalog_questions,
     line,
     measure_lengths,
     questions_cost,
@@ -132,7 +132,7 @@ def test_one_depth_is_the_middle() -> None:
 def test_prompts_queue_for_a_gpu_and_answers_share_it(
     arms: int, concurrency: int, thinking: int, seconds: float
 ) -> None:
-    asked = generated(
+    asked = catalog_questions(
         asking(tasks=["needle"], contexts=[4096, 8192], depths=3, items=12, repetitions=2, seed=0)
     )
     found = questions_cost(asked, arms=arms, concurrency=concurrency, thinking_tokens=thinking)

@@ -17,10 +17,10 @@ from agentload.model.rows import ArmRow, RunRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.ask import Eval
 from agentload.run.play import Playing
-from agentload.run.questions import asking, generated
+from agentload.run.questions import asking, catalog_questions
 from agentload.run.record import arm_row, counter_rows, fingerprint, run_row
-from agentload.study.argv import built, split
-from agentload.study.change import extended
+from agentload.study.argv import build_study, split
+from agentload.study.change import extend
 from agentload.study.kinds import Ask, Replay, Sweep
 from agentload.study.parts import Live, TraceRef
 from agentload.study.stored import Notes, study_of
@@ -86,7 +86,7 @@ def test_a_run_is_described_once_with_its_study_what_was_found_out_and_where_its
         "ideal_hit_rates": {"w": 0.4},
         "source": {"workload": "chat"},
     }
-    assert study_of(found) == extended(STUDY, endpoints="a=http://***@h/v1,b=http://h:2/v1")
+    assert study_of(found) == extend(STUDY, endpoints="a=http://***@h/v1,b=http://h:2/v1")
 
 
 def test_where_each_arm_ran_is_kept_of_a_run_whose_arms_changed_machines() -> None:
@@ -171,7 +171,7 @@ def test_a_command_that_can_go_on_with_a_run_says_which_and_others_are_typed_aga
     study: Replay | Sweep, into: str | None, goes_on: str
 ) -> None:
     made = plan(TRACE, ("a", "b"), run="r", seed=5, pairs=2)
-    own = extended(study, endpoints="e")
+    own = extend(study, endpoints="e")
     playing = Playing(
         study=own,
         plan=made,
@@ -183,11 +183,11 @@ def test_a_command_that_can_go_on_with_a_run_says_which_and_others_are_typed_aga
     assert playing.goes_on == f"agentload {goes_on}"
     elsewhere = replace(playing, database=Path("d.duckdb")).goes_on
     assert "--db d.duckdb" in elsewhere
-    assert built(*split(shlex.split(elsewhere)[1:])) == own
+    assert build_study(*split(shlex.split(elsewhere)[1:])) == own
 
 
 def test_an_evaluation_is_gone_on_with_and_one_that_joined_a_run_is_typed_again() -> None:
-    asked = generated(
+    asked = catalog_questions(
         asking(tasks=["needle"], contexts=[4096], depths=1, items=1, repetitions=1, seed=0)
     )
     study = Ask(servers=Live(endpoints="e"), tasks=("needle",))

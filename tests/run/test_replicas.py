@@ -21,7 +21,7 @@ from agentload.model.profile import ArmProfile
 from agentload.run.audience import Audience
 from agentload.run.lay import lay_out
 from agentload.run.measure import measure
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.probe import probe
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
@@ -51,7 +51,12 @@ def running(*pairs: tuple[ArmProfile, ...]) -> Iterator[str]:
 
 
 def replayed(
-    endpoints: str, place: Place, *, pairs: int, said: list[str] | None = None, force: bool = False
+    endpoints: str,
+    place: StudyPlace,
+    *,
+    pairs: int,
+    said: list[str] | None = None,
+    force: bool = False,
 ) -> str:
     study = Replay(
         traces=(TraceRef(path="demo-chat"),),
@@ -70,8 +75,8 @@ def test_a_slower_pair_of_replicas_is_another_start_and_a_resumed_run_knows_both
 ) -> None:
     database, said = tmp_path / "x.duckdb", list[str]()
     with running((BF16, FP8), (BF16, slower(FP8, 1.6))) as endpoints:
-        run = replayed(endpoints, Place(database=database), pairs=3, said=said)
-        replayed(endpoints, Place(database=database, resume=run), pairs=6)
+        run = replayed(endpoints, StudyPlace(database=database), pairs=3, said=said)
+        replayed(endpoints, StudyPlace(database=database, resume=run), pairs=6)
     with reading(database) as connection:
         played = valid_plays(run_view(connection, run).plays)
         rows = connection.execute(
@@ -97,7 +102,7 @@ def test_a_slower_pair_of_replicas_is_another_start_and_a_resumed_run_knows_both
 def test_one_server_behind_two_urls_and_a_replica_that_is_another_server_are_named_before_anything_is_sent(
     tmp_path: Path,
 ) -> None:
-    place = Place(database=tmp_path / "x.duckdb")
+    place = StudyPlace(database=tmp_path / "x.duckdb")
     with running((BF16, FP8), (BF16, replace(BF16, name="fp8"))) as endpoints:
         with pytest.raises(
             EndpointError,
@@ -122,7 +127,7 @@ def test_one_server_behind_two_urls_and_a_replica_that_is_another_server_are_nam
 def test_replicas_that_one_side_lacks_are_left_out_and_said(tmp_path: Path) -> None:
     said = list[str]()
     with running((BF16, FP8), (BF16,)) as endpoints:
-        run = replayed(endpoints, Place(database=tmp_path / "x.duckdb"), pairs=2, said=said)
+        run = replayed(endpoints, StudyPlace(database=tmp_path / "x.duckdb"), pairs=2, said=said)
     assert any(each.startswith("unequal numbers of replicas (bf16 2, fp8 1)") for each in said)
     with reading(tmp_path / "x.duckdb") as connection:
         assert {each.restart for each in run_view(connection, run).plays} == {0}

@@ -12,10 +12,10 @@ from agentload.evidence.view import run_view
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.report.advise import advise
 from agentload.run.audience import Audience
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.screen import screen as screened
 from agentload.store.database import reading
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Ask
 from agentload.study.parts import Live, TraceRef, Virtual
 from agentload.tracefile.files import write
@@ -30,8 +30,8 @@ VIRTUAL = Ask(
 @pytest.mark.slow
 def test_a_kernel_that_breaks_is_found_on_three_prompts_in_virtual_time(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
-    run = screened(VIRTUAL, Place(database=database), Audience()).run_id
-    assert screened(VIRTUAL, Place(database=database), Audience()).run_id == run
+    run = screened(VIRTUAL, StudyPlace(database=database), Audience()).run_id
+    assert screened(VIRTUAL, StudyPlace(database=database), Audience()).run_id == run
     with reading(database) as connection:
         rows, excused = screen(run_view(connection, run), ["bf16", "fp8"])
         (whole,) = scored_prompts(run_view(connection, run), ["fp8"])
@@ -48,9 +48,11 @@ def test_a_kernel_that_breaks_is_found_on_three_prompts_in_virtual_time(tmp_path
 
 def test_a_screen_of_sound_arms_informs_and_asks_for_graded_answers(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
-    study = extended(VIRTUAL, contexts=(1024, 4096), profile="llama-3.1-8b-h100")
+    study = extend(VIRTUAL, contexts=(1024, 4096), profile="llama-3.1-8b-h100")
     document = advise(
-        database, screened(study, Place(database=database), Audience()).run_id, setting=Setting()
+        database,
+        screened(study, StudyPlace(database=database), Audience()).run_id,
+        setting=Setting(),
     )
     (finding,) = (each for each in document.decision.findings if each.rule == "screened_answers")
     assert (finding.kind, "what scales look like" in finding.message) == ("informs", True)
@@ -77,7 +79,7 @@ def test_emulated_servers_are_screened_on_the_prompts_of_a_trace(tmp_path: Path)
         screen=True,
         aa="bf16",
     )
-    run = screened(study, Place(database=database), Audience(notice=told.append)).run_id
+    run = screened(study, StudyPlace(database=database), Audience(notice=told.append)).run_id
     with reading(database) as connection:
         rows, excused = screen(run_view(connection, run), ["bf16", "fp8", "bf16@aa"])
     assert excused == ()

@@ -17,10 +17,10 @@ from agentload.errors import EndpointError
 from agentload.layout.plan import plan
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.rows import CallRow
-from agentload.run.play import Leg
+from agentload.run.play import ReplayPart
 from agentload.store import journal
 from agentload.store.places import journal_folder, journals, raw_files
-from agentload.study.change import extended
+from agentload.study.change import extend
 from tests.live.scripted import Peer, serving
 from tests.run.playing import MODELS, STUDY, playing, trace
 
@@ -75,8 +75,8 @@ async def left_behind(folder: Path, arms: str, monkeypatch: pytest.MonkeyPatch) 
         load=Load(arrivals=ClosedLoop(sessions=2)),
     )
     database = folder / "x.duckdb"
-    await Leg(
-        playing(made, endpoints, database, study=extended(STUDY, on_dead="skip", keep_raw="all")),
+    await ReplayPart(
+        playing(made, endpoints, database, study=extend(STUDY, on_dead="skip", keep_raw="all")),
         notice=told.append,
     ).play()
     rows = [row for path in journals(database, "r1") for row in journal.read(path)]

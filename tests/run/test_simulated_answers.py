@@ -14,10 +14,10 @@ from agentload.emulator.answers import success_rate
 from agentload.errors import PlanError, UsageError
 from agentload.evidence.grades import area, summarise
 from agentload.report.advise import advise
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.servers import arms_of
 from agentload.run.simulated_answers import answer_all, answers_of
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Ask
 from agentload.study.parts import Virtual
 from agentload.verdict.policy import Setting
@@ -39,7 +39,7 @@ def rows(database: Path, query: str) -> list[tuple[Any, ...]]:
 
 def test_arms_are_right_as_often_as_their_profile_says(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
-    ended = answer_all(answers_of(ASKED, Place(database=database)))
+    ended = answer_all(answers_of(ASKED, StudyPlace(database=database)))
     assert (ended.answered, ended.failed, ended.left) == (800, 0, 0)
     right = dict(rows(database, 'SELECT arm, count(*) FILTER ("right") FROM answers GROUP BY arm'))
     for arm in arms_of(BROKEN, ["bf16", "fp8"]):
@@ -59,9 +59,9 @@ def test_arms_are_right_as_often_as_their_profile_says(tmp_path: Path) -> None:
 def test_the_same_questions_are_the_same_run_and_a_control_answers_as_its_arm(
     tmp_path: Path,
 ) -> None:
-    database, study = tmp_path / "x.duckdb", extended(ASKED, items=60, aa="bf16")
+    database, study = tmp_path / "x.duckdb", extend(ASKED, items=60, aa="bf16")
     first, again = (
-        answer_all(answers_of(study, Place(database=database))).run_id for _ in range(2)
+        answer_all(answers_of(study, StudyPlace(database=database))).run_id for _ in range(2)
     )
     assert first == again
     assert rows(database, "SELECT count(*) FROM answers") == [(180,)]
@@ -71,10 +71,10 @@ def test_the_same_questions_are_the_same_run_and_a_control_answers_as_its_arm(
 
 def test_more_items_are_added_to_a_run_and_none_is_asked_twice(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
-    run = answer_all(answers_of(extended(ASKED, items=30), Place(database=database))).run_id
+    run = answer_all(answers_of(extend(ASKED, items=30), StudyPlace(database=database))).run_id
     joined = [
         answer_all(
-            answers_of(extended(ASKED, items=count), Place(database=database, into=run))
+            answers_of(extend(ASKED, items=count), StudyPlace(database=database, into=run))
         ).answered
         for count in (30, 100, 100)
     ]
@@ -83,12 +83,13 @@ def test_more_items_are_added_to_a_run_and_none_is_asked_twice(tmp_path: Path) -
         (200, 200)
     ]
     with pytest.raises(PlanError, match="has no arm 'bf16@aa'"):
-        answer_all(answers_of(extended(ASKED, aa="bf16"), Place(database=database, into=run)))
+        answer_all(answers_of(extend(ASKED, aa="bf16"), StudyPlace(database=database, into=run)))
 
 
 def test_questions_longer_than_the_window_are_left_out(tmp_path: Path) -> None:
     made = answers_of(
-        extended(ASKED, contexts=(8192, 1 << 20), items=20), Place(database=tmp_path / "x.duckdb")
+        extend(ASKED, contexts=(8192, 1 << 20), items=20),
+        StudyPlace(database=tmp_path / "x.duckdb"),
     )
     assert {each.context for each in made.left()} == {8192}
 
@@ -98,7 +99,7 @@ def test_a_profile_of_published_scores_alone_answers_by_the_scores_of_the_task(
 ) -> None:
     database, kimi = tmp_path / "x.duckdb", Virtual(profile="kimi-k2.5-accuracy")
     asked = Ask(servers=kimi, tasks=("mrcr_like-4",), contexts=(262_144,), depths=1, items=1000)
-    answer_all(answers_of(asked, Place(database=database)))
+    answer_all(answers_of(asked, StudyPlace(database=database)))
     right = dict(rows(database, 'SELECT arm, count(*) FILTER ("right") FROM answers GROUP BY arm'))
     for arm, percent in (("bf16", 46.0), ("fp8", 42.7)):
         interval = binomtest(right[arm], 1000).proportion_ci(confidence_level=0.9999)
@@ -107,9 +108,9 @@ def test_a_profile_of_published_scores_alone_answers_by_the_scores_of_the_task(
 
 def test_what_a_profile_cannot_answer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not your own items"):
-        answers_of(extended(ASKED, own="items.jsonl"), Place(database=tmp_path / "x.duckdb"))
+        answers_of(extend(ASKED, own="items.jsonl"), StudyPlace(database=tmp_path / "x.duckdb"))
     with pytest.raises(UsageError, match="--aa: no arm 'x'"):
-        answers_of(extended(ASKED, aa="x"), Place(database=tmp_path / "x.duckdb"))
+        answers_of(extend(ASKED, aa="x"), StudyPlace(database=tmp_path / "x.duckdb"))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_without_noise_the_published_scores_and_what_is_kept_of_their_area_come_
         depths=1,
         items=1000 * len(contexts),
     )
-    found = summarise(database, answer_all(answers_of(asked, Place(database=database))).run_id)
+    found = summarise(database, answer_all(answers_of(asked, StudyPlace(database=database))).run_id)
     rates = {
         (name, length): success_rate(arm, length, task=task.replace("_like", ""))
         for name, arm in arms.items()
@@ -179,7 +180,7 @@ def test_kimis_published_scores_say_what_their_loss_is_to_a_margin(
         contexts=lengths,
         items=6000,
     )
-    run = answer_all(answers_of(asked, Place(database=database))).run_id
+    run = answer_all(answers_of(asked, StudyPlace(database=database))).run_id
     document = advise(database, run, setting=Setting(policy=Policy(accuracy_margin=margin)))
     (verdict,) = (each for each in document.decision.server if each.arm == "fp8")
     assert verdict.verdict == word
@@ -188,4 +189,4 @@ def test_kimis_published_scores_say_what_their_loss_is_to_a_margin(
 def test_a_task_that_a_profile_has_no_scores_for_is_refused_by_name(tmp_path: Path) -> None:
     asked = Ask(servers=Virtual(profile="kimi-k2.5-accuracy"), tasks=("needle",), contexts=(8192,))
     with pytest.raises(UsageError, match="says nothing of the task 'needle'"):
-        answers_of(asked, Place(database=tmp_path / "x.duckdb"))
+        answers_of(asked, StudyPlace(database=tmp_path / "x.duckdb"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agentload.model.rows import CallRow, SampleRow
-from agentload.run.trial import Tally, Trial, trouble
+from agentload.run.trial import Trial, TrialTally, trouble
 from agentload.study.parts import Slo
 
 FINE = Trial(load=8, turns=100, within=100, preemptions=0, waiting_share=0.0)
@@ -82,7 +82,7 @@ def test_the_worst_trouble_names_a_load(changes: dict[str, object], named: str |
 
 
 def test_turns_of_the_first_quarter_priming_ones_and_stopped_ones_do_not_count() -> None:
-    tally = Tally(Slo(ttft_ms=150), begun_ns=0, seconds=8)
+    tally = TrialTally(Slo(ttft_ms=150), begun_ns=0, seconds=8)
     rows = [
         call(released_ns=1_999_999_999),
         call(released_ns=2_000_000_000, first_ns=2_100_000_000, last_ns=2_600_000_000),
@@ -97,7 +97,7 @@ def test_turns_of_the_first_quarter_priming_ones_and_stopped_ones_do_not_count()
 
 
 def test_what_a_server_does_not_tell_is_not_zero() -> None:
-    tally = Tally(Slo(), begun_ns=0, seconds=4)
+    tally = TrialTally(Slo(), begun_ns=0, seconds=4)
     tally.add(call(released_ns=2_000_000_000, prompt_tokens=100))
     found = tally.trial(1)
     assert (
@@ -122,7 +122,7 @@ def test_what_a_server_does_not_tell_is_not_zero() -> None:
 def test_preemptions_rise_from_where_the_counter_stood_and_waiting_is_a_share_of_the_instants() -> (
     None
 ):
-    tally = Tally(Slo(), begun_ns=0, seconds=4)
+    tally = TrialTally(Slo(), begun_ns=0, seconds=4)
     counted = [(0, "r1", 7.0), (3, "r1", 9.0), (0, "r2", 100.0), (3, "r2", 101.0)]
     for row in [sample("preemptions", at, value, labels) for at, labels, value in counted]:
         tally.add(row)
@@ -142,7 +142,7 @@ def test_a_context_that_is_not_found_again_shows_beside_first_turns_that_never_c
             output_tokens=10,
         )
 
-    tally = Tally(Slo(), begun_ns=0, seconds=4)
+    tally = TrialTally(Slo(), begun_ns=0, seconds=4)
     # Of the first session's 110 tokens 100 are found, of the second's
     # nothing; the third is new, and the fourth was compacted.
     early = (turn("a", 0, 100, 0), turn("b", 0, 190, 0), turn("d", 0, 900, 0))

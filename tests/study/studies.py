@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from agentload.errors import AgentloadError
-from agentload.study.argv import Typed, built, split
+from agentload.study.argv import Typed, build_study, split
 from agentload.study.fields import Flag
 from agentload.study.forms import FORMS, Form
 from agentload.study.kinds import Replay, Search, Study
@@ -19,7 +19,7 @@ from agentload.study.kinds import Replay, Search, Study
 def of_command(command: str) -> Study | None:
     """Return the study of a command line; None where it is none."""
     with suppress(AgentloadError, ValueError):
-        return built(*split(shlex.split(command)[1:]))
+        return build_study(*split(shlex.split(command)[1:]))
     return None
 
 
@@ -135,4 +135,4 @@ def forms() -> list[tuple[str, Form]]:
 def studies(draw: st.DrawFn) -> Study:
     """Draw any study."""
     verb, form = draw(st.sampled_from(forms()))
-    return built(verb, draw(typed(verb, form)))
+    return build_study(verb, draw(typed(verb, form)))

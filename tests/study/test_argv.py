@@ -8,7 +8,7 @@ from hypothesis import given
 from agentload.errors import UsageError
 from agentload.model.plan import Arrivals, Burst, ClosedLoop, OpenLoop, Recorded
 from agentload.model.plan import Load as Planned
-from agentload.study.argv import argv, built, command, options, split
+from agentload.study.argv import argv, build_study, command, options, split
 from agentload.study.change import differences
 from agentload.study.fields import flags
 from agentload.study.forms import FORMS
@@ -21,18 +21,18 @@ WAITS = "kinds are user, tool and schedule, numbers are >= 0; got"
 
 
 def read(line: str) -> Study:
-    return built(*split(shlex.split(line)))
+    return build_study(*split(shlex.split(line)))
 
 
 @given(studies())
 def test_a_study_that_is_written_as_words_is_read_again_from_them(study: Study) -> None:
-    assert built(*split(argv(study))) == study
+    assert build_study(*split(argv(study))) == study
 
 
 @given(studies())
 def test_a_command_line_says_nothing_that_a_default_says(study: Study) -> None:
     words = argv(study)
-    assert argv(built(*split(words))) == words
+    assert argv(build_study(*split(words))) == words
 
 
 def test_every_field_of_a_study_can_be_typed_for_its_verb() -> None:

@@ -17,16 +17,16 @@ from agentload.model.plan import Plan
 from agentload.model.rows import BlockRow, CallRow, RunRow
 from agentload.run.files import read_traces
 from agentload.run.lay import simulation
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.simulate import Simulation
 from agentload.store import tables
 from agentload.store.database import reading
-from agentload.study.argv import argv, built, split
-from agentload.study.change import extended, given_pairs
+from agentload.study.argv import argv, build_study, split
+from agentload.study.change import extend, given_pairs
 from agentload.study.document import fields_of, json_text
 from agentload.study.kinds import Decide, Replay, Study
 from agentload.study.parts import Live, TraceRef, Virtual
-from agentload.study.stored import stored
+from agentload.study.stored import parse_stored
 from agentload.watch.play import bounded_study
 from tests.study.studies import studies
 
@@ -60,23 +60,23 @@ def played(made: Plan) -> tuple[object, ...]:
 @settings(max_examples=200, deadline=None)
 @given(study=studies())
 def test_any_study_is_the_same_from_the_database_and_from_its_command_line(study: Study) -> None:
-    assert stored(json_text(study)) == study
-    assert built(*split(argv(study))) == study
+    assert parse_stored(json_text(study)) == study
+    assert build_study(*split(argv(study))) == study
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_simulated_run_can_be_laid_out_again_from_what_it_stored(
     shape: str, tmp_path: Path
 ) -> None:
-    study = extended(VIRTUAL, **SHAPES[shape])
-    place = Place(database=tmp_path / "x.duckdb", run="r")
+    study = extend(VIRTUAL, **SHAPES[shape])
+    place = StudyPlace(database=tmp_path / "x.duckdb", run="r")
     first = simulation(study, place).playing
     assert isinstance(first, Simulation)
     row = next(each for each in first.rows() if isinstance(each, RunRow))
     assert row.study is not None
-    read = stored(row.study)
+    read = parse_stored(row.study)
     assert isinstance(read, Replay)
-    typed = built(*split(argv(read)))
+    typed = build_study(*split(argv(read)))
     assert isinstance(typed, Replay)
     for again in (read, typed):
         second = simulation(again, place).playing
@@ -92,10 +92,10 @@ def test_a_run_that_is_given_more_pairs_plays_what_it_began_with_and_can_be_laid
     shape: str,
 ) -> None:
     trace, _ = read_traces(DEMO)
-    began = extended(LIVE, **SHAPES[shape])
-    now = given_pairs(began, extended(began, pairs=9))
+    began = extend(LIVE, **SHAPES[shape])
+    now = given_pairs(began, extend(began, pairs=9))
     first, more = (of_study(study, trace, ["a", "b"], run="r") for study in (began, now))
-    assert stored(json_text(now)) == built(*split(argv(now))) == now
+    assert parse_stored(json_text(now)) == build_study(*split(argv(now))) == now
     salts = {play.pair: (play.block, play.salt) for round_ in more.rounds for play in round_.plays}
     before = {
         play.pair: (play.block, play.salt) for round_ in first.rounds for play in round_.plays
@@ -111,9 +111,9 @@ def test_an_execution_of_the_watch_stores_the_budget_that_it_played() -> None:
     trace, _ = read_traces(DEMO)
     study = bounded_study(replace_load(LIVE), 40, arms=1)
     assert study.windows is not None
-    assert stored(json_text(study)) == study
+    assert parse_stored(json_text(study)) == study
     assert bounded_study(study, 40, arms=1) == study
-    again = built(*split(argv(study)))
+    again = build_study(*split(argv(study)))
     assert isinstance(again, Replay)
     assert played(of_study(again, trace, ["a"], run="r")) == played(
         of_study(study, trace, ["a"], run="r")
@@ -138,7 +138,7 @@ def test_an_execution_of_the_watch_stores_the_budget_that_it_played() -> None:
             },
         ),
         (
-            extended(LIVE, capacity=2),
+            extend(LIVE, capacity=2),
             {
                 "cv",
                 "ramp_from_per_s",
@@ -167,13 +167,13 @@ def test_a_stored_study_does_not_say_what_nobody_asked_for(study: Study, hidden:
 
 
 def replace_load(study: Replay) -> Replay:
-    return extended(study, sessions=2, wait_cap_s={"user": 5.0})
+    return extend(study, sessions=2, wait_cap_s={"user": 5.0})
 
 
 def test_another_run_id_is_other_salts_and_nothing_else() -> None:
     trace, _ = read_traces(DEMO)
     one, other = (
-        of_study(extended(LIVE, **SHAPES["windows"]), trace, ["a"], run=run) for run in ("r", "s")
+        of_study(extend(LIVE, **SHAPES["windows"]), trace, ["a"], run=run) for run in ("r", "s")
     )
     assert played(one)[0] == played(other)[0]
     salts = [
@@ -195,9 +195,9 @@ def test_what_a_decision_stores_of_its_pairs_is_what_it_played(tmp_path: Path) -
         ).fetchall()
         blocks = tables.rows(connection, BlockRow, run_id=ended.run_id)
     assert row.study is not None
-    read = stored(row.study)
+    read = parse_stored(row.study)
     assert isinstance(read, Replay)
-    again = simulation(read, Place(database=tmp_path / "y.duckdb", run=ended.run_id)).playing
+    again = simulation(read, StudyPlace(database=tmp_path / "y.duckdb", run=ended.run_id)).playing
     assert isinstance(again, Simulation)
     rows = list(again.rows())
     sent = [

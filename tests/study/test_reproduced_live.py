@@ -26,30 +26,30 @@ from agentload.decision.user_trace import UserTrace
 from agentload.dispatch.naming import request_id
 from agentload.layout.windows import steady
 from agentload.live import health
-from agentload.matrix.described import Places
+from agentload.matrix.described import MatrixFolder
 from agentload.matrix.parts import traces_of
 from agentload.matrix.play import play as play_matrix
 from agentload.model.plan import Plan
 from agentload.model.rows import BlockRow, CallRow, RunRow
 from agentload.run.audience import Audience
-from agentload.run.capacity import drawn, trial_plan
+from agentload.run.capacity import trial_plan, trial_seed
 from agentload.run.evaluation import evaluation
 from agentload.run.files import read_traces
 from agentload.run.lay import lay_out
 from agentload.run.past import FIRST
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.play import Playing
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.places import journal_rows
-from agentload.study.argv import argv, built, split
-from agentload.study.change import extended
+from agentload.study.argv import argv, build_study, split
+from agentload.study.change import extend
 from agentload.study.document import json_text, parse, yaml_text
 from agentload.study.kinds import SLO, Ask, Decide, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, Servers, TraceRef, Virtual
-from agentload.study.stored import stored
+from agentload.study.stored import parse_stored
 from tests.matrix.files import SERVED, matrix, parts_of
 
 pytestmark = pytest.mark.loopback
@@ -97,7 +97,7 @@ class Told:
     def study(self) -> Study:
         """Return the study that was stored last."""
         assert self.row.study is not None
-        return stored(self.row.study)
+        return parse_stored(self.row.study)
 
     @property
     def sent(self) -> dict[str, str | None]:
@@ -119,7 +119,7 @@ def told(database: Path, run: str) -> Told:
 def laid_out(study: Study, run: str) -> Plan:
     """Lay a study out as a new run of this name; nobody is asked."""
     assert isinstance(study, Replay | Sweep)
-    with lay_out(study, Place(run=run), is_dry=True) as made:
+    with lay_out(study, StudyPlace(run=run), is_dry=True) as made:
         assert isinstance(made.playing, Playing)
         return made.playing.plan
 
@@ -144,7 +144,10 @@ def check_reproduced(found: Told) -> Plan:
     stored lay out what was played, and return that.
     """
     run, study = found.row.run_id, found.study
-    made, typed = laid_out(study, run), laid_out(built(*split(found.row.command.split()[1:])), run)
+    made, typed = (
+        laid_out(study, run),
+        laid_out(build_study(*split(found.row.command.split()[1:])), run),
+    )
     assert planned(typed) == planned(made)
     plays = {(play.pair, play.arm): play for round_ in made.rounds for play in round_.plays}
     # A pair that did not count is played again under a salt that begins with its own.
@@ -174,7 +177,7 @@ def test_the_pairs_of_a_live_decision_are_laid_out_again_though_they_came_in_loo
         study = Decide(
             traces=DEMO, servers=Live(endpoints=endpoints), load=QUICK, budget_s=240.0, seed=3
         )
-        place = Place(database=database, run="r")
+        place = StudyPlace(database=database, run="r")
         means = Means(study=study, place=place, audience=Audience(), run="r", user=UserTrace(study))
         speed = BlockPairs(means=means, learn=lambda _: None)
         begun = Known(ledger=ledger(database, "r"))
@@ -201,7 +204,9 @@ def test_a_live_decision_lays_its_pairs_out_again_however_it_ended(tmp_path: Pat
                 raise KeyboardInterrupt
 
         Deciding(
-            study=study, place=Place(database=database, run="r"), audience=Audience(notice=notice)
+            study=study,
+            place=StudyPlace(database=database, run="r"),
+            audience=Audience(notice=notice),
         ).play()
         found = told(database, "r")
         assert isinstance(found.study, Replay)
@@ -219,10 +224,10 @@ def test_a_replay_that_is_given_more_and_then_less_stores_all_that_it_played_and
             traces=DEMO, servers=Live(endpoints=endpoints), pairs=1, windows=2, load=QUICK, seed=3
         )
         agentload.replay(began, db=one, run_id="r")
-        agentload.replay(extended(began, pairs=3), db=one, resume="r")
-        agentload.replay(extended(began, pairs=2), db=one, resume="r")
+        agentload.replay(extend(began, pairs=3), db=one, resume="r")
+        agentload.replay(extend(began, pairs=2), db=one, resume="r")
         found = told(one, "r")
-        assert found.study == extended(began, pairs=3, traces=read_traces(DEMO)[1])
+        assert found.study == extend(began, pairs=3, traces=read_traces(DEMO)[1])
         check_reproduced(found)
         agentload.replay(found.study, db=other, run_id="r")
         again = told(other, "r").sent
@@ -242,7 +247,7 @@ def test_a_replay_that_is_given_more_and_then_less_stores_all_that_it_played_and
     ],
 )
 def test_questions_that_are_stored_are_asked_again_in_the_same_order(how: dict[str, Any]) -> None:
-    asked = extended(
+    asked = extend(
         Ask(
             servers=Live(endpoints="emulated:llama-3.1-8b-h100"),
             contexts=(1024, 2048),
@@ -251,11 +256,11 @@ def test_questions_that_are_stored_are_asked_again_in_the_same_order(how: dict[s
         ),
         **how,
     )
-    for again in (stored(json_text(asked)), built(*split(argv(asked)))):
+    for again in (parse_stored(json_text(asked)), build_study(*split(argv(asked)))):
         assert isinstance(again, Ask)
         with (
-            evaluation(again, Place(run="r"), is_dry=True) as made,
-            evaluation(asked, Place(run="r"), is_dry=True) as first,
+            evaluation(again, StudyPlace(run="r"), is_dry=True) as made,
+            evaluation(asked, StudyPlace(run="r"), is_dry=True) as first,
         ):
             assert made.asked.order == first.asked.order
             assert [made.asked.item(each) for each in made.asked.order[:20]] == [
@@ -276,11 +281,13 @@ def test_trials_of_a_search_that_is_stored_are_laid_out_again(servers: Servers) 
         seed=5,
     )
     stock = steady(read_traces(DEMO)[0], study.load.planned())
-    for again in (stored(json_text(study)), built(*split(argv(study)))):
+    for again in (parse_stored(json_text(study)), build_study(*split(argv(study)))):
         assert isinstance(again, Search)
         for number, size in enumerate((1.0, 4.0)):
             first, second = (
-                trial_plan(each, stock, "bf16", size, run="r", seed=drawn(each, "bf16", number))
+                trial_plan(
+                    each, stock, "bf16", size, run="r", seed=trial_seed(each, "bf16", number)
+                )
                 for each in (study, again)
             )
             assert planned(second) == planned(first)
@@ -295,13 +302,13 @@ def test_the_steps_of_a_matrix_are_the_same_from_their_files_from_the_database_a
     assert {type(each) for each in studies} >= {Replay, Ask}
     for study in studies:
         assert parse(yaml_text(study), at="x") == study
-        assert stored(json_text(study)) == study
-        assert built(*split(argv(study))) == study
+        assert parse_stored(json_text(study)) == study
+        assert build_study(*split(argv(study))) == study
 
 
 @pytest.mark.slow
 def test_what_a_matrix_stores_is_what_its_steps_played(tmp_path: Path) -> None:
-    made, places = matrix(TOY), Places(tmp_path / "out")
+    made, places = matrix(TOY), MatrixFolder(tmp_path / "out")
     play_matrix(made, places, traces_of(made))
     (part,) = parts_of(TOY, tmp_path / "out")
     database = places.database("toy")
@@ -309,5 +316,5 @@ def test_what_a_matrix_stores_is_what_its_steps_played(tmp_path: Path) -> None:
         (row,) = tables.rows(connection, RunRow)
     found = told(database, row.run_id)
     replay = next(step.study for step in part.steps if isinstance(step.study, Replay))
-    assert found.study == extended(replay, traces=read_traces(replay.traces)[1])
+    assert found.study == extend(replay, traces=read_traces(replay.traces)[1])
     check_reproduced(replace(found, blocks=own(found.blocks), calls=own(found.calls)))

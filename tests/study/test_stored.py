@@ -13,14 +13,14 @@ from agentload.study.document import builtins, json_text
 from agentload.study.kinds import Ask, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Slo, TraceRef, Virtual
 from agentload.study.parts import Load as StudiedLoad
-from agentload.study.stored import clock_start_of, stored
+from agentload.study.stored import clock_start_of, parse_stored
 
 RAG, LIVE = (TraceRef(path="rag"),), Live(endpoints="e")
 
 
 def test_a_study_that_is_stored_is_read_as_it_was() -> None:
     made = Replay(traces=RAG, servers=LIVE, load=StudiedLoad(sessions=3))
-    assert stored(json_text(made)) == made
+    assert parse_stored(json_text(made)) == made
 
 
 def test_what_a_newer_version_wrote_besides_leaves_the_rest_of_a_stored_study_readable() -> None:
@@ -28,11 +28,11 @@ def test_what_a_newer_version_wrote_besides_leaves_the_rest_of_a_stored_study_re
     said = builtins(made)
     for part in (said, said["traces"][0], said["servers"], said["load"], said["slo"]):
         part["added"] = {"by": ["a newer version"]}
-    assert stored(json.dumps(said)) == made
+    assert parse_stored(json.dumps(said)) == made
     virtual = msgspec.structs.replace(made, servers=Virtual(profile="p"))
     said = builtins(virtual)
     said["servers"]["added"] = 1
-    assert stored(json.dumps(said)) == virtual
+    assert parse_stored(json.dumps(said)) == virtual
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_what_a_newer_version_wrote_besides_leaves_the_rest_of_a_stored_study_re
     ],
 )
 def test_a_study_that_is_stored_is_read_as_it_ran_though_it_is_refused_today(made: Study) -> None:
-    assert stored(json_text(made)) == made
+    assert parse_stored(json_text(made)) == made
 
 
 def test_a_stored_study_that_this_version_cannot_read_is_an_error_that_names_the_field() -> None:
@@ -51,7 +51,7 @@ def test_a_stored_study_that_this_version_cannot_read_is_an_error_that_names_the
     with pytest.raises(
         UsageError, match=r"the run's study: Invalid enum value 'tepid' - at `\$\.cache`"
     ):
-        stored(text)
+        parse_stored(text)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from agentload.emulator.answers import read
 from agentload.errors import UsageError
 from agentload.prompts.tokenizer import WORD_TOKENS
-from agentload.run.questions import asking, generated
+from agentload.run.questions import asking, catalog_questions
 from agentload.tasks import texts
 from agentload.tasks.catalog import used
 
@@ -25,7 +25,7 @@ SINGLE = (
 
 @pytest.mark.parametrize("task", SINGLE)
 def test_questions_behind_one_context_share_all_but_their_last_line(task: str) -> None:
-    asked = generated(
+    asked = catalog_questions(
         asking(tasks=[task], contexts=[8192], depths=1, items=8, repetitions=1, seed=3, together=4)
     )
     questions = asked.order
@@ -44,7 +44,7 @@ def test_questions_behind_one_context_share_all_but_their_last_line(task: str) -
 
 
 def test_a_conversation_shares_no_context() -> None:
-    asked = generated(
+    asked = catalog_questions(
         asking(
             tasks=["pointer_chase"],
             contexts=[8192],

@@ -1,5 +1,5 @@
 from agentload.model.rows import AnswerRow, Row
-from agentload.run.latest import Spread
+from agentload.run.latest import LatestSpread
 from agentload.ui.progress import ENOUGH_SHARE, Failure, Fold, RunProgress, chart
 from tests.store.rows import MS, S
 from tests.ui.site import block, call, leg_row, run_row
@@ -39,8 +39,8 @@ def test_a_run_is_as_far_as_its_calls() -> None:
         ("bf16", 2, 8, ()),
         ("fp8", 2, 8, ()),
     ]
-    assert found.arms[0].ttft_ms == Spread(p50=200.0, p95=200.0)
-    assert found.arms[0].tpot_ms == Spread(p50=10.0, p95=10.0)
+    assert found.arms[0].ttft_ms == LatestSpread(p50=200.0, p95=200.0)
+    assert found.arms[0].tpot_ms == LatestSpread(p50=10.0, p95=10.0)
     assert found.arms[0].marks == ((0.2, 200.0), (1.2, 200.0))
     assert found.heard_ns == WALL + S + 1_200 * MS
 
@@ -122,8 +122,8 @@ def test_calls_that_prime_or_fail_take_no_part_in_what_calls_take() -> None:
     cut = call("r", 1, status="truncated", first_ns=40 * S, last_ns=50 * S, done_ns=50 * S)
     found = folded(run_row("r"), leg_row("r"), primed, cut, call("r", 2))
     assert found.arms[0].done == 2
-    assert found.arms[0].ttft_ms == Spread(p50=200.0, p95=200.0)
-    assert found.arms[0].tpot_ms == Spread(p50=10.0, p95=10.0)
+    assert found.arms[0].ttft_ms == LatestSpread(p50=200.0, p95=200.0)
+    assert found.arms[0].tpot_ms == LatestSpread(p50=10.0, p95=10.0)
     assert found.arms[0].marks == ((2.2, 200.0),)
 
 

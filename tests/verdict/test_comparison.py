@@ -19,7 +19,7 @@ from agentload.model.rows import CallRow
 from agentload.store.database import reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.document import json_text
 from agentload.verdict.comparison import IN_TIME, Comparison, _versions, comparison, side_by_side
 from agentload.verdict.policy import Setting
@@ -60,11 +60,11 @@ DIFFERING: Final = {
     "d": (described("d", design="parallel"), "another design (interleaved and parallel)"),
     "s": (described("s", seed=8), "another seed (7 and 8)"),
     "c": (
-        described("c", study=json_text(extended(STUDY, cache="warm"))),
+        described("c", study=json_text(extend(STUDY, cache="warm"))),
         "cache setting differs (cold and warm)",
     ),
     "l": (
-        described("l", study=json_text(extended(STUDY, sessions=16))),
+        described("l", study=json_text(extend(STUDY, sessions=16))),
         "sessions differs (none and 16)",
     ),
     "w": (

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from agentload.errors import UsageError
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.run.simulated_answers import answer_all, answers_of
 from agentload.study.document import parse, yaml_text
 from agentload.study.kinds import Ask
@@ -28,7 +28,7 @@ KIMI = Ask(
 
 def answered(study: Ask, database: Path) -> str:
     """Have a profile answer, and say that servers did."""
-    run = answer_all(answers_of(study, Place(database=database))).run_id
+    run = answer_all(answers_of(study, StudyPlace(database=database))).run_id
     with duckdb.connect(str(database)) as connection:
         connection.execute(
             "UPDATE arms SET url = 'http://127.0.0.1:' || (8000 + position) || '/v1' WHERE "
@@ -83,6 +83,6 @@ def test_another_decision_and_a_simulated_run_leave_nothing_to_ask(tmp_path: Pat
     run = answered(sound, database)
     with pytest.raises(UsageError, match="does not ask for calibration"):
         recheck(database, run, setting=Setting())
-    simulated = answer_all(answers_of(KIMI, Place(database=database))).run_id
+    simulated = answer_all(answers_of(KIMI, StudyPlace(database=database))).run_id
     with pytest.raises(UsageError, match="was simulated"):
         recheck(database, simulated, setting=Setting())

@@ -40,7 +40,7 @@ from agentload.model.commands import Limits, Outcome
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.rows import BlockRow, CallRow, RunRow, SampleRow
 from agentload.model.trace import Trace
-from agentload.run.play import Leg, Playing
+from agentload.run.play import Playing, ReplayPart
 from agentload.store import journal
 from agentload.store.database import reading
 from agentload.store.places import journals
@@ -108,7 +108,7 @@ def played(
     asked = Playing(
         study=study, plan=made, endpoints=served, database=database, trace_hash="", sample_s=0.5
     )
-    return asyncio.run(Leg(asked).play()).run_id
+    return asyncio.run(ReplayPart(asked).play()).run_id
 
 
 def test_three_arms_are_what_the_arms_file_says(windowed: tuple[Endpoint, ...]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentload.watch.history import Change, Detail, Execution, Outcome
+from agentload.watch.history import Detail, Execution, Outcome, RunChange
 
 DAY_NS = 86_400_000_000_000
 FACTS: Mapping[str, Mapping[str, Any]] = {
@@ -19,7 +19,7 @@ def execution(
     changes = (
         ()
         if change is None
-        else (Change(arm="prod", metric="turn_ms", log_ratio=change, error=0.001, pairs=6),)
+        else (RunChange(arm="prod", metric="turn_ms", log_ratio=change, error=0.001, pairs=6),)
     )
     detail = {
         "facts": FACTS if outcome == "done" else {},

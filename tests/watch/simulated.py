@@ -22,14 +22,14 @@ from agentload.run.simulate import Simulation
 from agentload.store import journal
 from agentload.store.loader import load
 from agentload.store.places import journal_folder
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Load, TraceRef
 from agentload.study.stored import Notes
 from agentload.watch import execute as executing
 from agentload.watch.books import Executed
 from agentload.watch.execute import execute
-from agentload.watch.job import Budget, Job
+from agentload.watch.job import Job, JobBudget
 from agentload.watch.play import Playthrough, bounded_study
 from agentload.watch.schedule import SECOND, Schedule
 
@@ -52,8 +52,8 @@ STUDY = Replay(
 JOB = Job(name="nightly", study=STUDY, schedule=Schedule(cron="0 2 * * *"))
 SHORT = replace(
     JOB,
-    study=extended(STUDY, traces=(TraceRef(path="demo-chat"),), pairs=3),
-    budget=Budget(calls=12),
+    study=extend(STUDY, traces=(TraceRef(path="demo-chat"),), pairs=3),
+    budget=JobBudget(calls=12),
 )
 (ARM,) = arms_of("gpt-oss-20b-h100", ["bf16"])
 
@@ -113,7 +113,7 @@ class Nights:
         trace, refs = read_traces(job.study.traces)
         arms = ["prod", *([control_of("prod")] if is_controlled else [])]
         study = with_end(bounded_study(job.study, job.budget.calls, 1))
-        made = of_study(extended(study, aa=None), trace, arms, run=run)
+        made = of_study(extend(study, aa=None), trace, arms, run=run)
         self.runs += 1
         simulation = Simulation(
             study=study,

@@ -21,7 +21,7 @@ from agentload.run.servers import arms_of
 from agentload.serve.processes import start
 from agentload.store.database import reading
 from agentload.store.places import journal_folder
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Load, TraceRef
 from agentload.verdict.policy import Setting
@@ -29,7 +29,7 @@ from agentload.watch import ledger, play
 from agentload.watch.books import Books
 from agentload.watch.execute import execute
 from agentload.watch.history import Execution
-from agentload.watch.job import Budget, Job
+from agentload.watch.job import Job, JobBudget
 from agentload.watch.ledger import history
 from agentload.watch.schedule import Schedule
 from tests.watch.histories import history as recorded
@@ -48,7 +48,7 @@ JOB = Job(
     name="nightly",
     study=STUDY,
     schedule=Schedule(cron="0 2 * * *"),
-    budget=Budget(calls=12, minutes=2),
+    budget=JobBudget(calls=12, minutes=2),
     control=False,
 )
 
@@ -61,7 +61,7 @@ LENIENT = Setting(
 
 def on(endpoints: str) -> Replay:
     """Return what is played, on other endpoints."""
-    return extended(STUDY, endpoints=endpoints)
+    return extend(STUDY, endpoints=endpoints)
 
 
 def unheard(_: str) -> None:
@@ -75,7 +75,7 @@ def test_a_server_that_never_says_who_it_is_is_given_up_at_the_time_limit(tmp_pa
         job = replace(
             JOB,
             study=on(f"prod=http://127.0.0.1:{silent.getsockname()[1]}/v1"),
-            budget=Budget(minutes=0.005),
+            budget=JobBudget(minutes=0.005),
         )
         done = execute(job, tmp_path / "watch.duckdb", notice=unheard)
     (kept,) = history(tmp_path / "watch.duckdb", "nightly")
@@ -157,9 +157,9 @@ def test_a_database_that_cannot_be_asked_for_the_alarms_of_before_costs_no_notic
 @pytest.mark.slow
 def test_arms_that_change_machines_are_asked_on_the_machine_that_is_stored(tmp_path: Path) -> None:
     database = tmp_path / "watch.duckdb"
-    swapped = extended(on("emulated:gpt-oss-20b-h100/bf16+fp8"), pairs=4, swap=True)
+    swapped = extend(on("emulated:gpt-oss-20b-h100/bf16+fp8"), pairs=4, swap=True)
     done = execute(
-        replace(JOB, study=swapped, budget=Budget(calls=24, minutes=2)), database, notice=unheard
+        replace(JOB, study=swapped, budget=JobBudget(calls=24, minutes=2)), database, notice=unheard
     ).execution
     assert done.outcome in PLAYED, done.detail.reason
     with reading(database) as connection:
@@ -185,7 +185,7 @@ def test_a_server_that_hangs_in_its_answers_is_given_up_at_the_cost_limit(
         job = replace(
             JOB,
             study=on(priced(tmp_path, servers.urls["bf16"])),
-            budget=Budget(calls=12, minutes=5, usd=0.006),
+            budget=JobBudget(calls=12, minutes=5, usd=0.006),
         )
         before_s = time.monotonic()
         done = execute(job, tmp_path / "watch.duckdb", notice=unheard)
@@ -290,7 +290,7 @@ def test_several_arms_are_each_held_against_their_own_past_and_decided_between(
     job = replace(
         JOB,
         study=on("emulated:gpt-oss-20b-h100/bf16+fp8"),
-        budget=Budget(calls=24, minutes=2),
+        budget=JobBudget(calls=24, minutes=2),
         control=True,
         setting=LENIENT,
     )

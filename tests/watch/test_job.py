@@ -16,7 +16,7 @@ from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 from agentload.study.parts import Load as StudiedLoad
 from agentload.verdict.policy import Setting
-from agentload.watch.job import Budget, Job, Notify, job
+from agentload.watch.job import Job, JobBudget, Notify, job
 from agentload.watch.schedule import Schedule
 
 LEAST: dict[str, object] = {
@@ -44,7 +44,7 @@ def test_an_entry_that_says_the_least_means_this(tmp_path: Path) -> None:
             on_dead="stop",
         ),
         schedule=Schedule(cron="0 3 * * *", time_zone="UTC", stagger_s=0.0),
-        budget=Budget(calls=None, minutes=60.0, usd=None),
+        budget=JobBudget(calls=None, minutes=60.0, usd=None),
         setting=Setting(),
         metrics=("turn_ms",),
         noise=0.015,
@@ -100,7 +100,7 @@ def test_an_entry_that_says_all_means_all_of_it(tmp_path: Path) -> None:
             on_dead="stop",
         ),
         schedule=Schedule(cron="30 2 * * 1-5", time_zone="Europe/Berlin", stagger_s=60.0),
-        budget=Budget(calls=900, minutes=30.0, usd=2.5),
+        budget=JobBudget(calls=900, minutes=30.0, usd=2.5),
         setting=Setting(
             policy=Policy(min_change=0.05), name=f"{tmp_path / 'jobs.yaml'}: job 'nightly': policy"
         ),

@@ -19,11 +19,11 @@ from agentload.live.wire import WireFacts
 from agentload.model.profile import Price
 from agentload.run.lay import Prepared
 from agentload.run.play import Played, Playing
-from agentload.study.change import extended
+from agentload.study.change import extend
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 from agentload.verdict.policy import Setting
-from agentload.watch.job import Budget, Job
+from agentload.watch.job import Job, JobBudget
 from agentload.watch.play import Sitting, bounded_study, limit, outcome, usd_per_hour
 from agentload.watch.schedule import Schedule
 from tests.run.playing import playing, trace
@@ -69,18 +69,18 @@ def test_servers_cost_by_their_gpus_and_replicas_and_the_policy_has_the_last_wor
 @pytest.mark.parametrize(
     ("budget", "seconds", "told"),
     [
-        (Budget(minutes=30), 1800, "time limit of 30 minutes"),
-        (Budget(minutes=30, usd=1), 720, "cost limit of 1 USD, at 5 USD an hour"),
-        (Budget(minutes=10, usd=1), 600, "time limit of 10 minutes"),
+        (JobBudget(minutes=30), 1800, "time limit of 30 minutes"),
+        (JobBudget(minutes=30, usd=1), 720, "cost limit of 1 USD, at 5 USD an hour"),
+        (JobBudget(minutes=10, usd=1), 600, "time limit of 10 minutes"),
     ],
 )
-def test_the_tighter_limit_counts(budget: Budget, seconds: float, told: str) -> None:
+def test_the_tighter_limit_counts(budget: JobBudget, seconds: float, told: str) -> None:
     found = limit(replace(JOB, budget=budget), 5.0, is_controlled=False)
     assert (found.seconds, found.told) == (seconds, told)
 
 
 def test_a_reference_with_its_control_may_take_twice_as_much() -> None:
-    job = replace(JOB, control=True, budget=Budget(minutes=30, usd=1))
+    job = replace(JOB, control=True, budget=JobBudget(minutes=30, usd=1))
     assert [limit(job, 5.0, is_controlled=each).seconds for each in (True, False)] == [1440, 720]
     assert (
         limit(job, 5.0, is_controlled=True).told
@@ -98,7 +98,7 @@ def test_a_limit_counts_from_the_beginning_of_the_run_and_not_of_each_part(tmp_p
             await asyncio.wait_for(stopped.wait(), at_most_s)
         waited_s.append(time.monotonic() - began_s)
 
-    sitting = Sitting(job=replace(JOB, budget=Budget(minutes=1 / 60)), is_controlled=False)
+    sitting = Sitting(job=replace(JOB, budget=JobBudget(minutes=1 / 60)), is_controlled=False)
     laid_out = plan(trace(), ["a"], run="r1", pairs=1)
     made = playing(laid_out, (), tmp_path / "x.duckdb")
     begun = sitting.begin(Prepared(playing=made, cost=cost(laid_out))).playing
@@ -114,18 +114,18 @@ def test_dollars_without_a_price_are_refused() -> None:
     with pytest.raises(
         AgentloadError, match=r"budget.usd is 1, but not every endpoint has a price"
     ):
-        limit(replace(JOB, budget=Budget(usd=1)), None, is_controlled=True)
+        limit(replace(JOB, budget=JobBudget(usd=1)), None, is_controlled=True)
 
 
 def test_servers_that_cost_nothing_are_bounded_by_the_minutes_alone() -> None:
-    free = limit(replace(JOB, budget=Budget(minutes=30, usd=1)), 0.0, is_controlled=False)
+    free = limit(replace(JOB, budget=JobBudget(minutes=30, usd=1)), 0.0, is_controlled=False)
     assert (free.seconds, free.told) == (1800, "time limit of 30 minutes")
 
 
 def test_a_budget_of_calls_is_shared_by_pairs_on_windows_of_the_whole_trace() -> None:
     study = JOB.study
     bounded = bounded_study(study, 2 * 10 * study.pairs + 1, arms=2)
-    assert bounded == extended(study, max_calls=10, windows=bounded.windows)
+    assert bounded == extend(study, max_calls=10, windows=bounded.windows)
     assert 1 <= (bounded.windows or 0) <= study.pairs
     assert bounded_study(study, None, arms=2) == study
     with pytest.raises(AgentloadError, match="less than one for each of 2 arms"):
