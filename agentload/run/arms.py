@@ -20,8 +20,24 @@ ALL: Final = "all"
 """Value given in place of an arm's name that means every arm."""
 EMULATED_SPEED: Final = 1000.0
 """Speed-up of emulated servers for untimed answers, which depend on the prompt alone."""
-_UP: Final[dict[tuple[object, ...], tuple[Endpoint, ...]]] = {}
-"""Emulated servers that an enclosing `up` block keeps running, by their start arguments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Running:
+    """Hold emulated servers that a block of `Arms.up` keeps running."""
+
+    profiles: tuple[ArmProfile, ...]
+    how: tuple[bool, int, int, float]
+    """Noise, seed, machines and speed of the servers."""
+    endpoints: tuple[Endpoint, ...]
+
+    def serve(self, arms: "Arms", how: tuple[bool, int, int, float]) -> bool:
+        """Tell whether these are servers of all the arms."""
+        return self.how == how and all(each in self.profiles for each in arms.profiles)
+
+
+_UP: Final[list[_Running]] = []
+"""Emulated servers of the blocks that enclose the one that runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +90,7 @@ class Arms:
         """Yield the endpoints; serve emulated arms for the block, in one process per machine.
 
         When *is_dry* emulated arms are only named. *speed* divides the time that their answers
-        take. A block inside another one with the same arguments uses that block's servers.
+        take. A block inside another one, which serves these arms alike, uses that block's servers.
         """
         if not self.is_emulated:
             yield self.endpoints
@@ -82,22 +98,23 @@ class Arms:
         if is_dry:
             yield self._placed([["http://127.0.0.1:0/v1"] * machines] * len(self.profiles))
             return
-        assert isinstance(self.servers, Live), self.servers
-        key = (self.servers.endpoints, noise, seed, machines, speed)
-        if key in _UP:
-            yield _UP[key]
-            return
+        how = (noise, seed, machines, speed)
+        for outer in _UP:
+            if outer.serve(self, how):
+                yield tuple(each for each in outer.endpoints if each.name in self.names)
+                return
         with ExitStack() as stack:
-            running = [
+            started = [
                 stack.enter_context(
                     start(self.profiles, noise=noise, seed=seed + number, speed=speed)
                 )
                 for number in range(machines)
             ]
-            urls = [[each.urls[arm.name] for each in running] for arm in self.profiles]
-            _UP[key] = self._placed(urls)
-            stack.callback(_UP.pop, key)
-            yield _UP[key]
+            urls = [[each.urls[arm.name] for each in started] for arm in self.profiles]
+            running = _Running(profiles=self.profiles, how=how, endpoints=self._placed(urls))
+            _UP.append(running)
+            stack.callback(_UP.remove, running)
+            yield running.endpoints
 
     def _placed(self, urls: Sequence[Sequence[str]]) -> tuple[Endpoint, ...]:
         return tuple(_placed(arm, own) for arm, own in zip(self.profiles, urls, strict=True))
