@@ -7,7 +7,7 @@ from agentload.decision.block_pairs import BlockPairs
 from agentload.decision.canary import Canary
 from agentload.decision.carried_load import LoadTrials
 from agentload.decision.checks import Checks
-from agentload.decision.forecast import Forecast, LookPrice, forecast
+from agentload.decision.forecast import Forecast, LookPrice, Terms, forecast
 from agentload.decision.known import Known
 from agentload.decision.ledger import GRADED, Ledger
 from agentload.decision.look import Criterion, Look
@@ -97,8 +97,7 @@ class Agenda:
     def forecast(self, known: Known) -> tuple[Forecast, ...]:
         """Return what the budget can settle."""
         means = self.means
-        return forecast(
-            lambda look: self.price(look, known),
+        terms = Terms(
             budget_minutes=means.study.budget_s / 60,
             min_change=means.study.min_change,
             accuracy_margin=means.study.accuracy_margin,
@@ -111,6 +110,7 @@ class Agenda:
             lengths=means.lengths,
             canary=self.canary.look,
         )
+        return forecast(lambda look: self.price(look, known), terms)
 
 
 def _pace(look: Look, known: Known) -> float:

@@ -62,27 +62,30 @@ class Forecast:
     """Chance that each possible truth is shown."""
 
 
-def forecast(
-    price: Callable[[Look], LookPrice],
-    *,
-    budget_minutes: float,
-    min_change: float,
-    accuracy_margin: float,
-    together: int,
-    capacity: bool,
-    starts: int | None,
-    rivals: int = 1,
-    start_spread: float = Policy().start_spread,
-    level: bool = False,
-    canary: Look | None = None,
-    lengths: tuple[int, ...] = LENGTHS,
-) -> tuple[Forecast, ...]:
-    """Divide a budget as the sequence would: a third for pairs, a search, then questions.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """State what a budget is divided for, besides the prices of questions."""
 
-    Pairs take turns on *starts* starts; None: each has its own. The service *level* and a *canary*
-    come first, where they are asked. Questions are priced at the *lengths* at which they will be
-    asked.
-    """
+    budget_minutes: float
+    min_change: float
+    accuracy_margin: float
+    together: int
+    """Questions behind one context."""
+    capacity: bool
+    """Whether the load that arms carry is part of the answer."""
+    starts: int | None
+    """Starts that pairs take turns on; None: each pair has its own."""
+    rivals: int = 1
+    start_spread: float = Policy().start_spread
+    level: bool = False
+    """Whether the service level is asked about first."""
+    canary: Look | None = None
+    lengths: tuple[int, ...] = LENGTHS
+    """Lengths at which questions will be asked."""
+
+
+def forecast(price: Callable[[Look], LookPrice], terms: Terms) -> tuple[Forecast, ...]:
+    """Divide a budget as the sequence would: a third for pairs, a search, then questions."""
     out: list[Forecast] = []
 
     def add(look: Look, taken: LookPrice, chances: Chances = ()) -> None:
@@ -90,40 +93,50 @@ def forecast(
             Forecast(criterion=look.criterion, amount=look.amount, price=taken, chances=chances)
         )
 
-    if level:
+    if terms.level:
         alone = Look(criterion="service level")
         add(alone, price(alone))
-    if canary is not None:
-        add(canary, price(canary), (("broken everywhere", shown_broken(canary.amount)),))
+    if terms.canary is not None:
+        broken = shown_broken(terms.canary.amount)
+        add(terms.canary, price(terms.canary), (("broken everywhere", broken),))
     pairs = [Look(criterion="speed", amount=each) for each in PAIRS]
-    speed = _largest(pairs, price, budget_minutes / 3)
-    faster = gains_shown(
-        min_change,
-        pairs=speed.amount,
-        rivals=rivals,
-        capacity=capacity,
-        start_spread=start_spread,
-        starts=starts,
-    )
-    add(speed, price(speed), faster)
-    if capacity:
-        add(Look(criterion="step times"), LookPrice(minutes=STEP_TIMES * budget_minutes))
+    speed = _largest(pairs, price, terms.budget_minutes / 3)
+    add(speed, price(speed), _faster(terms, speed.amount))
+    if terms.capacity:
+        step_times = LookPrice(minutes=STEP_TIMES * terms.budget_minutes)
+        add(Look(criterion="step times"), step_times)
         trials = Look(criterion="capacity", amount=DRAWS_OF_SESSIONS[0])
         add(trials, price(trials))
-    left = budget_minutes - sum(each.price.minutes for each in out)
-    items = [Look(criterion="accuracy", amount=each, lengths=lengths) for each in ITEMS]
+    left = terms.budget_minutes - sum(each.price.minutes for each in out)
+    items = [Look(criterion="accuracy", amount=each, lengths=terms.lengths) for each in ITEMS]
     asked = _largest(items, price, left)
+    add(asked, price(asked), _as_accurate(terms, asked.amount))
+    return tuple(out)
+
+
+def _faster(terms: Terms, pairs: int) -> Chances:
+    """Return how likely this many pairs show that an arm is faster."""
+    return gains_shown(
+        terms.min_change,
+        pairs=pairs,
+        rivals=terms.rivals,
+        capacity=terms.capacity,
+        start_spread=terms.start_spread,
+        starts=terms.starts,
+    )
+
+
+def _as_accurate(terms: Terms, answers: int) -> Chances:
+    """Return how likely this many answers show that an arm is as accurate, or worse."""
     ended = likely(
         ITEMS,
-        margin=accuracy_margin,
-        together=together,
-        rivals=rivals,
+        margin=terms.accuracy_margin,
+        together=terms.together,
+        rivals=terms.rivals,
         truths=(EQUAL, WORSE),
-        most=asked.amount,
+        most=answers,
     )
-    equal, worse = (ended[truth].by(asked.amount, way) for truth, way in ((EQUAL, 1), (WORSE, -1)))
-    add(asked, price(asked), ((EQUAL, equal), (WORSE, worse)))
-    return tuple(out)
+    return ((EQUAL, ended[EQUAL].by(answers, 1)), (WORSE, ended[WORSE].by(answers, -1)))
 
 
 def _largest(looks: Sequence[Look], price: Callable[[Look], LookPrice], minutes: float) -> Look:

@@ -1,7 +1,7 @@
 """Split a matrix into the selected models: their configurations, steps and estimates."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
@@ -57,20 +57,9 @@ def _of_model(
     *,
     only: str | None,
 ) -> ModelPart:
-    served, windows = _served(model), _windows(model)
-    kept, out, notes = [], [], []
-    for config in _wanted(model, matrix.configs, served):
-        why = _misfit(config, model, windows=windows, is_served=served is not None)
-        if why is not None:
-            out.append(LeftOut(model=model.name, config=config.name, why=why))
-            continue
-        if config.needs_windows and windows is None and served is None:
-            notes.append(
-                f"{model.name}: sliding windows unknown, so {config.name} is tried "
-                "(windows: false leaves it out)"
-            )
-        kept.append(config.name)
-    names = tuple(name for name in kept if only in (None, name) or name == kept[0])
+    served = _served(model)
+    choice = _choice(matrix, model, served)
+    names = choice.names(only)
     if only is not None and only not in names:
         raise UsageError(
             f"--only: {model.name} is not tried with '{only}'", hint=f"one of: {', '.join(names)}"
@@ -78,10 +67,8 @@ def _of_model(
     if served is not None:
         _check_served(model, names, served)
     if not names:
-        raise UsageError(
-            f"{model.name}: no configuration fits",
-            hint="; ".join(f"{each.config}: {each.why}" for each in out),
-        )
+        why = "; ".join(f"{each.config}: {each.why}" for each in choice.left_out)
+        raise UsageError(f"{model.name}: no configuration fits", hint=why)
     workloads = tuple(each for each in matrix.workloads if not each.only or model.name in each.only)
     if not workloads:
         raise UsageError(
@@ -98,9 +85,42 @@ def _of_model(
         wanted=names,
         arms=names,
         tokenizer=_tokenizer(model),
-        notes=tuple(notes),
-        left_out=tuple(out),
+        notes=tuple(choice.notes),
+        left_out=tuple(choice.left_out),
     )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Choice:
+    """Hold which configurations fit a model, and why others do not."""
+
+    fitting: list[str] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def names(self, only: str | None) -> tuple[str, ...]:
+        """Return the arms: all that fit, or the reference and *only* one."""
+        if only is None:
+            return tuple(self.fitting)
+        reference = self.fitting[:1]
+        return tuple(name for name in self.fitting if name == only or name in reference)
+
+
+def _choice(matrix: Matrix, model: MatrixModel, served: Sequence[str] | None) -> _Choice:
+    """Choose the configurations that a model is tried with."""
+    made, windows, is_served = _Choice(), _windows(model), served is not None
+    for config in _wanted(model, matrix.configs, served):
+        why = _misfit(config, model, windows=windows, is_served=is_served)
+        if why is not None:
+            made.left_out.append(LeftOut(model=model.name, config=config.name, why=why))
+            continue
+        if config.needs_windows and windows is None and not is_served:
+            made.notes.append(
+                f"{model.name}: sliding windows unknown, so {config.name} is tried "
+                "(windows: false leaves it out)"
+            )
+        made.fitting.append(config.name)
+    return made
 
 
 def _windows(model: MatrixModel) -> bool | None:

@@ -189,52 +189,51 @@ class Barrier:
 
         *fault* is what nodes that played it found wrong; *again* repeats the pair for it.
         """
-        reasons = dict(
-            zip(
-                self._present,
-                await asyncio.gather(*(self._look(arm, settle.round) for arm in self._present)),
-                strict=True,
-            )
-        )
-        given_up = self.dead
+        looks = await asyncio.gather(*(self._look(arm, settle.round) for arm in self._present))
+        reasons = dict(zip(self._present, looks, strict=True))
         for row in await asyncio.to_thread(lambda: list(self.rounds.samples())):
             self.rounds.write(row)
         void: dict[int, str] = {}
         for end in ends:
-            # The server counted the calls of a lost node, too, which look like foreign
-            # requests: the node's own fault comes first.
-            unprimed = self._unprimed.pop(end.play.arm, None)
-            missing = (
-                None
-                if unprimed is None
-                else f"{end.play.arm}: a context could not be primed ({unprimed})"
-            )
-            reason = (fault if again else None) or reasons[end.play.arm] or missing
-            if reason is not None and end.play.arm not in given_up:
+            arm = end.play.arm
+            reason = self._reason(arm, reasons[arm], fault if again else None)
+            if reason is not None and arm not in self.dead:
                 void[end.play.pair] = reason
-            self.rounds.write(
-                end.row(
-                    run_id=self.rounds.run_id,
-                    leg=self.rounds.leg,
-                    void=reason or fault or (None if end.is_whole else CUT),
-                )
-            )
-            self._played[end.play.pair] += 1
+            self._close(end, reason or fault)
+        is_whole = all(end.is_whole for end in ends)
         for pair in {end.play.pair for end in ends}:
             if pair in void:
-                self._played[pair] = 0
-                self._invalid.append(re.sub(r"\d+", "#", void[pair]))
-                is_hopeless = (
-                    len(self._invalid) >= IN_A_ROW and len(set(self._invalid[-IN_A_ROW:])) == 1
-                )
-                if is_hopeless and settle.next_round is not None:
-                    self.host.invalid(
-                        f"{IN_A_ROW} pairs in a row were invalid, for one reason: {void[pair]}"
-                    )
-            elif self._played[pair] == self.rounds.pair_size and all(end.is_whole for end in ends):
+                self._count_invalid(pair, void[pair], is_last=settle.next_round is None)
+            elif is_whole and self._played[pair] == self.rounds.pair_size:
                 self._invalid.clear()
                 await self.host.pair_done()
         return tuple(sorted(void.items()))
+
+    def _reason(self, arm: str, seen: str | None, fault: str | None) -> str | None:
+        """Return why an arm's block is invalid: by a node's *fault*, as *seen* on its server, or
+        because a context could not be primed; the next block may be.
+        """
+        unprimed = self._unprimed.pop(arm, None)
+        # The server counted the calls of a lost node, too, which look like foreign
+        # requests: the node's own fault comes first.
+        if fault or seen or unprimed is None:
+            return fault or seen
+        return f"{arm}: a context could not be primed ({unprimed})"
+
+    def _close(self, end: PlayEnd, void: str | None) -> None:
+        """Write the row of a block that has ended, and count it for its pair."""
+        void = void or (None if end.is_whole else CUT)
+        self.rounds.write(end.row(run_id=self.rounds.run_id, leg=self.rounds.leg, void=void))
+        self._played[end.play.pair] += 1
+
+    def _count_invalid(self, pair: int, reason: str, *, is_last: bool) -> None:
+        """Count an invalid pair; where pairs before it had the same reason, none will be valid."""
+        self._played[pair] = 0
+        self._invalid.append(re.sub(r"\d+", "#", reason))
+        latest = self._invalid[-IN_A_ROW:]
+        is_hopeless = len(latest) == IN_A_ROW and len(set(latest)) == 1
+        if is_hopeless and not is_last:
+            self.host.invalid(f"{IN_A_ROW} pairs in a row were invalid, for one reason: {reason}")
 
     async def _look(self, arm: str, round_: int) -> str | None:
         """Record who the server is now; return why the block it played is invalid, or None."""

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
 from types import MappingProxyType
@@ -94,34 +94,52 @@ def search(
     much for the client may be little for the server. *attempt* takes a load and the number of its
     trial; trials of *others* say how steep the curve is and how far draws of sessions differ.
     """
-    trials: list[Trial] = []
-
-    def holds(load: float) -> bool:
-        trials.append(attempt(load, len(trials)))
-        is_void = trials[-1].void is not None
-        if (is_void and any(each.trouble is None and each.void is None for each in trials)) or len(
-            trials
-        ) == most:
-            raise _EndError
-        return not is_void and trials[-1].trouble is None
-
+    made = _Search(arm=arm, attempt=attempt, whole=whole, most=most)
     with suppress(_EndError):
-        has_held = False
-        for load in _doubling(start):
-            if not holds(load):
-                break
-            has_held = True
-        else:
-            return tuple(trials)
-        if not has_held and not any(holds(load) for load in _halving(start, whole=whole)):
-            return tuple(trials)
-        for _, probability in zip(range(most or MOST), cycle(OPEN), strict=False):
-            known = fit(_telling({**others, arm: trials}), share=share)
-            if len(trials) >= FEWEST and known.limit(arm).is_within(width):
-                break
-            load = known.at(arm, probability)
-            holds(max(1.0, float(round(load))) if whole else float(f"{load:.3g}"))
-    return tuple(trials)
+        if made.is_bracketed(start):
+            made.narrow(others, share=share, width=width)
+    return tuple(made.trials)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Search:
+    """Hold the trials of one arm while its limit is searched."""
+
+    arm: str
+    attempt: Callable[[float, int], Trial]
+    whole: bool
+    most: int | None
+    trials: list[Trial] = field(default_factory=list)
+
+    def holds(self, load: float) -> bool:
+        """Try a load. Raises _EndError where no further trial is to be made."""
+        has_held = any(each.trouble is None and each.void is None for each in self.trials)
+        trial = self.attempt(load, len(self.trials))
+        self.trials.append(trial)
+        is_void = trial.void is not None
+        if (is_void and has_held) or len(self.trials) == self.most:
+            raise _EndError
+        return not is_void and trial.trouble is None
+
+    def is_bracketed(self, start: float) -> bool:
+        """Double loads until one breaks, or halve them until one holds; tell whether both did."""
+        larger = _doubling(start)
+        first = next(larger, None)
+        if first is None:
+            return False
+        if self.holds(first):
+            return any(not self.holds(load) for load in larger)
+        return any(self.holds(load) for load in _halving(start, whole=self.whole))
+
+    def narrow(self, others: Mapping[str, Sequence[Trial]], *, share: float, width: float) -> None:
+        """Try loads from the range in which the limit may lie, until that is narrow enough."""
+        for _, probability in zip(range(self.most or MOST), cycle(OPEN), strict=False):
+            known = fit(_telling({**others, self.arm: self.trials}), share=share)
+            is_known = known.limit(self.arm).is_within(width)
+            if is_known and len(self.trials) >= FEWEST:
+                return
+            load = known.at(self.arm, probability)
+            self.holds(max(1.0, float(round(load))) if self.whole else float(f"{load:.3g}"))
 
 
 def arm_loads(tried: Mapping[str, Sequence[Trial]], *, share: float) -> tuple[ArmLoad, ...]:

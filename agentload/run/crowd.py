@@ -6,7 +6,7 @@ A trial says so where our own client may have been late.
 import asyncio
 import json
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -124,26 +124,33 @@ def trial_of(
     The trial is invalid if that play is, unless the server *died*.
     """
     found = list(rows)
-    last = max(
-        (row for row in found if isinstance(row, BlockRow)),
-        key=lambda row: row.started_ns,
-        default=None,
-    )
-    if died is None and (last is None or last.void is not None):
-        return Trial(load=sessions, void="nothing was played" if last is None else last.void)
+    plays = [row for row in found if isinstance(row, BlockRow)]
+    last = max(plays, key=lambda row: row.started_ns, default=None)
+    void = "nothing was played" if last is None else last.void
+    if died is None and void is not None:
+        return Trial(load=sessions, void=void)
     begun_ns = 0 if last is None else last.primed_ns or last.started_ns
-    # The last samples before the play are the baseline of its counters.
-    counted_ns = max(
-        (row.at_ns for row in found if isinstance(row, SampleRow) and row.at_ns < begun_ns),
-        default=begun_ns,
-    )
     tally = TrialTally(slo, begun_ns=begun_ns, seconds=seconds)
-    for row in found:
-        if (isinstance(row, CallRow) and row.released_ns >= begun_ns) or (
-            isinstance(row, SampleRow) and row.at_ns >= counted_ns
-        ):
-            tally.add(row)
+    for row in _since(begun_ns, found):
+        tally.add(row)
     return replace(tally.trial(sessions), died=died)
+
+
+def _since(begun_ns: int, rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield the calls and samples of a play, and the last samples before it.
+
+    Those are the baseline of the counters.
+    """
+    sampled_ns = [row.at_ns for row in rows if isinstance(row, SampleRow)]
+    counted_ns = max((at_ns for at_ns in sampled_ns if at_ns < begun_ns), default=begun_ns)
+    for row in rows:
+        match row:
+            case CallRow() if row.released_ns >= begun_ns:
+                yield row
+            case SampleRow() if row.at_ns >= counted_ns:
+                yield row
+            case _:
+                pass
 
 
 def trial_text(trial: Trial) -> str:

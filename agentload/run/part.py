@@ -27,7 +27,15 @@ from agentload.model.plan import Plan
 from agentload.model.rows import LegRow, Row
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.run.past import Past
-from agentload.run.record import again, arm_row, fingerprint, leg_row, run_row, without_secrets
+from agentload.run.record import (
+    PlayedOn,
+    again,
+    arm_row,
+    fingerprint,
+    leg_row,
+    run_row,
+    without_secrets,
+)
 from agentload.run.relay import Launching, Relay
 from agentload.store import journal
 from agentload.store.database import (
@@ -64,6 +72,11 @@ class PartWork:
     launching: Launching | None = None
     """How servers are started in turn; None: they run all the time."""
     notes: Notes = field(default_factory=Notes)
+
+    @property
+    def lasting(self) -> Sequence[str]:
+        """Facts that the server of an arm keeps as long as the run lasts."""
+        return LASTING
 
     @property
     def is_forced(self) -> bool:
@@ -104,7 +117,6 @@ async def part(
     *,
     first: str | None,
     is_added: bool = False,
-    names: Sequence[str] = LASTING,
     check: Callable[[Mapping[str, Identity]], None] = lambda _: None,
     is_stopping: Callable[[], bool],
     notice: Notice,
@@ -136,7 +148,7 @@ async def part(
             own,
             met.identities,
             before=before.began_as,
-            names=names,
+            names=work.lasting,
             is_forced=work.is_forced,
             notice=notice,
         )
@@ -185,27 +197,25 @@ def _described_again(work: PartWork, before: Past) -> Iterator[Row]:
 
 def _described(work: PartWork, run: str, met: Met, found: tuple[str, ...]) -> Iterator[Row]:
     """Describe a run and its arms."""
-    names = set(met.models.values())
-    lengths = (
-        work.notes.lengths
-        if work.plan is None
-        else "words"
-        if met.counted is None
-        else met.counted.exact
+    notes = msgspec.structs.replace(work.notes, caveats=(*work.notes.caveats, *found))
+    if work.plan is not None:
+        lengths = "words" if met.counted is None else met.counted.exact
+        notes = msgspec.structs.replace(notes, lengths=lengths)
+    models = set(met.models.values())
+    on = PlayedOn(
+        kind=kind_of(met.identities),
+        model=models.pop() if len(models) == 1 else None,
+        cache_block=met.identities[work.endpoints[0].name].cache_block,
     )
     yield run_row(
         run,
         work.study,
         plan=work.plan,
-        kind=kind_of(met.identities),
         trace_hash=work.trace_hash,
-        model=names.pop() if len(names) == 1 else None,
+        on=on,
         created_ns=time.time_ns(),
         command=work.command,
-        notes=msgspec.structs.replace(
-            work.notes, lengths=lengths, caveats=(*work.notes.caveats, *found)
-        ),
-        cache_block=met.identities[work.endpoints[0].name].cache_block,
+        notes=notes,
     )
     for position, each in enumerate(work.endpoints):
         yield arm_row(run, position, each, met.models[each.name], met.identities[each.name])

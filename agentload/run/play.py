@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -75,6 +75,12 @@ class Playing(PartWork):
         return Replay(
             traces=(), servers=study.servers, request=study.request, timeouts=study.timeouts
         )
+
+    @property
+    def lasting(self) -> Sequence[str]:
+        """Facts that the server of an arm keeps as long as the run lasts."""
+        # On another machine a server may choose another kernel.
+        return COMMANDED if self.elsewhere else LASTING
 
     @property
     def goes_on(self) -> str:
@@ -183,9 +189,6 @@ class ReplayPart:
             plan.run,
             before,
             first=next((copied(play.arm) for play in own if play.pair not in before.done), None),
-            names=COMMANDED
-            if playing.elsewhere
-            else LASTING,  # on another machine a server may choose another kernel
             check=self._takes,
             is_stopping=self.is_stopping,
             notice=self.notice,

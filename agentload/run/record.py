@@ -54,29 +54,34 @@ def new_run_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedOn:
+    """State what the servers of a run have in common."""
+
+    kind: Kind
+    model: str | None
+    """Model that all of them serve; None where they differ."""
+    cache_block: int | None = None
+    """Tokens in a block of their caches."""
+
+
 def run_row(
     run: str,
     study: Study,
     *,
     plan: Plan | None,
-    kind: Kind,
-    name: str | None = None,
     trace_hash: str | None,
-    model: str | None,
+    on: PlayedOn,
     created_ns: int,
     command: str,
     notes: Notes,
-    cache_block: int | None = None,
 ) -> RunRow:
-    """Describe a run, called by its trace unless it has another *name*.
-
-    *cache_block* is the number of tokens in a block of the servers' cache.
-    """
+    """Describe a run, called by its trace."""
     if plan is not None:
         machines = tuple(dict(where(stretch)) for stretch in stretches(plan.rounds))
         notes = msgspec.structs.replace(
             notes,
-            ideal_hit_rates=ideal_hit_rates(plan, block=cache_block),
+            ideal_hit_rates=ideal_hit_rates(plan, block=on.cache_block),
             source={key: json.loads(said) for key, said in plan.header.source},
             rounds=len(plan.rounds),
             machines=machines if len(machines) > 1 else (),
@@ -84,12 +89,12 @@ def run_row(
     trace = None if plan is None else plan.header.name
     return RunRow(
         run_id=run,
-        kind=kind,
-        name=name or trace or "eval",
+        kind=on.kind,
+        name=trace or "eval",
         created_ns=created_ns,
         trace_name=trace,
         trace_hash=trace_hash,
-        model=model,
+        model=on.model,
         design="interleaved" if plan is None else plan.design,
         seed=plan.seed if plan is not None else study.seed if isinstance(study, Ask) else 0,
         version=__version__,

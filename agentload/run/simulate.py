@@ -15,7 +15,7 @@ from agentload.model.controls import copied
 from agentload.model.plan import Plan
 from agentload.model.profile import ArmProfile, Noise
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, Row
-from agentload.run.record import Stored, again, run_row
+from agentload.run.record import PlayedOn, Stored, again, run_row
 from agentload.serve.facts import Facts
 from agentload.store.loader import FLUSHED, rewrite
 from agentload.study.change import extend
@@ -47,20 +47,18 @@ class Simulation:
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows of the run, its description first."""
-        plan = self.plan
-        profile = next(iter(self.arms.values())).profile
-        yield run_row(
+        plan, first = self.plan, next(iter(self.arms.values()))
+        described = run_row(
             plan.run,
             self.study,
             plan=plan,
-            kind="simulated",
-            name=f"{plan.header.name} on {profile}",
             trace_hash=self.trace_hash,
-            model=next(iter(self.arms.values())).model.name,
+            on=PlayedOn(kind="simulated", model=first.model.name),
             created_ns=0,
             command=again(self.study, self.database),
             notes=self.notes,
         )
+        yield replace(described, name=f"{plan.header.name} on {first.profile}")
         starts = {stretch[0].index: number for number, stretch in enumerate(stretches(plan.rounds))}
         yield from opening(plan.run, self.arms, start=0 if len(starts) > 1 else None)
         ended_ns, played = 0, iter(self.played or ())

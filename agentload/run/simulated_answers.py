@@ -30,7 +30,7 @@ from agentload.run.questions import (
     catalog_questions,
     questions_cost,
 )
-from agentload.run.record import again, run_row
+from agentload.run.record import PlayedOn, again, run_row
 from agentload.run.simulate import PART, closing, opening, simulated_id
 from agentload.store.loader import rewrite
 from agentload.study.kinds import Ask
@@ -53,12 +53,11 @@ def description(
         run,
         study,
         plan=None,
-        kind="simulated",
         trace_hash=None,
-        model=next(iter(arms.values())).model.name,
         created_ns=0,
         command=again(study, database),
         notes=Notes(arms=tuple(arms)),
+        on=PlayedOn(kind="simulated", model=next(iter(arms.values())).model.name),
     )
     yield from opening(run, arms)
 

@@ -181,28 +181,39 @@ def _words(rest: Sequence[str], known: Mapping[str, Flag]) -> Iterator[tuple[str
 
 
 def _form(verb: str, given: Typed) -> Form:
+    """Return the form that was typed.
+
+    Raises UsageError for two forms at once, and for an option of another form.
+    """
     forms = FORMS[verb]
-    switched = [
-        form
-        for form in forms
-        if form.switch is not None and given.get(_name(form.switch)) not in (None, False)
-    ]
+    switched = [form for form in forms if _is_switched(form, given)]
     plain = [form for form in forms if form.switch is None]
     if len(switched) > 1 or not (switched or plain):
         names = " or ".join(form.switch or "" for form in forms)
         raise UsageError(f"{verb} takes either {names}")
     form = (switched or plain)[0]
-    own = {flag.name for flag in form.flags()} | ({_name(form.switch)} if form.switch else set())
+    _check_own(verb, form, given)
+    return form
+
+
+def _check_own(verb: str, form: Form, given: Typed) -> None:
+    """Raise UsageError for an option that only another form of the verb has."""
+    own = _names(form)
     for flag in options(verb):
         if flag.name in given and flag.name not in own:
-            where = next(
-                each for each in forms if any(flag.name == own.name for own in each.flags())
-            )
-            raise UsageError(
-                f"{flag.option} does nothing "
-                + (f"without {where.switch}" if where.switch else f"with {form.switch}")
-            )
-    return form
+            other = next(each for each in FORMS[verb] if flag.name in _names(each))
+            where = f"without {other.switch}" if other.switch else f"with {form.switch}"
+            raise UsageError(f"{flag.option} does nothing {where}")
+
+
+def _is_switched(form: Form, given: Typed) -> bool:
+    return form.switch is not None and given.get(_name(form.switch)) not in (None, False)
+
+
+def _names(form: Form) -> set[str]:
+    """Return the names of a form's options."""
+    switch = set[str]() if form.switch is None else {_name(form.switch)}
+    return {flag.name for flag in form.flags()} | switch
 
 
 def _check_needed(verb: str, taken: Form, flag: Flag, given: Typed) -> None:

@@ -168,32 +168,47 @@ def _quantities(fields: Mapping[str, Any], kind: type[Part]) -> dict[str, Any]:
 def _read(root: dict[str, Any], part: type[Part], at: str = "") -> None:
     """Replace the texts in a part, and in its own parts, by the values that they say."""
     for flag in flags(part):
+        *above, name = flag.path
         holder: Any = root
-        for name in flag.path[:-1]:
-            holder = holder.get(name) if isinstance(holder, dict) else None
-        if not isinstance(holder, dict):
-            continue
-        name, value, place = flag.path[-1], holder.get(flag.path[-1]), f"{at}{'.'.join(flag.path)}"
-        if name == "contexts" and isinstance(value, list | tuple | int):
-            value = ",".join(map(str, [value] if isinstance(value, int) else value))
-        if name == "traces" and name in holder:
-            listed = [value] if isinstance(value, str) else value
-            holder[name] = (
-                [{"path": each} if isinstance(each, str) else each for each in listed]
-                if isinstance(listed, list | tuple)
-                else listed
-            )
-        elif isinstance(value, str) and flag.type is not str and not flag.choices:
-            holder[name] = flag.text.read(value, place)
-        elif (
-            isinstance(value, dict) and isinstance(flag.type, type) and issubclass(flag.type, Part)
-        ):
-            _read(value, flag.type, f"{place}.")
-        elif isinstance(value, dict) and flag.said.repeated:
-            holder[name] = {
-                kind: flag.text.read(each, place) if isinstance(each, str) else each
-                for kind, each in value.items()
-            }
+        for each in above:
+            holder = holder.get(each) if isinstance(holder, dict) else None
+        if isinstance(holder, dict) and name in holder:
+            holder[name] = _value(flag, holder[name], f"{at}{'.'.join(flag.path)}")
+
+
+# ANN401: what a document holds, and what a field takes
+def _value(flag: Flag, value: Any, place: str) -> Any:  # noqa: ANN401
+    """Return the value that a field's text says; other values stay as they are."""
+    name = flag.path[-1]
+    if isinstance(value, dict):
+        return _mapping(flag, value, place)
+    if name == "traces":
+        return _traces(value)
+    if name == "contexts" and isinstance(value, list | tuple | int):
+        value = ",".join(map(str, [value] if isinstance(value, int) else value))
+    is_text = isinstance(value, str) and flag.type is not str and not flag.choices
+    return flag.text.read(value, place) if is_text else value
+
+
+def _mapping(flag: Flag, value: dict[str, Any], place: str) -> dict[str, Any]:
+    """Return a part, or quantities by kind, with their texts read."""
+    if isinstance(flag.type, type) and issubclass(flag.type, Part):
+        _read(value, flag.type, f"{place}.")
+        return value
+    if not flag.said.repeated:
+        return value
+    read = flag.text.read
+    return {
+        kind: read(each, place) if isinstance(each, str) else each for kind, each in value.items()
+    }
+
+
+def _traces(value: object) -> object:
+    """Return the traces of a study, each of which may be a path alone."""
+    paths = [value] if isinstance(value, str) else value
+    if not isinstance(paths, list | tuple):
+        return value
+    return [{"path": each} if isinstance(each, str) else each for each in paths]
 
 
 def _copied(value: Any) -> Any:  # noqa: ANN401  # what YAML holds

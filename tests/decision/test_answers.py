@@ -23,7 +23,7 @@ from agentload.report.advise import advise
 from agentload.run.audience import Audience
 from agentload.run.place import StudyPlace
 from agentload.run.questions import Question
-from agentload.run.record import run_row
+from agentload.run.record import PlayedOn, run_row
 from agentload.run.simulated_answers import answer_all, answers_of
 from agentload.store import journal
 from agentload.store.loader import load
@@ -208,12 +208,11 @@ def _asked(
                 "r",
                 study,
                 plan=None,
-                kind="simulated",
                 trace_hash=None,
-                model="m",
                 created_ns=0,
                 command="",
                 notes=Notes(),
+                on=PlayedOn(kind="simulated", model="m"),
             )
         )
         for position, arm in enumerate(("bf16", "fp8")):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from advisor.decide import decide
 from agentload.cli._decide import foretold as as_text
-from agentload.decision.forecast import Forecast, LookPrice, forecast, gains_shown
+from agentload.decision.forecast import Forecast, LookPrice, Terms, forecast, gains_shown
 from agentload.decision.look import DRAWS, ITEMS, PAIRS, Look
 from agentload.study.kinds import Decide
 from agentload.study.parts import TraceRef, Virtual
@@ -38,8 +38,7 @@ def price(stage: Look) -> LookPrice:
 def foretold(
     budget: float, *, capacity: bool = True, starts: int | None = 1
 ) -> tuple[Forecast, ...]:
-    return forecast(
-        price,
+    terms = Terms(
         budget_minutes=budget,
         min_change=0.03,
         accuracy_margin=0.03,
@@ -47,6 +46,7 @@ def foretold(
         capacity=capacity,
         starts=starts,
     )
+    return forecast(price, terms)
 
 
 @given(budget=st.floats(30, 2000))

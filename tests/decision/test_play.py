@@ -36,7 +36,7 @@ from agentload.report.formats.json import json as as_json
 from agentload.run.audience import Audience
 from agentload.run.past import FIRST
 from agentload.run.place import StudyPlace
-from agentload.run.record import run_row
+from agentload.run.record import PlayedOn, run_row
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.journal import Writer
@@ -389,12 +389,11 @@ def test_a_decision_that_was_killed_before_there_was_a_database_is_resumed_under
                 "r1",
                 pairs,
                 plan=None,
-                kind="measured",
                 trace_hash=None,
-                model=None,
                 created_ns=1,
                 command="",
                 notes=Notes(),
+                on=PlayedOn(kind="measured", model=None),
             )
         )
     study = Decide(traces=STUDY.traces, servers=pairs.servers)

@@ -25,7 +25,7 @@ from agentload.run.past import (
     needless,
     past,
 )
-from agentload.run.record import run_row
+from agentload.run.record import PlayedOn, run_row
 from agentload.store import journal
 from agentload.store.places import journal_folder, journals, worker_journals
 from agentload.study.change import extend
@@ -61,17 +61,18 @@ def planned(arms: Sequence[str] = ("a", "b"), *, pairs: int = 2, study: Replay =
 
 
 def described(made: Plan, study: Replay = STUDY) -> RunRow:
-    return run_row(
-        made.run,
-        study,
-        plan=made,
-        kind="measured",
+    return replace(
+        run_row(
+            made.run,
+            study,
+            plan=made,
+            trace_hash="h",
+            created_ns=1,
+            command="agentload replay t",
+            notes=Notes(),
+            on=PlayedOn(kind="measured", model="m"),
+        ),
         name="t",
-        trace_hash="h",
-        model="m",
-        created_ns=1,
-        command="agentload replay t",
-        notes=Notes(),
     )
 
 

@@ -18,7 +18,7 @@ from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.ask import Eval
 from agentload.run.play import Playing
 from agentload.run.questions import asking, catalog_questions
-from agentload.run.record import arm_row, counter_rows, fingerprint, run_row
+from agentload.run.record import PlayedOn, arm_row, counter_rows, fingerprint, run_row
 from agentload.study.argv import build_study, split
 from agentload.study.change import extend
 from agentload.study.kinds import Ask, Replay, Sweep
@@ -44,18 +44,18 @@ STUDY = Replay(
 
 
 def described(made: Plan, *, notes: Notes = NOTES) -> RunRow:
-    return run_row(
-        made.run,
-        STUDY,
-        plan=made,
-        kind="measured",
+    return replace(
+        run_row(
+            made.run,
+            STUDY,
+            plan=made,
+            trace_hash="h",
+            created_ns=7,
+            command="agentload replay t",
+            notes=notes,
+            on=PlayedOn(kind="measured", model="m", cache_block=64),
+        ),
         name="n",
-        trace_hash="h",
-        model="m",
-        created_ns=7,
-        command="agentload replay t",
-        notes=notes,
-        cache_block=64,
     )
 
 
