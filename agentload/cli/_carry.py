@@ -1,6 +1,5 @@
 """Carry a study out in the foreground, and print what came of it."""
 
-import time
 from dataclasses import asdict, replace
 from typing import Literal
 
@@ -56,7 +55,6 @@ def _print_result(
     study: door.Measured, place: StudyPlace, *, as_json: bool, is_gated: bool
 ) -> None:
     """Run a study and print its result."""
-    started_s = time.monotonic()
     if isinstance(study, Search):
         _print_found(study, door.carry_out(study, place, TERMINAL), as_json=as_json)
         return
@@ -69,7 +67,7 @@ def _print_result(
         case Stored() if isinstance(study, Ask):
             _asking.print_screen(study, place, result.run_id, as_json=as_json)
         case Stored():
-            _print_simulated(result, place, time.monotonic() - started_s, as_json=as_json)
+            _print_simulated(result, place, as_json=as_json)
         case _:
             _print_probed(result, as_json=as_json, is_gated=is_gated)
 
@@ -95,10 +93,13 @@ def _print_played(ended: Played, place: StudyPlace, *, as_json: bool) -> None:
     _decide_on(ended, place, then="report", as_json=as_json)
 
 
-def _print_simulated(ended: Stored, place: StudyPlace, took_s: float, *, as_json: bool) -> None:
+def _print_simulated(ended: Stored, place: StudyPlace, *, as_json: bool) -> None:
     transient("")
     summary = summarise(place.database, ended.run_id)
-    print_json(summary) if as_json else print(f"{summary.text()}\nsimulated in {took_s:.1f} s")
+    if as_json:
+        print_json(summary)
+    else:
+        print(f"{summary.text()}\nsimulated in {ended.simulated_s or 0.0:.1f} s")
     _decide_on(ended, place, then="report", as_json=as_json)
 
 

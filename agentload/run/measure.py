@@ -1,6 +1,7 @@
 """Play what is laid out, in virtual time or on servers; show progress and heed a stop."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -27,7 +28,9 @@ def simulate(made: Prepared, audience: Audience) -> Stored:
     assert isinstance(made.playing, Simulation), made.playing
     audience.warn(made.beyond)
     audience.warn(None if made.fills is None else made.fills.warning())
-    return store(made.playing, told=audience.rows)
+    began_s = time.monotonic()
+    ended = store(made.playing, told=audience.rows)
+    return replace(ended, simulated_s=time.monotonic() - began_s)
 
 
 def measure(made: Prepared, place: StudyPlace, audience: Audience) -> Played:

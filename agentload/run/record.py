@@ -47,6 +47,8 @@ class Stored:
     """Why the database lacks rows; None: it has all."""
     goes_on: str = ""
     """Command line that resumes the run."""
+    simulated_s: float | None = None
+    """Seconds that a run in virtual time took to play, without reading its trace."""
 
 
 def new_run_id() -> str:

@@ -4,13 +4,16 @@ shape of the whole trace, live and simulated alike.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import msgspec
 
 from agentload.layout.coverage import trace_shapes
+from agentload.run.audience import Audience
 from agentload.run.files import read_traces
 from agentload.run.lay import lay_out, simulation
+from agentload.run.measure import simulate
 from agentload.run.place import StudyPlace
 from agentload.run.play import Playing
 from agentload.run.simulate import Simulation
@@ -40,3 +43,10 @@ def test_a_run_keeps_the_shape_of_its_whole_trace_whatever_part_is_played(tmp_pa
     assert shapes == trace_shapes(whole, BEGINNING.load.planned())
     assert [each.workload for each in shapes] == ["chat", "rag"]
     assert 60_000 < max(shapes[0].context_tokens) <= 65_536
+
+
+def test_the_time_that_a_simulation_takes_is_without_reading_its_trace(tmp_path: Path) -> None:
+    made = simulation(BEGINNING, StudyPlace(database=tmp_path / "x.duckdb"))
+    began_s = time.monotonic()
+    ended = simulate(made, Audience())
+    assert 0 < (ended.simulated_s or 0.0) <= time.monotonic() - began_s
