@@ -174,7 +174,8 @@ def expectations(given: Settings) -> dict[str, object]:
 
 def gpus(given: Settings) -> int:
     """Return how many GPUs a server spans."""
-    return math.prod(size for name in _SPLIT if isinstance(size := given.get(name), int))
+    sizes = [given.get(name) for name in _SPLIT]
+    return math.prod(size for size in sizes if isinstance(size, int))
 
 
 def grid(values: Settings, where: str) -> Iterator[tuple[str, dict[str, object]]]:

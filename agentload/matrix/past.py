@@ -196,7 +196,8 @@ def progress_of(part: ModelPart) -> ModelProgress:
     if before is None:
         return ModelProgress(part=part)
     late = [arm for arm in part.arms if arm not in before.arms]
-    faults = {arm: fault for arm in late if (fault := _fault(part, arm)) is not None}
+    found = {arm: _fault(part, arm) for arm in late}
+    faults = {arm: fault for arm, fault in found.items() if fault is not None}
     unknown = (arm for arm in late if arm not in faults)
     out = tuple(LeftOut(model=part.name, config=arm, why=LATE) for arm in unknown)
     left = part.without(late)

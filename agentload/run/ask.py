@@ -293,10 +293,7 @@ class EvalPart:
                 await self._look_again(opened.row.leg, made.endpoints, identities, writer)
             else:
                 left = await self._ask_in_turn(opened.relay, before, opened.row.leg, writer)
-            is_failed = self._inquiry.dead is not None or bool(self._changed)
-            opened.row = replace(
-                opened.row, status="failed" if is_failed else "stopped" if left else "done"
-            )
+            opened.row = replace(opened.row, status=self._status(left))
         error = await load_run(made.run, made.database, notice=self._notice)
         if self._inquiry.dead is not None:
             raise EndpointError(
@@ -323,6 +320,12 @@ class EvalPart:
             load_error=error,
             goes_on=made.goes_on_by,
         )
+
+    def _status(self, left: int) -> Literal["failed", "stopped", "done"]:
+        """Say how the part ended, with this many questions unasked."""
+        if self._inquiry.dead is not None or self._changed:
+            return "failed"
+        return "stopped" if left else "done"
 
     async def _ask_in_turn(
         self, relay: Relay, before: Past, leg: int, writer: journal.Writer

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -49,6 +49,7 @@ def evaluation(study: Ask, place: StudyPlace, *, is_dry: bool = False) -> Iterat
         # The emulated model's tokens are words.
         reference = None if is_dry or arms.is_emulated else served[0]
         questions, notes = _source(study, asked, arms, reference)
+        joined: Literal["new", "join"] = "join" if place.into else "new"
         yield Eval(
             run=place.name,
             study=study,
@@ -56,7 +57,7 @@ def evaluation(study: Ask, place: StudyPlace, *, is_dry: bool = False) -> Iterat
             endpoints=served,
             database=place.database,
             notes=msgspec.structs.replace(notes, arms=tuple(each.name for each in served)),
-            goes_on="resume" if place.resume else "join" if place.into else "new",
+            goes_on="resume" if place.resume else joined,
             launching=arms.launching,
         )
 

@@ -295,11 +295,11 @@ def caveats(
     would be measured in its name.
     """
     found = agreement(endpoints, identities)
-    others = tuple(
-        f"{arm} is not the server that the run began with: {', '.join(differs)}"
-        for arm, identity in identities.items()
-        if (differs := changed(before.get(arm, {}), identity.facts(), names))
-    )
+    others: list[str] = []
+    for arm, identity in identities.items():
+        if differs := changed(before.get(arm, {}), identity.facts(), names):
+            facts = ", ".join(differs)
+            others.append(f"{arm} is not the server that the run began with: {facts}")
     if not is_forced:
         found.require()
         if others:

@@ -89,6 +89,7 @@ def run_row(
             machines=machines if len(machines) > 1 else (),
         )
     trace = None if plan is None else plan.header.name
+    seed = study.seed if isinstance(study, Ask) else 0
     return RunRow(
         run_id=run,
         kind=on.kind,
@@ -98,7 +99,7 @@ def run_row(
         trace_hash=trace_hash,
         model=on.model,
         design="interleaved" if plan is None else plan.design,
-        seed=plan.seed if plan is not None else study.seed if isinstance(study, Ask) else 0,
+        seed=seed if plan is None else plan.seed,
         version=__version__,
         command=command,
         options=notes.text(),

@@ -72,29 +72,18 @@ def argv(made: Study, *, spelled: Collection[str] = ()) -> tuple[str, ...]:
     """Write a study as a verb and its options: the changed ones, and those *spelled* out."""
     verb, form = form_of(made)
     own = tuple(form.flags())
-    positional = (
-        word
-        for flag in own
-        if flag.said.positional and not flag.option.startswith("--")
-        for word in _written(flag, flag.value(made))
-    )
-    switch = (
-        (form.switch,)
-        if form.switch is not None and all(flag.option != form.switch for flag in own)
-        else ()
-    )
     vain = {flag.option for flag in in_vain(made)}  # a verb refuses these
-    options = (
-        word
-        for flag in own
-        if flag.option.startswith("--")
-        and (
-            flag.option == form.switch
-            or (_is_said(flag, made, spelled) and flag.option not in vain)
-        )
-        for word in _written(flag, flag.value(made))
-    )
-    return (verb, *positional, *switch, *options)
+    first, rest = [verb], list[str]()
+    if form.switch is not None and all(flag.option != form.switch for flag in own):
+        rest.append(form.switch)
+    for flag in own:
+        words = _written(flag, flag.value(made))
+        is_said = flag.option not in vain and _is_said(flag, made, spelled)
+        if not flag.option.startswith("--"):
+            first += words if flag.said.positional else ()
+        elif is_said or flag.option == form.switch:
+            rest += words
+    return (*first, *rest)
 
 
 def _is_said(flag: Flag, made: Study, spelled: Collection[str]) -> bool:
@@ -177,7 +166,10 @@ def _words(rest: Sequence[str], known: Mapping[str, Flag]) -> Iterator[tuple[str
             continue
         flag = known.get(name) or known.get(name.replace("--no-", "--", 1))
         is_switch = flag.is_switch if flag is not None else name in (*SWITCHES, *PLAIN)
-        yield name, value if mark else "" if is_switch else next(words, "")
+        if mark:
+            yield name, value
+        else:
+            yield name, "" if is_switch else next(words, "")
 
 
 def _form(verb: str, given: Typed) -> Form:

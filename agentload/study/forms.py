@@ -187,9 +187,6 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
 
 def form_of(made: Study) -> tuple[str, Form]:
     """Return the verb that runs a study, and the form of the study there."""
-    return next(
-        (verb, form)
-        for verb, forms in FORMS.items()
-        for form in forms
-        if (form.kind, form.servers) == (type(made), type(made.servers))
-    )
+    wanted = (type(made), type(made.servers))
+    every = ((verb, form) for verb, forms in FORMS.items() for form in forms)
+    return next((verb, form) for verb, form in every if (form.kind, form.servers) == wanted)

@@ -225,11 +225,8 @@ class Request(Part, frozen=True):
 
     def body(self) -> dict[str, object]:
         """Return the fields of a request's body."""
-        return {
-            name: value
-            for name in self.__struct_fields__
-            if (value := getattr(self, name)) is not None
-        }
+        said = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in said.items() if value is not None}
 
 
 class Live(Part, frozen=True, tag_field="kind", tag="endpoints"):

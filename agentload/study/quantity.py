@@ -217,7 +217,7 @@ def factors(text: str, option: str) -> dict[str, float]:
 
 def words(text: str, _option: str) -> tuple[str, ...]:
     """Read a list separated by commas; empty parts are dropped."""
-    return tuple(part for each in text.split(",") if (part := each.strip()))
+    return tuple(filter(None, map(str.strip, text.split(","))))
 
 
 LENGTHS: Final = Text(read=lengths, write=lambda value: lengths_text(tuple(value)), shown="<str>")
