@@ -14,8 +14,8 @@ from advisor.case import Case, rivals
 from advisor.choice import choose
 from advisor.evidence import Evidence, present
 from advisor.judge import judge
-from advisor.legs.level import missed
-from advisor.legs.speed import confounded
+from advisor.legs.level import miss_text
+from advisor.legs.speed import is_confounded
 from advisor.policy import Policy
 from advisor.rulebook import modules, run
 from advisor.verdict import Change, Choice, Decision, Gate, Spoiled
@@ -47,7 +47,7 @@ def assess(evidence: Evidence, policy: Policy) -> Case:
         _unspoiled(evidence, gates_seen, "prefill sweep"),
     )
     found = accuracy.faults(evidence, policy)
-    judged, speeds = accuracy.pooled(evidence, policy), speed.speeds(evidence, shares, policy)
+    judged, speeds = accuracy.by_workload(evidence, policy), speed.speeds(evidence, shares, policy)
     # Any arm may be chosen, and for its speed or for its
     # capacity: the error is shared. A search is looked at once.
     level = 1 - policy.alpha / rivals(evidence) / (2 if speeds else 1)
@@ -93,7 +93,7 @@ def _caveats(case: Case) -> tuple[str, ...]:
         )
     mine = case.service_level(evidence.reference)
     if mine is not None and mine.state == "no" and not case.is_unmet:
-        out.append(f"{missed(mine)}.")
+        out.append(f"{miss_text(mine)}.")
     if not evidence.challengers:
         out.append("There is one arm only: nothing is compared.")
     out.extend(f"{gate.name}: {gate.message}." for gate in case.gates if gate.status == "fail")
@@ -102,7 +102,7 @@ def _caveats(case: Case) -> tuple[str, ...]:
     ]
     drawn = (
         "Each arm had one machine"
-        if confounded(case, each.change.arm)
+        if is_confounded(case, each.change.arm)
         else f"Each server was started {words.times(each.starts)}"
         for each in sorted(few, key=lambda each: each.starts)
     )

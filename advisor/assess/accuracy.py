@@ -103,7 +103,7 @@ def _judged(
             accuracy.p_not_worse(seen, margin=margin),
             accuracy.p_worse(seen, margin=margin),
         )
-    found = accuracy.graded(reference, arm, clusters, weights)
+    found = accuracy.mean_difference(reference, arm, clusters, weights)
     if found is None:
         return None
     shown = found.estimate(
@@ -166,7 +166,7 @@ def _own(
     return [each for each in mine if each.context_tokens in lengths]
 
 
-def pooled(evidence: Evidence, policy: Policy) -> tuple[PooledAccuracy, ...]:
+def by_workload(evidence: Evidence, policy: Policy) -> tuple[PooledAccuracy, ...]:
     """Return the pooled accuracy of every challenger for each workload and for the server.
 
     The server's is over all buckets that its weighty workloads need.

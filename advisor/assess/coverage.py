@@ -65,7 +65,7 @@ def _as_often(contexts: Floats, own: Floats) -> float:
     return float(ordered[rare[0] - 1] if rare.size else ordered[-1])
 
 
-def timed(evidence: Evidence, arm: str, own: OwnCalls) -> Beyond | None:
+def beyond_timed(evidence: Evidence, arm: str, own: OwnCalls) -> Beyond | None:
     """Return what of a class lies beyond the contexts timed on both the reference and *arm*.
 
     None where nothing was timed.
@@ -129,7 +129,7 @@ def coverages(evidence: Evidence) -> tuple[Coverage, ...]:
 
 
 def _coverages(evidence: Evidence) -> Iterator[Coverage]:
-    parts = [(own, timed(evidence, evidence.reference, own)) for own in evidence.trace]
+    parts = [(own, beyond_timed(evidence, evidence.reference, own)) for own in evidence.trace]
     played = {
         own.workload: evidence.calls(own.workload, evidence.reference) for own in evidence.trace
     }

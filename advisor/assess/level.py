@@ -10,7 +10,7 @@ from statistics import median
 
 from advisor import words
 from advisor.evidence import CapacityPoint, Evidence, present
-from advisor.policy import Policy, Slo
+from advisor.policy import Policy, ServiceLimits
 from advisor.statistics.quantiles import quantile
 from advisor.verdict import Capacity, LegState, ServiceLevel
 
@@ -36,7 +36,9 @@ def service_levels(
     )
 
 
-def _of_arm(evidence: Evidence, arm: str, slo: Slo, capacities: Sequence[Capacity]) -> ServiceLevel:
+def _of_arm(
+    evidence: Evidence, arm: str, slo: ServiceLimits, capacities: Sequence[Capacity]
+) -> ServiceLevel:
     alone = [each for each in evidence.alone if each.arm == arm and each.slo == slo]
     found = next((each for each in capacities if (each.arm, each.workload) == (arm, None)), None)
     return ServiceLevel(
@@ -50,7 +52,7 @@ def _of_arm(evidence: Evidence, arm: str, slo: Slo, capacities: Sequence[Capacit
 
 
 def _state(
-    evidence: Evidence, alone: Sequence[CapacityPoint], slo: Slo, found: Capacity | None
+    evidence: Evidence, alone: Sequence[CapacityPoint], slo: ServiceLimits, found: Capacity | None
 ) -> LegState:
     """Return whether a single session is within the level.
 
@@ -72,14 +74,14 @@ def _state(
     return "no" if len(misses) == len(heard) >= SESSIONS else "unclear"
 
 
-def _lightest(evidence: Evidence, arm: str, slo: Slo) -> list[CapacityPoint]:
+def _lightest(evidence: Evidence, arm: str, slo: ServiceLimits) -> list[CapacityPoint]:
     """Return an arm's trials at the smallest load that its search tried."""
     own = [each for each in evidence.capacity if each.arm == arm and each.slo == slo]
     least = min((each.agents for each in own), default=0)
     return [each for each in own if each.agents == least]
 
 
-def _reason(points: Sequence[CapacityPoint], slo: Slo) -> str:
+def _reason(points: Sequence[CapacityPoint], slo: ServiceLimits) -> str:
     """Name the limit that is missed by most, and by how much; empty where none is missed."""
     worst, said = 1.0, ""
     for metric, limit in slo.limits():
@@ -92,7 +94,7 @@ def _reason(points: Sequence[CapacityPoint], slo: Slo) -> str:
     return said
 
 
-def _is_missed(evidence: Evidence, arm: str, slo: Slo) -> bool:
+def _is_missed(evidence: Evidence, arm: str, slo: ServiceLimits) -> bool:
     """Say whether the played turns of some class surely break a limit of *slo*."""
     for workload in evidence.workloads:
         calls = evidence.calls(workload.name, arm)

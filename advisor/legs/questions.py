@@ -107,7 +107,7 @@ def lengths(contexts: Iterable[Sequence[float]], *, window: int | None) -> tuple
     return ladder(None if usual is None else usual / SLACK, longest, window=window)
 
 
-def shared(
+def shares_by_length(
     lengths: Sequence[int], calls: Sequence[tuple[int, Sequence[float]]]
 ) -> dict[int, float]:
     """Return which share of the questions each of *lengths* gets; they rise.

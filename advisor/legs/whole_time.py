@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from advisor import words
-from advisor.assess.speed import estimated, start_scale
+from advisor.assess.speed import controlled_change, start_scale
 from advisor.case import Case, Control, Tested
 from advisor.estimate import Estimate
 from advisor.evidence import Bools, Calls, Floats, Ints
@@ -78,7 +78,7 @@ def _mixed(
     known = [(table, share) for table, share in tables if table is not None]
     table = paired.mixture(tuple(table for table, _ in known), tuple(share for _, share in known))
     scale, position = start_scale(case.evidence, case.policy), case.policy.position_spread
-    return None if table is None else estimated(table, scale, controls, position=position)
+    return None if table is None else controlled_change(table, scale, controls, position=position)
 
 
 def _kinds(case: Case, matched: Sequence[_Matched]) -> Iterator[list[tuple[str, Spread | None]]]:

@@ -31,12 +31,12 @@ def _speed(case: Case, arm: str, workload: str) -> Finding | None:
         margin = case.policy.min_change
         if relative.is_within(margin) or relative.is_below(-margin) or relative.is_above(margin):
             return None
-        count = need.what if need.pairs is None else words.counted(need.pairs, "more pair")
-        calls = "" if need.calls is None else f", {words.counted(need.calls, 'call')}"
+        count = need.what if need.pairs is None else words.quantity(need.pairs, "more pair")
+        calls = "" if need.calls is None else f", {words.quantity(need.calls, 'call')}"
         told = (
             f"Turn latency of {workload} on {arm}, {words.change(relative)}, is undecided "
             f"at a margin of {margin:.0%}: "
-            f"{count}{calls}{words.spent(need.minutes, need.usd)}."
+            f"{count}{calls}{words.cost(need.minutes, need.usd)}."
         )
     return Finding(
         kind="opposes", workload=workload, message=told, next_step=need.step, leg="pays", need=need
@@ -54,7 +54,7 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
         told = (
             f"Accuracy is untested on {arm.name}: about {need.pairs or 0:,} paired "
             "questions at the lengths of each class"
-            f"{words.spent(need.minutes, need.usd)}, settle a margin of "
+            f"{words.cost(need.minutes, need.usd)}, settle a margin of "
             f"{100 * case.policy.accuracy_margin:.0f} pp."
         )
         yield Finding(kind="opposes", message=told, next_step=need.step, leg="safe", need=need)

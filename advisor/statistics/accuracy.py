@@ -219,7 +219,7 @@ def mcnemar(*, reference_only: int, arm_only: int) -> float:
     return 1.0 if changed == 0 else float(scipy.stats.binomtest(arm_only, changed).pvalue)
 
 
-def graded(
+def mean_difference(
     reference: Floats, arm: Floats, clusters: Ints | None = None, weights: Floats | None = None
 ) -> Spread | None:
     """Return the mean difference of graded scores, arm minus reference, over contexts.

@@ -45,7 +45,7 @@ def token_bytes(group: LayerGroup, dtype: KvDtype) -> int:
     return group.kv_heads * ((group.head_dim + value) * kept.bits // 8 + kept.scale_bytes)
 
 
-def stored(
+def stored_dtypes(
     model: ModelShape, dtype: KvDtype, skip_layers: tuple[str, ...]
 ) -> tuple[tuple[LayerGroup, KvDtype], ...]:
     """Pair each layer group with its storage dtype: skipped layers keep that of the weights."""
@@ -73,7 +73,7 @@ def bytes_per_token(model: ModelShape, dtype: KvDtype, skip_layers: tuple[str, .
     """Return a token's bytes in the layers that keep every token: what decode reads."""
     return sum(
         group.layers * token_bytes(group, kept)
-        for group, kept in stored(model, dtype, skip_layers)
+        for group, kept in stored_dtypes(model, dtype, skip_layers)
         if group.kind in {"full", "mla"}
     )
 
@@ -92,7 +92,7 @@ def _numbered(model: ModelShape, group: LayerGroup, numbers: set[int]) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class BlockTable:
     """Equal block tables: a request has one page for each block in each table."""
 
     kind: LayerKind
@@ -133,7 +133,7 @@ class Layout:
 
     page_bytes: int
     """Bytes of one page: a block of all layers of a group."""
-    tables: tuple[Table, ...]
+    tables: tuple[BlockTable, ...]
     prefix_caching: bool = True
 
     @property
@@ -185,7 +185,8 @@ def layout(
 ) -> Layout:
     """Cut the KV cache of a model into pages."""
     pairs = [
-        (group, token_bytes(group, dtype)) for group, dtype in stored(model, kv_dtype, skip_layers)
+        (group, token_bytes(group, dtype))
+        for group, dtype in stored_dtypes(model, kv_dtype, skip_layers)
     ]
     if not any(group.kind in _GROWING for group, _ in pairs):
         raise ProfileError(
@@ -196,7 +197,7 @@ def layout(
     largest = max(size for _, size in pairs)
     specs = [_Spec(group, block, block * (size or largest)) for group, size in pairs]
     if all(spec.group.kind in _GROWING for spec in specs):
-        table = Table(kind=specs[0].group.kind, count=1, block_tokens=block)
+        table = BlockTable(kind=specs[0].group.kind, count=1, block_tokens=block)
         return Layout(
             page_bytes=sum(spec.group.layers * spec.page_bytes for spec in specs),
             tables=(table,),
@@ -233,9 +234,9 @@ def _same_page(specs: list[_Spec]) -> list[_Spec]:
     ]
 
 
-def _table(spec: _Spec, per_group: int) -> Table:
+def _table(spec: _Spec, per_group: int) -> BlockTable:
     group = spec.group
-    return Table(
+    return BlockTable(
         kind=group.kind,
         count=ceil(group.layers / per_group),
         block_tokens=spec.block_tokens,

@@ -40,16 +40,16 @@ from advisor.steps import (
     Again,
     ArmsFile,
     Calibrate,
+    CapacitySearch,
     Control,
     Features,
     Lengths,
     MorePairs,
     Questions,
     Restarts,
-    Search,
     Step,
     Swap,
-    counted,
+    without_amount,
 )
 from advisor.verdict import Gate
 from tests.advisor.cases import BF16, FP8, SPREAD, bare, compared, observed, search
@@ -316,7 +316,7 @@ def test_a_combination_is_known_for_its_own_gpu_dtype_and_backend(
         (MorePairs(pairs=7), MorePairs(pairs=0), 7),
         (Swap(pairs=8), Swap(pairs=0), 8),
         (Restarts(restarts=9), Restarts(restarts=0), 9),
-        (Search(limits=None, trial_s=60.0), Search(limits=None, trial_s=0.0), 60),
+        (CapacitySearch(limits=None, trial_s=60.0), CapacitySearch(limits=None, trial_s=0.0), 60),
         (Questions(lengths=(1024,), items=5), Questions(lengths=(1024,)), 5),
         (Questions(lengths=(1024,)), Questions(lengths=(1024,)), 0),
         *(
@@ -335,7 +335,7 @@ def test_a_combination_is_known_for_its_own_gpu_dtype_and_backend(
 def test_of_steps_that_differ_in_how_much_the_most_settles_all(
     step: Step, rest: Step, count: float
 ) -> None:
-    assert counted(step) == (rest, count)
+    assert without_amount(step) == (rest, count)
 
 
 def test_an_inverse_turns_its_ends_round_and_opens_those_at_zero() -> None:

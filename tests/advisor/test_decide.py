@@ -20,7 +20,7 @@ from advisor.evidence import (
     Observation,
     WorkloadClass,
 )
-from advisor.policy import Policy, Slo
+from advisor.policy import Policy, ServiceLimits
 from advisor.steps import Again, MorePairs, Questions, Swap
 from advisor.verdict import ArmVerdict, Decision
 from tests.advisor.cases import BF16, BUCKETS, FP8, H100, SPREAD, bare, compared, observed, sweeps
@@ -358,14 +358,17 @@ def test_a_service_level_that_only_the_arm_breaks_is_a_veto() -> None:
         else each
         for each in evidence.observations
     )
-    decision = decide(replace(evidence, observations=slow), Policy(slos=(Slo(ttft_ms=3500.0),)))
+    decision = decide(
+        replace(evidence, observations=slow), Policy(slos=(ServiceLimits(ttft_ms=3500.0),))
+    )
     assert _verdict(decision).verdict == "avoid"
     assert "the limit is 3500 ms" in _verdict(decision).reason
 
 
 def test_a_decision_is_plain_data_without_a_nan() -> None:
     decision = decide(
-        replace(compared(effect=-0.1), sweeps=sweeps()), Policy(slos=(Slo(turn_ms=60_000.0),))
+        replace(compared(effect=-0.1), sweeps=sweeps()),
+        Policy(slos=(ServiceLimits(turn_ms=60_000.0),)),
     )
     text = json.dumps(dataclasses.asdict(decision), allow_nan=False)
     assert json.loads(text)["choice"]["arm"] == "fp8"

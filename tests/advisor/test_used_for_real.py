@@ -16,8 +16,8 @@ from advisor.evidence import Calls, Evidence, Observation, Scales
 from advisor.legs import questions
 from advisor.legs.safe import safe_leg
 from advisor.legs.speed import speed_leg
-from advisor.policy import Policy, Slo
-from advisor.steps import Calibrate, Questions, Search
+from advisor.policy import Policy, ServiceLimits
+from advisor.steps import Calibrate, CapacitySearch, Questions
 from advisor.verdict import ArmVerdict, Decision
 from tests.advisor.cases import BF16, BUCKETS, FP8, H100, bare, compared, search
 from tests.advisor.worlds import Noise, answers
@@ -230,8 +230,13 @@ def test_a_tail_of_too_few_turns_is_not_known_and_vetoes_nothing() -> None:
 
 def test_a_tail_that_holds_the_users_own_service_level_is_no_doubt() -> None:
     evidence = with_tail(compared(effect=-0.1, pairs=48, noise=QUIET), 0.03, 1.5, "ttft_ms")
-    assert server(decide(evidence, Policy(slos=(Slo(ttft_ms=60_000.0),)))).verdict == "use"
-    assert server(decide(evidence, Policy(slos=(Slo(turn_ms=60_000.0),)))).verdict == "test further"
+    assert (
+        server(decide(evidence, Policy(slos=(ServiceLimits(ttft_ms=60_000.0),)))).verdict == "use"
+    )
+    assert (
+        server(decide(evidence, Policy(slos=(ServiceLimits(turn_ms=60_000.0),)))).verdict
+        == "test further"
+    )
 
 
 # --- what is wrong, and what would mend it
@@ -366,7 +371,7 @@ def test_a_larger_pool_is_no_difference_only_where_the_load_that_was_asked_for_l
         for tokens in (100_000.0, 400_000.0)
     )
     assert (idle.verdict, full.verdict) == ("no difference", "test further")
-    assert any(isinstance(each.step, Search) for each in full.needs)
+    assert any(isinstance(each.step, CapacitySearch) for each in full.needs)
     found = server(decide(searched(asked(equal, peak=8, working_set=400_000.0), bf16=9, fp8=20)))
     assert (found.verdict, found.pays.state) == ("use", "yes")
     assert "agents per GPU for" in found.pays.reason
@@ -454,7 +459,9 @@ def test_a_service_level_that_is_missed_is_in_the_reason_and_in_the_criterion(
     limit: float, word: str, pays: str
 ) -> None:
     evidence = scaled(compared(effect=-0.12, pairs=48, noise=QUIET), 1.5 / 0.88, "ttft_ms")
-    policy = Policy(slos=(Slo(ttft_ms=limit * p95(evidence, "bf16"), share=0.95),), counts="turns")
+    policy = Policy(
+        slos=(ServiceLimits(ttft_ms=limit * p95(evidence, "bf16"), share=0.95),), counts="turns"
+    )
     decision = decide(evidence, policy)
     verdict = server(decision)
     assert ("the limit is" in verdict.reason) == (limit < 2)

@@ -52,7 +52,7 @@ def test_a_loss_at_long_contexts_weighs_as_many_calls_as_are_long(
     evidence = bare(
         workloads=(WorkloadClass(name="chat", context_tokens=contexts),), accuracy=buckets
     )
-    server, chat = accuracy.pooled(evidence, Policy())
+    server, chat = accuracy.by_workload(evidence, Policy())
     assert server.estimate.value == pytest.approx(difference)
     assert chat.estimate.value == pytest.approx(difference)
     assert (chat.estimate.n or 0) <= 400

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from advisor import rulebook
-from advisor.deployment import Gpu
+from advisor.deployment import GpuFacts
 from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Prior, Telemetry
 from advisor.policy import Policy
@@ -419,7 +419,7 @@ def test_heads_of_256_on_hopper_are_slower_in_fp8(
     dtype: str,
     speaks: bool,  # noqa: FBT001  # a case
 ) -> None:
-    deployment = replace(bare().deployment, gpu=Gpu(name="any", sm=sm))
+    deployment = replace(bare().deployment, gpu=GpuFacts(name="any", sm=sm))
     evidence = bare(
         model=replace(LLAMA, head_dim=dim),
         deployment=deployment,
