@@ -13,7 +13,7 @@ import scipy
 
 from advisor.assess.accuracy import LEAST_LOST
 from advisor.policy import Policy
-from advisor.statistics.looks import Ends, ends
+from advisor.statistics.looks import AnswerTruth, Ends, ends
 from advisor.statistics.pair_looks import chances_shown
 from advisor.statistics.planning import (
     PLANNED_ANSWERS,
@@ -169,13 +169,12 @@ def likely(
     return {
         truth: ends(
             looks,
-            flips=flips,
-            change=change,
+            AnswerTruth(
+                flips=flips, change=change, together=together, correlation=PLANNED_CORRELATION
+            ),
             margin=margin,
             level=PLANNED_ANSWERS / rivals,
             draws=DRAWS,
-            together=together,
-            correlation=PLANNED_CORRELATION,
             most=most,
         )
         for truth, (change, flips) in TRUTHS.items()

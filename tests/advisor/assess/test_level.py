@@ -136,6 +136,18 @@ def test_what_is_faster_outside_the_level_at_the_load_that_was_played_is_not_use
     assert all(each.is_missed for each in decision.service_levels)
 
 
+def test_a_class_with_limits_of_its_own_does_not_miss_those_of_the_others() -> None:
+    evidence = compared(effect=-0.2, noise=QUIET, items=400, discordance=0.02)
+    strict = ServiceLimits(turn_ms=typical_ms(evidence) / 100)
+    own = ServiceLimits(workload="chat", turn_ms=100 * typical_ms(evidence))
+    shared, apart = (
+        service_levels(evidence, Policy(slos=slos, decide_by="latency"), ())
+        for slos in ((strict,), (strict, own))
+    )
+    assert [each.is_missed_as_played for each in shared] == [True, True]
+    assert [each.is_missed_as_played for each in apart] == [False, False]
+
+
 def typical_ms(evidence: Evidence) -> float:
     """Return about what a turn of the reference takes."""
     calls = evidence.calls("chat", "bf16")
