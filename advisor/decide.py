@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from advisor import gates, words
-from advisor.assess import accuracy, capacity, coverage, lines, reach, room, speed
+from advisor.assess import accuracy, broken, capacity, coverage, lines, reach, room, speed
 from advisor.assess.figures import figures
 from advisor.assess.level import service_levels
 from advisor.case import Case, rivals
@@ -46,7 +46,7 @@ def assess(evidence: Evidence, policy: Policy) -> Case:
         _unspoiled(evidence, gates_seen, "decode sweep"),
         _unspoiled(evidence, gates_seen, "prefill sweep"),
     )
-    found = accuracy.faults(evidence, policy)
+    found = broken.faults(evidence, policy)
     judged, speeds = accuracy.by_workload(evidence, policy), speed.speeds(evidence, shares, policy)
     # Any arm may be chosen, and for its speed or for its
     # capacity: the error is shared. A search is looked at once.

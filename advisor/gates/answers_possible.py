@@ -5,7 +5,7 @@ cannot answer either show no loss, however the arm fares.
 from collections.abc import Iterator
 
 from advisor import words
-from advisor.assess.accuracy import telling
+from advisor.assess.answers import telling
 from advisor.evidence import AccuracyBucket, Evidence
 from advisor.policy import Policy
 from advisor.verdict import Gate

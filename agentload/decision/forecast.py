@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import scipy
 
-from advisor.assess.accuracy import LEAST_LOST
+from advisor.assess.broken import LEAST_LOST
 from advisor.policy import Policy
 from advisor.statistics.looks import AnswerTruth, Ends, ends
 from advisor.statistics.pair_looks import chances_shown

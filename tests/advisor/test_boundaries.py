@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.assess import accuracy, speed
+from advisor.assess import answers, speed
 from advisor.assess.lines import ttft_curve
 from advisor.decide import assess, decide
 from advisor.estimate import Estimate
@@ -278,7 +278,7 @@ def test_a_bucket_in_which_the_reference_knows_less_than_two_margins_counts_for_
         arm_only=0,
         neither=100 - right,
     )
-    assert accuracy.telling((bucket,), Policy()) == ((bucket,) if kept else ())
+    assert answers.telling((bucket,), Policy()) == ((bucket,) if kept else ())
 
 
 KNOWN = [
