@@ -35,14 +35,16 @@ def token_bytes(group: LayerGroup, dtype: KvDtype) -> int:
                 f"{dtype} stores MLA latents only", hint="use kv_dtype fp8 for other attention"
             )
         return kept.latent_bytes
-    value = (
-        0
-        if group.kind == "mla"
-        else group.head_dim
-        if group.head_dim_v is None
-        else group.head_dim_v
-    )
-    return group.kv_heads * ((group.head_dim + value) * kept.bits // 8 + kept.scale_bytes)
+    width = group.head_dim + _value_dim(group)
+    head_bytes = width * kept.bits // 8 + kept.scale_bytes
+    return group.kv_heads * head_bytes
+
+
+def _value_dim(group: LayerGroup) -> int:
+    """Return the width of a value vector: a latent holds keys and values at once."""
+    if group.kind == "mla":
+        return 0
+    return group.head_dim if group.head_dim_v is None else group.head_dim_v
 
 
 def stored_dtypes(
