@@ -19,7 +19,6 @@ from advisor.evidence import (
     Calls,
     ClientHealth,
     Observation,
-    Telemetry,
     WorkloadClass,
 )
 from advisor.gates import (
@@ -35,7 +34,7 @@ from advisor.gates import (
 )
 from advisor.legs.speed import swap
 from advisor.policy import Policy
-from advisor.rules import capacity_bound, known_issues, pool_never_filled, unvalidated_backend
+from advisor.rules import known_issues, unvalidated_backend
 from advisor.steps import (
     Again,
     ArmsFile,
@@ -52,7 +51,7 @@ from advisor.steps import (
     without_amount,
 )
 from advisor.verdict import Gate
-from tests.advisor.cases import BF16, FP8, SPREAD, bare, compared, observed, search
+from tests.advisor.cases import BF16, FP8, SPREAD, bare, compared, observed
 from tests.advisor.worlds import Noise, simulated_calls
 
 ESTIMATE = Estimate(value=2.0, low=1.0, high=4.0, n=5, unit="s", method="mean")
@@ -388,30 +387,6 @@ def test_what_invalidates_one_class_leaves_the_others_and_a_tenth_of_the_mix_the
         replace(gate, spoils=("ttft",)),
     ):
         assert invalid(other) == [False] * 3
-
-
-@pytest.mark.parametrize(("pool", "kind"), [(462_000.0, "informs"), (463_000.0, "supports")])
-def test_a_pool_a_tenth_larger_supports_an_arm_where_it_limits(pool: float, kind: str) -> None:
-    workload = WorkloadClass(name="chat", gpu_time_share=1.0, working_set_tokens=400_000.0)
-    evidence = bare(workloads=(workload,), arms=(BF16, replace(FP8, pool_tokens=pool)))
-    found = list(capacity_bound.check(assess(evidence, Policy())))
-    assert {each.kind for each in found} == {kind}
-    assert [each.workload for each in found] == [None, "chat"]
-    known = assess(replace(evidence, capacity=search("fp8", 10)), Policy())
-    assert [each.next_step is None for each in capacity_bound.check(known)] == [
-        True,
-        True,
-    ]  # of the only class as of the mix
-
-
-@pytest.mark.parametrize(("filled", "found"), [(0.49, True), (0.5, False)])
-def test_a_pool_that_was_full_for_half_of_the_run_tells_of_capacity(
-    filled: float,
-    found: bool,  # noqa: FBT001  # a case
-) -> None:
-    workload = WorkloadClass(name="chat", gpu_time_share=1.0, working_set_tokens=400_000.0)
-    evidence = bare(workloads=(workload,), server=(("fp8", Telemetry(pool_filled_share=filled)),))
-    assert (pool_never_filled.check(assess(evidence, Policy())) is not None) == found
 
 
 def test_an_issue_asks_for_an_upgrade_only_where_it_asks_for_something() -> None:

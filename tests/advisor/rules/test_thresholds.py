@@ -307,26 +307,21 @@ def test_calls_beyond_the_longest_question_are_told_and_weigh_from_a_twentieth_o
     )
 
 
+@pytest.mark.parametrize("arm", ["bf16", "fp8"])
 @pytest.mark.parametrize(("share", "speaks"), [(0.5, False), (0.49, True)])
 def test_a_pool_that_was_full_for_half_of_the_run_tells_of_capacity(
+    arm: str,
     share: float,
     speaks: bool,  # noqa: FBT001  # a case
 ) -> None:
     crowd = (chat_class(working_set_tokens=400_000.0),)
-    evidence = bare(
-        workloads=crowd, server=(("bf16", Telemetry(pool_filled_share=share)), ("fp8", Telemetry()))
-    )
+    filled = {"bf16": Telemetry(), "fp8": Telemetry(), arm: Telemetry(pool_filled_share=share)}
+    evidence = bare(workloads=crowd, server=tuple(filled.items()))
     found = findings(pool_never_filled, evidence)
-    assert [
-        each.message.startswith("The KV pool was full for 49% of the run on bf16:")
-        for each in found
-    ] == [True] * speaks
-    assert (
-        findings(
-            pool_never_filled, replace(evidence, workloads=(chat_class(working_set_tokens=4.0),))
-        )
-        == []
-    )
+    said = f"The KV pool was full for 49% of the run on {arm}:"
+    assert [each.message.startswith(said) for each in found] == [True] * speaks
+    small = replace(evidence, workloads=(chat_class(working_set_tokens=4.0),))
+    assert findings(pool_never_filled, small) == []
 
 
 @pytest.mark.parametrize(
