@@ -19,6 +19,8 @@ _KINDS: Mapping[str, LayerKind] = {
     "linear_attention": "mamba",
     "mamba": "mamba",
 }
+_WINDOWS: Mapping[LayerKind, str] = {"sliding": "sliding_window", "chunked": "attention_chunk_size"}
+"""Field that has the tokens of a window, by the kind of layer."""
 STATE_BYTES = 4
 """Bytes of a value of the recurrent state, which vLLM keeps in float32 by default.
 
@@ -66,7 +68,8 @@ def model_shape(config: Config, *, name: str, weight_gib: float | None = None) -
     """
     nested = config.get("text_config")
     text = {**config, **nested} if isinstance(nested, Mapping) else config
-    groups, heads = _groups(text, name), _whole(text, name, "num_attention_heads")
+    groups = _groups(text, name)
+    heads = _whole(text, name, "num_attention_heads")
     return ModelShape(
         name=name,
         groups=groups,
@@ -83,7 +86,9 @@ def _groups(text: Config, name: str) -> tuple[LayerGroup, ...]:
     layers = _whole(text, name, "num_hidden_layers")
     if "kv_lora_rank" in text:
         _refuse_unread(text, name)
-        latent = _whole(text, name, "kv_lora_rank") + _whole(text, name, "qk_rope_head_dim")
+        compressed = _whole(text, name, "kv_lora_rank")
+        positional = _whole(text, name, "qk_rope_head_dim")
+        latent = compressed + positional
         return (LayerGroup(kind="mla", layers=layers, kv_heads=1, head_dim=latent),)
     kinds = _layer_kinds(text, name, layers)
     # Layers that reuse the cache of an earlier layer keep none of their own (gemma 3n and 4).
@@ -151,7 +156,7 @@ def _group(text: Config, name: str, kind: LayerKind, numbers: tuple[int, ...]) -
         width = text.get("global_head_dim") or width
         kv_heads = text.get("num_global_key_value_heads") or kv_heads
     head_dim = width if isinstance(width, int) else _whole(text, name, "hidden_size") // heads
-    window = {"sliding": "sliding_window", "chunked": "attention_chunk_size"}.get(kind)
+    window = _WINDOWS.get(kind)
     return LayerGroup(
         kind=kind,
         layers=len(numbers),

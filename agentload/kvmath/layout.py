@@ -112,9 +112,11 @@ class BlockTable:
             case "full" | "mla":
                 return ceil(tokens / self.block_tokens)
             case "sliding":
-                return ceil(min((self.window or 0) - 1 + in_flight, tokens) / self.block_tokens) + 1
+                kept = min((self.window or 0) - 1 + in_flight, tokens)
+                return ceil(kept / self.block_tokens) + 1
             case "chunked":
-                return ceil(min((self.window or 0) + in_flight, tokens) / self.block_tokens)
+                kept = min((self.window or 0) + in_flight, tokens)
+                return ceil(kept / self.block_tokens)
             case "cross":
                 return ceil(self.source_tokens / self.block_tokens)
             case "mamba":
@@ -122,11 +124,9 @@ class BlockTable:
 
     def decode_pages(self, *, prefix_caching: bool) -> int:
         """Return a decoding request's fixed pages in one table; 0 if they grow."""
-        return (
-            0
-            if self.kind in _GROWING
-            else self.peak_pages(1 << 62, 0, prefix_caching=prefix_caching)
-        )
+        if self.kind in _GROWING:
+            return 0
+        return self.peak_pages(1 << 62, 0, prefix_caching=prefix_caching)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +207,8 @@ def layout(
         )
     specs = _same_page(specs)
     counts = [spec.group.layers for spec in specs]
-    per_group = max(counts) if max(counts) < min(counts) * PADDED_GROUP else min(counts)
+    fewest, most = min(counts), max(counts)
+    per_group = most if most < fewest * PADDED_GROUP else fewest
     return Layout(
         page_bytes=per_group * specs[0].page_bytes,
         tables=tuple(_table(spec, per_group) for spec in specs),
@@ -216,24 +217,24 @@ def layout(
 
 
 def _hybrid_block(pairs: list[tuple[LayerGroup, int]], block_tokens: int) -> int:
+    """Return the tokens of an attention block that is as large as a recurrent state."""
     state = max((group.state_bytes for group, _ in pairs if group.kind == "mamba"), default=0)
     if not state:
         return block_tokens
-    densest = max(size for _, size in pairs)
-    return max(block_tokens, MAMBA_BLOCK_STEP * ceil(state / (densest * MAMBA_BLOCK_STEP)))
+    step_bytes = MAMBA_BLOCK_STEP * max(size for _, size in pairs)
+    steps = ceil(state / step_bytes)
+    return max(block_tokens, MAMBA_BLOCK_STEP * steps)
 
 
 def _same_page(specs: list[_Spec]) -> list[_Spec]:
+    """Return the specs with pages of the largest: by larger blocks where they divide it evenly."""
     largest = max(spec.page_bytes for spec in specs)
-    return [
-        replace(
-            spec,
-            page_bytes=largest,
-            block_tokens=spec.block_tokens
-            * (largest // spec.page_bytes if largest % spec.page_bytes == 0 else 1),
-        )
-        for spec in specs
-    ]
+    out = []
+    for spec in specs:
+        times, rest = divmod(largest, spec.page_bytes)
+        block = spec.block_tokens if rest else spec.block_tokens * times
+        out.append(replace(spec, page_bytes=largest, block_tokens=block))
+    return out
 
 
 def _table(spec: _Spec, per_group: int) -> BlockTable:
