@@ -86,7 +86,7 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
 
 
 def _bound(found: BreakEven) -> Estimate:
-    """Return the break-even with its set; a half-line without a zero is told by its end."""
+    """Return the break-even with its set; a half-line without a zero has its end instead."""
     return Estimate(
         value=found.tokens if found.tokens is not None else found.high or 0.0,
         low=found.low,
