@@ -4,10 +4,12 @@ Latencies that were timed, and questions that were asked, say nothing of longer 
 """
 
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from advisor import words
 from advisor.assess.coverage import SLACK, refusal
 from advisor.case import Beyond, Case, TestedReach
+from advisor.evidence import present
 from advisor.legs import questions
 from advisor.verdict import Need, Word
 
@@ -35,48 +37,56 @@ def bound(
     a rule that asks to avoid an arm, decide at every length.
     """
     reach = case.reach_of(arm, workload)
-    follows_from_load = word in ("use", "no difference") or (word == "avoid" and is_by_load)
+    is_as_good = word in ("use", "no difference")
+    follows_from_load = is_as_good or (word == "avoid" and is_by_load)
     timed = reach.timed if follows_from_load else None
     asked = reach.asked if word == "use" else None
-    taken = refusal(case.evidence, arm) if word in ("use", "no difference") else None
-    known = [each for each in (timed, asked, taken) if each is not None]
-    ends = [each for each in known if each is taken or each.bound(case.policy) is not None]
+    taken = refusal(case.evidence, arm) if is_as_good else None
+    untested = [each for each in present((timed, asked)) if _is_much(case, each)]
+    ends = [*untested, *present((taken,))]
     if not ends:
         return None
-    further = [each for each in ends if each is not taken and _could_go_on(case, each)]
-    found = case.accuracy_of(arm, workload)
-    needs = []
-    for each in further:
-        if each is asked and found is not None:
-            needs.append(questions.longer(case, found))
-        elif each is timed:
-            needs.append(_more_pairs(reach, each))
     least = min(ends, key=lambda each: each.to)
-    if taken is not None and least is taken:
-        reaches = min(each.to for each in known)
-        reason = (
-            f"This holds for contexts up to {words.length(reaches)}: {arm} refuses those "
-            f"above {words.length(taken.to)}, "
-            f"{taken.calls:.0%} of your calls."
-        )
-        return Bound(to=reaches, calls=taken.calls, reason=reason, needs=tuple(needs))
-    up_to = "" if reach.longest is None else f", up to {words.length(reach.longest)}"
-    reason = (
-        f"This holds for contexts up to {words.length(least.to)}: {least.calls:.0%} of your "
-        f"calls are longer{up_to}, and need further "
-        "testing."
+    to = least.to
+    if least is taken:
+        to = min(each.to for each in present((timed, asked, taken)))
+        refused = f"{arm} refuses those above {words.length(least.to)}"
+        why = f"{refused}, {least.calls:.0%} of your calls."
+    else:
+        longest = "" if reach.longest is None else f", up to {words.length(reach.longest)}"
+        longer = f"{least.calls:.0%} of your calls are longer{longest}"
+        why = f"{longer}, and need further testing."
+    return Bound(
+        to=to,
+        calls=least.calls,
+        reason=f"This holds for contexts up to {words.length(to)}: {why}",
+        needs=(*_pairs_needed(case, reach, timed), *_questions_needed(case, reach, asked)),
     )
-    return Bound(to=least.to, calls=least.calls, reason=reason, needs=tuple(needs))
 
 
-def _could_go_on(case: Case, end: Beyond) -> bool:
-    """Say whether the servers take contexts that are longer than this end."""
+def _is_much(case: Case, end: Beyond) -> bool:
+    """Say whether too much of the load lies beyond this end to stay untested."""
+    return end.bound(case.policy) is not None
+
+
+def _could_go_on(end: Beyond | None, case: Case) -> TypeGuard[Beyond]:
+    """Say whether more should be tested beyond this end, and the servers take such contexts."""
+    if end is None or not _is_much(case, end):
+        return False
     window = case.evidence.deployment.max_model_len
     return window is None or window > SLACK * end.to
 
 
-def _more_pairs(reach: TestedReach, end: Beyond) -> Need:
-    to = f"{words.length(end.to)} to {words.length(reach.longest or end.to)}"
-    return Need(
-        what=f"block pairs of {words.scope(reach.workload)} on {reach.arm} at contexts of {to}"
-    )
+def _pairs_needed(case: Case, reach: TestedReach, timed: Beyond | None) -> tuple[Need, ...]:
+    if not _could_go_on(timed, case):
+        return ()
+    lengths = f"{words.length(timed.to)} to {words.length(reach.longest or timed.to)}"
+    scope = words.scope(reach.workload)
+    return (Need(what=f"block pairs of {scope} on {reach.arm} at contexts of {lengths}"),)
+
+
+def _questions_needed(case: Case, reach: TestedReach, asked: Beyond | None) -> tuple[Need, ...]:
+    found = case.accuracy_of(reach.arm, reach.workload)
+    if found is None or not _could_go_on(asked, case):
+        return ()
+    return (questions.longer(case, found),)

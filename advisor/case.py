@@ -11,7 +11,7 @@ from advisor.policy import DecideBy, Metric, Policy
 from advisor.statistics import planning
 from advisor.statistics.spread import Spread
 from advisor.statistics.starts import Draw, Scatter
-from advisor.steps import Lengths, Search
+from advisor.steps import CapacitySearch, Lengths
 from advisor.verdict import (
     BreakEven,
     BucketResult,
@@ -363,12 +363,12 @@ class Case:
         )
         return f"{100 * spread:.1f} % a start ({source})"
 
-    def search(self, *, seconds: float = 0.0) -> Search:
+    def search(self, *, seconds: float = 0.0) -> CapacitySearch:
         """Return a search for the agents that one GPU carries within the service level.
 
         Each trial takes *seconds* at least.
         """
-        return Search(
+        return CapacitySearch(
             limits=self.policy.slo(None), trial_s=float(round(max(seconds, self.trial_seconds())))
         )
 

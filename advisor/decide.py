@@ -3,22 +3,22 @@
 Every gate and computation runs once, in the order of what each needs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from advisor import gates, words
-from advisor.assess import accuracy, capacity, coverage, lines, reach, room, speed
+from advisor.assess import accuracy, broken, capacity, coverage, lines, reach, room, speed
 from advisor.assess.figures import figures
 from advisor.assess.level import service_levels
 from advisor.case import Case, rivals
 from advisor.choice import choose
 from advisor.evidence import Evidence, present
 from advisor.judge import judge
-from advisor.legs.level import missed
-from advisor.legs.speed import confounded
+from advisor.legs.level import miss_text
+from advisor.legs.speed import is_confounded
 from advisor.policy import Policy
 from advisor.rulebook import modules, run
-from advisor.verdict import Change, Choice, Decision, Gate, Spoiled
+from advisor.verdict import ArmVerdict, Change, Choice, Decision, Gate, Need, Spoiled
 
 ALWAYS_FLIPS = "another version of engine, driver or checkpoint"
 
@@ -42,16 +42,15 @@ def assess(evidence: Evidence, policy: Policy) -> Case:
     """Return the case that *evidence* makes under *policy*: all computed, nothing concluded."""
     shares = reach.shares(evidence)
     gates_seen = gate_results(evidence, policy)
-    decoded, prefilled = (
-        _unspoiled(evidence, gates_seen, "decode sweep"),
-        _unspoiled(evidence, gates_seen, "prefill sweep"),
-    )
-    found = accuracy.faults(evidence, policy)
-    judged, speeds = accuracy.pooled(evidence, policy), speed.speeds(evidence, shares, policy)
+    decoded = _unspoiled(evidence, gates_seen, "decode sweep")
+    prefilled = _unspoiled(evidence, gates_seen, "prefill sweep")
+    faults = broken.faults(evidence, policy)
+    pooled = accuracy.by_workload(evidence, policy)
+    speeds = speed.speeds(evidence, shares, policy)
     # Any arm may be chosen, and for its speed or for its
     # capacity: the error is shared. A search is looked at once.
-    level = 1 - policy.alpha / rivals(evidence) / (2 if speeds else 1)
-    carried = capacity.capacities(evidence, policy, level=level)
+    alpha = policy.alpha / rivals(evidence) / (2 if speeds else 1)
+    carried = capacity.capacities(evidence, policy, level=1 - alpha)
     return Case(
         evidence=evidence,
         policy=policy,
@@ -62,91 +61,89 @@ def assess(evidence: Evidence, policy: Policy) -> Case:
         ttft=lines.ttft_curves(prefilled),
         break_even=lines.break_evens(decoded, shares, policy),
         buckets=accuracy.bucket_results(evidence, policy),
-        accuracy=judged,
-        broken=found.broken,
-        suspects=found.suspects,
+        accuracy=pooled,
+        broken=faults.broken,
+        suspects=faults.suspects,
         same_answers=accuracy.controls(evidence, policy),
         capacity=carried,
         service_levels=service_levels(evidence, policy, carried),
         rooms=room.rooms(evidence, policy),
-        reach=reach.reaches(evidence, shares, judged),
+        reach=reach.reaches(evidence, shares, pooled),
         coverage=coverage.coverages(evidence),
     )
 
 
 def _caveats(case: Case) -> tuple[str, ...]:
+    failed = (f"{gate.name}: {gate.message}." for gate in case.gates if gate.status == "fail")
+    lines = (*_gaps(case), *failed, *case.evidence.notes, *_few_starts(case))
+    return tuple(dict.fromkeys(lines))
+
+
+def _gaps(case: Case) -> Iterator[str]:
+    """Yield what the evidence as a whole lacks."""
     evidence = case.evidence
-    out = []
     if evidence.kind != "measured":
-        out.append(f"All figures are {evidence.kind}: no server was measured.")
+        yield f"All figures are {evidence.kind}: no server was measured."
     if any(each.gpu_time_share is None for each in evidence.workloads):
-        out.append(
+        yield (
             "The weights of the mix are the reference's time in turns; how its server's "
             "time was shared is not known."
         )
-    if evidence.deployment.peak_agents is None and any(
-        each.agents_per_gpu is not None for each in case.capacity
-    ):
-        out.append(
+    is_searched = any(each.agents_per_gpu is not None for each in case.capacity)
+    if evidence.deployment.peak_agents is None and is_searched:
+        yield (
             "Agents per GPU are known, the GPUs that they save are not: the policy lacks "
             "load.peak_agents, the agents at your peak."
         )
     mine = case.service_level(evidence.reference)
     if mine is not None and mine.state == "no" and not case.is_unmet:
-        out.append(f"{missed(mine)}.")
+        yield f"{miss_text(mine)}."
     if not evidence.challengers:
-        out.append("There is one arm only: nothing is compared.")
-    out.extend(f"{gate.name}: {gate.message}." for gate in case.gates if gate.status == "fail")
-    few = [
-        each for each in case.speeds if each.doubted is not None and each.change.workload is None
-    ]
-    drawn = (
-        "Each arm had one machine"
-        if confounded(case, each.change.arm)
-        else f"Each server was started {words.times(each.starts)}"
-        for each in sorted(few, key=lambda each: each.starts)
-    )
-    started = (
-        f"{each}: intervals hold what a start or a machine adds, {case.starts_told()}."
-        for each in drawn
-    )
-    return tuple(dict.fromkeys((*out, *evidence.notes, *started)))
+        yield "There is one arm only: nothing is compared."
 
 
-def _shares_that_flip(case: Case, choice: Choice) -> tuple[str, ...]:
-    """Return the share of server time above which a losing class undoes the gain of the mix."""
+def _few_starts(case: Case) -> Iterator[str]:
+    """Yield how often servers were started, the fewest times first, where that is doubtful."""
+    of_mix = (each for each in case.speeds if each.change.workload is None)
+    few = [each for each in of_mix if each.doubted is not None]
+    for each in sorted(few, key=lambda speed: speed.starts):
+        what = f"Each server was started {words.times(each.starts)}"
+        if is_confounded(case, each.change.arm):
+            what = "Each arm had one machine"
+        yield f"{what}: intervals hold what a start or a machine adds, {case.starts_told()}."
+
+
+def _shares_that_flip(case: Case, choice: Choice) -> Iterator[str]:
+    """Yield the share of server time above which a losing class undoes the gain of the mix.
+
+    With a share x of a class that changes by c, and the others as they are to each other, at a
+    mean change of m, the mix changes by x c + (1 - x) m. That is the least gain -g that counts
+    at x = (-g - m) / (c - m).
+    """
     if choice.verdict != "use":
-        return ()
-    out = []
-    speeds = {name: case.speed(choice.arm, name) for name, _ in case.shares}
-    known = {
-        name: speed.change.relative.value for name, speed in speeds.items() if speed is not None
-    }
-    for name, change in known.items():
-        rest = [
-            (share, known[other])
-            for other, share in case.shares
-            if other != name and other in known
-        ]
-        weight = sum(share for share, _ in rest)
-        if change <= -case.policy.min_change or weight <= 0:
+        return
+    least_gain = -case.policy.min_change
+    shares = dict(case.shares)
+    changes: dict[str, float] = {}
+    for name in shares:
+        speed = case.speed(choice.arm, name)
+        if speed is not None:
+            changes[name] = speed.change.relative.value
+    for name, change in changes.items():
+        rest = [other for other in changes if other != name]
+        weight = sum(shares[other] for other in rest)
+        if change <= least_gain or weight <= 0:
             continue
-        others = sum(share * value for share, value in rest) / weight
-        if others < -case.policy.min_change:
-            out.append(
-                f"{name} above {(-case.policy.min_change - others) / (change - others):.0%} "
-                "of server time"
-            )
-    return tuple(out)
+        mean = sum(shares[other] * changes[other] for other in rest) / weight
+        if mean < least_gain:
+            share = (least_gain - mean) / (change - mean)
+            yield f"{name} above {share:.0%} of server time"
 
 
-def _next_replica(case: Case, choice: Choice) -> tuple[str, ...]:
+def _next_replica(case: Case, choice: Choice) -> Iterator[str]:
     found = case.capacity_of(choice.arm, None)
-    return (
-        ()
-        if found is None or found.next_replica_at_agents is None
-        else (f"a peak of {found.next_replica_at_agents} agents: one more replica",)
-    )
+    if found is not None and found.next_replica_at_agents is not None:
+        yield f"a peak of {found.next_replica_at_agents} agents: one more replica"
 
 
 def _changes(case: Case) -> tuple[Change, ...]:
@@ -168,6 +165,16 @@ def _only_reference(case: Case) -> Choice:
     )
 
 
+def _verdict_flips(choice: Choice, server: Sequence[ArmVerdict]) -> tuple[str, ...]:
+    """Return what would reverse the verdict on the chosen arm.
+
+    The runner-up speaks only where the choice is to stay: the reference has no verdict.
+    """
+    flips = {each.arm: each.flips for each in server}
+    speaker = choice.arm if choice.arm in flips else choice.runner_up
+    return () if speaker is None else flips.get(speaker, ())
+
+
 def decide(evidence: Evidence, policy: Policy | None = None) -> Decision:
     """Return the decision that *evidence* supports under *policy*."""
     case = assess(evidence, policy or Policy())
@@ -178,17 +185,15 @@ def decide(evidence: Evidence, policy: Policy | None = None) -> Decision:
         judge(case, findings, arm, each.name) for each in evidence.workloads for arm in arms
     )
     choice = choose(case, server, classes) if server else _only_reference(case)
-    # What is chosen first: the runner-up speaks only where the choice is to stay.
-    chosen = next(
-        (each for name in (choice.arm, choice.runner_up) for each in server if each.arm == name),
-        None,
-    )
     flips = (
         *_next_replica(case, choice),
         *_shares_that_flip(case, choice),
-        *(() if chosen is None else chosen.flips),
+        *_verdict_flips(choice, server),
         ALWAYS_FLIPS,
     )
+    needs: list[Need] = []
+    for each in (*server, *classes):
+        needs.extend(each.needs)
     return Decision(
         run=evidence.run,
         kind=evidence.kind,
@@ -213,7 +218,7 @@ def decide(evidence: Evidence, policy: Policy | None = None) -> Decision:
         capacity=case.capacity,
         service_levels=case.service_levels,
         coverage=case.coverage,
-        needs=tuple(dict.fromkeys(need for each in (*server, *classes) for need in each.needs)),
+        needs=tuple(dict.fromkeys(needs)),
         caveats=_caveats(case),
         flips=tuple(dict.fromkeys(flips)),
     )

@@ -8,7 +8,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
+class GpuFacts:
     """Describe one GPU of the deployment; peaks are the vendor's dense figures."""
 
     name: str  # as in profiles: H100-SXM, H200-SXM, B200-SXM, A100-80GB
@@ -44,7 +44,7 @@ class Deployment:
 
     engine: str = "vllm"
     version: str | None = None  # the engine's own version string
-    gpu: Gpu
+    gpu: GpuFacts
     tensor_parallel: int = 1
     gpus_per_replica: int = 1
     replicas: int = 1  # behind one arm's URL: what was measured is theirs together

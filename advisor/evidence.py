@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from advisor.deployment import Deployment, Model
 from advisor.estimate import Estimate
-from advisor.policy import Slo
+from advisor.policy import ServiceLimits
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -170,7 +170,7 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sweep:
+class ContextSweep:
     """Hold a context sweep on one arm: one row a call.
 
     All arms of a run have the same (pair, context, users) cells.
@@ -263,7 +263,7 @@ class CapacityPoint:
     worth: float | None = None
     # error of `worth` on the log scale: half width of an interval that the arm's steps share
     error: float = 0.0
-    slo: Slo | None = None  # service level that its turns had to meet; None: not known
+    slo: ServiceLimits | None = None  # service level that its turns had to meet; None: not known
     # the most that the share of its turns that has to meet the level took
     ttft_ms: float | None = None
     tpot_ms: float | None = None
@@ -418,7 +418,7 @@ class Evidence:
     trace: tuple[OwnCalls, ...] = ()
     observations: tuple[Observation, ...] = ()
     server: tuple[tuple[str, Telemetry], ...] = ()  # (arm, figures of the whole server)
-    sweeps: tuple[Sweep, ...] = ()
+    sweeps: tuple[ContextSweep, ...] = ()
     capacity: tuple[CapacityPoint, ...] = ()
     alone: tuple[CapacityPoint, ...] = ()  # trials of a single session: is the level met at all?
     pair_load: PairLoad | None = None  # None: pairs are whole sessions, or there are none

@@ -10,6 +10,7 @@ from advisor.bound import Bound, bound
 from advisor.case import Case, Tested
 from advisor.dtypes import is_quantised
 from advisor.estimate import Estimate
+from advisor.evidence import present
 from advisor.legs.capacity import AGENTS, capacity_leg, pays_leg
 from advisor.legs.gpus import GPUS, gpus_leg, pays_by_gpus
 from advisor.legs.level import LEVEL, level_leg
@@ -218,31 +219,44 @@ def judge(case: Case, findings: Sequence[Finding], arm: str, workload: str | Non
     is_by_load = level is None and safe.state != "no" and not is_by_rule
     limit = bound(case, arm, workload, word, is_by_load=is_by_load)
     remedy = _remedy(mine) if word == "avoid" or safe.state == "no" else None
-    missed = [each.message for each in mine if each.rule == MISSED and each.message not in reason]
-    said = [reason, *missed]
-    if limit is not None:
-        said.append(limit.reason)
-    if level is None:
-        said += _decider(case)
-    if remedy is not None:
-        said.append(f"{_sentence(remedy)}, then test it again.")
+    decider = _decider(case) if level is None else ()
     beyond = case.reach_of(arm, workload).beyond_share
     is_unbounded = bool(beyond) and limit is None
+    is_doubted = is_unbounded or any(map(_is_doubt, mine))
     verdict = ArmVerdict(
         arm=arm,
         workload=workload,
         verdict=word,
-        canary=word == "use" and (is_unbounded or any(map(_is_doubt, mine))),
+        canary=word == "use" and is_doubted,
         pays=pays,
         safe=safe,
         capacity=capacity,
-        reason=" ".join(said),
+        reason=" ".join(_sentences(reason, mine, limit, decider, remedy)),
         remedy=remedy,
         needs=_needs(word, arm, (pays, safe), mine, limit),
         untested_share=beyond if limit is None else limit.calls,
         holds_to=None if limit is None else limit.to,
     )
     return replace(verdict, inequality=inequality(case, verdict), flips=_flips(case, verdict, mine))
+
+
+def _sentences(
+    reason: str,
+    findings: Sequence[Finding],
+    limit: Bound | None,
+    decider: tuple[str, ...],
+    remedy: str | None,
+) -> Iterator[str]:
+    """Yield the sentences of a verdict's reason, each limit that is broken among them."""
+    yield reason
+    for each in findings:
+        if each.rule == MISSED and each.message not in reason:
+            yield each.message
+    if limit is not None:
+        yield limit.reason
+    yield from decider
+    if remedy is not None:
+        yield f"{_sentence(remedy)}, then test it again."
 
 
 def _paid(case: Case, arm: str, workload: str | None, speed: Leg, capacity: Leg) -> Leg:
@@ -287,13 +301,9 @@ def _needs(
 
 def _flips(case: Case, verdict: ArmVerdict, findings: Sequence[Finding]) -> tuple[str, ...]:
     """Return what would reverse the verdict: thresholds first, then what the rules name."""
-    out = [*_of_speed(verdict), *_of_pool(case, verdict), *_of_answers(case, verdict)]
-    out.extend(
-        dict.fromkeys(
-            each.flips for each in findings if each.flips is not None and each.kind != "informs"
-        )
-    )
-    return tuple(out)
+    telling = [each for each in findings if each.kind != "informs"]
+    of_rules = dict.fromkeys(present(each.flips for each in telling))
+    return (*_of_speed(verdict), *_of_pool(case, verdict), *_of_answers(case, verdict), *of_rules)
 
 
 FAR: Final = 10

@@ -12,7 +12,7 @@ Metric: TypeAlias = Literal["ttft_ms", "tpot_ms", "turn_ms"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slo:
+class ServiceLimits:
     """State the service level of one workload (None:
     of every workload that has none of its own).
     """
@@ -91,7 +91,7 @@ class Policy:
     max_dropped_share: float = 0.05
     # Somebody else's requests on the server.
     max_foreign_share: float = 0.01
-    slos: tuple[Slo, ...] = ()
+    slos: tuple[ServiceLimits, ...] = ()
 
     def decider(self, peak_agents: int | None) -> DecideBy:
         """Return what arms within the level are compared by; latency where no peak is known."""
@@ -99,7 +99,7 @@ class Policy:
             return "latency"
         return self.decide_by or ("gpus" if self.slos else "latency")
 
-    def slo(self, workload: str | None) -> Slo | None:
+    def slo(self, workload: str | None) -> ServiceLimits | None:
         """Return the service level of *workload*: its own, else the one for all."""
         own = next((each for each in self.slos if each.workload == workload), None)
         return own or next((each for each in self.slos if each.workload is None), None)

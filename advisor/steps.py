@@ -6,7 +6,7 @@ A caller that knows how the run was made turns a step into the command that take
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
-from advisor.policy import Slo
+from advisor.policy import ServiceLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +50,10 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class CapacitySearch:
     """Find how many agents one GPU carries."""
 
-    limits: Slo | None  # within this service level
+    limits: ServiceLimits | None  # within this service level
     trial_s: float  # each load is tried for so long
 
 
@@ -95,7 +95,7 @@ Step: TypeAlias = (
     | Replicas
     | Swap
     | Control
-    | Search
+    | CapacitySearch
     | Lengths
     | Questions
     | Features
@@ -104,7 +104,7 @@ Step: TypeAlias = (
 )
 
 
-def counted(step: Step) -> tuple[Step, float]:
+def without_amount(step: Step) -> tuple[Step, float]:
     """Return a step without its amount, and that amount.
 
     Of steps that differ in the amount alone, the largest settles all.
@@ -114,7 +114,7 @@ def counted(step: Step) -> tuple[Step, float]:
             return replace(step, pairs=0), pairs
         case Restarts(restarts=restarts):
             return replace(step, restarts=0), restarts
-        case Search(trial_s=seconds):
+        case CapacitySearch(trial_s=seconds):
             return replace(step, trial_s=0.0), seconds
         case Questions(items=items):
             return replace(step, items=None), items or 0

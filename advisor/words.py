@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from advisor.estimate import Estimate
-from advisor.policy import Slo
+from advisor.policy import ServiceLimits
 
 
 def percent(value: float) -> str:
@@ -69,7 +69,7 @@ def bucket(task: str, context_tokens: float) -> str:
     return f"{task} at {length(context_tokens)}"
 
 
-def counted(count: float, noun: str) -> str:
+def quantity(count: float, noun: str) -> str:
     """Return a number with its noun: 1 minute, 2 minutes."""
     text = f"{count:,.0f}"
     return f"{text} {noun}{'' if text == '1' else 's'}"
@@ -77,7 +77,7 @@ def counted(count: float, noun: str) -> str:
 
 def whole(estimate: Estimate, noun: str = "") -> str:
     """Return a count of *noun* with its interval, or alone where the count is certain."""
-    said = counted(estimate.value, noun) if noun else f"{estimate.value:,.0f}"
+    said = quantity(estimate.value, noun) if noun else f"{estimate.value:,.0f}"
     ends = (estimate.low, estimate.high)
     if ends == (estimate.value, estimate.value):
         return said
@@ -89,7 +89,7 @@ def ms(value: float) -> str:
     return f"{value / 1e3:.3g} s" if value >= 1e3 else f"{value:.3g} ms"
 
 
-def limits(slo: Slo) -> str:
+def limits(slo: ServiceLimits) -> str:
     """Return the limits of a service level, as they are typed."""
     named = (("ttft", slo.ttft_ms), ("tpot", slo.tpot_ms), ("turn", slo.turn_ms))
     return ",".join(
@@ -109,11 +109,11 @@ def times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def spent(minutes: float | None, usd: float | None) -> str:
+def cost(minutes: float | None, usd: float | None) -> str:
     """Return a time, and its price where known, as the end of a list; empty without a time."""
     if not minutes:
         return ""
-    return f", {counted(minutes, 'minute')}{'' if usd is None else f' and {money(usd)}'}"
+    return f", {quantity(minutes, 'minute')}{'' if usd is None else f' and {money(usd)}'}"
 
 
 def money(usd: float) -> str:

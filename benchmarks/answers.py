@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from advisor.statistics.looks import Ends, ends
+from advisor.statistics.looks import AnswerTruth, Ends, ends
 from advisor.statistics.planning import PLANNED_ANSWERS, items_needed
 from agentload.cli._print import table
 from agentload.decision.look import ITEMS
@@ -40,13 +40,10 @@ def played(
     """Simulate one truth."""
     return ends(
         ITEMS,
-        flips=flips,
-        change=change,
+        AnswerTruth(flips=flips, change=change, together=together, correlation=correlation),
         margin=MARGIN,
         level=PLANNED_ANSWERS,
         draws=draws,
-        together=together,
-        correlation=correlation,
     )
 
 

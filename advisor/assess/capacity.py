@@ -74,7 +74,7 @@ def _gpus(
     )
 
 
-def saved(theirs: Capacity | None, mine: Capacity | None) -> Estimate | None:
+def fewer_gpus(theirs: Capacity | None, mine: Capacity | None) -> Estimate | None:
     """Return the GPUs that *mine* needs less than *theirs* at the peak; None where unknown.
 
     The interval is what those of both arms give together

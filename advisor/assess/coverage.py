@@ -4,12 +4,14 @@ A context is timed where calls as long as it were played in enough block pairs, 
 the trace has them: one stray call says nothing. It represents contexts up to a tenth longer.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Final
 
 import numpy as np
 
 from advisor.case import Beyond
-from advisor.evidence import Arm, Calls, Evidence, Floats, Ints, OwnCalls
+from advisor.evidence import Arm, Calls, Evidence, Floats, Ints, OwnCalls, present
 from advisor.statistics.paired import MIN_PAIRS, same_turns
 from advisor.verdict import Coverage, Quantiles, Quantity
 
@@ -65,7 +67,7 @@ def _as_often(contexts: Floats, own: Floats) -> float:
     return float(ordered[rare[0] - 1] if rare.size else ordered[-1])
 
 
-def timed(evidence: Evidence, arm: str, own: OwnCalls) -> Beyond | None:
+def beyond_timed(evidence: Evidence, arm: str, own: OwnCalls) -> Beyond | None:
     """Return what of a class lies beyond the contexts timed on both the reference and *arm*.
 
     None where nothing was timed.
@@ -129,7 +131,7 @@ def coverages(evidence: Evidence) -> tuple[Coverage, ...]:
 
 
 def _coverages(evidence: Evidence) -> Iterator[Coverage]:
-    parts = [(own, timed(evidence, evidence.reference, own)) for own in evidence.trace]
+    parts = [(own, beyond_timed(evidence, evidence.reference, own)) for own in evidence.trace]
     played = {
         own.workload: evidence.calls(own.workload, evidence.reference) for own in evidence.trace
     }
@@ -161,41 +163,33 @@ def _coverage(
 
 
 def _quantiles(own: Sequence[OwnCalls], played: Sequence[Calls]) -> Iterator[Quantiles]:
-    found: tuple[tuple[Quantity, list[Floats], list[Floats | None]], ...] = (
-        (
-            "context_tokens",
-            [each.context_tokens for each in own],
-            [lengths(each) for each in played],
-        ),
-        (
-            "new_tokens",
-            [each.new_tokens for each in own],
-            [each.computed_tokens for each in played],
-        ),
-        (
-            "output_tokens",
-            [each.output_tokens for each in own],
-            [each.output_tokens for each in played],
-        ),
-        ("wait_s", [each.wait_s for each in own], [each.wait_s for each in played]),
-        ("hit_rate", [each.hit_rate for each in own], [_hit_rate(each) for each in played]),
-    )
+    """Yield, quantity by quantity, the quantiles of the trace's calls and of those played."""
     calls = [each.calls for each in own]
-    for quantity, columns, seen in found:
-        known = [column for column in seen if column is not None]
+    for quantity, of_trace, of_played in QUANTITIES:
+        seen = present(of_played(each) for each in played)
         yield Quantiles(
             quantity=quantity,
-            trace=quantiles(columns, calls),
-            played=quantiles(known, [column.size for column in known]),
+            trace=quantiles([of_trace(each) for each in own], calls),
+            played=quantiles(seen, [column.size for column in seen]),
         )
 
 
 def _hit_rate(calls: Calls) -> Floats | None:
-    return (
-        None
-        if calls.computed_tokens is None
-        else 1 - calls.computed_tokens / np.maximum(calls.prompt_tokens, 1)
-    )
+    if calls.computed_tokens is None:
+        return None
+    return 1 - calls.computed_tokens / np.maximum(calls.prompt_tokens, 1)
+
+
+QUANTITIES: Final[
+    tuple[tuple[Quantity, Callable[[OwnCalls], Floats], Callable[[Calls], Floats | None]], ...]
+] = (
+    ("context_tokens", attrgetter("context_tokens"), lengths),
+    ("new_tokens", attrgetter("new_tokens"), attrgetter("computed_tokens")),
+    ("output_tokens", attrgetter("output_tokens"), attrgetter("output_tokens")),
+    ("wait_s", attrgetter("wait_s"), attrgetter("wait_s")),
+    ("hit_rate", attrgetter("hit_rate"), _hit_rate),
+)
+"""Each quantity, with the column of the trace and that of the played calls, which may lack it."""
 
 
 def quantiles(columns: Sequence[Floats], calls: Sequence[int]) -> tuple[float, ...]:

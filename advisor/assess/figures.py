@@ -11,7 +11,7 @@ import scipy
 
 from advisor.estimate import Estimate
 from advisor.evidence import Arm, Calls, Evidence, Floats, Observation, Telemetry, present
-from advisor.policy import Metric, Policy, Slo
+from advisor.policy import Metric, Policy, ServiceLimits
 from advisor.statistics.quantiles import quantile
 from advisor.statistics.resampling import cluster_variance
 from advisor.verdict import Figure
@@ -56,7 +56,7 @@ def _counted(value: float, *, unit: str, method: str, n: int = 1) -> Estimate:
     return Estimate(value=value, low=None, high=None, n=n, unit=unit, method=method)
 
 
-def _within(calls: Calls, slo: Slo) -> Floats:
+def _within(calls: Calls, slo: ServiceLimits) -> Floats:
     """Return 1 for each turn within the service level, 0 for others; failed turns are not."""
     good = calls.ok.copy()
     for limit, column in (
@@ -233,7 +233,7 @@ def _of_workload(seen: Observation, policy: Policy) -> Iterator[tuple[str, Estim
         yield from _telemetry(seen.telemetry)
 
 
-def _goodput(calls: Calls, slo: Slo | None) -> Iterator[tuple[str, Estimate]]:
+def _goodput(calls: Calls, slo: ServiceLimits | None) -> Iterator[tuple[str, Estimate]]:
     """Yield the share of turns within the service level, with Wilson's interval.
 
     The interval counts turns by what they are worth where those of a block resemble each other.

@@ -125,7 +125,9 @@ def reaches(
     tested = {(each.arm, each.workload): each.asked_to for each in accuracy}
     out = []
     for arm in evidence.challengers:
-        timed = {own.workload: coverage.timed(evidence, arm.name, own) for own in evidence.trace}
+        timed = {
+            own.workload: coverage.beyond_timed(evidence, arm.name, own) for own in evidence.trace
+        }
         parts = [
             _one(evidence, arm.name, name, tested.get((arm.name, name)), timed.get(name))
             for name, _ in shares

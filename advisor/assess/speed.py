@@ -88,7 +88,7 @@ def _control(table: PairTable, *, across: bool, position: float) -> list[Control
     spread = starts.inside(pairs)
     # More than a place in the order adds: whatever it is, it may be between the arms as well.
     odd = abs(spread.value) - 2 * spread.se > NO_PLACE * position
-    return [Control(spread=spread, draws=starts.drawn(pairs) if across or odd else ())]
+    return [Control(spread=spread, draws=starts.start_draws(pairs) if across or odd else ())]
 
 
 def controls_of(found: Controls, metric: Metric, workload: str | None) -> tuple[Control, ...]:
@@ -96,7 +96,7 @@ def controls_of(found: Controls, metric: Metric, workload: str | None) -> tuple[
     return found.get((workload, metric)) or found.get((None, metric), ())
 
 
-def estimated(
+def controlled_change(
     table: PairTable, scale: float, known: Sequence[Control] = (), *, position: float = 0.0
 ) -> Spread | None:
     """Return the change that *table* shows, with what controls say of starts and order."""
@@ -151,14 +151,16 @@ def _speed(
     known: tuple[Control, ...],
 ) -> SpeedComparison | None:
     scale = start_scale(evidence, policy)
-    spread = estimated(table, scale, known, position=policy.position_spread)
+    spread = controlled_change(table, scale, known, position=policy.position_spread)
     if spread is None:
         return None
     mildest = np.expm1(np.quantile(table.value, (0.25, 0.75)))
     pairs, calls, own = len(table), int(table.calls.sum()), workload is not None
     drawn = paired.pairs_of(table)
     few = drawn.starts < starts.OWN_STARTS and metric == "turn_ms"
-    doubted = estimated(table, 2 * scale, known, position=policy.position_spread) if few else None
+    doubted = (
+        controlled_change(table, 2 * scale, known, position=policy.position_spread) if few else None
+    )
     control = min((each.spread for each in known), key=lambda each: each.se, default=None)
     level = 1 - 2 * planning.look_level(evidence.looks, policy.alpha)
     change = Change(
@@ -250,4 +252,4 @@ def between(
             tables.append(table)
             weights.append(share)
     mixed = paired.mixture(tuple(tables), tuple(weights))
-    return None if mixed is None else estimated(mixed, start_scale(evidence, policy))
+    return None if mixed is None else controlled_change(mixed, start_scale(evidence, policy))

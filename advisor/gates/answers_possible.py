@@ -5,10 +5,10 @@ cannot answer either show no loss, however the arm fares.
 from collections.abc import Iterator
 
 from advisor import words
-from advisor.assess.accuracy import telling
+from advisor.assess.answers import telling
 from advisor.evidence import AccuracyBucket, Evidence
 from advisor.policy import Policy
-from advisor.verdict import Gate, Spoiled
+from advisor.verdict import Gate
 
 NAME = "answers possible"
 # margins that the reference has to get right: the margin is
@@ -18,51 +18,55 @@ LEAST = 10.0
 
 def _broken(buckets: tuple[AccuracyBucket, ...]) -> str:
     known = [each for each in buckets if each.reference_garbage is not None]
-    count, asked = (
-        sum(each.reference_garbage or 0 for each in known),
-        sum(each.items for each in known),
-    )
+    count = sum(each.reference_garbage or 0 for each in known)
+    asked = sum(each.items for each in known)
     return f"; {count:,} of {asked:,} are garbage or were cut short" if count else ""
+
+
+def _weight(bucket: AccuracyBucket) -> int:
+    """Return the answers of a bucket: those counted, else those scored."""
+    if bucket.items or bucket.reference_scores is None:
+        return bucket.items
+    return len(bucket.reference_scores)
+
+
+def _share_right(buckets: tuple[AccuracyBucket, ...]) -> float:
+    """Return the share of all answers that the reference gets right."""
+    weights = [_weight(each) for each in buckets]
+    shares = [each.reference_right or 0.0 for each in buckets]
+    right = sum(weight * share for weight, share in zip(weights, shares, strict=True))
+    return right / sum(weights)
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
     """Yield one gate an arm with answers."""
-    least = LEAST * policy.accuracy_margin
     for arm in evidence.challengers:
-        buckets = tuple(
-            each
-            for each in evidence.accuracy
-            if each.arm == arm.name and each.reference_right is not None
+        own = [each for each in evidence.accuracy if each.arm == arm.name]
+        known = tuple(each for each in own if each.reference_right is not None)
+        if known:
+            yield _gate(evidence.reference, arm.name, known, policy)
+
+
+def _gate(reference: str, arm: str, buckets: tuple[AccuracyBucket, ...], policy: Policy) -> Gate:
+    least = LEAST * policy.accuracy_margin
+    right = _share_right(buckets)
+    is_enough = right >= least
+    able = telling(buckets, policy)
+    silent = [each for each in buckets if each not in able]
+    names = ", ".join(words.bucket(each.task, each.context_tokens) for each in silent)
+    why = f", next to none of {names}: what is asked there counts for nothing"
+    if not is_enough:
+        why = (
+            f"{_broken(buckets)}: these questions cannot show a loss; give a thinking model "
+            "room (--thinking), or ask easier tasks"
         )
-        if not buckets:
-            continue
-        weights = [
-            each.items or len(each.reference_scores if each.reference_scores is not None else ())
-            for each in buckets
-        ]
-        right = sum(
-            weight * (each.reference_right or 0.0)
-            for weight, each in zip(weights, buckets, strict=True)
-        ) / sum(weights)
-        known = telling(buckets, policy)
-        silent = ", ".join(
-            words.bucket(each.task, each.context_tokens) for each in buckets if each not in known
-        )
-        why = f", next to none of {silent}: what is asked there counts for nothing"
-        if right < least:
-            why = (
-                f"{_broken(buckets)}: these questions cannot show a loss; give a thinking model "
-                "room (--thinking), or ask easier tasks"
-            )
-        told = f"{evidence.reference} answers {right:.0%} right"
-        spoils: tuple[Spoiled, ...] = ("accuracy",) if right < least else ()
-        gate = Gate(
-            name=NAME,
-            arm=arm.name,
-            message=told,
-            observed=right,
-            limit=least,
-            unit="share",
-            spoils=spoils,
-        )
-        yield gate.judged(good=right >= least and not silent, but=why)
+    gate = Gate(
+        name=NAME,
+        arm=arm,
+        message=f"{reference} answers {right:.0%} right",
+        observed=right,
+        limit=least,
+        unit="share",
+        spoils=() if is_enough else ("accuracy",),
+    )
+    return gate.judged(good=is_enough and not silent, but=why)

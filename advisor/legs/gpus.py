@@ -8,7 +8,7 @@ are a fact and no harm. Latency breaks a tie.
 from dataclasses import replace
 
 from advisor import words
-from advisor.assess.capacity import saved
+from advisor.assess.capacity import fewer_gpus
 from advisor.case import Case
 from advisor.estimate import Estimate
 from advisor.legs.capacity import finer
@@ -50,7 +50,7 @@ def _measured(
     for scope in dict.fromkeys((workload, None)):
         mine: Capacity | None = case.capacity_of(arm, scope)
         theirs: Capacity | None = case.capacity_of(case.evidence.reference, scope)
-        fewer = saved(theirs, mine)
+        fewer = fewer_gpus(theirs, mine)
         if fewer is not None and mine is not None and theirs is not None:
             assert mine.gpus_at_peak is not None
             assert theirs.gpus_at_peak is not None
@@ -77,7 +77,7 @@ def _relative(fewer: Estimate, gpus: float) -> Estimate:
 def _told(case: Case, mine: Estimate, theirs: Estimate, fewer: Estimate) -> str:
     peak, reference = case.evidence.deployment.peak_agents, case.evidence.reference
     gpus = f"{words.whole(mine, 'GPU')} for {words.whole(theirs)} on {reference}"
-    said = f"{gpus} at {words.counted(peak or 0, 'agent')}"
+    said = f"{gpus} at {words.quantity(peak or 0, 'agent')}"
     if not any((fewer.value, fewer.low, fewer.high)):
         return said
     if fewer.value >= 0:

@@ -24,15 +24,15 @@ def level_leg(case: Case, arm: str, speed: Leg) -> Leg | None:
         reason = f"neither arm meets {mine.limits} even with one session ({both})"
         return Leg(name="pays", state="no", estimate=share, reason=f"{reason}{fact}")
     if mine.state == "no":
-        reason = missed(mine) + (f", {theirs.arm} meets it" if theirs.state == "yes" else "")
+        reason = miss_text(mine) + (f", {theirs.arm} meets it" if theirs.state == "yes" else "")
         return Leg(name="pays", state="no", estimate=share, reason=f"{reason}{fact}")
     if theirs.state == "no" and mine.state == "yes":
-        reason = f"{mine.arm} meets {mine.limits}, and {missed(theirs)}"
+        reason = f"{mine.arm} meets {mine.limits}, and {miss_text(theirs)}"
         return Leg(name="pays", state="yes", estimate=share, reason=f"{reason}{fact}")
     return None
 
 
-def missed(level: ServiceLevel) -> str:
+def miss_text(level: ServiceLevel) -> str:
     """Say that an arm misses the level, and by how much where that is known."""
     why = f" ({level.reason})" if level.reason else ""
     return f"{level.arm} misses {level.limits} even with one session{why}"

@@ -29,10 +29,9 @@ def first(case: Case, arm: str, workload: str | None) -> Need:
     """
     found = case.reach_of(arm, workload)
     lengths = _own_ladder(case, arm, workload)
+    counting = own(lengths, found.usual)
     items = _needed(case, arm, PLANNED_DISCORDANCE)
-    return _need(
-        case, arm, math.ceil(items * len(lengths) / len(own(lengths, found.usual))), lengths
-    )
+    return _need(case, arm, math.ceil(items * len(lengths) / len(counting)), lengths)
 
 
 def more(case: Case, found: PooledAccuracy) -> Need:
@@ -43,29 +42,31 @@ def more(case: Case, found: PooledAccuracy) -> Need:
     # Where none of n differs, three in n may still (the rule
     # of three): agreement of a few is no proof for many.
     n = max(1, found.estimate.n)
-    discordance, worth = max(found.discordance, 3 / n), n / found.items
+    discordance = max(found.discordance, 3 / n)
+    worth = n / found.items
     items = math.ceil(_needed(case, found.arm, discordance) / worth)
-    # Enough for nine truths of ten, and still open: it lies at the margin itself.
-    items = items if items > found.items else 2 * found.items
+    if items <= found.items:
+        # Enough for nine truths of ten, and still open: it lies at the margin itself.
+        items = 2 * found.items
     lengths = tuple(round(each) for each in found.lengths)
-    if case.evidence.canary and {*found.lengths} <= {*case.evidence.canary}:
-        lengths = tuple(sorted({*lengths, *_own_ladder(case, found.arm, found.workload)}))
+    canary = case.evidence.canary
+    if canary and set(found.lengths) <= set(canary):
+        ladder = _own_ladder(case, found.arm, found.workload)
+        lengths = tuple(sorted({*lengths, *ladder}))
     return _need(case, found.arm, items, lengths, already=found.items)
 
 
 def longer(case: Case, found: PooledAccuracy) -> Need:
     """Return the questions that cover calls longer than any that was asked."""
-    lengths = _ladder(case, found.asked_to, case.reach_of(found.arm, found.workload).longest)
-    return _need(
-        case,
-        found.arm,
-        _needed(case, found.arm, max(found.discordance, case.policy.accuracy_margin)),
-        lengths,
-    )
+    longest = case.reach_of(found.arm, found.workload).longest
+    discordance = max(found.discordance, case.policy.accuracy_margin)
+    items = _needed(case, found.arm, discordance)
+    return _need(case, found.arm, items, _ladder(case, found.asked_to, longest))
 
 
 def _needed(case: Case, arm: str, discordance: float) -> int:
-    return items_needed(discordance, case.policy.accuracy_margin, level=case.level(arm, alone=True))
+    level = case.level(arm, alone=True)
+    return items_needed(discordance, case.policy.accuracy_margin, level=level)
 
 
 def _need(case: Case, arm: str, items: int, lengths: tuple[int, ...], *, already: int = 0) -> Need:
@@ -74,9 +75,8 @@ def _need(case: Case, arm: str, items: int, lengths: tuple[int, ...], *, already
     Every arm is asked at the same time.
     """
     more = items - already
-    seconds = (
-        case.evidence.deployment.question_s or sum(lengths) / len(lengths) / PROMPT_TOKENS_PER_S
-    )
+    prompt_tokens = sum(lengths) / len(lengths)
+    seconds = case.evidence.deployment.question_s or prompt_tokens / PROMPT_TOKENS_PER_S
     minutes = more * seconds / 60
     what = f"paired questions on {arm} at {words.lengths(lengths)}"
     return Need(
@@ -101,13 +101,16 @@ def _ladder(case: Case, first: float | None, last: float | None) -> tuple[int, .
 
 def lengths(contexts: Iterable[Sequence[float]], *, window: int | None) -> tuple[int, ...]:
     """Return the lengths to ask at where calls have these *contexts*, class by class."""
-    classes = [np.asarray(each, dtype=np.float64) for each in contexts]
-    usual = min((float(np.quantile(each, USUAL[0])) for each in classes if each.size), default=None)
-    longest = max((float(each.max()) for each in classes if each.size), default=None)
-    return ladder(None if usual is None else usual / SLACK, longest, window=window)
+    columns = (np.asarray(each, dtype=np.float64) for each in contexts)
+    classes = [each for each in columns if each.size]
+    if not classes:
+        return ladder(None, None, window=window)
+    usual = min(float(np.quantile(each, USUAL[0])) for each in classes)
+    longest = max(float(each.max()) for each in classes)
+    return ladder(usual / SLACK, longest, window=window)
 
 
-def shared(
+def shares_by_length(
     lengths: Sequence[int], calls: Sequence[tuple[int, Sequence[float]]]
 ) -> dict[int, float]:
     """Return which share of the questions each of *lengths* gets; they rise.
@@ -116,19 +119,17 @@ def shared(
     asked in proportion to its weight, over the square root of its price.
     *calls* are classes: how many calls each has, and contexts that represent them.
     """
-    own = [
-        (number, np.asarray(contexts, dtype=np.float64))
+    represented = [
+        number * standing(lengths, np.asarray(contexts, dtype=np.float64))
         for number, contexts in calls
         if len(contexts)
     ]
-    weights = (
-        np.sum([number * standing(lengths, contexts) for number, contexts in own], axis=0)
-        if own
-        else np.ones(len(lengths))
-    )
-    worth = weights / np.sqrt(np.asarray(lengths, dtype=np.float64))
-    worth = np.maximum(worth / worth.sum(), LEAST_SHARE / len(lengths))
-    return dict(zip(lengths, (worth / worth.sum()).tolist(), strict=True))
+    weights = np.sum(represented, axis=0) if represented else np.ones(len(lengths))
+    price = np.asarray(lengths, dtype=np.float64)
+    best = weights / np.sqrt(price)
+    floored = np.maximum(best / best.sum(), LEAST_SHARE / len(lengths))
+    shares = floored / floored.sum()
+    return dict(zip(lengths, shares.tolist(), strict=True))
 
 
 def ladder(first: float | None, last: float | None, *, window: int | None) -> tuple[int, ...]:
@@ -140,11 +141,13 @@ def ladder(first: float | None, last: float | None, *, window: int | None) -> tu
     longest = LONGEST if last is None else 1024 * max(1, math.ceil(last / 1024))
     if window is not None:
         longest = max(1024, min(longest, window // 1024 * 1024))
-    found = doubling(min(longest, max(SHORTEST, _holding(first or 0.0))), longest)
+    shortest = max(SHORTEST, _holding(first or 0.0))
+    found = doubling(min(longest, shortest), longest)
     # The longest speaks for one that is hardly shorter.
     return tuple(each for each in found if each == longest or SLACK * each < longest)
 
 
 def _holding(tokens: float) -> int:
     """Return the least length, of 1,024 tokens doubled, that holds *tokens*."""
-    return 1024 << max(0, math.ceil(math.log2(max(tokens, 1.0) / 1024)))
+    doublings = math.ceil(math.log2(max(tokens, 1.0) / 1024))
+    return 1024 << max(0, doublings)

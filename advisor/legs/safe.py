@@ -89,29 +89,41 @@ def _where(lengths: tuple[float, ...]) -> str:
 
 def _with(own: Tested, parts: dict[str, Tested], *, level: float) -> Tested:
     """Return the server's criterion from its pooled answers and each workload that binds it."""
-    tested = [(name, each, each.p_against) for name, each in parts.items()]
-    against = [(name, each, p) for name, each, p in tested if p is not None]
-    for name, each, p in against:
-        if p * len(against) <= level:
-            leg = replace(each.leg, state="no", reason=f"{name}: {each.leg.reason}", needs=())
-            return replace(each, leg=leg, p_against=p * len(against))
+    harmed = _harmed(parts, level=level)
+    if harmed is not None:
+        return harmed
     unsettled = {
         name: each for name, each in parts.items() if each.p_for is None or each.p_for > level
     }
-    if not unsettled:
-        return own
-    is_open = own.leg.state in ("unclear", "untested")
-    needs = tuple(dict.fromkeys(need for each in unsettled.values() for need in each.if_unclear))
-    leg = replace(
-        own.leg,
-        state=own.leg.state if is_open else "unclear",
-        reason=own.leg.reason
-        if is_open
-        else f"{own.leg.reason}; undecided for {', '.join(unsettled)}",
-        needs=needs,
-    )
+    return _undecided(own, unsettled) if unsettled else own
+
+
+def _harmed(parts: dict[str, Tested], *, level: float) -> Tested | None:
+    """Return the first workload whose answers are surely worse; all are tested (Bonferroni)."""
+    count = sum(each.p_against is not None for each in parts.values())
+    for name, each in parts.items():
+        if each.p_against is None:
+            continue
+        p_of_any = each.p_against * count
+        if p_of_any <= level:
+            reason = f"{name}: {each.leg.reason}"
+            leg = replace(each.leg, state="no", reason=reason, needs=())
+            return replace(each, leg=leg, p_against=p_of_any)
+    return None
+
+
+def _undecided(own: Tested, unsettled: dict[str, Tested]) -> Tested:
+    """Return the server's criterion as open, with what would settle the workloads."""
+    state, reason = own.leg.state, own.leg.reason
+    if state not in ("unclear", "untested"):
+        state = "unclear"
+        reason = f"{reason}; undecided for {', '.join(unsettled)}"
+    settles: list[Need] = []
+    for each in unsettled.values():
+        settles.extend(each.if_unclear)
+    needs = tuple(dict.fromkeys(settles))
     return Tested(
-        leg=leg,
+        leg=replace(own.leg, state=state, reason=reason, needs=needs),
         p_for=max(each.p_for or 1.0 for each in unsettled.values()),
         p_against=own.p_against,
         if_unclear=needs,

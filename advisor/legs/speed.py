@@ -30,7 +30,7 @@ REPLICAS = {2: (0.7, 0.85), 4: (0.9, 0.95)}
 FEWEST = 6  # pairs, three a half: with fewer, the machine cannot be taken out of the difference
 
 
-def confounded(case: Case, arm: str) -> bool:
+def is_confounded(case: Case, arm: str) -> bool:
     """Say whether *arm* and the reference ran on different machines and never changed places."""
     deployment = case.evidence.deployment
     mine, theirs = (each.machine for each in case.evidence.both(arm))
@@ -130,7 +130,7 @@ def more_replicas(case: Case, speed: SpeedComparison) -> Iterator[Need]:
     if (
         pairs not in REPLICAS
         or case.evidence.kind != "measured"
-        or confounded(case, speed.change.arm)
+        or is_confounded(case, speed.change.arm)
         or speed.scatter.start == 0
     ):
         return
@@ -261,7 +261,7 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
             within = margin if relative.is_within(margin) else INDIFFERENT * margin
             equal = tested("equal", f"{told}, within ±{within:.1%}")
             return replace(equal, leg=replace(equal.leg, margin=within))
-        case "unclear" if confounded(case, arm):
+        case "unclear" if is_confounded(case, arm):
             swapped = Need(
                 what="arms that change machines half way",
                 pairs=speed.change.pairs,

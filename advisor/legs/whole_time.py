@@ -6,13 +6,13 @@ surely disagree about the smallest change that counts, the policy has to say whi
 decides (`counts`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from advisor import words
-from advisor.assess.speed import estimated, start_scale
+from advisor.assess.speed import controlled_change, start_scale
 from advisor.case import Case, Control, Tested
 from advisor.estimate import Estimate
 from advisor.evidence import Bools, Calls, Floats, Ints
@@ -52,8 +52,10 @@ class _Matched:
         table = self.table()
         if table is None:
             return None
-        index = np.searchsorted(table.pair, self.sides[0].pair[self.rows[0]])
-        theirs, mine = (np.bincount(index, weights=self.column("turn_ms", side)) for side in (0, 1))
+        pair_of_turn = self.sides[0].pair[self.rows[0]]
+        index = np.searchsorted(table.pair, pair_of_turn)
+        theirs = np.bincount(index, weights=self.column("turn_ms", 0))
+        mine = np.bincount(index, weights=self.column("turn_ms", 1))
         return replace(table, value=np.log(mine / theirs))
 
 
@@ -64,44 +66,54 @@ def _matched(case: Case, arm: str, workload: str | None) -> Iterator[_Matched]:
         if workload not in (None, name) or sides is None:
             continue
         left, right = paired.same_turns(*sides)
-        both = sides[0].turn_ms[left], sides[1].turn_ms[right]
-        timed = (both[0] > 0) & (both[1] > 0) & np.isfinite(both[0] + both[1])
-        if timed.any():
-            yield _Matched(
-                workload=name, share=share, sides=sides, rows=(left[timed], right[timed])
-            )
+        theirs, mine = sides[0].turn_ms[left], sides[1].turn_ms[right]
+        is_timed = (theirs > 0) & (mine > 0) & np.isfinite(theirs + mine)
+        if is_timed.any():
+            rows = (left[is_timed], right[is_timed])
+            yield _Matched(workload=name, share=share, sides=sides, rows=rows)
 
 
 def _mixed(
     case: Case, tables: Iterable[tuple[PairTable | None, float]], controls: Sequence[Control] = ()
 ) -> Spread | None:
+    """Compare the mix of these classes; None where no pair has their turns."""
     known = [(table, share) for table, share in tables if table is not None]
-    table = paired.mixture(tuple(table for table, _ in known), tuple(share for _, share in known))
-    scale, position = start_scale(case.evidence, case.policy), case.policy.position_spread
-    return None if table is None else estimated(table, scale, controls, position=position)
+    mixed = paired.mixture(tuple(table for table, _ in known), tuple(share for _, share in known))
+    if mixed is None:
+        return None
+    scale = start_scale(case.evidence, case.policy)
+    return controlled_change(mixed, scale, controls, position=case.policy.position_spread)
 
 
 def _kinds(case: Case, matched: Sequence[_Matched]) -> Iterator[list[tuple[str, Spread | None]]]:
     """Yield ways to group the turns: by class, by tokens read or written, by duration."""
     yield [(each.workload, _mixed(case, [(each.table(), 1.0)])) for each in matched]
-    read, written = (
-        [each.column(name) for each in matched] for name in ("prompt_tokens", "output_tokens")
-    )
+    read = [each.column("prompt_tokens") for each in matched]
+    yield _thirds(case, matched, read, kind="prompts", text=words.tokens, unit="tokens")
+    written = [each.column("output_tokens") for each in matched]
+    yield _thirds(case, matched, written, kind="answers", text=words.tokens, unit="tokens")
     # By what both arms take: a turn that is long on one of them alone is no long one.
     taken = [np.sqrt(each.column("turn_ms") * each.column("turn_ms", 1)) / 1e3 for each in matched]
-    for kind, values, unit in (
-        ("prompts", read, "tokens"),
-        ("answers", written, "tokens"),
-        ("turns", taken, "s"),
-    ):
-        short, long = np.nanquantile(np.concatenate(values), (1 / 3, 2 / 3))
-        upper, lower = (
-            words.tokens(end) if unit == "tokens" else f"{end:.3g}" for end in (short, long)
-        )
-        yield [
-            (f"{kind} up to {upper} {unit}", _of_some(case, matched, [v <= short for v in values])),
-            (f"{kind} above {lower} {unit}", _of_some(case, matched, [v > long for v in values])),
-        ]
+    yield _thirds(case, matched, taken, kind="turns", text="{:.3g}".format, unit="s")
+
+
+def _thirds(
+    case: Case,
+    matched: Sequence[_Matched],
+    values: Sequence[Floats],
+    *,
+    kind: str,
+    text: Callable[[float], str],
+    unit: str,
+) -> list[tuple[str, Spread | None]]:
+    """Compare the third of the turns with the lowest values, and that with the highest."""
+    low, high = np.nanquantile(np.concatenate(values), (1 / 3, 2 / 3))
+    lowest = _of_some(case, matched, [each <= low for each in values])
+    highest = _of_some(case, matched, [each > high for each in values])
+    return [
+        (f"{kind} up to {text(low)} {unit}", lowest),
+        (f"{kind} above {text(high)} {unit}", highest),
+    ]
 
 
 def _of_some(case: Case, matched: Sequence[_Matched], rows: Sequence[Bools]) -> Spread | None:
@@ -112,22 +124,20 @@ def _of_some(case: Case, matched: Sequence[_Matched], rows: Sequence[Bools]) -> 
 
 def _who(case: Case, matched: Sequence[_Matched], level: float) -> str:
     """Say which kinds of turn differ most, and by how much."""
-    known = [
-        [(name, spread) for name, spread in kinds if spread is not None]
-        for kinds in _kinds(case, matched)
-    ]
-    furthest = max(
-        known,
-        key=lambda kinds: float(np.ptp([spread.value for _, spread in kinds])) if kinds else 0.0,
-    )
-    told = (
+    furthest: list[tuple[str, Spread]] = []
+    widest = -1.0
+    for kinds in _kinds(case, matched):
+        known = [(name, spread) for name, spread in kinds if spread is not None]
+        values = [spread.value for _, spread in known]
+        apart = max(values) - min(values) if values else 0.0
+        if apart > widest:
+            furthest, widest = known, apart
+    changes = [
         (name, spread.relative(unit="relative", method="", level=1 - 2 * level))
         for name, spread in furthest
-    )
-    return ", ".join(
-        f"{name} {words.change(each)}"
-        for name, each in sorted(told, key=lambda each: each[1].value)
-    )
+    ]
+    changes.sort(key=lambda each: each[1].value)
+    return ", ".join(f"{name} {words.change(change)}" for name, change in changes)
 
 
 def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> Tested:
@@ -153,22 +163,40 @@ def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> T
     needs = (more_pairs(case, speed),)
     if counts == "time":
         return Tested(leg=_by_time(leg, whole, least=least, needs=needs))
-    contradicts, bears = {
-        "yes": (whole.is_above(-least), near.is_below(-least)),
-        "no": (whole.is_below(least), True),
-        "equal": (whole.is_below(-least) or whole.is_above(least), near.is_within(TWICE * least)),
-    }[leg.state]
-    if contradicts:
+    if _contradicts(leg.state, whole, least):
         reason = (
             f"the typical turn {words.change(leg.estimate)}, the time of all turns "
             f"{words.change(whole)}: {_who(case, matched, level)}; "
             "set counts to turns or time in the policy to say which decides, or split"
         )
         return replace(typical, leg=replace(leg, state="unclear", reason=reason, needs=()))
-    if bears:
+    if _bears_out(leg.state, near, least):
         return typical
     reason = f"{leg.reason}, but the time of all turns {words.change(whole)}"
     return replace(typical, leg=replace(leg, state="unclear", reason=reason, needs=needs))
+
+
+def _contradicts(state: LegState, whole: Estimate, least: float) -> bool:
+    """Say whether the total surely does not change as the typical turn does."""
+    is_gain, is_harm = whole.is_below(-least), whole.is_above(least)
+    match state:
+        case "yes":
+            return whole.is_above(-least)
+        case "no":
+            return whole.is_below(least)
+        case _:
+            return is_gain or is_harm
+
+
+def _bears_out(state: LegState, near: Estimate, least: float) -> bool:
+    """Say whether the total changes as the typical turn does, at a milder level."""
+    match state:
+        case "yes":
+            return near.is_below(-least)
+        case "no":
+            return True
+        case _:
+            return near.is_within(TWICE * least)
 
 
 def _relative(total: Spread, level: float) -> Estimate:

@@ -4,7 +4,7 @@ arm's dearer step is not yet paid for by cheaper reads.
 Break-even is in KV tokens of the whole batch, so requests that decode together share it.
 """
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from advisor.case import Case
 from advisor.estimate import Estimate
 from advisor.evidence import Arm, WorkloadClass
 from advisor.verdict import BreakEven, Finding, Inequality, Weight
+
+Side: TypeAlias = Literal["below", "above"]
 
 NEEDS = frozenset({"break_even", "evidence.workloads.batch"})
 
@@ -35,7 +37,7 @@ def _held(case: Case, workload: WorkloadClass) -> float | None:
     return workload.batch * float(np.median(lengths))
 
 
-def _side(held: float, found: BreakEven) -> Literal["below", "above"] | None:
+def _side(held: float, found: BreakEven) -> Side | None:
     """Return on which side of the break-even a batch is; None: within its interval."""
     if held < (found.low or 0.0):
         return "below"
@@ -63,16 +65,29 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
     """Return on which side of a bounded set or a half-line
     the workload is; the largest batch measured speaks.
     """
-    sets = [
-        each
-        for each in case.break_even
-        if each.arm == arm.name and each.shape in ("bounded", "half-line")
-    ]
+    own = [each for each in case.break_even if each.arm == arm.name]
+    sets = [each for each in own if each.shape in ("bounded", "half-line")]
     held = _held(case, workload)
     if not sets or held is None:
         return None
     found = sets[-1]
-    bound = Estimate(
+    side = _side(held, found)
+    is_ahead = None if side is None else side == found.ahead
+    return Finding(
+        kind=KINDS[is_ahead],
+        message=f"{workload.name} decodes in batches of {words.tokens(held)} KV tokens: "
+        f"{_where(side, found)} {_ends(found)}.",
+        estimates=(_bound(found),),
+        inequality=_inequality(workload.name, held, found, holds=is_ahead),
+        flips=_flips(side, found),
+        next_step=case.context_sweep() if side is None else None,
+        leg="pays",
+    )
+
+
+def _bound(found: BreakEven) -> Estimate:
+    """Return the break-even with its set; a half-line without a zero has its end instead."""
+    return Estimate(
         value=found.tokens if found.tokens is not None else found.high or 0.0,
         low=found.low,
         high=found.high,
@@ -80,20 +95,16 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
         unit="KV tokens",
         method="Fieller set of the paired difference",
     )
-    side = _side(held, found)
-    is_ahead = None if side is None else side == found.ahead
-    where = "too close to call, within the break-even"
-    if side is not None:
-        place = "ahead" if is_ahead else "behind"
-        where = f"{side} the break-even, where {arm.name} is {place} in time per output token"
-    is_below = side == "below" and found.high is not None
-    return Finding(
-        kind=KINDS[is_ahead],
-        message=f"{workload.name} decodes in batches of {words.tokens(held)} KV tokens: {where} "
-        f"{_ends(found)}.",
-        estimates=(bound,),
-        inequality=_inequality(workload.name, held, found, holds=is_ahead),
-        flips=f"batches of {words.tokens(found.high or 0.0)}" if is_below else None,
-        next_step=case.context_sweep() if side is None else None,
-        leg="pays",
-    )
+
+
+def _where(side: Side | None, found: BreakEven) -> str:
+    if side is None:
+        return "too close to call, within the break-even"
+    place = "ahead" if side == found.ahead else "behind"
+    return f"{side} the break-even, where {found.arm} is {place} in time per output token"
+
+
+def _flips(side: Side | None, found: BreakEven) -> str | None:
+    if side != "below" or found.high is None:
+        return None
+    return f"batches of {words.tokens(found.high)}"

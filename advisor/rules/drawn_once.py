@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from advisor import words
 from advisor.case import Case
 from advisor.evidence import Arm
-from advisor.legs.speed import by_prior, confounded, restarts
+from advisor.legs.speed import by_prior, is_confounded, restarts
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"speeds"})
@@ -20,20 +20,20 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
     for workload in case.scopes():
         speed = case.speed(arm.name, workload)
         # Arms that kept their machines are exchanged, not started again (machine_or_arm).
-        if speed is None or confounded(case, arm.name) or not by_prior(case, speed):
+        if speed is None or is_confounded(case, arm.name) or not by_prior(case, speed):
             continue
         need = restarts(case, speed)
         enough = (
             ""
             if need.pairs is None
-            else f": {words.counted(need.pairs, 'pair')} with a start each need none of it"
+            else f": {words.quantity(need.pairs, 'pair')} with a start each need none of it"
         )
         yield Finding(
             kind="opposes",
             workload=workload,
             message=(
                 f"Turn time of {words.scope(workload)} on {arm.name} comes from "
-                f"{words.counted(speed.starts, 'start')} of each server, and "
+                f"{words.quantity(speed.starts, 'start')} of each server, and "
                 f"what a start adds is {case.starts_told()}{enough}."
             ),
             estimates=(speed.change.relative,),

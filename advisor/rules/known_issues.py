@@ -72,16 +72,19 @@ def _issue(entry: dict[str, Any]) -> Issue:
 @cache
 def table() -> tuple[str, tuple[Issue, ...]]:
     """Return the month in which the table was last checked, and its entries."""
-    content = json.loads(
-        resources.files("advisor").joinpath("known_issues.json").read_text(encoding="utf-8")
-    )
-    return content["as_of"], tuple(_issue(entry) for entry in content["issues"])
+    file = resources.files("advisor").joinpath("known_issues.json")
+    content = json.loads(file.read_text(encoding="utf-8"))
+    issues = tuple(_issue(entry) for entry in content["issues"])
+    return content["as_of"], issues
 
 
 def version(text: str) -> tuple[int, ...]:
     """Return the leading numbers of a version string; () where it has none."""
     found = re.match(r"v?(\d+(?:\.\d+)*)", text)
-    return tuple(int(part) for part in found.group(1).split(".")) if found else ()
+    if found is None:
+        return ()
+    numbers = found.group(1).split(".")
+    return tuple(map(int, numbers))
 
 
 def _has(text: str | None, part: str | None) -> bool:
@@ -104,30 +107,33 @@ def applies(issue: Issue, case: Case, arm: Arm) -> bool:
 
 
 def _is_about_gpus(when: When, deployment: Deployment) -> bool:
+    if not _has(deployment.gpu.name, when.gpu):
+        return False
+    if when.sm is not None and deployment.gpu.sm not in when.sm:
+        return False
     above = when.tensor_parallel_above
-    return (
-        _has(deployment.gpu.name, when.gpu)
-        and (when.sm is None or deployment.gpu.sm in when.sm)
-        and (above is None or deployment.tensor_parallel > above)
-    )
+    return above is None or deployment.tensor_parallel > above
 
 
 def _is_about_model(when: When, model: Model) -> bool:
-    return (
-        _has(model.name, when.model)
-        and when.attention in (None, model.attention)
-        and (when.head_dim_from is None or (model.head_dim or 0) >= when.head_dim_from)
-    )
+    if not _has(model.name, when.model):
+        return False
+    if when.attention not in (None, model.attention):
+        return False
+    return when.head_dim_from is None or (model.head_dim or 0) >= when.head_dim_from
 
 
 def _is_about_arm(when: When, arm: Arm) -> bool:
-    return (
-        (when.dtype is None or (dtype_of(arm) or "").startswith(when.dtype))
-        and when.quantised in (None, is_quantised(arm))
-        and when.expected in (None, arm.expected_dtype)
-        and when.prefix_caching in (None, arm.prefix_caching)
-        and (when.flag is None or any(when.flag in flag for flag in arm.flags))
-    )
+    dtype = dtype_of(arm) or ""
+    if when.dtype is not None and not dtype.startswith(when.dtype):
+        return False
+    if when.quantised not in (None, is_quantised(arm)):
+        return False
+    if when.expected not in (None, arm.expected_dtype):
+        return False
+    if when.prefix_caching not in (None, arm.prefix_caching):
+        return False
+    return when.flag is None or any(when.flag in flag for flag in arm.flags)
 
 
 def _is_about_version(when: When, running: tuple[int, ...]) -> bool:
@@ -137,8 +143,10 @@ def _is_about_version(when: When, running: tuple[int, ...]) -> bool:
 
 
 def _shown_good(case: Case, arm: str) -> bool:
-    found = None if case.spoiler("accuracy", arm, None) else case.accuracy_of(arm, None)
-    return found is not None and found.p_not_worse <= case.policy.alpha / 2 < found.worst_p
+    found = case.accuracy_of(arm, None)
+    if found is None or case.spoiler("accuracy", arm, None) is not None:
+        return False
+    return found.p_not_worse <= case.policy.alpha / 2 < found.worst_p
 
 
 def _verdict_asked(issue: Issue) -> Word | None:
@@ -148,23 +156,25 @@ def _verdict_asked(issue: Issue) -> Word | None:
 
 
 def _finding(case: Case, arm: Arm, issue: Issue, as_of: str) -> Finding:
-    harmful, good = issue.effect in HARMFUL, _shown_good(case, arm.name)
+    is_harmful = issue.effect in HARMFUL
+    is_disproved = is_harmful and _shown_good(case, arm.name)
+    message = f"{issue.id}, {issue.state} as of {as_of}: {issue.title}."
     kind: Weight = "informs"
     asks: Word | None = None
-    if harmful and not good:
+    if is_disproved:
+        message += " The answers measured here do not show it."
+    elif is_harmful:
         kind = "blocks" if issue.certain else "opposes"
         asks = _verdict_asked(issue)
+    step = Features() if issue.effect == "crash" else questions.first(case, arm.name, None).step
     return Finding(
         kind=kind,
-        message=f"{issue.id}, {issue.state} as of {as_of}: {issue.title}."
-        + (" The answers measured here do not show it." if harmful and good else ""),
+        message=message,
         flips="paired answers that are shown to be as good" if asks else None,
         remedy=f"upgrade {ENGINE} to {issue.fixed_in}" if asks and issue.fixed_in else None,
-        next_step=Features()
-        if issue.effect == "crash"
-        else questions.first(case, arm.name, None).step,
+        next_step=step,
         source=issue.url,
-        leg="safe" if harmful else "pays",
+        leg="safe" if is_harmful else "pays",
         asks_for=asks,
         prior=True,
     )

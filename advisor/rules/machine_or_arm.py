@@ -4,7 +4,7 @@ of a few percent may be theirs, as it may be one start's.
 
 from advisor.case import Case
 from advisor.evidence import Arm
-from advisor.legs.speed import confounded, swap
+from advisor.legs.speed import is_confounded, swap
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"evidence.deployment.machines", "speeds"})
@@ -13,7 +13,7 @@ NEEDS = frozenset({"evidence.deployment.machines", "speeds"})
 def check(case: Case, arm: Arm) -> Finding | None:
     """Return that the arm and its machine cannot be separated."""
     speed = case.speed(arm.name, None)
-    if not confounded(case, arm.name):
+    if not is_confounded(case, arm.name):
         return None
     return Finding(
         kind="opposes",

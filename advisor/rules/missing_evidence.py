@@ -25,21 +25,37 @@ def _speed(case: Case, arm: str, workload: str) -> Finding | None:
             pairs=FIRST_PAIRS,
             step=MorePairs(pairs=FIRST_PAIRS),
         )
-        told = f"{workload} has fewer than {MIN_PAIRS} block pairs on {arm}."
-    else:
-        relative, need = speed.change.relative, more_pairs(case, speed)
-        margin = case.policy.min_change
-        if relative.is_within(margin) or relative.is_below(-margin) or relative.is_above(margin):
-            return None
-        count = need.what if need.pairs is None else words.counted(need.pairs, "more pair")
-        calls = "" if need.calls is None else f", {words.counted(need.calls, 'call')}"
-        told = (
-            f"Turn latency of {workload} on {arm}, {words.change(relative)}, is undecided "
-            f"at a margin of {margin:.0%}: "
-            f"{count}{calls}{words.spent(need.minutes, need.usd)}."
-        )
+        message = f"{workload} has fewer than {MIN_PAIRS} block pairs on {arm}."
+        return _finding(workload, message, need)
+    relative = speed.change.relative
+    margin = case.policy.min_change
+    if relative.is_within(margin):
+        return None
+    if relative.is_below(-margin) or relative.is_above(margin):
+        return None
+    need = more_pairs(case, speed)
+    count = need.what
+    if need.pairs is not None:
+        count = words.quantity(need.pairs, "more pair")
+    calls = ""
+    if need.calls is not None:
+        calls = f", {words.quantity(need.calls, 'call')}"
+    message = (
+        f"Turn latency of {workload} on {arm}, {words.change(relative)}, is undecided "
+        f"at a margin of {margin:.0%}: "
+        f"{count}{calls}{words.cost(need.minutes, need.usd)}."
+    )
+    return _finding(workload, message, need)
+
+
+def _finding(workload: str, message: str, need: Need) -> Finding:
     return Finding(
-        kind="opposes", workload=workload, message=told, next_step=need.step, leg="pays", need=need
+        kind="opposes",
+        workload=workload,
+        message=message,
+        next_step=need.step,
+        leg="pays",
+        need=need,
     )
 
 
@@ -54,7 +70,7 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
         told = (
             f"Accuracy is untested on {arm.name}: about {need.pairs or 0:,} paired "
             "questions at the lengths of each class"
-            f"{words.spent(need.minutes, need.usd)}, settle a margin of "
+            f"{words.cost(need.minutes, need.usd)}, settle a margin of "
             f"{100 * case.policy.accuracy_margin:.0f} pp."
         )
         yield Finding(kind="opposes", message=told, next_step=need.step, leg="safe", need=need)

@@ -26,7 +26,7 @@ def check(case: Case, arm: Arm) -> Finding | None:
     made, theirs = found.both + found.arm_only, found.both + found.reference_only
     counts = f"{arm.name} made {made:,} of {found.items:,} recorded next turns, {base} {theirs:,}"
     flips = f"{found.reference_only:,} lost and {found.arm_only:,} won"
-    spread = accuracy.graded(found.reference_scores, found.arm_scores, found.clusters)
+    spread = accuracy.mean_difference(found.reference_scores, found.arm_scores, found.clusters)
     if spread is None:
         return Finding(
             kind="informs",

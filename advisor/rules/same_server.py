@@ -31,7 +31,9 @@ def _change(case: Case, arm: str) -> float | None:
         if table is not None:
             means.append(float(table.value.mean()))
             weights.append(share)
-    return float(np.average(means, weights=weights)) if sum(weights) > 0 else None
+    if sum(weights) <= 0:
+        return None
+    return float(np.average(means, weights=weights))
 
 
 def check(case: Case, arm: Arm) -> Finding | None:
@@ -39,18 +41,18 @@ def check(case: Case, arm: Arm) -> Finding | None:
     where what both say and what was measured agree on it.
     """
     buckets = [each for each in case.evidence.accuracy if each.arm == arm.name]
-    lost, won = sum(each.reference_only for each in buckets), sum(each.arm_only for each in buckets)
+    lost = sum(each.reference_only for each in buckets)
+    won = sum(each.arm_only for each in buckets)
     change = _change(case, arm.name) if arm.twin else None
     if change is None or abs(change) > INDIFFERENT * case.policy.min_change:
         return None
     if mcnemar(reference_only=lost, arm_only=won) <= CHANGED:
         return None
-    reference, items = case.evidence.reference, sum(each.items for each in buckets)
-    alike = (
-        f"{items - lost - won} of {items} answers are alike"
-        if items
-        else "no answers were compared"
-    )
+    reference = case.evidence.reference
+    items = sum(each.items for each in buckets)
+    alike = "no answers were compared"
+    if items:
+        alike = f"{items - lost - won} of {items} answers are alike"
     return Finding(
         kind="blocks",
         message=(

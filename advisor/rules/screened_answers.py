@@ -23,7 +23,7 @@ def check(case: Case, arm: Arm) -> Finding | None:
     if not rows:
         return None
     found = screening(rows, alpha=case.policy.alpha)
-    message = told(found, case.evidence.reference)
+    message = screening_text(found, case.evidence.reference)
     if not any(row.cached for row in rows):
         message += (
             " No probe was seen to read the prefix cache: what is stored there was not tested."
@@ -56,7 +56,7 @@ def worth_asking(found: Screening) -> tuple[int, ...]:
     return tuple(sorted(round(each) for each in found.ranked[:MOST]))
 
 
-def told(found: Screening, reference: str) -> str:
+def screening_text(found: Screening, reference: str) -> str:
     """Say what a screen of one arm shows, and what it does not."""
     arm, worst = (
         found.arm,

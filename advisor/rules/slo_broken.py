@@ -8,6 +8,7 @@ from typing import NamedTuple
 from advisor import words
 from advisor.case import Case
 from advisor.estimate import Estimate
+from advisor.evidence import Calls
 from advisor.policy import Metric
 from advisor.statistics.quantiles import quantile
 from advisor.verdict import Finding, Inequality, Weight, Word
@@ -50,16 +51,19 @@ def check(case: Case) -> Iterator[Finding]:
         speed = case.speed(look.arm, look.workload, look.metric)
         if sides is None or speed is None:
             continue
-        theirs, mine = (
-            quantile(calls.lasting(look.metric), calls.session, look.share, unit="ms")
-            for calls in sides
-        )
+        theirs, mine = (_reached(calls, look) for calls in sides)
         if mine is None or theirs is None or mine.value <= look.limit:
             continue
         # Two tails near a limit may lie on either side of it by
         # chance; the same turns do not get longer by chance.
         is_longer = speed.spread.p_above(0.0) * len(looks) <= case.policy.alpha / 2
         yield _finding(case, look, mine, theirs, is_longer=is_longer)
+
+
+def _reached(calls: Calls, look: _Look) -> Estimate | None:
+    """Return the quantile that a limit is on."""
+    took = calls.lasting(look.metric)
+    return quantile(took, calls.session, look.share, unit="ms")
 
 
 def _finding(

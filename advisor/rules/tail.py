@@ -63,34 +63,34 @@ def check(case: Case) -> Iterator[Finding]:
     """Yield one finding an arm and class whose tail is
     surely longer, and one a class whose tail is not known.
     """
-    arms, workloads = case.evidence.challengers, case.evidence.workloads
+    arms = [each.name for each in case.evidence.challengers]
+    workloads = [each.name for each in case.evidence.workloads]
     unknown: dict[str, float] = {}
-    for arm, workload, metric in product(
-        (each.name for each in arms), (each.name for each in workloads), METRICS
-    ):
+    for arm, workload, metric in product(arms, workloads, METRICS):
         known = _tails(case, arm, workload, metric)
         if known is None:
             continue
-        told, turns = known
-        if not told:
+        bounded, turns = known
+        if not bounded:
             unknown[workload] = min(turns, unknown.get(workload, np.inf))
             continue
-        level = case.level(arm) / len(told) / len(workloads) / len(METRICS)
-        longer = [each for each in told if each.ratio > WORSE and each.p_longer(WORSE) <= level]
-        if longer and not _is_held(case, arm, workload, metric):
-            is_fact = _is_fact(case, arm, workload, metric)
-            yield replace(
-                _longer(longer[0], metric, arm, workload, level=level),
-                kind="informs" if is_fact else "opposes",
-                asks_for=None if is_fact else "test further",
-            )
+        level = case.level(arm) / len(bounded) / len(workloads) / len(METRICS)
+        surely = [each for each in bounded if each.ratio > WORSE and each.p_longer(WORSE) <= level]
+        if not surely or _is_held(case, arm, workload, metric):
+            continue
+        finding = _longer(surely[0], metric, arm, workload, level=level)
+        if _is_fact(case, arm, workload, metric):
+            finding = replace(finding, kind="informs", asks_for=None)
+        yield finding
     for workload, turns in unknown.items():
         yield _unknown(workload, turns)
 
 
 def _longer(found: Tail, metric: Metric, arm: str, workload: str, *, level: float) -> Finding:
-    name = f"{'turn latency' if metric == 'turn_ms' else 'TTFT'} p{100 * found.q:.0f}"
-    longer, surely = 100 * (found.ratio - 1), 100 * (found.least(level) - 1)
+    quantity = "turn latency" if metric == "turn_ms" else "TTFT"
+    name = f"{quantity} p{100 * found.q:.0f}"
+    longer = 100 * (found.ratio - 1)
+    surely = 100 * (found.least(level) - 1)
     return Finding(
         kind="opposes",
         arm=arm,
@@ -102,6 +102,7 @@ def _longer(found: Tail, metric: Metric, arm: str, workload: str, *, level: floa
         ),
         flips=f"a limit for {name} of {workload} in the policy (slos) that {arm} stays within",
         leg="pays",
+        asks_for="test further",
     )
 
 

@@ -38,18 +38,11 @@ def _pool_cost(skip: Arm, full: Arm, reference: Arm) -> str:
 
 def _where_refused(evidence: Evidence, arm: Arm) -> str:
     backend, capability = REFUSED
-    refused = (
-        evidence.deployment.gpu.sm == capability
-        and arm.kernel is not None
-        and backend in arm.kernel.upper()
-    )
+    if evidence.deployment.gpu.sm != capability or backend not in (arm.kernel or "").upper():
+        return ""
     return (
-        (
-            f"; {backend} on SM{capability} did not take that flag in vLLM 0.19.1, so see first "
-            "that it starts"
-        )
-        if refused
-        else ""
+        f"; {backend} on SM{capability} did not take that flag in vLLM 0.19.1, so see first "
+        "that it starts"
     )
 
 
@@ -63,42 +56,49 @@ def _against(direct: Spread | None, full: Arm) -> str:
 def check(case: Case) -> Finding | None:
     """Return the trade between latency and pool where both arms ran, or the missing arm."""
     evidence = case.evidence
-    if not evidence.model.window_layers:
-        return None
+    layers = evidence.model.window_layers
     fp8 = [arm for arm in evidence.challengers if is_fp8(arm)]
-    skips = [arm for arm in fp8 if "sliding_window" in arm.skip_layers]
     fulls = [arm for arm in fp8 if not arm.skip_layers]
-    if fulls and not skips:
-        return Finding(
-            kind="informs",
-            arm=fulls[0].name,
-            message=(
-                f"{evidence.model.window_layers} layers attend to a window only; FP8 costs "
-                "them time and reads nothing less. Try an "
-                "arm that skips them, like fp8-skip-sw, by "
-                f"{FLAG}{_where_refused(evidence, fulls[0])}."
-            ),
-            next_step=ArmsFile(),
-            source=f"{BLOG}; {KERNELS}",
-            leg="pays",
-        )
-    if not skips or not fulls:
+    if not layers or not fulls:
         return None
-    skip, full = skips[0], fulls[0]
-    mine, theirs = case.speed(skip.name, None), case.speed(full.name, None)
+    full = fulls[0]
+    skips = [arm for arm in fp8 if "sliding_window" in arm.skip_layers]
+    return _trade(case, skips[0], full) if skips else _missing_arm(evidence, full, layers)
+
+
+def _missing_arm(evidence: Evidence, full: Arm, layers: int) -> Finding:
+    return Finding(
+        kind="informs",
+        arm=full.name,
+        message=(
+            f"{layers} layers attend to a window only; FP8 costs "
+            "them time and reads nothing less. Try an "
+            "arm that skips them, like fp8-skip-sw, by "
+            f"{FLAG}{_where_refused(evidence, full)}."
+        ),
+        next_step=ArmsFile(),
+        source=f"{BLOG}; {KERNELS}",
+        leg="pays",
+    )
+
+
+def _trade(case: Case, skip: Arm, full: Arm) -> Finding | None:
+    mine = case.speed(skip.name, None)
+    theirs = case.speed(full.name, None)
     if mine is None or theirs is None:
         return None
-    a, b = mine.change.relative, theirs.change.relative
-    direct = between(evidence, full.name, skip.name, case.shares, case.policy)
+    of_skip, of_full = mine.change.relative, theirs.change.relative
+    direct = between(case.evidence, full.name, skip.name, case.shares, case.policy)
+    is_faster = direct is not None and direct.interval()[1] < 0
+    cost = _pool_cost(skip, full, case.evidence.base)
     return Finding(
-        kind="supports" if direct is not None and direct.interval()[1] < 0 else "informs",
+        kind="supports" if is_faster else "informs",
         arm=skip.name,
         message=(
-            f"Skipping the window layers changes turn latency by {words.change(a)}, full "
-            f"FP8 by {words.change(b)}; "
-            f"{_against(direct, full)}{_pool_cost(skip, full, evidence.base)}."
+            f"Skipping the window layers changes turn latency by {words.change(of_skip)}, full "
+            f"FP8 by {words.change(of_full)}; {_against(direct, full)}{cost}."
         ),
-        estimates=(a, b),
+        estimates=(of_skip, of_full),
         flips="a load that the KV pool limits: then full FP8's larger pool outweighs its slower "
         "steps",
         source=f"{BLOG}; {KERNELS}",

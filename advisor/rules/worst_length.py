@@ -4,6 +4,8 @@ Looked for among all buckets and unadjusted, so a screening:
 what the worst bucket proves, the criterion *safe* says.
 """
 
+from collections.abc import Sequence
+
 from advisor import words
 from advisor.case import Case
 from advisor.evidence import Arm
@@ -27,41 +29,57 @@ def check(case: Case, arm: Arm) -> Finding | None:
     buckets = [each for each in case.buckets if each.arm == arm.name]
     if not buckets:
         return None
-    # The surest fall, not the largest: ten items may fall by 20 points and show nothing.
-    worst = min(
-        buckets, key=lambda each: 1.0 if each.difference.high is None else each.difference.high
-    )
-    trend = slope_per_doubling(
-        [each.context_tokens for each in buckets],
-        [each.difference.value for each in buckets],
-        [each.difference.n for each in buckets],
-    )
-    falls = trend is not None and trend[0] < 0 and trend[1] < GROWS
-    if not falls and not worst.difference.is_below(0.0):
+    worst = min(buckets, key=_highest)
+    trend = _downward_trend(buckets)
+    if trend is None and not worst.difference.is_below(0.0):
         return None
-    said = (
-        f"Worst bucket: {words.bucket(worst.task, worst.context_tokens)}, "
-        f"{words.points(worst.difference)}."
-    )
-    if trend is not None and falls:
-        said += (
-            f" The loss grows by {-100 * trend[0]:.1f} pp each time the context doubles (p "
-            f"{trend[1]:.3f}, screening)."
-        )
     pooled = case.accuracy_of(arm.name, None)
     good = None if pooled is None else pooled.good_to
-    if good is not None:
-        said += (
-            f" Up to {words.length(good.context_tokens)} no loss is shown: "
-            f"{words.points(good.difference)}."
-        )
     return Finding(
         kind="opposes",
         context_tokens=worst.context_tokens,
-        message=said,
+        message=_message(worst, trend, good),
         remedy=None if good is None else _remedy(good, case.evidence.reference),
         estimates=(worst.difference,),
         next_step=Questions(lengths=(round(worst.context_tokens),)),
         leg="safe",
         screening=True,
     )
+
+
+def _highest(bucket: BucketResult) -> float:
+    """Return the upper end of a fall: the surest, not the largest, since ten items
+    may fall by 20 points and show nothing.
+    """
+    high = bucket.difference.high
+    return 1.0 if high is None else high
+
+
+def _downward_trend(buckets: Sequence[BucketResult]) -> tuple[float, float] | None:
+    """Return the slope per doubling of length and its p-value where the loss grows."""
+    trend = slope_per_doubling(
+        [each.context_tokens for each in buckets],
+        [each.difference.value for each in buckets],
+        [each.difference.n for each in buckets],
+    )
+    if trend is None:
+        return None
+    slope, p = trend
+    return trend if slope < 0 and p < GROWS else None
+
+
+def _message(
+    worst: BucketResult, trend: tuple[float, float] | None, good: BucketResult | None
+) -> str:
+    bucket = words.bucket(worst.task, worst.context_tokens)
+    parts = [f"Worst bucket: {bucket}, {words.points(worst.difference)}."]
+    if trend is not None:
+        slope, p = trend
+        parts.append(
+            f"The loss grows by {-100 * slope:.1f} pp each time the context doubles (p "
+            f"{p:.3f}, screening)."
+        )
+    if good is not None:
+        length = words.length(good.context_tokens)
+        parts.append(f"Up to {length} no loss is shown: {words.points(good.difference)}.")
+    return " ".join(parts)

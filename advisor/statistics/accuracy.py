@@ -16,14 +16,12 @@ import numpy as np
 import scipy
 
 from advisor.estimate import Estimate
-from advisor.evidence import Floats, Ints
+from advisor.evidence import Bools, Floats, Ints
 from advisor.statistics.resampling import cluster_variance
 from advisor.statistics.spread import Spread
 
 MIN_CLUSTERS = 3
 SYMMETRIC = 1e-6  # skewness below which there is nothing to correct
-
-
 # correlation of answers behind one context, of those that have not differed yet
 RESEMBLANCE: Final = 0.3
 PRIOR: Final = 10  # answers that differ, or contexts, that what is assumed of contexts is worth
@@ -51,8 +49,10 @@ class AnswerCounts:
 
         It is that of the answers that differed, joined by what is assumed of `PRIOR` more.
         """
-        alone = self.reference_only + self.arm_only - self.n * self.value**2
-        return 1 + (self.together + PRIOR * self.beside) / (alone + PRIOR)
+        changed = self.reference_only + self.arm_only
+        independent = changed - self.n * self.value**2
+        surplus = self.together + PRIOR * self.beside
+        return 1 + surplus / (independent + PRIOR)
 
     @property
     def value(self) -> float:
@@ -61,16 +61,16 @@ class AnswerCounts:
 
     def tail(self, score: float) -> float:
         """Return the chance of a score below this one."""
-        return float(
-            scipy.special.ndtr(score) if self.df is None else scipy.special.stdtr(self.df, score)
-        )
+        if self.df is None:
+            return float(scipy.special.ndtr(score))
+        return float(scipy.special.stdtr(self.df, score))
 
     def reach(self, level: float) -> float:
         """Return how far an interval at a two-sided *level* reaches, in standard errors."""
         half = 0.5 + level / 2
-        return float(
-            scipy.special.ndtri(half) if self.df is None else scipy.special.stdtrit(self.df, half)
-        )
+        if self.df is None:
+            return float(scipy.special.ndtri(half))
+        return float(scipy.special.stdtrit(self.df, half))
 
 
 def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) -> AnswerCounts:
@@ -83,47 +83,62 @@ def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) ->
     correlation of all answers would fall with a loss that stands alone.
     """
     size = difference.size
-    lost, won = difference < 0, difference > 0
-    index = np.unique(clusters, return_inverse=True)[1]
-    groups = int(index.max()) + 1
-    if groups == size and weights is None:
-        return AnswerCounts(reference_only=float(lost.sum()), arm_only=float(won.sum()), n=size)
+    is_lost, is_won = difference < 0, difference > 0
+    context = np.unique(clusters, return_inverse=True)[1]
+    contexts = int(context.max()) + 1
+    if contexts == size and weights is None:
+        lost, won = float(is_lost.sum()), float(is_won.sum())
+        return AnswerCounts(reference_only=lost, arm_only=won, n=size)
+    # Rows weigh 1 in the mean; by Kish, `unit` of them are worth one of equal weight.
     weight = np.ones(size) if weights is None else weights * (size / weights.sum())
     square = float(weight @ weight)
-    unit = square / size  # Kish: rows that are worth one of equal weight
-    n, down, up = size / unit, float(weight @ lost) / unit, float(weight @ won) / unit
-    sums, lost_sums, won_sums = (
-        np.bincount(index, weights=weight * each) for each in (np.ones(size), lost, won)
-    )
-    alike = (down * (down - 1) + up * (up - 1)) / (n * (n - 1)) if n > 1 else 0.0
-    chance = (float(sums @ sums) - square) * max(0.0, alike)
-    seen = (float(lost_sums @ lost_sums + won_sums @ won_sums) - chance) / unit**2
+    unit = square / size
+    n = size / unit
+    lost, won = float(weight @ is_lost) / unit, float(weight @ is_won) / unit
+
+    def pairs_within(column: Floats | Bools) -> float:
+        """Return the sum over contexts of the square of their weights in *column*."""
+        of_context = np.bincount(context, weights=weight * column)
+        return float(of_context @ of_context)
+
+    # The variance of won - lost is the sum over pairs of rows of one context that
+    # differ the same way; chance puts `alike` of all pairs of rows together.
+    every_pair = pairs_within(np.ones(size))
+    alike = (lost * (lost - 1) + won * (won - 1)) / (n * (n - 1)) if n > 1 else 0.0
+    by_chance = (every_pair - square) * max(0.0, alike)
+    variance = (pairs_within(is_lost) + pairs_within(is_won) - by_chance) / unit**2
     return AnswerCounts(
-        reference_only=down,
-        arm_only=up,
+        reference_only=lost,
+        arm_only=won,
         n=n,
-        together=max(0.0, seen - down - up),
-        beside=RESEMBLANCE * (float(sums @ sums) / square - 1),
-        df=groups - 1 + PRIOR if groups < size else None,
+        together=max(0.0, variance - lost - won),
+        beside=RESEMBLANCE * (every_pair / square - 1),
+        df=contexts - 1 + PRIOR if contexts < size else None,
     )
 
 
 def _under(found: AnswerCounts, difference: float) -> tuple[float, float]:
     """Return variance and third moment of won - lost if *difference* is true (Tango 1998).
 
-    *difference* is that of the shares of right answers, arm minus reference.
+    *difference* is that of the shares of right answers, arm minus reference. The likeliest share
+    of lost answers under it, q, is the larger root of 2 n q^2 + linear q + constant = 0; then
+    2 q + difference of all answers differ, and each adds its own variance. Contexts add theirs:
+    what was seen together, and what the answers that differ beyond those seen would.
     """
-    n, changed = found.n, found.reference_only + found.arm_only
-    linear = -changed + (2 * n - found.arm_only + found.reference_only) * difference
+    n = found.n
+    changed = found.reference_only + found.arm_only
+    linear = (2 * n - found.arm_only + found.reference_only) * difference - changed
     constant = -found.reference_only * difference * (1 - difference)
-    lost = (math.sqrt(max(linear * linear - 8 * n * constant, 0.0)) - linear) / (4 * n)
+    root = math.sqrt(max(linear * linear - 8 * n * constant, 0.0))
+    lost = (root - linear) / (4 * n)
     differ = 2 * lost + difference
-    variance, third = (
-        n * (differ - difference**2),
-        n * difference * (1 - 3 * differ + 2 * difference**2),
-    )
-    wider = variance + found.together + found.beside * max(0.0, n * differ - changed)
-    return wider, third if variance <= 0 else third * (wider / variance) ** 2
+    variance = n * (differ - difference**2)
+    third = n * difference * (1 - 3 * differ + 2 * difference**2)
+    unseen = max(0.0, n * differ - changed)
+    wider = variance + found.together + found.beside * unseen
+    if variance <= 0:
+        return wider, third
+    return wider, third * (wider / variance) ** 2
 
 
 def tango_z(found: AnswerCounts, difference: float) -> float:
@@ -139,28 +154,32 @@ def tango(found: AnswerCounts, *, level: float = 0.95) -> Estimate:
     """Return the difference of the shares right, arm minus reference, with Tango's interval."""
     assert found.n > 0, "no paired items"
     value, reach = found.value, found.reach(level)
-
-    def end(target: float, edge: float) -> float:
-        def excess(difference: float) -> float:
-            return max(min(tango_z(found, difference), 1e3), -1e3) - target
-
-        inside, outside = value, edge * (1 - 1e-12)
-        if excess(outside) * excess(inside) >= 0:
-            return edge
-        return float(
-            scipy.optimize.brentq(excess, min(inside, outside), max(inside, outside), xtol=1e-10)
-        )
-
-    worth = max(1, round(found.n / found.effect))
     return Estimate(
         value=value,
-        low=end(reach, -1.0),
-        high=end(-reach, 1.0),
-        n=worth,
+        low=_end(found, score=reach, edge=-1.0),
+        high=_end(found, score=-reach, edge=1.0),
+        n=max(1, round(found.n / found.effect)),
         unit="share",
         method="paired items, Tango score interval",
         level=level,
     )
+
+
+def _end(found: AnswerCounts, *, score: float, edge: float) -> float:
+    """Return the difference, between the one seen and *edge*, at which the statistic is *score*.
+
+    It is *edge* where no difference is rejected.
+    """
+
+    def excess(difference: float) -> float:
+        bounded = max(min(tango_z(found, difference), 1e3), -1e3)  # it may be infinite at an edge
+        return bounded - score
+
+    inside, outside = found.value, edge * (1 - 1e-12)
+    if excess(outside) * excess(inside) >= 0:
+        return edge
+    low, high = sorted((inside, outside))
+    return float(scipy.optimize.brentq(excess, low, high, xtol=1e-10))
 
 
 def p_not_worse(found: AnswerCounts, *, margin: float) -> float:
@@ -178,11 +197,12 @@ def p_worse(found: AnswerCounts, *, margin: float) -> float:
     variance, third = _under(found, -margin)
     if variance <= 0:
         return 1.0
-    score = (found.arm_only - found.reference_only + found.n * margin) / math.sqrt(variance)
+    gap = found.arm_only - found.reference_only + found.n * margin
+    score = gap / math.sqrt(variance)
     skewness = min(third / variance**1.5, -SYMMETRIC)
-    return found.tail(
-        max(score, skewness / 6 + 2 / skewness * (1 - (1 - skewness * score / 6) ** 3))
-    )
+    cubed = (1 - skewness * score / 6) ** 3
+    corrected = skewness / 6 + 2 / skewness * (1 - cubed)
+    return found.tail(max(score, corrected))
 
 
 def power(items: int, discordance: float, margin: float, *, level: float) -> float:
@@ -190,36 +210,37 @@ def power(items: int, discordance: float, margin: float, *, level: float) -> flo
 
     *discordance* is the share of the items that differ.
     """
-    enough, spread = float(scipy.special.ndtri(1 - level)), 8 * math.sqrt(items * discordance)
-    differ = np.arange(
-        max(0, math.floor(items * discordance - spread)),
-        min(items, math.ceil(items * discordance + spread)) + 1,
-    )
+    mean = items * discordance
+    # Eight deviations on each side of the mean leave out nothing that counts.
+    reach = 8 * math.sqrt(mean)
+    first, last = max(0, math.floor(mean - reach)), min(items, math.ceil(mean + reach))
+    changed = np.arange(first, last + 1)
+    most = [_most_lost(int(each), items, margin, level=level) for each in changed]
+    passing = scipy.stats.binom.cdf(most, changed, 0.5)
+    chance = scipy.stats.binom.pmf(changed, items, discordance)
+    return float(chance @ passing)
 
-    def most_lost(changed: int) -> int:
-        """Return how many of those that differ may be lost; -1 where none may."""
 
-        def is_too_many(lost: int) -> bool:
-            return (
-                tango_z(
-                    AnswerCounts(reference_only=lost, arm_only=changed - lost, n=items), -margin
-                )
-                < enough
-            )
+def _most_lost(changed: int, items: int, margin: float, *, level: float) -> int:
+    """Return how many of the *changed* items may be lost, "not worse" still shown; -1 for none."""
+    enough = float(scipy.special.ndtri(1 - level))
 
-        return bisect_left(range(changed + 1), 1, key=is_too_many) - 1
+    def is_too_many(lost: int) -> bool:
+        found = AnswerCounts(reference_only=lost, arm_only=changed - lost, n=items)
+        return tango_z(found, -margin) < enough
 
-    passing = scipy.stats.binom.cdf([most_lost(int(each)) for each in differ], differ, 0.5)
-    return float(scipy.stats.binom.pmf(differ, items, discordance) @ passing)
+    return bisect_left(range(changed + 1), 1, key=is_too_many) - 1
 
 
 def mcnemar(*, reference_only: int, arm_only: int) -> float:
     """Return the exact two-sided p-value that as many answers turned wrong as turned right."""
     changed = reference_only + arm_only
-    return 1.0 if changed == 0 else float(scipy.stats.binomtest(arm_only, changed).pvalue)
+    if changed == 0:
+        return 1.0
+    return float(scipy.stats.binomtest(arm_only, changed).pvalue)
 
 
-def graded(
+def mean_difference(
     reference: Floats, arm: Floats, clusters: Ints | None = None, weights: Floats | None = None
 ) -> Spread | None:
     """Return the mean difference of graded scores, arm minus reference, over contexts.
@@ -230,26 +251,25 @@ def graded(
     scores agree: agreement has not shown that none can differ.
     """
     difference = arm - reference
-    weight = (
-        np.ones(difference.size) if weights is None else weights * (difference.size / weights.sum())
-    )
-    index = (
-        np.arange(difference.size)
-        if clusters is None
-        else np.unique(clusters, return_inverse=True)[1]
-    )
-    groups = np.unique(index).size
-    if groups < MIN_CLUSTERS:
+    size = difference.size
+    weight = np.ones(size) if weights is None else weights * (size / weights.sum())
+    context = np.arange(size)
+    if clusters is not None:
+        context = np.unique(clusters, return_inverse=True)[1]
+    contexts = np.unique(context).size
+    if contexts < MIN_CLUSTERS:
         return None
     value = float((weight * difference).mean())
-    se = math.sqrt(cluster_variance(weight * (difference - value), index))
+    error = math.sqrt(cluster_variance(weight * (difference - value), context))
+    # Of one more context: rows of unequal weight are worth fewer.
     largest = float(np.abs(difference).max()) or 1.0
-    least = float(weight @ weight) / difference.size
+    worth = float(weight @ weight) / size
+    least_error = worth * largest / contexts
     return Spread(
         value=value,
-        se=max(se, least * largest / groups),
-        df=groups - 1,
-        units=groups,
+        se=max(error, least_error),
+        df=contexts - 1,
+        units=contexts,
         unit_name="contexts",
     )
 
@@ -276,8 +296,9 @@ def sign_test(differences: Sequence[float]) -> Signs:
     """Return the sign test over bucket differences; a difference of 0 carries no sign."""
     down = sum(each < 0 for each in differences)
     up = sum(each > 0 for each in differences)
-    p = 1.0 if down + up == 0 else float(scipy.stats.binomtest(down, down + up).pvalue)
-    return Signs(down=down, up=up, still=len(differences) - down - up, p=p)
+    moved = down + up
+    p = float(scipy.stats.binomtest(down, moved).pvalue) if moved else 1.0
+    return Signs(down=down, up=up, still=len(differences) - moved, p=p)
 
 
 def slope_per_doubling(
@@ -292,12 +313,17 @@ def slope_per_doubling(
         return None
     if len(set(differences)) == 1:
         return 0.0, 1.0
+    # Weighted least squares: each row times the root of its weight.
     root = np.sqrt(np.asarray(items, dtype=np.float64))
-    design = np.stack([np.ones(len(lengths)), np.log2(np.asarray(lengths))], axis=1) * root[:, None]
+    doublings = np.log2(np.asarray(lengths))
+    design = np.stack([root, doublings * root], axis=1)
     target = np.asarray(differences) * root
-    (intercept, slope), *_ = np.linalg.lstsq(design, target, rcond=None)
-    free = len(lengths) - 2
-    left = target - design @ np.array([intercept, slope])
-    error = float(np.sqrt(left @ left / free * np.linalg.inv(design.T @ design)[1, 1]))
-    p = float(2 * scipy.stats.t.sf(abs(slope) / error, free)) if error > 0 else 0.0
-    return float(slope), p
+    fitted, *_ = np.linalg.lstsq(design, target, rcond=None)
+    slope = float(fitted[1])
+    residual = target - design @ fitted
+    df = len(lengths) - 2
+    variance = residual @ residual / df * np.linalg.inv(design.T @ design)[1, 1]
+    error = float(np.sqrt(variance))
+    if error == 0:
+        return slope, 0.0
+    return slope, float(2 * scipy.stats.t.sf(abs(slope) / error, df))

@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from advisor.evidence import Calls, Floats, Ints, Sweep
+from advisor.evidence import Calls, ContextSweep, Floats, Ints
 from advisor.statistics import line
 from advisor.statistics.line import MIN_PAIRS, FittedLine, Grid, on_grid
 from advisor.verdict import BreakEven
@@ -55,7 +55,9 @@ def fieller(fitted: FittedLine, level: float = 0.95) -> Fieller:
     return Fieller(shape="interval" if a > 0 else "rays", low=low, high=high)
 
 
-def difference_grid(reference: Sweep, arm: Sweep, users: int) -> tuple[Grid, Grid] | None:
+def difference_grid(
+    reference: ContextSweep, arm: ContextSweep, users: int
+) -> tuple[Grid, Grid] | None:
     """Return (arm - reference, reference) over the pairs that both played, or None.
 
     Only calls at this batch size count.
@@ -99,8 +101,8 @@ def with_starts(fitted: FittedLine, base: Floats, *, spread: float, starts: int 
 
 
 def break_even(
-    reference: Sweep,
-    arm: Sweep,
+    reference: ContextSweep,
+    arm: ContextSweep,
     *,
     users: int,
     spread: float = 0.0,
@@ -125,7 +127,7 @@ def break_even(
     if fitted is None:
         return None
     through = np.polyfit(difference.lengths, medians, 1, w=1 / medians)[::-1]
-    return judged(
+    return break_even_of_line(
         arm.arm,
         with_starts(fitted, through, spread=spread),
         first=float(difference.lengths.min()),
@@ -135,7 +137,7 @@ def break_even(
     )
 
 
-def judged(
+def break_even_of_line(
     arm: str,
     fitted: FittedLine,
     *,
@@ -313,7 +315,7 @@ def break_even_from_calls(
     first, last = (float(each) for each in np.quantile(tokens, [0.05, 0.95]))
     through = np.mean([base[name] for name in shared], axis=0) / np.array([1.0, unit])
     widened = with_starts(fitted, through, spread=spread, starts=starts)
-    return judged(
+    return break_even_of_line(
         arm,
         widened,
         first=first,

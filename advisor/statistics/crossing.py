@@ -92,17 +92,19 @@ class CarriedLoad:
         """
         if not error or not self.low:
             return self
-        low = self.value / math.exp(math.hypot(math.log(self.value / self.low), error))
-        high = (
-            None
-            if self.high is None
-            else self.value * math.exp(math.hypot(math.log(self.high / self.value), error))
-        )
-        return CarriedLoad(low=low, value=self.value, high=high)
+        # Independent errors add up by their squares.
+        down = math.hypot(math.log(self.value / self.low), error)
+        high = None
+        if self.high is not None:
+            up = math.hypot(math.log(self.high / self.value), error)
+            high = self.value * math.exp(up)
+        return CarriedLoad(low=self.value / math.exp(down), value=self.value, high=high)
 
     def is_within(self, width: float) -> bool:
         """Say whether the ends are at most a factor of (1 + *width*) squared apart."""
-        return self.low > 0 and self.high is not None and self.high <= self.low * (1 + width) ** 2
+        if self.low <= 0 or self.high is None:
+            return False
+        return self.high <= self.low * (1 + width) ** 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,21 +121,23 @@ class Crossing:
     def at(self, arm: str, probability: float) -> float:
         """Return a quantile of the load that an arm carries."""
         order = np.argsort(self.loads, axis=None)
+        loads = self.loads.ravel()[order]
         reached = np.cumsum(self.weights[arm].ravel()[order])
-        found = min(int(np.searchsorted(reached, probability * reached[-1])), order.size - 1)
-        return float(self.loads.ravel()[order[found]])
+        place = int(np.searchsorted(reached, probability * reached[-1]))
+        return float(loads[min(place, loads.size - 1)])
 
     def limit(self, arm: str, *, level: float = LEVEL) -> CarriedLoad:
         """Return the load that an arm carries, with its interval at *level*."""
-        held = [each.load for each in self.trials[arm] if each.within >= self.share * each.turns]
-        low, value, high = (
-            self.at(arm, probability) for probability in ((1 - level) / 2, 0.5, (1 + level) / 2)
-        )
+        trials = self.trials[arm]
+        held = [each.load for each in trials if each.within >= self.share * each.turns]
+        low = self.at(arm, (1 - level) / 2)
+        high = self.at(arm, (1 + level) / 2)
         if not held:
             return CarriedLoad(low=0.0, value=0.0, high=high)
-        if len(held) == len(self.trials[arm]):
-            return CarriedLoad(low=min(low, max(held)), value=max(held), high=None)
-        return CarriedLoad(low=low, value=value, high=high)
+        if len(held) == len(trials):
+            most = max(held)
+            return CarriedLoad(low=min(low, most), value=most, high=None)
+        return CarriedLoad(low=low, value=self.at(arm, 0.5), high=high)
 
 
 def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing:
@@ -141,50 +145,46 @@ def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing
 
     Each arm has one trial at least.
     """
-    ceiling = 1 - (1 - share) / 2
-    tried = np.log([each.load for own in trials.values() for each in own])
-    grid = np.arange(tried.min() - BEYOND, tried.max() + BEYOND, STEP)
-    reach = np.arange(-FARTHEST, FARTHEST + 1)
-    moves = np.exp(-0.5 * (STEP * reach / SCATTER) ** 2)
-    moves /= moves.sum(axis=1, keepdims=True)
-
-    def alone(trial: Tried) -> Floats:
-        """Return how likely a trial is, by slope, scatter and where half of the turns hold.
-
-        Likelihoods are relative to the best, which is 1.
-        """
-        best = min(max(trial.within / trial.turns, FLOOR), ceiling)
-        shares = np.clip(
-            scipy.special.expit(SLOPES[:, 0] * (grid - np.log(trial.load))), FLOOR, ceiling
-        )
-        found = np.exp(
-            trial.turns
-            * (
-                scipy.special.xlogy(best, shares / best)
-                + scipy.special.xlogy(1 - best, (1 - shares) / (1 - best))
-            )
-        )
-        around = np.lib.stride_tricks.sliding_window_view(
-            np.pad(found, ((0, 0), (FARTHEST, FARTHEST)), mode="edge"), reach.size, axis=1
-        )
-        return np.swapaxes(around @ moves.T, 1, 2)
-
-    likely = {arm: sum(np.log(alone(each) + 1e-12) for each in own) for arm, own in trials.items()}
-    evidence = {
-        arm: scipy.special.logsumexp(found, axis=2, keepdims=True) for arm, found in likely.items()
-    }
-    usual = MODELLED if all(each.is_modelled for own in trials.values() for each in own) else USUAL
+    every = [each for own in trials.values() for each in own]
+    tried = np.log([each.load for each in every])
+    halves = np.arange(tried.min() - BEYOND, tried.max() + BEYOND, STEP)
+    likely: dict[str, Floats] = {}
+    evidence: dict[str, Floats] = {}
+    for arm, own in trials.items():
+        logs = [np.log(_likelihood(each, halves, share=share) + 1e-12) for each in own]
+        likely[arm] = np.sum(logs, axis=0)
+        evidence[arm] = scipy.special.logsumexp(likely[arm], axis=2, keepdims=True)
+    usual = MODELLED if all(each.is_modelled for each in every) else USUAL
     # the grid is even in the log of the scatter
     prior = scipy.stats.halfnorm.logpdf(SCATTER, scale=usual) + np.log(SCATTER)
-    together = prior + sum(evidence.values())
-    joint = {arm: likely[arm] + together - evidence[arm] for arm in trials}
-    return Crossing(
-        trials=trials,
-        share=share,
-        loads=np.exp(
-            grid - scipy.special.logit(share) * np.sqrt(1 / SLOPES**2 + (MARGINAL * SCATTER) ** 2)
-        ),
-        weights={
-            arm: np.exp(found - scipy.special.logsumexp(found)) for arm, found in joint.items()
-        },
-    )
+    # Slope and scatter are those of all arms: the others' evidence is an arm's prior.
+    together = prior + np.sum(list(evidence.values()), axis=0)
+    weights = {}
+    for arm in trials:
+        joint = likely[arm] + together - evidence[arm]
+        weights[arm] = np.exp(joint - scipy.special.logsumexp(joint))
+    # The mean over draws is a logistic as well, of a smaller slope: it reaches the share sooner.
+    width = np.sqrt(1 / SLOPES**2 + (MARGINAL * SCATTER) ** 2)
+    loads = np.exp(halves - scipy.special.logit(share) * width)
+    return Crossing(trials=trials, share=share, loads=loads, weights=weights)
+
+
+def _likelihood(trial: Tried, halves: Floats, *, share: float) -> Floats:
+    """Return how likely a trial is, by slope, scatter and where (*halves*) half of the turns hold.
+
+    Likelihoods are relative to the best, which is 1. That of a trial without a draw of its own is
+    binomial; the draw moves its curve, so it is averaged over normal moves.
+    """
+    ceiling = 1 - (1 - share) / 2
+    seen = min(max(trial.within / trial.turns, FLOOR), ceiling)
+    curve = scipy.special.expit(SLOPES[:, 0] * (halves - np.log(trial.load)))
+    expected = np.clip(curve, FLOOR, ceiling)
+    within = scipy.special.xlogy(seen, expected / seen)
+    beyond = scipy.special.xlogy(1 - seen, (1 - expected) / (1 - seen))
+    unmoved = np.exp(trial.turns * (within + beyond))
+    steps = np.arange(-FARTHEST, FARTHEST + 1)
+    moves = np.exp(-0.5 * (STEP * steps / SCATTER) ** 2)
+    moves /= moves.sum(axis=1, keepdims=True)
+    padded = np.pad(unmoved, ((0, 0), (FARTHEST, FARTHEST)), mode="edge")
+    around = np.lib.stride_tricks.sliding_window_view(padded, steps.size, axis=1)
+    return np.swapaxes(around @ moves.T, 1, 2)

@@ -53,43 +53,60 @@ def _word(found: AnswerCounts, *, margin: float, level: float) -> int:
     return -1 if accuracy.p_worse(found, margin=margin) <= level else 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerTruth:
+    """Describe how an arm's answers truly differ from the reference's."""
+
+    flips: float  # share of the items that differ
+    change: float  # of the share of right answers
+    together: int = 1  # questions that share a context
+    correlation: float = 0.0  # with which they differ together
+
+    def differences(self, rng: np.random.Generator, contexts: int) -> Floats:
+        """Draw -1 (lost), 1 (won) or 0 (equal) for each question of *contexts* contexts, in order.
+
+        Each context draws chances of its own from a Dirichlet distribution about the truth: the
+        larger its concentration, the less alike are the questions of one context.
+        """
+        lost = (self.flips - self.change) / 2
+        won = (self.flips + self.change) / 2
+        chances = np.array([lost, won, 1 - self.flips])
+        of_context = np.tile(chances, (contexts, 1))
+        if self.together > 1 and self.correlation > 0:
+            concentration = 1 / self.correlation - 1
+            of_context = rng.dirichlet(np.maximum(chances, 1e-9) * concentration, contexts)
+        upto = np.cumsum(of_context, axis=1)[:, None, :]
+        uniform = rng.random((contexts, self.together, 1))
+        outcome = (uniform > upto).sum(axis=2).ravel()
+        values: Floats = np.select([outcome == 0, outcome == 1], [-1.0, 1.0], 0.0)
+        return values
+
+
 def ends(
     looks: Sequence[int],
+    truth: AnswerTruth,
     *,
-    flips: float,
-    change: float,
     margin: float,
     level: float,
     draws: int,
-    seed: int = 0,
-    together: int = 1,
-    correlation: float = 0.0,
     most: int | None = None,
 ) -> Ends:
-    """Simulate sequences of looks in which the share *flips* of the items differs.
+    """Simulate sequences of looks at answers of which *truth* holds.
 
-    The share of right answers changes by *change*. No look goes beyond *most* items; what is said
-    up to there is the same without it. *together* questions share one context, and differ together
-    by *correlation*.
+    No look goes beyond *most* items; what is said up to there is the same without *most*.
     """
-    rng = np.random.default_rng(seed)
-    chances = np.array([(flips - change) / 2, (flips + change) / 2, 1 - flips])
-    asked, words = np.empty(draws), np.zeros(draws)
+    rng = np.random.default_rng(0)
+    contexts = math.ceil(looks[-1] / truth.together)
+    clusters = np.repeat(np.arange(contexts), truth.together)
+    taken = [each for each in looks if most is None or each <= most]
+    asked = np.empty(draws)
+    words = np.zeros(draws)
     for draw in range(draws):
-        contexts = -(-looks[-1] // together)
-        drawn = np.tile(chances, (contexts, 1))
-        if together > 1 and correlation > 0:
-            drawn = rng.dirichlet(np.maximum(chances, 1e-9) * (1 / correlation - 1), contexts)
-        picked = (rng.random((contexts, together, 1)) > np.cumsum(drawn, axis=1)[:, None, :]).sum(
-            axis=2
-        )
-        difference = np.where(picked == 0, -1.0, np.where(picked == 1, 1.0, 0.0)).ravel()
-        clusters = np.repeat(np.arange(contexts), together)
-        for look in (each for each in looks if most is None or each <= most):
+        difference = truth.differences(rng, contexts)
+        for look in taken:
+            found = accuracy.counts(difference[:look], clusters[:look])
             asked[draw] = look
-            words[draw] = _word(
-                accuracy.counts(difference[:look], clusters[:look]), margin=margin, level=level
-            )
+            words[draw] = _word(found, margin=margin, level=level)
             if words[draw]:
                 break
-    return Ends(items=asked, words=words, together=together)
+    return Ends(items=asked, words=words, together=truth.together)

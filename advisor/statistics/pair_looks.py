@@ -19,7 +19,7 @@ DRAWS = 200
 MOST_LOOKS = 64
 
 
-def shown(
+def chances_shown(
     looks: Sequence[tuple[int, float]],
     *,
     gains: Sequence[float],

@@ -25,15 +25,16 @@ _KEY_LIMIT = 2**62  # three numbers are packed into one int64
 
 def _keys(columns: Sequence[Ints]) -> Ints:
     """Return one integer a row, equal where all columns are; large ids are renumbered."""
-    keys, room = np.zeros(columns[0].size, dtype=np.int64), 1
+    keys = np.zeros(columns[0].size, dtype=np.int64)
+    room = 1
     for column in columns:
-        low, high = int(column.min()), int(column.max())
-        if (high - low + 1) * room >= _KEY_LIMIT:
-            # the same column, with smaller numbers
-            _, column = np.unique(column, return_inverse=True)  # noqa: PLW2901
-            low, high = 0, int(column.max())
-        keys = keys * (high - low + 1) + (column - low)
-        room *= high - low + 1
+        numbers = column - column.min()
+        span = int(numbers.max()) + 1
+        if span * room >= _KEY_LIMIT:
+            numbers = np.unique(column, return_inverse=True)[1]
+            span = int(numbers.max()) + 1
+        keys = keys * span + numbers
+        room *= span
     return keys
 
 
@@ -57,10 +58,9 @@ def same_turns(reference: Calls, arm: Calls) -> tuple[Ints, Ints]:
 
 def session_numbers(calls: Calls) -> Ints:
     """Return one number a row that names its session within its pair: 0, 1, … without gaps."""
-    numbers: Ints = np.unique(_keys([calls.pair, calls.session]), return_inverse=True)[1].astype(
-        np.int64, copy=False
-    )
-    return numbers
+    keys = _keys([calls.pair, calls.session])
+    numbers = np.unique(keys, return_inverse=True)[1]
+    return numbers.astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,36 +97,33 @@ def pair_table(
     *rows* are the matched rows, where the caller knows them already.
     """
     left, right = same_turns(reference, arm) if rows is None else rows
+    theirs, mine = getattr(reference, metric)[left], getattr(arm, metric)[right]
     with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = np.log(getattr(arm, metric)[right] / getattr(reference, metric)[left])
-    keep = np.isfinite(ratio)
-    if not keep.any():
+        ratio = np.log(mine / theirs)
+    is_known = np.isfinite(ratio)
+    if not is_known.any():
         return None
-    left, right, ratio = left[keep], right[keep], ratio[keep]
-    pairs, index = np.unique(reference.pair[left], return_inverse=True)
-    counts = np.bincount(index)
-    place = _first_of(index, arm.block[right] - reference.block[left], len(pairs))
-    sides, machine = (
-        [reference.restart[left], arm.restart[right]],
-        np.zeros(len(pairs), dtype=np.int64),
-    )
+    left, right, ratio = left[is_known], right[is_known], ratio[is_known]
+    pairs, row_pair = np.unique(reference.pair[left], return_inverse=True)
+    calls = np.bincount(row_pair).astype(np.int64)
+    later = _first_of(row_pair, arm.block[right] - reference.block[left], pairs.size)
+    start, other_start = reference.restart[left], arm.restart[right]
+    machine = np.zeros(pairs.size, dtype=np.int64)
     if reference.machine is not None and arm.machine is not None:
-        theirs, mine = reference.machine[left], arm.machine[right]
-        machine = np.sign(_first_of(index, mine - theirs, len(pairs)))
+        on, other_on = reference.machine[left], arm.machine[right]
+        machine = np.sign(_first_of(row_pair, other_on - on, pairs.size))
+        never_swapped = abs(int(machine.sum())) == pairs.size
         # On machines that never changed places all starts
         # share what their machine adds, and how it wanders.
-        apart = abs(int(machine.sum())) == len(pairs)
-        sides = [
-            on if apart else _keys([start, on])
-            for start, on in zip(sides, (theirs, mine), strict=True)
-        ]
+        start = on if never_swapped else _keys([start, on])
+        other_start = other_on if never_swapped else _keys([other_start, other_on])
     return PairTable(
         pair=pairs,
-        value=np.bincount(index, weights=ratio) / counts,
-        calls=counts.astype(np.int64),
-        start=_first_of(index, sides[0], len(pairs)),
-        other_start=_first_of(index, sides[1], len(pairs)),
-        order=np.sign(place),
+        value=np.bincount(row_pair, weights=ratio) / calls,
+        calls=calls,
+        start=_first_of(row_pair, start, pairs.size),
+        other_start=_first_of(row_pair, other_start, pairs.size),
+        order=np.sign(later),
         machine=machine,
     )
 
@@ -138,13 +135,11 @@ def pairs_of(table: PairTable) -> Pairs:
     """
     covariates: list[Floats] = []
     for covariate in (table.machine, table.order):
-        both_ways = min(int(np.sum(covariate > 0)), int(np.sum(covariate < 0))) >= 2
+        after, before = int(np.sum(covariate > 0)), int(np.sum(covariate < 0))
         design = np.stack([np.ones(len(table)), *covariates, covariate], axis=1)
-        if (
-            both_ways
-            and len(table) - design.shape[1] >= MIN_FREE
-            and np.linalg.matrix_rank(design) == design.shape[1]
-        ):
+        columns = design.shape[1]
+        is_estimable = min(after, before) >= 2 and len(table) - columns >= MIN_FREE
+        if is_estimable and np.linalg.matrix_rank(design) == columns:
             covariates.append(covariate.astype(np.float64))
     return Pairs(
         values=table.value,
@@ -160,10 +155,12 @@ def of_place(table: PairTable) -> Spread | None:
     Where one arm leaves something behind that changes the next arm's turns, and the other does
     not, half of that is in the effect and half is here.
     """
-    pairs, order = pairs_of(table), table.order.astype(np.float64)
-    if not any(np.array_equal(each, order) for each in pairs.covariates):
-        return None
+    pairs = pairs_of(table)
+    order = table.order.astype(np.float64)
     others = [each for each in pairs.covariates if not np.array_equal(each, order)]
+    if len(others) == len(pairs.covariates):
+        return None
+    # Turned by its sign, the order is the mean, and the effect is what varies with the order.
     turned = replace(
         pairs, values=pairs.values * order, covariates=(order, *(each * order for each in others))
     )
@@ -184,9 +181,9 @@ def change(table: PairTable, *, scale: float, draws: tuple[Draw, ...] = ()) -> S
 
     `starts` explains *scale* and *draws*.
     """
-    return (
-        None if len(table) < MIN_PAIRS else starts.spread(pairs_of(table), scale=scale, draws=draws)
-    )
+    if len(table) < MIN_PAIRS:
+        return None
+    return starts.spread(pairs_of(table), scale=scale, draws=draws)
 
 
 def mixture(tables: tuple[PairTable, ...], shares: tuple[float, ...]) -> PairTable | None:
@@ -202,20 +199,30 @@ def mixture(tables: tuple[PairTable, ...], shares: tuple[float, ...]) -> PairTab
     ]
     if not known:
         return None
-    pairs, first = np.unique(np.concatenate([table.pair for table, _ in known]), return_index=True)
+    played = np.concatenate([table.pair for table, _ in known])
+    pairs, first = np.unique(played, return_index=True)
     total = sum(share for _, share in known)
     value = np.zeros(pairs.size)
-    for table, share in known:
-        mean = float(table.value.mean())
-        value += share / total * mean
-        value[np.searchsorted(pairs, table.pair)] += (
-            share / total * (table.value - mean) * pairs.size / len(table)
-        )
-    columns = {
-        name: np.concatenate([getattr(table, name) for table, _ in known])[first]
-        for name in ("start", "other_start", "order", "machine")
-    }
     calls = np.zeros(pairs.size, dtype=np.int64)
-    for table, _ in known:
-        calls[np.searchsorted(pairs, table.pair)] += table.calls
-    return PairTable(pair=pairs, value=value, calls=calls, **columns)
+    for table, share in known:
+        at = np.searchsorted(pairs, table.pair)
+        mean = float(table.value.mean())
+        weight = share / total
+        value += weight * mean
+        value[at] += weight * (table.value - mean) * pairs.size / len(table)
+        calls[at] += table.calls
+
+    def first_of(name: str) -> Ints:
+        """Return a column by the first class that played each pair."""
+        column: Ints = np.concatenate([getattr(table, name) for table, _ in known])
+        return column[first]
+
+    return PairTable(
+        pair=pairs,
+        value=value,
+        calls=calls,
+        start=first_of("start"),
+        other_start=first_of("other_start"),
+        order=first_of("order"),
+        machine=first_of("machine"),
+    )

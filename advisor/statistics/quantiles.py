@@ -43,19 +43,18 @@ def quantile(
         return None
     ordered = np.sort(values)
     n = ordered.size
-    value = float(ordered[min(n - 1, math.ceil(q * n) - 1)])
+    value = float(ordered[_rank(q, n)])
     if not math.isfinite(value):
         return None
-    below = (values <= value).astype(np.float64)
-    wider = (
-        1.0 if sessions in (1, n) else max(1.0, cluster_variance(below, index) * n / (q * (1 - q)))
-    )
-    effective = max(1.0, n / wider)
-    low, high = (
-        float(scipy.stats.binom.ppf(each, round(effective), q)) / round(effective)
-        for each in ((1 - level) / 2, (1 + level) / 2)
-    )
-    first, last = math.floor(low * n) - 1, math.ceil(high * n)
+    is_below = (values <= value).astype(np.float64)
+    effect = 1.0 if sessions in (1, n) else _design_effect(is_below, index, q)
+    effective = max(1.0, n / effect)
+    # How many of the effective calls lie below the quantile is binomial.
+    count = round(effective)
+    fewest = float(scipy.stats.binom.ppf((1 - level) / 2, count, q))
+    most = float(scipy.stats.binom.ppf((1 + level) / 2, count, q))
+    first = math.floor(fewest / count * n) - 1
+    last = math.ceil(most / count * n)
     return Estimate(
         value=value,
         low=float(ordered[first]) if first >= 0 else None,
@@ -65,6 +64,20 @@ def quantile(
         method=f"order statistics of {n} calls in {sessions} sessions, effective {effective:.0f}",
         level=level,
     )
+
+
+def _rank(q: float, n: int) -> int:
+    """Return the place of quantile *q* among *n* ordered values, from 0."""
+    return min(n, math.ceil(q * n)) - 1
+
+
+def _design_effect(indicator: Floats, clusters: Ints, share: float) -> float:
+    """Return how many clustered rows are worth an independent one, 1 at least.
+
+    It is the variance of the mean of the indicator over that of independent rows, p (1 - p) / n.
+    """
+    independent_variance = share * (1 - share) / indicator.size
+    return max(1.0, cluster_variance(indicator, clusters) / independent_variance)
 
 
 TAILS = (0.99, 0.95)
@@ -88,28 +101,30 @@ class Tail:
 
     def p_longer(self, times: float) -> float:
         """Return the one-sided p-value that the arm's quantile is above *times* the other's."""
-        (theirs, at), (mine, on) = self.samples
-        pooled = np.concatenate([theirs, mine / times])
-        bound = np.partition(pooled, rank := math.ceil(self.q * pooled.size) - 1)[rank]
-        blocks = int(max(at.max(), on.max())) + 1
-        above = [
-            np.bincount(where, weights=values > bound, minlength=blocks) / values.size
-            for values, where in ((theirs, at), (mine / times, on))
-        ]
-        more = above[1] - above[0]
-        error = float(more.std(ddof=1))
-        if not error or not math.isfinite(bound):
+        (theirs, their_blocks), (mine, my_blocks) = self.samples
+        scaled = mine / times
+        pooled = np.concatenate([theirs, scaled])
+        rank = math.ceil(self.q * pooled.size) - 1
+        bound = np.partition(pooled, rank)[rank]
+        blocks = int(max(their_blocks.max(), my_blocks.max())) + 1
+        their_share = np.bincount(their_blocks, weights=theirs > bound, minlength=blocks)
+        my_share = np.bincount(my_blocks, weights=scaled > bound, minlength=blocks)
+        more = my_share / mine.size - their_share / theirs.size
+        deviation = float(more.std(ddof=1))
+        if not deviation or not math.isfinite(bound):
             return 1.0
-        return float(scipy.stats.t.sf(float(more.mean()) / error * math.sqrt(blocks), blocks - 1))
+        score = float(more.mean()) / deviation * math.sqrt(blocks)
+        return float(scipy.stats.t.sf(score, blocks - 1))
 
     def least(self, level: float) -> float:
         """Return the least ratio that the samples leave possible, at a one-sided *level*."""
         low, high = 0.0, math.log(max(self.ratio, 1.01)) + 1.0
         for _ in range(20):
             middle = (low + high) / 2
-            low, high = (
-                (middle, high) if self.p_longer(math.exp(middle)) <= level else (low, middle)
-            )
+            if self.p_longer(math.exp(middle)) <= level:
+                low = middle
+            else:
+                high = middle
         return math.exp(low)
 
 
@@ -118,11 +133,12 @@ def independent(values: Floats, blocks: Ints, q: float) -> float:
 
     Turns of one block (0, 1, …) resemble each other.
     """
-    above = (values > np.quantile(values, q, method="inverted_cdf")).astype(np.float64)
-    share, count = float(above.mean()), values.size
+    bound = np.quantile(values, q, method="inverted_cdf")
+    is_above = (values > bound).astype(np.float64)
+    share = float(is_above.mean())
     if not 0 < share < 1 or not blocks.max():
-        return float(count if share else 0)
-    return count / max(1.0, cluster_variance(above, blocks) * count / (share * (1 - share)))
+        return float(values.size if share else 0)
+    return values.size / _design_effect(is_above, blocks, share)
 
 
 def tails(
@@ -133,23 +149,26 @@ def tails(
     Infinite values are turns that never ended.
     """
     blocks = np.intersect1d(np.unique(reference_blocks), np.unique(arm_blocks), assume_unique=True)
-    samples = []
-    for values, where in ((reference, reference_blocks), (arm, arm_blocks)):
-        at = np.minimum(np.searchsorted(blocks, where), max(blocks.size - 1, 0))
-        seen = (
-            ~np.isnan(values) & (blocks[at] == where)
-            if blocks.size
-            else np.zeros(values.size, dtype=bool)
-        )
-        samples.append((values[seen], at[seen].astype(np.int64)))
-    both, turns, found = (samples[0], samples[1]), 0.0, []
-    if blocks.size < FEWEST_BLOCKS or not all(values.size for values, _ in both):
-        return (), turns
+    theirs = _in_blocks(reference, reference_blocks, blocks)
+    mine = _in_blocks(arm, arm_blocks, blocks)
+    if blocks.size < FEWEST_BLOCKS or not theirs[0].size or not mine[0].size:
+        return (), 0.0
+    turns = 0.0
+    found = []
     for q in TAILS:
-        turns = min(independent(values, where, q) for values, where in both)
+        turns = min(independent(*theirs, q), independent(*mine, q))
         if turns < least_sessions(q):
             continue
-        ends = [float(np.quantile(values, q, method="inverted_cdf")) for values, _ in both]
-        ratio = ends[1] / ends[0] if math.isfinite(ends[0]) and ends[0] > 0 else 1.0
-        found.append(Tail(q=q, turns=turns, ratio=ratio, samples=both))
+        their_end = float(np.quantile(theirs[0], q, method="inverted_cdf"))
+        my_end = float(np.quantile(mine[0], q, method="inverted_cdf"))
+        is_known = math.isfinite(their_end) and their_end > 0
+        ratio = my_end / their_end if is_known else 1.0
+        found.append(Tail(q=q, turns=turns, ratio=ratio, samples=(theirs, mine)))
     return tuple(found), turns
+
+
+def _in_blocks(values: Floats, where: Ints, blocks: Ints) -> tuple[Floats, Ints]:
+    """Return the known values in *blocks*, each with the number of its block from 0."""
+    seen = ~np.isnan(values) & np.isin(where, blocks)
+    numbers = np.searchsorted(blocks, where[seen])
+    return values[seen], numbers.astype(np.int64)

@@ -7,7 +7,7 @@ That an arm is as accurate does not follow from equal distances; only graded ans
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -63,23 +63,25 @@ class Screening:
     @property
     def ranked(self) -> tuple[float, ...]:
         """Return the lengths, the one that stands out most first."""
-        return tuple(
-            each.length
-            for each in sorted(self.lengths, key=lambda each: (-each.times, -each.length))
-        )
+        farthest_first = sorted(self.lengths, key=lambda each: (-each.times, -each.length))
+        return tuple(each.length for each in farthest_first)
 
 
 def shift(row: Screened) -> float:
     """Return log10 of the arm's distance from the reference over the reference's own."""
-    return math.log10(max(row.variation, FLOOR) / _own(row))
+    variation = max(row.variation, FLOOR)
+    return math.log10(variation / _own(row))
 
 
 def _own(row: Screened) -> float:
-    return max(sum(row.own) / len(row.own), FLOOR)
+    """Return the reference's mean distance from itself."""
+    mean = sum(row.own) / len(row.own)
+    return max(mean, FLOOR)
 
 
 def _is_far(row: Screened) -> bool:
-    return _own(row) < UNSTEADY and row.variation > min(FAR * _own(row), NEARLY_ALL)
+    own = _own(row)
+    return own < UNSTEADY and row.variation > min(FAR * own, NEARLY_ALL)
 
 
 def is_broken(rows: Sequence[Screened]) -> bool:
@@ -87,73 +89,81 @@ def is_broken(rows: Sequence[Screened]) -> bool:
 
     They are where each of `BROKEN_PROMPTS` prompts in a row is far off and disagrees.
     """
-    bad = [
-        row.agreement < AGREES and _is_far(row) for row in sorted(rows, key=lambda row: row.prompt)
-    ]
-    return any(all(bad[at : at + BROKEN_PROMPTS]) for at in range(len(bad) - BROKEN_PROMPTS + 1))
+    in_a_row = 0
+    for row in sorted(rows, key=lambda row: row.prompt):
+        is_bad = row.agreement < AGREES and _is_far(row)
+        in_a_row = in_a_row + 1 if is_bad else 0
+        if in_a_row == BROKEN_PROMPTS:
+            return True
+    return False
 
 
 def screening(rows: Sequence[Screened], *, alpha: float) -> Screening:
     """Return what the rows of one arm say, its lengths tested together at *alpha*."""
-    by_length = {
-        length: [row for row in rows if row.length == length]
-        for length in sorted({row.length for row in rows})
-    }
-    tested = {
-        length: _p(list(map(shift, own)))
-        for length, own in by_length.items()
-        if len(own) >= LEAST_PROMPTS
-    }
-    p = dict(zip(tested, holm_adjusted(tuple(tested.values())), strict=True))
-    lengths = tuple(
-        AtLength(
-            length=length,
-            prompts=len(own),
-            times=10 ** float(np.median(list(map(shift, own)))),
-            agreement=float(np.mean([row.agreement for row in own])),
-            p=p.get(length),
-            is_broken=is_broken(own),
-        )
-        for length, own in by_length.items()
-    )
+    arm = rows[0].arm
+    by_length: dict[float, list[Screened]] = {}
+    for row in sorted(rows, key=lambda row: row.length):
+        by_length.setdefault(row.length, []).append(row)
+    lengths = _at_lengths(by_length)
     broken = next((each.length for each in lengths if each.is_broken), None)
     if broken is not None:
-        return Screening(arm=rows[0].arm, pattern="broken", lengths=lengths, at=broken)
-    outside = [each for each in lengths if each.p is not None and each.p <= alpha]
+        return Screening(arm=arm, pattern="broken", lengths=lengths, at=broken)
+    tested = [each.p for each in lengths if each.p is not None]
+    outside = [p for p in tested if p <= alpha]
     if not outside:
-        return Screening(arm=rows[0].arm, pattern="inside" if p else "few", lengths=lengths)
+        return Screening(arm=arm, pattern="inside" if tested else "few", lengths=lengths)
     step = _step(by_length, alpha=alpha)
     if step is not None:
-        return Screening(arm=rows[0].arm, pattern="step", lengths=lengths, at=step)
+        return Screening(arm=arm, pattern="step", lengths=lengths, at=step)
     times = [each.times for each in lengths]
-    is_uniform = len(outside) == len(p) and max(times) < STEP * min(times)
-    return Screening(arm=rows[0].arm, pattern="uniform" if is_uniform else "grows", lengths=lengths)
+    is_uniform = len(outside) == len(tested) and max(times) < STEP * min(times)
+    return Screening(arm=arm, pattern="uniform" if is_uniform else "grows", lengths=lengths)
 
 
-def _step(by_length: dict[float, list[Screened]], *, alpha: float) -> float | None:
+def _at_lengths(by_length: Mapping[float, Sequence[Screened]]) -> tuple[AtLength, ...]:
+    """Return what is seen at each length, with p-values where prompts are enough for a test."""
+    shifts = {length: list(map(shift, rows)) for length, rows in by_length.items()}
+    alone = {
+        length: _p(values) for length, values in shifts.items() if len(values) >= LEAST_PROMPTS
+    }
+    p = dict(zip(alone, holm_adjusted(tuple(alone.values())), strict=True))
+    found = []
+    for length, rows in by_length.items():
+        agreement = np.mean([row.agreement for row in rows])
+        at = AtLength(
+            length=length,
+            prompts=len(rows),
+            times=10 ** float(np.median(shifts[length])),
+            agreement=float(agreement),
+            p=p.get(length),
+            is_broken=is_broken(rows),
+        )
+        found.append(at)
+    return tuple(found)
+
+
+def _step(by_length: Mapping[float, Sequence[Screened]], *, alpha: float) -> float | None:
     """Return the length with the largest jump of the distance on the same prompts, if any."""
-    jumps = {}
+    jumps: dict[float, list[float]] = {}
     for before, after in pairwise(by_length):
         shorter = {row.prompt: shift(row) for row in by_length[before]}
-        own = [
-            shift(row) - shorter[row.prompt] for row in by_length[after] if row.prompt in shorter
-        ]
-        if len(own) >= LEAST_PROMPTS:
-            jumps[after] = own
-    p = dict(zip(jumps, holm_adjusted([_p(own) for own in jumps.values()]), strict=True))
+        shared = [row for row in by_length[after] if row.prompt in shorter]
+        if len(shared) >= LEAST_PROMPTS:
+            jumps[after] = [shift(row) - shorter[row.prompt] for row in shared]
+    sizes = {length: float(np.median(own)) for length, own in jumps.items()}
+    p = holm_adjusted([_p(own) for own in jumps.values()])
     large = [
         length
-        for length, own in jumps.items()
-        if p[length] <= alpha and np.median(own) >= math.log10(STEP)
+        for length, p_of_jump in zip(jumps, p, strict=True)
+        if p_of_jump <= alpha and sizes[length] >= math.log10(STEP)
     ]
-    return max(large, key=lambda length: float(np.median(jumps[length])), default=None)
+    return max(large, key=sizes.__getitem__, default=None)
 
 
 def _p(shifts: Sequence[float]) -> float:
     """Return the one-sided p-value of Wilcoxon's signed-rank test that shifts are above zero."""
     moved = [each for each in shifts if each != 0]
-    return (
-        float(scipy.stats.wilcoxon(moved, alternative="greater", method="exact").pvalue)
-        if moved
-        else 1.0
-    )
+    if not moved:
+        return 1.0
+    found = scipy.stats.wilcoxon(moved, alternative="greater", method="exact")
+    return float(found.pvalue)

@@ -172,7 +172,7 @@ def start_means(pairs: Pairs) -> Floats:
     return means
 
 
-def drawn(pairs: Pairs) -> tuple[Draw, ...]:
+def start_draws(pairs: Pairs) -> tuple[Draw, ...]:
     """Return what each start of a control across starts showed, with its standard error.
 
     The scatter of pairs behind these errors is one for all starts.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from advisor.evidence import Screened
-from advisor.rules.screened_answers import told, worth_asking
+from advisor.rules.screened_answers import screening_text, worth_asking
 from advisor.statistics.screen import Screening, screening
 from agentload.cli._print import ABSENT, length, print_json, print_table, table
 from agentload.evidence.grades import Evaluation
@@ -135,7 +135,7 @@ def print_screen(study: Ask, place: StudyPlace, run: str, *, as_json: bool) -> N
     print(f"run {run}")
     _print_lengths(found, arms[0])
     for each in found:
-        print(told(each, arms[0]))
+        print(screening_text(each, arms[0]))
     for arm, why in excused:
         print(f"{arm} is not screened: {why.rstrip('.')}. Questions alone tell.")
     for path in paths:

@@ -12,12 +12,12 @@ from agentload.cli._print import ABSENT, print_json, print_table
 from agentload.documents import UNREADABLE
 from agentload.endpoints.commands import config_file
 from agentload.errors import ProfileError, UsageError
-from agentload.kvmath.compare import Size, cautions, layer_sizes, sharded, sizes
+from agentload.kvmath.compare import Size, cautions, layer_sizes, shard, sizes
 from agentload.kvmath.config import model_shape, shape_of
 from agentload.kvmath.gpus import NAMES, gpu_named
 from agentload.kvmath.pool import GIB, USUAL_STEP
 from agentload.kvmath.pool import batched_tokens as usual_step
-from agentload.kvmath.practice import GUIDE, Advice, Subject, advice
+from agentload.kvmath.practice import GUIDE, PublishedRule, ServedModel, advice
 from agentload.model.profile import Gpu, ModelShape
 
 WIDTH: Final = 96
@@ -96,13 +96,13 @@ def kv(
         agentload kv --shape layers=32,kv_heads=8,head_dim=128 --max-model-len 32768 --kv-memory 40G
     """
     whole, is_multimodal = _model(model, shape, weights, max_model_len)
-    made = sharded(whole, tensor_parallel)
+    made = shard(whole, tensor_parallel)
     length = max_model_len or made.max_len
     known = _gpu(gpu)
     room = known.memory_gib if gpu_memory is None and known else gpu_memory
     step = batched_tokens or (USUAL_STEP if room is None else usual_step(room, gpu or ""))
     memory = _memory(made, kv_memory, room, overhead, utilization)
-    subject = Subject(
+    subject = ServedModel(
         shape=made,
         sizes=sizes(made, memory, max_model_len=length, in_flight=step, block_tokens=block),
         memory_bytes=memory,
@@ -135,7 +135,7 @@ def kv(
     )
 
 
-def _print(subject: Subject, told: tuple[Advice, ...], *, assumed: str) -> None:
+def _print(subject: ServedModel, told: tuple[PublishedRule, ...], *, assumed: str) -> None:
     print(
         f"{subject.shape.name}: {subject.memory_bytes / GIB:.2f} GiB of KV cache on each "
         f"GPU, requests of up to {subject.max_model_len:,} "
@@ -243,7 +243,7 @@ def _cells(size: Size) -> tuple[str, ...]:
     return (size.arm, f"{size.bytes_per_token:,}", f"{size.page_bytes:,}", *room)
 
 
-def _rules(found: Sequence[Advice]) -> Iterator[str]:
+def _rules(found: Sequence[PublishedRule]) -> Iterator[str]:
     """Yield the lines of a table whose last column is
     wrapped: what rules come to, and whether they still hold.
     """
@@ -257,7 +257,7 @@ def _rules(found: Sequence[Advice]) -> Iterator[str]:
     yield f"guide: {GUIDE}"
 
 
-def _text(found: Advice) -> str:
+def _text(found: PublishedRule) -> str:
     here = "" if found.here is None else f" Here: {found.here}."
     return (
         f'"{found.published}" ({found.source.replace(f"{GUIDE},", "guide")}): '

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
-from advisor.assess.accuracy import LEAST_IN_A_BUCKET, correlation
+from advisor.assess.accuracy import correlation
+from advisor.assess.answers import LEAST_IN_A_BUCKET
 from advisor.evidence import AccuracyBucket
 from advisor.statistics.planning import questions_a_context
 from agentload.decision.look import ITEMS

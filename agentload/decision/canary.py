@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from advisor.assess.accuracy import LEAST_IN_A_BUCKET
+from advisor.assess.answers import LEAST_IN_A_BUCKET
 from advisor.evidence import AccuracyBucket
 from advisor.judge import BROKEN
 from agentload.decision.carry_out import ask_questions

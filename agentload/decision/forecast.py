@@ -11,10 +11,10 @@ from typing import Final, TypeAlias
 
 import scipy
 
-from advisor.assess.accuracy import LEAST_LOST
+from advisor.assess.broken import LEAST_LOST
 from advisor.policy import Policy
-from advisor.statistics.looks import Ends, ends
-from advisor.statistics.pair_looks import shown
+from advisor.statistics.looks import AnswerTruth, Ends, ends
+from advisor.statistics.pair_looks import chances_shown
 from advisor.statistics.planning import (
     PLANNED_ANSWERS,
     PLANNED_CORRELATION,
@@ -182,13 +182,12 @@ def likely(
     return {
         truth: ends(
             looks,
-            flips=flips,
-            change=change,
+            AnswerTruth(
+                flips=flips, change=change, together=together, correlation=PLANNED_CORRELATION
+            ),
             margin=margin,
             level=PLANNED_ANSWERS / rivals,
             draws=DRAWS,
-            together=together,
-            correlation=PLANNED_CORRELATION,
             most=most,
         )
         for truth, (change, flips) in TRUTHS.items()
@@ -215,7 +214,7 @@ def gains_shown(
         sharing = 2 if capacity and look > PAIRS[0] else 1
         looks.append((look, planned_level(Policy().alpha, starts=turns) / rivals / sharing))
     changes = (2 * min_change, 4 * min_change)
-    found = shown(
+    found = chances_shown(
         looks,
         gains=[-math.log1p(-change) for change in changes],
         margin=-math.log1p(-min_change),

@@ -14,7 +14,7 @@ import msgspec
 from advisor.evidence import POOL_HOLDS
 from advisor.legs import questions
 from advisor.policy import Policy
-from advisor.policy import Slo as Level
+from advisor.policy import ServiceLimits as Level
 from agentload.decision.apart import narrowest
 from agentload.decision.ledger import Ledger
 from agentload.decision.lighter import EasedLoad, load_after
@@ -39,8 +39,8 @@ from agentload.store.places import journals
 from agentload.study.kinds import Ask, Decide, Replay, Search
 from agentload.study.parts import Live, Load, Slo, Virtual
 from agentload.study.stored import study_of
-from agentload.verdict.policy import Load as Peak
 from agentload.verdict.policy import Setting
+from agentload.verdict.policy import UserLoad as Peak
 
 START_S: Final = 90.0
 TOGETHER: Final = 4

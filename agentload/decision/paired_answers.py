@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from advisor.legs.questions import shared
+from advisor.legs.questions import shares_by_length
 from agentload.decision.answers import open_questions, question_order
 from agentload.decision.carry_out import ask_questions
 from agentload.decision.forecast import LookPrice
@@ -82,7 +82,7 @@ class PairedAnswers:
         """
         means = self.means
         calls = [(each.calls, each.context_tokens) for each in means.shapes]
-        shares = shared(look.lengths, calls)
+        shares = shares_by_length(look.lengths, calls)
         return question_order(means.questions(look), look.amount, means.beside, shares=shares)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import scipy
 
-from advisor.steps import MorePairs, Questions, Restarts, Step, Swap, counted
+from advisor.steps import MorePairs, Questions, Restarts, Step, Swap, without_amount
 from advisor.verdict import ArmVerdict, Decision, Leg
 from agentload.decision.known import Known
 from agentload.decision.look import DRAWS, FIRST, ITEMS, LENGTHS, PAIRS, Look
@@ -129,7 +129,7 @@ def settling_look(known: Known, look: Look) -> Look:
             return look
     needs = [need for each in known.open for need in (*each.pays.needs, *each.safe.needs)]
     steps = [need.step for need in needs if need.step is not None]
-    wanted = [counted(step)[1] for step in steps if isinstance(step, kinds)]
+    wanted = [without_amount(step)[1] for step in steps if isinstance(step, kinds)]
     least = max((look.amount, *wanted))
     return replace(look, amount=next((each for each in schedule if each >= least), schedule[-1]))
 

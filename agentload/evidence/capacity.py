@@ -12,7 +12,7 @@ import duckdb
 from advisor.assess.capacity import SHARE, limits
 from advisor.estimate import Estimate
 from advisor.evidence import CapacityPoint, TwinChange
-from advisor.policy import Slo
+from advisor.policy import ServiceLimits
 from advisor.statistics.crossing import CarriedLoad, Crossing, Tried, crossing
 from agentload.evidence.view import RunView
 from agentload.model.rows import ProbeRow
@@ -217,11 +217,11 @@ def _filled(detail: Mapping[str, Any], *, best: float) -> bool | None:
     return (peak or 0.0) >= FULL or bool(detail["preemptions"]) or evicted
 
 
-def _level(step: _Step) -> Slo | None:
+def _level(step: _Step) -> ServiceLimits | None:
     if not step.limits:
         return None
     limit = stated(step.limits, "slo").get
-    return Slo(
+    return ServiceLimits(
         ttft_ms=limit("ttft_ms"),
         tpot_ms=limit("tpot_ms"),
         turn_ms=limit("turn_ms"),

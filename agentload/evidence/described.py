@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Literal, TypeVar
 
-from advisor.deployment import Deployment, Gpu, Model
+from advisor.deployment import Deployment, GpuFacts, Model
 from advisor.evidence import Arm, Scales
 from agentload.errors import ProfileError
 from agentload.evidence.servers import ArmServer, count, names, number, text, truth
@@ -216,7 +216,7 @@ def _kv_bytes(server: ArmServer, profile: ArmProfile | None) -> float | None:
     )
 
 
-def _gpu(server: ArmServer, profile: ArmProfile | None, price: Price | None) -> Gpu:
+def _gpu(server: ArmServer, profile: ArmProfile | None, price: Price | None) -> GpuFacts:
     peaks: GpuPeaks | None = profile.gpu if profile else None
     if server.gpu is not None:
         peaks = gpu_named(server.gpu)
@@ -224,8 +224,8 @@ def _gpu(server: ArmServer, profile: ArmProfile | None, price: Price | None) -> 
     # policy's price comes as *price* and was written for this report.
     paid = price.usd_per_gpu_hour if price is not None else server.usd_per_gpu_hour
     if peaks is None:
-        return Gpu(name=server.gpu or UNKNOWN_GPU, usd_per_hour=paid)
-    return Gpu(
+        return GpuFacts(name=server.gpu or UNKNOWN_GPU, usd_per_hour=paid)
+    return GpuFacts(
         name=peaks.name,
         sm=peaks.compute_capability,
         bf16_tflops=peaks.bf16_tflops,

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.evidence import AaControl, Calls, Floats, Ints, Sweep
+from advisor.evidence import AaControl, Calls, ContextSweep, Floats, Ints
 from agentload.evidence.plays import PlayedBlock
 from agentload.evidence.servers import ArmServer
 from agentload.model.apart import CONTEXT_SWEEP, STEP_TIMES
@@ -154,17 +154,17 @@ def plays_under_load(
     return tuple(play for play in plays if play.number not in alone)
 
 
-def sweeps(swept: pl.DataFrame, arms: Sequence[str]) -> tuple[Sweep, ...]:
+def sweeps(swept: pl.DataFrame, arms: Sequence[str]) -> tuple[ContextSweep, ...]:
     """Return one sweep for each arm that has calls of one."""
     alone = swept.filter(pl.col("status").eq("ok") & pl.col("tpot_ms").is_not_null())
     by_arm = ((arm, alone.filter(pl.col("arm").eq(arm))) for arm in arms)
     return tuple(_sweep(arm, own) for arm, own in by_arm if own.height)
 
 
-def _sweep(arm: str, own: pl.DataFrame) -> Sweep:
+def _sweep(arm: str, own: pl.DataFrame) -> ContextSweep:
     prompt = own.with_columns(tokens_in=pl.coalesce("prompt_tokens", "context_tokens"))
     cached = own["cached_tokens"].null_count() < own.height
-    return Sweep(
+    return ContextSweep(
         arm=arm,
         pair=own["pair"].cast(pl.Int64).to_numpy(),
         users=np.ones(own.height, dtype=np.int64),

@@ -88,7 +88,7 @@ def sizes(
     return tuple(out)
 
 
-def sharded(model: ModelShape, ranks: int) -> ModelShape:
+def shard(model: ModelShape, ranks: int) -> ModelShape:
     """Return the part of a model that one of *ranks* tensor-parallel GPUs holds.
 
     Heads (at least one stays), states and weights are divided; MLA latents are replicated.

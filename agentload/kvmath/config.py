@@ -19,6 +19,8 @@ _KINDS: Mapping[str, LayerKind] = {
     "linear_attention": "mamba",
     "mamba": "mamba",
 }
+_WINDOWS: Mapping[LayerKind, str] = {"sliding": "sliding_window", "chunked": "attention_chunk_size"}
+"""Field that has the tokens of a window, by the kind of layer."""
 STATE_BYTES = 4
 """Bytes of a value of the recurrent state, which vLLM keeps in float32 by default.
 
@@ -66,7 +68,8 @@ def model_shape(config: Config, *, name: str, weight_gib: float | None = None) -
     """
     nested = config.get("text_config")
     text = {**config, **nested} if isinstance(nested, Mapping) else config
-    groups, heads = _groups(text, name), _whole(text, name, "num_attention_heads")
+    groups = _groups(text, name)
+    heads = _whole(text, name, "num_attention_heads")
     return ModelShape(
         name=name,
         groups=groups,
@@ -83,7 +86,9 @@ def _groups(text: Config, name: str) -> tuple[LayerGroup, ...]:
     layers = _whole(text, name, "num_hidden_layers")
     if "kv_lora_rank" in text:
         _refuse_unread(text, name)
-        latent = _whole(text, name, "kv_lora_rank") + _whole(text, name, "qk_rope_head_dim")
+        compressed = _whole(text, name, "kv_lora_rank")
+        positional = _whole(text, name, "qk_rope_head_dim")
+        latent = compressed + positional
         return (LayerGroup(kind="mla", layers=layers, kv_heads=1, head_dim=latent),)
     kinds = _layer_kinds(text, name, layers)
     # Layers that reuse the cache of an earlier layer keep none of their own (gemma 3n and 4).
@@ -96,32 +101,41 @@ def _groups(text: Config, name: str) -> tuple[LayerGroup, ...]:
 
 
 def _layer_kinds(text: Config, name: str, layers: int) -> list[LayerKind]:
+    """Return the kind of each layer: as listed, else by the spacing of the full ones."""
     listed = text.get("layer_types") or text.get("layers_block_type")
     if isinstance(listed, Sequence) and not isinstance(listed, str):
-        unknown = sorted({str(kind) for kind in listed} - set(_KINDS))
-        if unknown:
-            raise ProfileError(
-                f"{name}: unknown layer types {', '.join(unknown)}",
-                hint=f"known: {', '.join(sorted(_KINDS))}",
-            )
-        return [_KINDS[str(kind)] for kind in listed]
+        return _listed_kinds([str(kind) for kind in listed], name)
     _refuse_unread(text, name)
     if "linear_num_value_heads" in text:
-        spaced = (
-            _whole(text, name, "full_attention_interval")
-            if "full_attention_interval" in text
-            else INTERVAL
-        )
-        return ["full" if (number + 1) % spaced == 0 else "mamba" for number in range(layers)]
-    every = text.get("sliding_window_pattern")
-    if isinstance(every, int) and text.get("sliding_window"):
-        return ["full" if (number + 1) % every == 0 else "sliding" for number in range(layers)]
+        spacing = INTERVAL
+        if "full_attention_interval" in text:
+            spacing = _whole(text, name, "full_attention_interval")
+        return _spaced_kinds(layers, spacing, between="mamba")
+    spacing_of_windows = text.get("sliding_window_pattern")
+    if isinstance(spacing_of_windows, int) and text.get("sliding_window"):
+        return _spaced_kinds(layers, spacing_of_windows, between="sliding")
     slides = text.get("sliding_window") and text.get("use_sliding_window", True)
     return ["sliding" if slides else "full"] * layers
 
 
+def _listed_kinds(listed: list[str], name: str) -> list[LayerKind]:
+    unknown = sorted(set(listed) - set(_KINDS))
+    if unknown:
+        raise ProfileError(
+            f"{name}: unknown layer types {', '.join(unknown)}",
+            hint=f"known: {', '.join(sorted(_KINDS))}",
+        )
+    return [_KINDS[kind] for kind in listed]
+
+
+def _spaced_kinds(layers: int, spacing: int, *, between: LayerKind) -> list[LayerKind]:
+    """Return kinds of which each *spacing*-th is full attention."""
+    return ["full" if number % spacing == 0 else between for number in range(1, layers + 1)]
+
+
 def _refuse_unread(text: Config, name: str) -> None:
-    if strange := next((key for key in _UNREAD if text.get(key)), None):
+    strange = next((key for key in _UNREAD if text.get(key)), None)
+    if strange is not None:
         raise ProfileError(
             f"{name}: unknown kind of recurrent layers ('{strange}')",
             hint="agentload kv --shape sizes the attention layers only; states take an "
@@ -142,7 +156,7 @@ def _group(text: Config, name: str, kind: LayerKind, numbers: tuple[int, ...]) -
         width = text.get("global_head_dim") or width
         kv_heads = text.get("num_global_key_value_heads") or kv_heads
     head_dim = width if isinstance(width, int) else _whole(text, name, "hidden_size") // heads
-    window = {"sliding": "sliding_window", "chunked": "attention_chunk_size"}.get(kind)
+    window = _WINDOWS.get(kind)
     return LayerGroup(
         kind=kind,
         layers=len(numbers),
@@ -156,39 +170,34 @@ def _group(text: Config, name: str, kind: LayerKind, numbers: tuple[int, ...]) -
 def _state_bytes(text: Config, name: str) -> int:
     """Return the state bytes of a gated-delta-net layer: value heads and convolution tail."""
     _refuse_unread(text, name)
-    key_heads, value_heads = (
-        _whole(text, name, "linear_num_key_heads"),
-        _whole(text, name, "linear_num_value_heads"),
-    )
-    key_dim, value_dim = (
-        _whole(text, name, "linear_key_head_dim"),
-        _whole(text, name, "linear_value_head_dim"),
-    )
+    key_heads = _whole(text, name, "linear_num_key_heads")
+    value_heads = _whole(text, name, "linear_num_value_heads")
+    key_dim = _whole(text, name, "linear_key_head_dim")
+    value_dim = _whole(text, name, "linear_value_head_dim")
     tail = _whole(text, name, "linear_conv_kernel_dim") - 1
-    convolution = (2 * key_heads * key_dim + value_heads * value_dim) * tail * WEIGHT_BYTES
-    return value_heads * key_dim * value_dim * STATE_BYTES + convolution
+    channels = 2 * key_heads * key_dim + value_heads * value_dim
+    convolution = channels * tail * WEIGHT_BYTES
+    recurrent = value_heads * key_dim * value_dim * STATE_BYTES
+    return recurrent + convolution
 
 
 def _experts(text: Config) -> Experts | None:
     total, active = _routed(text)
-    return (
-        Experts(total=total, active=active)
-        if total is not None and active is not None and total > active
-        else None
-    )
+    if total is None or active is None or total <= active:
+        return None
+    return Experts(total=total, active=active)
 
 
 def _routed(text: Config) -> tuple[int | None, int | None]:
     """Return how many experts a layer has, and how many of them see a token."""
-    names = (
-        ("num_local_experts", "num_experts", "n_routed_experts"),
-        ("num_experts_per_tok", "experts_per_token"),
-    )
-    total, active = (
-        next((found for key in keys if isinstance(found := text.get(key), int)), None)
-        for keys in names
-    )
+    total = _first_whole(text, ("num_local_experts", "num_experts", "n_routed_experts"))
+    active = _first_whole(text, ("num_experts_per_tok", "experts_per_token"))
     return total, active
+
+
+def _first_whole(text: Config, keys: Sequence[str]) -> int | None:
+    values = (text.get(key) for key in keys)
+    return next((value for value in values if isinstance(value, int)), None)
 
 
 def _whole(text: Config, name: str, key: str) -> int:
@@ -206,18 +215,29 @@ def weight_bits(text: Config) -> int | None:
     scheme = text.get("quantization_config")
     if not isinstance(scheme, Mapping):
         return 16
-    if isinstance(bits := scheme.get("bits"), int):
+    bits = scheme.get("bits")
+    if isinstance(bits, int):
         return bits
     method = str(scheme.get("quant_method", "")).lower()
     if method in {"fp8", "fbgemm_fp8", "modelopt"}:
         return 8
     if method == "mxfp4":
         return 4
-    groups = scheme.get("config_groups")
-    first = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
-    weights = first.get("weights") if isinstance(first, Mapping) else None
-    found = weights.get("num_bits") if isinstance(weights, Mapping) else None
-    return found if isinstance(found, int) else None
+    return _bits_of_groups(scheme.get("config_groups"))
+
+
+def _bits_of_groups(groups: object) -> int | None:
+    """Return the bits that compressed-tensors states for the first group of layers."""
+    match groups:
+        case {**named} if named:
+            first = next(iter(named.values()))
+        case _:
+            return None
+    match first:
+        case {"weights": {"num_bits": int(bits)}}:
+            return bits
+        case _:
+            return None
 
 
 def active_parameters(text: Config, groups: tuple[LayerGroup, ...], heads: int) -> float | None:
@@ -226,26 +246,27 @@ def active_parameters(text: Config, groups: tuple[LayerGroup, ...], heads: int) 
     Embeddings and output head are left out.
     """
     hidden = text.get("hidden_size")
-    if not isinstance(hidden, int) or any(
-        group.kind not in {"full", "sliding", "chunked"} for group in groups
-    ):
+    is_known = all(group.kind in {"full", "sliding", "chunked"} for group in groups)
+    if not isinstance(hidden, int) or not is_known:
         return None
     if "nvfp4" in str(text.get("quantization_config")).lower():
         return None  # multiplied in FP4 on some GPUs, which the peaks of BF16 and FP8 do not bound
-    if (fed := _fed(text, hidden)) is None:
+    feed_forward = _feed_forward(text, hidden)
+    if feed_forward is None:
         return None
-    attention = sum(
-        group.layers * group.head_dim * hidden * 2 * (heads + group.kv_heads) for group in groups
-    )
-    return float(attention + sum(group.layers for group in groups) * fed)
+    count = 0
+    for group in groups:
+        # Queries and output have a head each, keys and values one of the group's.
+        attention = 2 * (heads + group.kv_heads) * group.head_dim * hidden
+        count += group.layers * (attention + feed_forward)
+    return float(count)
 
 
-def _fed(text: Config, hidden: int) -> int | None:
+def _feed_forward(text: Config, hidden: int) -> int | None:
     """Return the active weights of one feed-forward layer."""
-    is_gated = str(text.get("hidden_act") or text.get("hidden_activation")).startswith(
-        ("silu", "swish")
-    )
-    is_gated = is_gated or str(text.get("model_type", "")).startswith("gemma")
+    activation = str(text.get("hidden_act") or text.get("hidden_activation"))
+    family = str(text.get("model_type", ""))
+    is_gated = activation.startswith(("silu", "swish")) or family.startswith("gemma")
     matrices = GATED if is_gated else PLAIN
     wide, narrow = text.get("intermediate_size"), text.get("moe_intermediate_size")
     total, active = _routed(text)
@@ -266,13 +287,15 @@ def shape_of(text: str, *, max_len: int, weight_gib: float | None = None) -> Mod
     figures = dict(_figure(part.strip()) for part in text.split(","))
     latent = figures.get("latent")
     wanted = ("layers",) if latent else ("layers", "kv_heads", "head_dim")
-    if missing := next((name for name in wanted if name not in figures), None):
-        raise ProfileError(f"'{text}' lacks '{missing}'", hint=EXAMPLE)
-    groups = (
-        (LayerGroup(kind="mla", layers=figures["layers"], head_dim=latent),)
-        if latent
-        else _windowed(text, figures)
-    )
+    missing = [name for name in wanted if name not in figures]
+    if missing:
+        raise ProfileError(f"'{text}' lacks '{missing[0]}'", hint=EXAMPLE)
+    if latent:
+        groups: tuple[LayerGroup, ...] = (
+            LayerGroup(kind="mla", layers=figures["layers"], head_dim=latent),
+        )
+    else:
+        groups = _windowed(text, figures)
     return ModelShape(name=text, groups=groups, max_len=max_len, weight_gib=weight_gib)
 
 

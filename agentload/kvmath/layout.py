@@ -35,17 +35,19 @@ def token_bytes(group: LayerGroup, dtype: KvDtype) -> int:
                 f"{dtype} stores MLA latents only", hint="use kv_dtype fp8 for other attention"
             )
         return kept.latent_bytes
-    value = (
-        0
-        if group.kind == "mla"
-        else group.head_dim
-        if group.head_dim_v is None
-        else group.head_dim_v
-    )
-    return group.kv_heads * ((group.head_dim + value) * kept.bits // 8 + kept.scale_bytes)
+    width = group.head_dim + _value_dim(group)
+    head_bytes = width * kept.bits // 8 + kept.scale_bytes
+    return group.kv_heads * head_bytes
 
 
-def stored(
+def _value_dim(group: LayerGroup) -> int:
+    """Return the width of a value vector: a latent holds keys and values at once."""
+    if group.kind == "mla":
+        return 0
+    return group.head_dim if group.head_dim_v is None else group.head_dim_v
+
+
+def stored_dtypes(
     model: ModelShape, dtype: KvDtype, skip_layers: tuple[str, ...]
 ) -> tuple[tuple[LayerGroup, KvDtype], ...]:
     """Pair each layer group with its storage dtype: skipped layers keep that of the weights."""
@@ -73,7 +75,7 @@ def bytes_per_token(model: ModelShape, dtype: KvDtype, skip_layers: tuple[str, .
     """Return a token's bytes in the layers that keep every token: what decode reads."""
     return sum(
         group.layers * token_bytes(group, kept)
-        for group, kept in stored(model, dtype, skip_layers)
+        for group, kept in stored_dtypes(model, dtype, skip_layers)
         if group.kind in {"full", "mla"}
     )
 
@@ -92,7 +94,7 @@ def _numbered(model: ModelShape, group: LayerGroup, numbers: set[int]) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class BlockTable:
     """Equal block tables: a request has one page for each block in each table."""
 
     kind: LayerKind
@@ -110,9 +112,11 @@ class Table:
             case "full" | "mla":
                 return ceil(tokens / self.block_tokens)
             case "sliding":
-                return ceil(min((self.window or 0) - 1 + in_flight, tokens) / self.block_tokens) + 1
+                kept = min((self.window or 0) - 1 + in_flight, tokens)
+                return ceil(kept / self.block_tokens) + 1
             case "chunked":
-                return ceil(min((self.window or 0) + in_flight, tokens) / self.block_tokens)
+                kept = min((self.window or 0) + in_flight, tokens)
+                return ceil(kept / self.block_tokens)
             case "cross":
                 return ceil(self.source_tokens / self.block_tokens)
             case "mamba":
@@ -120,11 +124,9 @@ class Table:
 
     def decode_pages(self, *, prefix_caching: bool) -> int:
         """Return a decoding request's fixed pages in one table; 0 if they grow."""
-        return (
-            0
-            if self.kind in _GROWING
-            else self.peak_pages(1 << 62, 0, prefix_caching=prefix_caching)
-        )
+        if self.kind in _GROWING:
+            return 0
+        return self.peak_pages(1 << 62, 0, prefix_caching=prefix_caching)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +135,7 @@ class Layout:
 
     page_bytes: int
     """Bytes of one page: a block of all layers of a group."""
-    tables: tuple[Table, ...]
+    tables: tuple[BlockTable, ...]
     prefix_caching: bool = True
 
     @property
@@ -185,7 +187,8 @@ def layout(
 ) -> Layout:
     """Cut the KV cache of a model into pages."""
     pairs = [
-        (group, token_bytes(group, dtype)) for group, dtype in stored(model, kv_dtype, skip_layers)
+        (group, token_bytes(group, dtype))
+        for group, dtype in stored_dtypes(model, kv_dtype, skip_layers)
     ]
     if not any(group.kind in _GROWING for group, _ in pairs):
         raise ProfileError(
@@ -196,7 +199,7 @@ def layout(
     largest = max(size for _, size in pairs)
     specs = [_Spec(group, block, block * (size or largest)) for group, size in pairs]
     if all(spec.group.kind in _GROWING for spec in specs):
-        table = Table(kind=specs[0].group.kind, count=1, block_tokens=block)
+        table = BlockTable(kind=specs[0].group.kind, count=1, block_tokens=block)
         return Layout(
             page_bytes=sum(spec.group.layers * spec.page_bytes for spec in specs),
             tables=(table,),
@@ -204,7 +207,8 @@ def layout(
         )
     specs = _same_page(specs)
     counts = [spec.group.layers for spec in specs]
-    per_group = max(counts) if max(counts) < min(counts) * PADDED_GROUP else min(counts)
+    fewest, most = min(counts), max(counts)
+    per_group = most if most < fewest * PADDED_GROUP else fewest
     return Layout(
         page_bytes=per_group * specs[0].page_bytes,
         tables=tuple(_table(spec, per_group) for spec in specs),
@@ -213,29 +217,29 @@ def layout(
 
 
 def _hybrid_block(pairs: list[tuple[LayerGroup, int]], block_tokens: int) -> int:
+    """Return the tokens of an attention block that is as large as a recurrent state."""
     state = max((group.state_bytes for group, _ in pairs if group.kind == "mamba"), default=0)
     if not state:
         return block_tokens
-    densest = max(size for _, size in pairs)
-    return max(block_tokens, MAMBA_BLOCK_STEP * ceil(state / (densest * MAMBA_BLOCK_STEP)))
+    step_bytes = MAMBA_BLOCK_STEP * max(size for _, size in pairs)
+    steps = ceil(state / step_bytes)
+    return max(block_tokens, MAMBA_BLOCK_STEP * steps)
 
 
 def _same_page(specs: list[_Spec]) -> list[_Spec]:
+    """Return the specs with pages of the largest: by larger blocks where they divide it evenly."""
     largest = max(spec.page_bytes for spec in specs)
-    return [
-        replace(
-            spec,
-            page_bytes=largest,
-            block_tokens=spec.block_tokens
-            * (largest // spec.page_bytes if largest % spec.page_bytes == 0 else 1),
-        )
-        for spec in specs
-    ]
+    out = []
+    for spec in specs:
+        times, rest = divmod(largest, spec.page_bytes)
+        block = spec.block_tokens if rest else spec.block_tokens * times
+        out.append(replace(spec, page_bytes=largest, block_tokens=block))
+    return out
 
 
-def _table(spec: _Spec, per_group: int) -> Table:
+def _table(spec: _Spec, per_group: int) -> BlockTable:
     group = spec.group
-    return Table(
+    return BlockTable(
         kind=group.kind,
         count=ceil(group.layers / per_group),
         block_tokens=spec.block_tokens,

@@ -29,7 +29,7 @@ GUIDE: Final = "Rafay Token Factory, KV cache best practices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class ServedModel:
     """A model and its servers."""
 
     shape: ModelShape
@@ -52,7 +52,7 @@ class Subject:
         return next((each for each in self.sizes if each.arm == arm), None)
 
 
-def memory(subject: Subject) -> str | None:
+def memory(subject: ServedModel) -> str | None:
     """Say what one more GiB holds."""
     per_gib = ", ".join(
         f"{each.arm} {each.pool_tokens * GIB // subject.memory_bytes:,}"
@@ -69,7 +69,7 @@ def memory(subject: Subject) -> str | None:
     )
 
 
-def sequences(subject: Subject) -> str | None:
+def sequences(subject: ServedModel) -> str | None:
     """Say how many of the longest requests fit."""
     held = ", ".join(
         f"{each.arm} {each.concurrency:.1f}"
@@ -84,7 +84,7 @@ def sequences(subject: Subject) -> str | None:
     )
 
 
-def dtype(subject: Subject) -> str | None:
+def dtype(subject: ServedModel) -> str | None:
     """Say how much more FP8 pools hold."""
     gains = ", ".join(
         f"{each.arm} {each.against_first:.2f}x"
@@ -94,7 +94,7 @@ def dtype(subject: Subject) -> str | None:
     return f"pool compared with {subject.first.arm}: {gains}" if gains else None
 
 
-def steps(subject: Subject) -> str:
+def steps(subject: ServedModel) -> str:
     """Say how many prefill steps the longest prompt takes."""
     taken = ceil(subject.max_model_len / subject.batched_tokens)
     return (
@@ -103,7 +103,7 @@ def steps(subject: Subject) -> str:
     )
 
 
-def prefixes(subject: Subject) -> str:
+def prefixes(subject: ServedModel) -> str:
     """Say at which granularity prefixes are reused."""
     blocks = {}
     for each in (recipe for recipe in USUAL if subject.size(recipe.arm) is not None):
@@ -125,7 +125,7 @@ def prefixes(subject: Subject) -> str:
     )
 
 
-def windows(subject: Subject) -> str | None:
+def windows(subject: ServedModel) -> str | None:
     """Say how much of the cache is windows."""
     windows = [group for group in subject.shape.groups if group.kind == "sliding"]
     if not windows:
@@ -146,7 +146,7 @@ def windows(subject: Subject) -> str | None:
     )
 
 
-def context(subject: Subject) -> str:
+def context(subject: ServedModel) -> str:
     """Say how much memory the longest request takes."""
     megabytes = subject.first.bytes_per_token * subject.max_model_len / 1e6
     return (
@@ -155,7 +155,7 @@ def context(subject: Subject) -> str:
     )
 
 
-def persisted(subject: Subject) -> str:
+def prefix_storage(subject: ServedModel) -> str:
     """Say how much memory a long prefix takes."""
     megabytes = subject.first.bytes_per_token * LONG_PREFIX / 1e6
     return (
@@ -164,7 +164,7 @@ def persisted(subject: Subject) -> str:
     )
 
 
-def images(subject: Subject) -> str | None:
+def images(subject: ServedModel) -> str | None:
     """Say how much memory an image takes."""
     if not subject.is_multimodal:
         return "the config has no vision or audio part"
@@ -175,7 +175,7 @@ def images(subject: Subject) -> str | None:
     )
 
 
-def backend(subject: Subject) -> str:
+def backend(subject: ServedModel) -> str:
     """Say which attention kernel FP8 uses on the GPU."""
     widest = max(
         (group.head_dim for group in subject.shape.groups if group.kind in {"full", "sliding"}),
@@ -207,7 +207,7 @@ def backend(subject: Subject) -> str:
             return "read the kernels of both dtypes from the log before you credit the dtype"
 
 
-def waste(subject: Subject) -> str:
+def waste(subject: ServedModel) -> str:
     """Say how much memory a request wastes."""
     return (
         f"a request wastes less than one block of {subject.block_tokens} tokens per table; "
@@ -216,7 +216,7 @@ def waste(subject: Subject) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
+class PublishedRule:
     """A published rule, as it applies to one model."""
 
     rule: str
@@ -231,7 +231,7 @@ class Advice:
     """
 
 
-def advice(subject: Subject) -> tuple[Advice, ...]:
+def advice(subject: ServedModel) -> tuple[PublishedRule, ...]:
     """Apply every rule, in the order of the guide."""
     return tuple(
         rule if rule.here is None else replace(rule, here=_FIGURES[rule.here](subject))
@@ -239,7 +239,7 @@ def advice(subject: Subject) -> tuple[Advice, ...]:
     )
 
 
-_FIGURES: Final[Mapping[str, Callable[[Subject], str | None]]] = {
+_FIGURES: Final[Mapping[str, Callable[[ServedModel], str | None]]] = {
     each.__name__: each
     for each in (
         memory,
@@ -249,7 +249,7 @@ _FIGURES: Final[Mapping[str, Callable[[Subject], str | None]]] = {
         prefixes,
         windows,
         context,
-        persisted,
+        prefix_storage,
         images,
         backend,
         waste,
@@ -258,4 +258,6 @@ _FIGURES: Final[Mapping[str, Callable[[Subject], str | None]]] = {
 _TEXT: Final = (
     (files("agentload.kvmath") / "practice.yaml").read_text().replace("{vllm}", f"vLLM {READ}")
 )
-RULES: Final = msgspec.convert(documents.parsed(_TEXT, at="practice.yaml"), tuple[Advice, ...])
+RULES: Final = msgspec.convert(
+    documents.parsed(_TEXT, at="practice.yaml"), tuple[PublishedRule, ...]
+)

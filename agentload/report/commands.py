@@ -73,7 +73,7 @@ def suggestion(
             return shlex.join(("agentload", "calibrate", *traces, "--model", _model(facts)))
         case steps.ArmsFile():
             return _arms_file(facts, "-")
-        case steps.Search() | steps.Lengths() | steps.Questions():
+        case steps.CapacitySearch() | steps.Lengths() | steps.Questions():
             into = facts.made.run if joins else None
             return _command(facts, _beside(step, facts), db=database, into=into)
         case _:
@@ -257,12 +257,12 @@ def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
 
 
 def _beside(
-    step: steps.Search | steps.Lengths | steps.Questions, facts: RunFacts
+    step: steps.CapacitySearch | steps.Lengths | steps.Questions, facts: RunFacts
 ) -> Search | Sweep | Ask:
     """Return the study of what is measured next to the run, on its servers."""
     servers, replay = _servers(facts), _replay(facts)
     match step:
-        case steps.Search():
+        case steps.CapacitySearch():
             limits, trial_s = _limits(step, replay), step.trial_s
             chosen: Live | Virtual = servers
             simulated = _virtual(facts)
@@ -287,7 +287,7 @@ def _beside(
             )
 
 
-def _limits(step: steps.Search, replay: Replay) -> dict[str, Any]:
+def _limits(step: steps.CapacitySearch, replay: Replay) -> dict[str, Any]:
     """Return the service level of a search: the step's, else that of a long run."""
     said = step.limits
     if said is not None:

@@ -14,7 +14,15 @@ import duckdb
 import numpy as np
 
 from advisor.decide import decide
-from advisor.evidence import Calls, CapacityPoint, ClientHealth, Evidence, Ints, Observation, Sweep
+from advisor.evidence import (
+    Calls,
+    CapacityPoint,
+    ClientHealth,
+    ContextSweep,
+    Evidence,
+    Ints,
+    Observation,
+)
 from agentload.errors import EvidenceError
 from agentload.evidence.view import RunView, run_view
 from agentload.store.database import reading
@@ -50,7 +58,7 @@ WHERE run_id = ? AND status = 'ok' AND token_rule IS NOT NULL ORDER BY ALL
 """
 
 
-_Row = TypeVar("_Row", CapacityPoint, ClientHealth, Observation, Sweep)
+_Row = TypeVar("_Row", CapacityPoint, ClientHealth, Observation, ContextSweep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

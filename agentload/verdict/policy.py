@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from advisor.policy import Policy, Slo
+from advisor.policy import Policy, ServiceLimits
 from agentload import documents
 from agentload.errors import AgentloadError, nearest
 from agentload.model.profile import Price
@@ -33,7 +33,7 @@ DECISION: Final = "decision"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class UserLoad:
     """State what the servers have to carry, and how a replica is built."""
 
     peak_agents: int | None = None
@@ -49,7 +49,7 @@ class Setting:
     """Hold all that a user decides on beyond the run."""
 
     policy: Policy = field(default_factory=Policy)
-    load: Load = field(default_factory=Load)
+    load: UserLoad = field(default_factory=UserLoad)
     price: Price | None = None
     question_s: float | None = None
     """Seconds that a further paired question takes, where `decide` knows."""
@@ -77,9 +77,11 @@ def parse(content: object, *, at: str) -> Setting:
         raise AgentloadError(
             f"{at}: slos: expected a list", hint="slos: [{workload: chat, ttft_ms: 800}]"
         )
-    slos = tuple(_made(Slo, each, f"{at}: slos[{index}]") for index, each in enumerate(levels))
+    slos = tuple(
+        _made(ServiceLimits, each, f"{at}: slos[{index}]") for index, each in enumerate(levels)
+    )
     policy = replace(_made(Policy, whole, at), slos=slos)
-    peak = _made(Load, load, f"{at}: load")
+    peak = _made(UserLoad, load, f"{at}: load")
     if policy.decide_by == "gpus" and peak.peak_agents is None:
         raise AgentloadError(
             f"{at}: decide_by: gpus needs load.peak_agents", hint="load: {peak_agents: 400}"

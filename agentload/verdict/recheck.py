@@ -37,34 +37,41 @@ def recheck(database: Path, run: str, *, setting: Setting) -> Recheck:
     """
     judged = verdict(database, run, setting=setting)
     decision, view = judged.decision, judged.view
-    found = {each.arm: each.verdict for each in decision.server if each.arm != decision.reference}
-    arm = next((name for name, verdict in found.items() if verdict == "calibrate"), None)
     hint = f"agentload advise {database} --run {run}"
-    if arm is None:
-        said = ", ".join(f"{name}: {verdict}" for name, verdict in found.items())
-        raise UsageError(
-            f"the decision on run {run} does not ask for calibration ({said})", hint=hint
-        )
-    arms = {each.arm: each for each in view.arms}
-    first, other = arms[decision.reference], arms[arm]
-    if first.url is None or other.url is None:
+    arm = _to_calibrate(decision, run, hint=hint)
+    urls = {each.arm: each.url for each in view.arms}
+    theirs, ours = urls[decision.reference], urls[arm]
+    if theirs is None or ours is None:
         raise UsageError(f"run {run} was simulated: there is no server to ask again", hint=hint)
     with reading(database) as connection:
         answers = tables.rows(connection, AnswerRow, run_id=view.name, arm=arm)
-    tasks = {each.task for each in answers}
-    lengths = _open_lengths(decision, arm, margin=setting.policy.accuracy_margin)
     began = view.study()
-    base = began if isinstance(began, Ask) else Ask(servers=Live(endpoints=""))
-    endpoints = f"{decision.reference}={first.url},{CALIBRATED}={other.url}"
+    endpoints = f"{decision.reference}={theirs},{CALIBRATED}={ours}"
     study = msgspec.structs.replace(
-        base, servers=Live(endpoints=endpoints), until_settled=True, items=None, traces=(), aa=None
+        began if isinstance(began, Ask) else Ask(servers=Live(endpoints="")),
+        servers=Live(endpoints=endpoints),
+        until_settled=True,
+        items=None,
+        traces=(),
+        aa=None,
     )
-    if tasks and base.own is None:
-        study = msgspec.structs.replace(study, tasks=tuple(sorted(tasks)), contexts=lengths)
+    tasks = tuple(sorted({each.task for each in answers}))
+    if tasks and study.own is None:
+        lengths = _open_lengths(decision, arm, margin=setting.policy.accuracy_margin)
+        study = msgspec.structs.replace(study, tasks=tasks, contexts=lengths)
     traces = began.traces if isinstance(began, Replay | Ask) else ()
-    return Recheck(
-        arm=arm, model=view.run.model, traces=tuple(each.path for each in traces), study=study
-    )
+    paths = tuple(each.path for each in traces)
+    return Recheck(arm=arm, model=view.run.model, traces=paths, study=study)
+
+
+def _to_calibrate(decision: Decision, run: str, *, hint: str) -> str:
+    """Return the arm that the decision asks to calibrate; raise UsageError where it asks none."""
+    found = {each.arm: each.verdict for each in decision.server if each.arm != decision.reference}
+    for arm, word in found.items():
+        if word == "calibrate":
+            return arm
+    said = ", ".join(f"{arm}: {word}" for arm, word in found.items())
+    raise UsageError(f"the decision on run {run} does not ask for calibration ({said})", hint=hint)
 
 
 def _open_lengths(decision: Decision, arm: str, *, margin: float) -> tuple[int, ...]:
@@ -73,6 +80,5 @@ def _open_lengths(decision: Decision, arm: str, *, margin: float) -> tuple[int, 
     All lengths that were asked where none is left open.
     """
     own = [each for each in decision.accuracy if each.arm == arm]
-    lows = ((each, each.difference.low) for each in own)
-    open_ = [each for each, low in lows if low is None or low <= -margin]
-    return tuple(sorted({round(each.context_tokens) for each in open_ or own}))
+    left = [each for each in own if not each.difference.is_above(-margin)]
+    return tuple(sorted({round(each.context_tokens) for each in left or own}))

@@ -6,22 +6,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from advisor.deployment import Deployment, Gpu, Model
+from advisor.deployment import Deployment, GpuFacts, Model
 from advisor.evidence import (
     AccuracyBucket,
     Arm,
     Calls,
     CapacityPoint,
     ClientHealth,
+    ContextSweep,
     Evidence,
     Observation,
-    Sweep,
     Telemetry,
     WorkloadClass,
 )
 from tests.advisor.worlds import Noise, answers, simulated_calls, simulated_sweep
 
-H100 = Gpu(
+H100 = GpuFacts(
     name="H100-SXM", sm=90, bf16_tflops=989, fp8_tflops=1979, hbm_tb_s=3.35, usd_per_hour=3.0
 )
 LLAMA = Model(
@@ -147,7 +147,7 @@ def compared(
 
 def sweeps(
     seed: int = 1, *, fp8_intercept: float = 6.58, fp8_slope: float = 2.37e-5, pairs: int = 8
-) -> tuple[Sweep, ...]:
+) -> tuple[ContextSweep, ...]:
     """Return sweeps of both arms with the published lines of Llama-3.1-8B on one H100."""
     rng = np.random.default_rng(seed)
     return (

@@ -16,7 +16,7 @@ from zlib import crc32
 
 import numpy as np
 
-from advisor.assess.speed import estimated, start_scale
+from advisor.assess.speed import controlled_change, start_scale
 from advisor.estimate import Estimate
 from advisor.evidence import Calls
 from advisor.gates import dropped_turns, no_trend, one_mode
@@ -161,7 +161,7 @@ def _decided(
         for check in (dropped_turns.check, one_mode.check, no_trend.check)
         for gate in check(evidence, POLICY)
     )
-    spreads = [spread for each in scales if (spread := estimated(table, each)) is not None]
+    spreads = [spread for each in scales if (spread := controlled_change(table, each)) is not None]
     intervals = [(low, each.value, high) for each in spreads for low, high in (each.interval(),)]
     for truth in truths:
         by = log_of(truth) - added

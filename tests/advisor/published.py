@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.evidence import Floats, Sweep
+from advisor.evidence import ContextSweep, Floats
 
 Points = dict[int, float]
 
@@ -57,11 +57,11 @@ LLAMA_TTFT_LONG_MS: Points = {
 }
 
 
-def plotted_sweep(arm: str, points: Points, ttft_ms: Points | None = None) -> Sweep:
+def plotted_sweep(arm: str, points: Points, ttft_ms: Points | None = None) -> ContextSweep:
     """Return the plotted points as a sweep with one call a length."""
     lengths: Floats = np.array(list(points), dtype=np.float64)
     ones = np.ones(lengths.size, dtype=np.int64)
-    return Sweep(
+    return ContextSweep(
         arm=arm,
         pair=0 * ones,
         users=ones,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.assess import accuracy, speed
+from advisor.assess import answers, speed
 from advisor.assess.lines import ttft_curve
 from advisor.decide import assess, decide
 from advisor.estimate import Estimate
@@ -19,7 +19,6 @@ from advisor.evidence import (
     Calls,
     ClientHealth,
     Observation,
-    Telemetry,
     WorkloadClass,
 )
 from advisor.gates import (
@@ -35,24 +34,24 @@ from advisor.gates import (
 )
 from advisor.legs.speed import swap
 from advisor.policy import Policy
-from advisor.rules import capacity_bound, known_issues, pool_never_filled, unvalidated_backend
+from advisor.rules import known_issues, unvalidated_backend
 from advisor.steps import (
     Again,
     ArmsFile,
     Calibrate,
+    CapacitySearch,
     Control,
     Features,
     Lengths,
     MorePairs,
     Questions,
     Restarts,
-    Search,
     Step,
     Swap,
-    counted,
+    without_amount,
 )
 from advisor.verdict import Gate
-from tests.advisor.cases import BF16, FP8, SPREAD, bare, compared, observed, search
+from tests.advisor.cases import BF16, FP8, SPREAD, bare, compared, observed
 from tests.advisor.worlds import Noise, simulated_calls
 
 ESTIMATE = Estimate(value=2.0, low=1.0, high=4.0, n=5, unit="s", method="mean")
@@ -278,7 +277,7 @@ def test_a_bucket_in_which_the_reference_knows_less_than_two_margins_counts_for_
         arm_only=0,
         neither=100 - right,
     )
-    assert accuracy.telling((bucket,), Policy()) == ((bucket,) if kept else ())
+    assert answers.telling((bucket,), Policy()) == ((bucket,) if kept else ())
 
 
 KNOWN = [
@@ -316,7 +315,7 @@ def test_a_combination_is_known_for_its_own_gpu_dtype_and_backend(
         (MorePairs(pairs=7), MorePairs(pairs=0), 7),
         (Swap(pairs=8), Swap(pairs=0), 8),
         (Restarts(restarts=9), Restarts(restarts=0), 9),
-        (Search(limits=None, trial_s=60.0), Search(limits=None, trial_s=0.0), 60),
+        (CapacitySearch(limits=None, trial_s=60.0), CapacitySearch(limits=None, trial_s=0.0), 60),
         (Questions(lengths=(1024,), items=5), Questions(lengths=(1024,)), 5),
         (Questions(lengths=(1024,)), Questions(lengths=(1024,)), 0),
         *(
@@ -335,7 +334,7 @@ def test_a_combination_is_known_for_its_own_gpu_dtype_and_backend(
 def test_of_steps_that_differ_in_how_much_the_most_settles_all(
     step: Step, rest: Step, count: float
 ) -> None:
-    assert counted(step) == (rest, count)
+    assert without_amount(step) == (rest, count)
 
 
 def test_an_inverse_turns_its_ends_round_and_opens_those_at_zero() -> None:
@@ -388,30 +387,6 @@ def test_what_invalidates_one_class_leaves_the_others_and_a_tenth_of_the_mix_the
         replace(gate, spoils=("ttft",)),
     ):
         assert invalid(other) == [False] * 3
-
-
-@pytest.mark.parametrize(("pool", "kind"), [(462_000.0, "informs"), (463_000.0, "supports")])
-def test_a_pool_a_tenth_larger_supports_an_arm_where_it_limits(pool: float, kind: str) -> None:
-    workload = WorkloadClass(name="chat", gpu_time_share=1.0, working_set_tokens=400_000.0)
-    evidence = bare(workloads=(workload,), arms=(BF16, replace(FP8, pool_tokens=pool)))
-    found = list(capacity_bound.check(assess(evidence, Policy())))
-    assert {each.kind for each in found} == {kind}
-    assert [each.workload for each in found] == [None, "chat"]
-    known = assess(replace(evidence, capacity=search("fp8", 10)), Policy())
-    assert [each.next_step is None for each in capacity_bound.check(known)] == [
-        True,
-        True,
-    ]  # of the only class as of the mix
-
-
-@pytest.mark.parametrize(("filled", "found"), [(0.49, True), (0.5, False)])
-def test_a_pool_that_was_full_for_half_of_the_run_tells_of_capacity(
-    filled: float,
-    found: bool,  # noqa: FBT001  # a case
-) -> None:
-    workload = WorkloadClass(name="chat", gpu_time_share=1.0, working_set_tokens=400_000.0)
-    evidence = bare(workloads=(workload,), server=(("fp8", Telemetry(pool_filled_share=filled)),))
-    assert (pool_never_filled.check(assess(evidence, Policy())) is not None) == found
 
 
 def test_an_issue_asks_for_an_upgrade_only_where_it_asks_for_something() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from advisor.decide import decide
 from advisor.deployment import Deployment
 from advisor.evidence import CapacityPoint, Evidence, StartHistory, Telemetry, WorkloadClass
-from advisor.steps import Search
+from advisor.steps import CapacitySearch
 from tests.advisor.cases import H100, compared, search
 from tests.advisor.worlds import Noise
 
@@ -42,7 +42,7 @@ def test_a_larger_pool_is_never_no_difference_when_the_load_would_fill_it() -> N
     assert verdict.verdict == "test further"
     assert verdict.flips[0] == "the whole interval of agents per GPU above +10.0 %: use"
     need = verdict.needs[0]
-    assert need.step == Search(limits=None, trial_s=3000.0)
+    assert need.step == CapacitySearch(limits=None, trial_s=3000.0)
 
 
 def test_runs_that_filled_the_pool_find_the_agents_it_carries() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from advisor.policy import Policy, Slo
+from advisor.policy import Policy, ServiceLimits
 
 
 def test_these_thresholds_decide_where_nobody_moves_them() -> None:
@@ -33,7 +33,7 @@ def test_these_thresholds_decide_where_nobody_moves_them() -> None:
 
 
 def test_a_workload_has_its_own_service_level_else_the_one_for_all() -> None:
-    chat, every = Slo(workload="chat", ttft_ms=800.0), Slo(turn_ms=9_000.0)
+    chat, every = ServiceLimits(workload="chat", ttft_ms=800.0), ServiceLimits(turn_ms=9_000.0)
     policy = Policy(slos=(every, chat))
     assert (policy.slo("chat"), policy.slo("rag"), policy.slo(None)) == (chat, every, every)
     assert Policy(slos=(chat,)).slo("rag") is None

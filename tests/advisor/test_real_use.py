@@ -5,9 +5,9 @@
 2. Two equal arms on machines 8 % apart were "avoid":
     tests/run/test_machines.py::test_two_copies_of_one_arm_are_never_avoided_or_used_for_their_machine
 3. The interval that was printed was not the one that decided:
-    tests/advisor/test_used_for_real.py::test_the_interval_that_is_printed_is_the_one_that_decides
+    tests/advisor/test_decide.py::test_the_interval_that_is_printed_is_the_one_that_decides
 4. Agents were known, and nobody asked for the peak:
-    tests/advisor/test_used_for_real.py::test_agents_that_are_known_without_a_peak_ask_for_it_by_name
+    tests/advisor/test_worlds.py::test_a_world_is_decided_as_an_expert_would[agents are known, the peak is not]
 5. The first screen was a refusal:
     tests/advisor/test_real_use.py::test_the_first_screen_shows_a_decision_of_each_kind
 6. Suggested commands had blanks:
@@ -15,7 +15,7 @@
 7. Turns too long for the model failed the run:
     tests/layout/test_cost.py::test_turns_that_are_longer_than_the_models_window_are_named_before_the_run
 8. A kernel bug was found only after answers, and the wrong remedy:
-    tests/advisor/test_used_for_real.py::test_a_known_kernel_bug_says_which_version_to_upgrade_to_before_and_after_answers_were_asked
+    tests/advisor/test_worlds.py::test_a_world_is_decided_as_an_expert_would[a known kernel bug before answers were asked]
 9. Every block was invalid for one reason:
     tests/run/test_gateways.py::test_three_pairs_in_a_row_that_are_invalid_for_one_reason_end_the_run
 10. Two names of one configuration were compared:
@@ -27,11 +27,11 @@
 13. Usage that counts twice was put on the tokenizer:
     tests/evidence/test_health.py::test_a_count_of_twice_the_prompt_is_no_matter_of_the_tokenizer
 14. A TTFT half as long again counted for nothing:
-    tests/advisor/test_used_for_real.py::test_first_tokens_that_come_much_later_count_without_a_service_level
+    tests/advisor/test_worlds.py::test_a_world_is_decided_as_an_expert_would[first tokens come much later, and no level is stated]
 15. Broken above a length, and no word of a cap:
-    tests/advisor/test_used_for_real.py::test_wrong_only_above_a_length_says_where_to_cap_the_context
+    tests/advisor/test_worlds.py::test_a_world_is_decided_as_an_expert_would[wrong above 64k alone]
 16. Before the search, "no difference":
-    tests/advisor/test_used_for_real.py::test_a_larger_pool_is_no_difference_only_where_the_load_that_was_asked_for_leaves_it_empty
+    tests/advisor/test_worlds.py::test_a_world_is_decided_as_an_expert_would[a larger pool that the load fills]
 17. One command that asks for everything was hidden in `matrix`:
     tests/advisor/test_real_use.py::test_one_command_plans_speed_capacity_and_answers_within_a_budget
 18. GPUs that are saved had no dollars:
@@ -39,7 +39,7 @@
 19. Two URLs were taken for one machine:
     tests/run/test_known.py::test_an_arm_and_its_control_share_a_server_and_arms_behind_a_gateway_do_not
 20. Nobody said "upgrade":
-    tests/advisor/test_used_for_real.py::test_a_known_kernel_bug_says_which_version_to_upgrade_to_before_and_after_answers_were_asked
+    tests/advisor/test_worlds.py::test_a_world_is_decided_as_an_expert_would[a known kernel bug before answers were asked]
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.advisor.test_worlds import WORLDS
 from tests.cli.verbs import agentload
 
 HOUSE = Path(__file__).parents[2]
@@ -91,7 +92,9 @@ def test_one_command_plans_speed_capacity_and_answers_within_a_budget(
 
 
 def test_every_answer_of_the_table_is_a_test() -> None:
-    table = re.findall(r"^(\d+)\. .*:\n    (\S+\.py)::(test_\w+)$", __doc__, re.MULTILINE)
-    assert [int(number) for number, _, _ in table] == list(range(1, 21))
-    for _, file, name in table:
+    row = r"^(\d+)\. .*:\n    (\S+\.py)::(test_\w+)(?:\[(.+)\])?$"
+    table = re.findall(row, __doc__, re.MULTILINE)
+    assert [int(number) for number, *_ in table] == list(range(1, 21))
+    for _, file, name, world in table:
         assert f"def {name}(" in (HOUSE / file).read_text(encoding="utf-8"), name
+        assert not world or world in WORLDS, world

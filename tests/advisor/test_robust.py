@@ -10,25 +10,25 @@ import numpy as np
 import pytest
 
 from advisor.decide import decide
-from advisor.deployment import Gpu, Model
+from advisor.deployment import GpuFacts, Model
 from advisor.evidence import (
     AccuracyBucket,
     Arm,
     CapacityPoint,
+    ContextSweep,
     Evidence,
     Observation,
-    Sweep,
     Telemetry,
     WorkloadClass,
 )
-from advisor.policy import Policy, Slo
+from advisor.policy import Policy, ServiceLimits
 from tests.advisor.cases import compared, sweeps
 
 
 def _blanked(rng: np.random.Generator, evidence: Evidence) -> Evidence:
     """Return *evidence* with facts taken away at random."""
 
-    def maybe(thing: Arm | Model | Gpu, keep: tuple[str, ...]) -> dict[str, object]:
+    def maybe(thing: Arm | Model | GpuFacts, keep: tuple[str, ...]) -> dict[str, object]:
         defaults = {
             each.name: each.default for each in dataclasses.fields(thing) if each.name not in keep
         }
@@ -70,7 +70,7 @@ def _spoiled(rng: np.random.Generator, evidence: Evidence) -> Evidence:
         observations.append(
             replace(each, calls=calls if rng.random() > 0.1 else None, telemetry=telemetry)
         )
-    kept: tuple[Sweep, ...] = tuple(
+    kept: tuple[ContextSweep, ...] = tuple(
         sweep for sweep in sweeps(pairs=int(rng.integers(1, 6))) if rng.random() > 0.3
     )
     empty = AccuracyBucket(
@@ -110,7 +110,8 @@ def test_any_hole_in_the_evidence_leaves_a_decision_of_plain_data(seed: int) -> 
     rng = np.random.default_rng(seed)
     evidence = compared(effect=float(rng.normal(0, 0.1)), pairs=int(rng.integers(1, 8)), seed=seed)
     decision = decide(
-        _spoiled(rng, _blanked(rng, evidence)), Policy(slos=(Slo(ttft_ms=1000.0, tpot_ms=20.0),))
+        _spoiled(rng, _blanked(rng, evidence)),
+        Policy(slos=(ServiceLimits(ttft_ms=1000.0, tpot_ms=20.0),)),
     )
     json.dumps(dataclasses.asdict(decision), allow_nan=False)
     assert {verdict.verdict for verdict in (*decision.server, *decision.classes)} <= {

@@ -7,7 +7,7 @@ import pytest
 
 from advisor.decide import decide
 from advisor.evidence import Observation, WorkloadClass
-from advisor.policy import Policy, Slo
+from advisor.policy import Policy, ServiceLimits
 from tests.advisor.cases import compared, observed, sweeps
 from tests.advisor.worlds import Noise, simulated_calls
 
@@ -32,7 +32,7 @@ def test_a_million_calls_are_decided_in_seconds() -> None:
     )
     assert sum(len(each.calls) for each in observations if each.calls is not None) == 1_000_000
     started = process_time()
-    decision = decide(evidence, Policy(slos=(Slo(ttft_ms=8000.0),)))
+    decision = decide(evidence, Policy(slos=(ServiceLimits(ttft_ms=8000.0),)))
     assert (
         process_time() - started < 6.0
     )  # one to two on an idle machine; what is quadratic takes minutes

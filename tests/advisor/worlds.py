@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import signal
 
-from advisor.evidence import AccuracyBucket, Calls, Floats, Sweep
+from advisor.evidence import AccuracyBucket, Calls, ContextSweep, Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ def simulated_sweep(
     noise: float = 0.01,
     pair_noise: float = 0.005,
     lengths: Floats = LENGTHS,
-) -> Sweep:
+) -> ContextSweep:
     """Return a sweep whose token latency is intercept + slope *
     users * context, with multiplicative noise by call and by pair.
     """
@@ -127,7 +127,7 @@ def simulated_sweep(
     itl = (intercept + slope * users * context) * np.exp(
         shift + noise * rng.standard_normal(shape) + stall
     )
-    return Sweep(
+    return ContextSweep(
         arm=arm,
         pair=pair.ravel().astype(np.int64),
         users=np.full(pair.size, users, dtype=np.int64),

@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from advisor.assess.speed import estimated
+from advisor.assess.speed import controlled_change
 from advisor.evidence import Calls, Floats, Ints
 from advisor.gates import no_trend, one_mode
 from advisor.legs.speed import claim
@@ -126,7 +126,9 @@ def _first(table: PairTable, spoiled: Sequence[int], *, by: float) -> int | None
         if look in spoiled:
             continue  # of so few pairs, that asks on
         columns = {each.name: getattr(table, each.name)[:look] for each in fields(table)}
-        spread = estimated(replace(table, **columns | {"value": columns["value"] + by}), SCALE)
+        spread = controlled_change(
+            replace(table, **columns | {"value": columns["value"] + by}), SCALE
+        )
         assert spread is not None
         found = spread.relative(unit="relative", method="", level=level)
         said = claim(found, margin=POLICY.min_change)

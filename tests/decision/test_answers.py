@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.legs.questions import shared
+from advisor.legs.questions import shares_by_length
 from agentload.decision.answers import in_sequence, looks, question_order
 from agentload.decision.forecast import likely
 from agentload.decision.look import ITEMS
@@ -258,9 +258,9 @@ def test_each_length_is_asked_by_its_share_and_later_looks_hold_earlier_ones(
 
 
 def test_lengths_that_many_calls_have_and_that_are_read_quickly_are_asked_most() -> None:
-    shares = shared((4096, 16_384, 65_536), [(1000, [15_000.0] * 90 + [60_000.0] * 10)])
+    shares = shares_by_length((4096, 16_384, 65_536), [(1000, [15_000.0] * 90 + [60_000.0] * 10)])
     assert sum(shares.values()) == pytest.approx(1)
     assert shares[4096] == pytest.approx(0.1, abs=0.02), "no call is as short: the least share"
     assert shares[16_384] > 0.75
-    even = shared((4096, 16_384), [(10, [4_000.0]), (10, [16_000.0])])
+    even = shares_by_length((4096, 16_384), [(10, [4_000.0]), (10, [16_000.0])])
     assert even[4096] == pytest.approx(2 * even[16_384])

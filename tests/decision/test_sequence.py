@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.estimate import Estimate
-from advisor.steps import MorePairs, Questions, Restarts, Search, Step, Swap
+from advisor.steps import CapacitySearch, MorePairs, Questions, Restarts, Step, Swap
 from advisor.verdict import ArmVerdict, Change, Choice, Decision, Leg, LegState, Need, Word
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger
@@ -107,7 +107,7 @@ def test_whether_a_level_is_met_at_all_is_asked_as_soon_as_there_is_a_run_to_kee
 
 
 def test_capacity_that_can_decide_is_measured_before_speed_is_refined() -> None:
-    trials = Search(limits=None, trial_s=60.0)
+    trials = CapacitySearch(limits=None, trial_s=60.0)
     unknown = verdict(pays="untested", capacity="untested")
     needs = (Need(what="", step=trials),)
     by_gpus = replace(unknown, pays=replace(unknown.pays, needs=needs))

@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from agentload.emulator.calls import Run
 from agentload.emulator.pool import KvPool, Lease
-from agentload.kvmath.layout import Layout, Table
+from agentload.kvmath.layout import BlockTable, Layout
 from tests.emulator.blockwise import BlockwisePool, Held
 
 RUNS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9)), min_size=1, max_size=6)
@@ -27,7 +27,7 @@ class PoolsAgree(RuleBasedStateMachine):
 
     @initialize(capacity=st.integers(12, 40))
     def build(self, capacity: int) -> None:
-        layout = Layout(page_bytes=1, tables=(Table(kind="full", count=1, block_tokens=4),))
+        layout = Layout(page_bytes=1, tables=(BlockTable(kind="full", count=1, block_tokens=4),))
         self.fast = KvPool(pages=capacity + 1, layout=layout, caching=True)
         self.slow = BlockwisePool(capacity=capacity, block_tokens=4)
         self.calls: list[Call] = []

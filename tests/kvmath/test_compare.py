@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from agentload.kvmath.compare import LayerSize, cautions, layer_sizes, sharded, sizes
+from agentload.kvmath.compare import LayerSize, cautions, layer_sizes, shard, sizes
 from agentload.kvmath.pool import GIB
 from agentload.model.profile import LayerGroup, ModelShape
 
@@ -39,7 +39,7 @@ def test_a_pool_that_holds_no_request_has_no_size() -> None:
 
 
 def test_ranks_share_heads_until_each_has_one() -> None:
-    assert [sharded(PLAIN, ranks).groups[0].kv_heads for ranks in (1, 2, 4)] == [2, 1, 1]
+    assert [shard(PLAIN, ranks).groups[0].kv_heads for ranks in (1, 2, 4)] == [2, 1, 1]
 
 
 def test_ranks_share_states_too_and_keep_latents_whole() -> None:
@@ -51,7 +51,7 @@ def test_ranks_share_states_too_and_keep_latents_whole() -> None:
         ),
         max_len=8,
     )
-    assert [(group.kv_heads, group.state_bytes) for group in sharded(hybrid, 2).groups] == [
+    assert [(group.kv_heads, group.state_bytes) for group in shard(hybrid, 2).groups] == [
         (1, 0),
         (1, 1_073_152),
     ]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agentload.errors import ProfileError
-from agentload.kvmath.layout import Layout, Table, bytes_per_token, layout, token_bytes
+from agentload.kvmath.layout import BlockTable, Layout, bytes_per_token, layout, token_bytes
 from agentload.model.kv import KvDtype
 from agentload.model.profile import LayerGroup, ModelShape
 
@@ -28,7 +28,7 @@ def sliding(layers: int, head_dim: int = 128) -> LayerGroup:
 
 def test_layers_that_all_keep_every_token_share_one_table() -> None:
     assert layout(model(full(32)), "bf16") == Layout(
-        page_bytes=32 * 16 * 1024, tables=(Table(kind="full", count=1, block_tokens=16),)
+        page_bytes=32 * 16 * 1024, tables=(BlockTable(kind="full", count=1, block_tokens=16),)
     )
 
 
@@ -89,8 +89,8 @@ def test_a_hybrid_gains_nothing_from_fp8_at_short_context_and_less_than_double_a
 
 
 def test_chunked_and_cross_attention_hold_their_own_spans() -> None:
-    local = Table(kind="chunked", count=1, block_tokens=16, window=8192)
-    cross = Table(kind="cross", count=1, block_tokens=16, source_tokens=1500)
+    local = BlockTable(kind="chunked", count=1, block_tokens=16, window=8192)
+    cross = BlockTable(kind="cross", count=1, block_tokens=16, source_tokens=1500)
     assert [table.peak_pages(100_000, 2048, prefix_caching=True) for table in (local, cross)] == [
         640,
         94,

@@ -7,7 +7,7 @@ import pytest
 from agentload.kvmath.compare import sizes
 from agentload.kvmath.config import model_shape
 from agentload.kvmath.gpus import gpu_named
-from agentload.kvmath.practice import RULES, Advice, Subject, advice
+from agentload.kvmath.practice import RULES, PublishedRule, ServedModel, advice
 
 PLAIN: dict[str, Any] = {
     "num_hidden_layers": 32,
@@ -25,10 +25,10 @@ WINDOWED: dict[str, Any] = PLAIN | {
 
 def told(
     config: dict[str, Any] = PLAIN, *, gpu: str | None = None, is_multimodal: bool = False
-) -> dict[str, Advice]:
+) -> dict[str, PublishedRule]:
     shape = model_shape(config, name="m")
     found = sizes(shape, 40 << 30, max_model_len=32768, in_flight=8192)
-    subject = Subject(
+    subject = ServedModel(
         shape=shape,
         sizes=found,
         memory_bytes=40 << 30,

@@ -18,7 +18,7 @@ from typer.main import get_command
 import advisor.gates
 import advisor.rules
 import agentload.report.formats
-from advisor.policy import Policy, Slo
+from advisor.policy import Policy, ServiceLimits
 from advisor.rulebook import modules
 from agentload import builtin
 from agentload.cli.main import _app
@@ -126,7 +126,7 @@ def file_fields() -> Json:
         "matrix": {**_structs(form.File), **_measured()},
         "policy": {
             "file": _fields(Policy) | dict.fromkeys(policy.SECTIONS, "section"),
-            **{each.__name__: _fields(each) for each in (Slo, policy.Load, Price)},
+            **{each.__name__: _fields(each) for each in (ServiceLimits, policy.UserLoad, Price)},
         },
     }
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from typer.main import get_command
 
 from advisor import steps
-from advisor.policy import Policy, Slo
+from advisor.policy import Policy, ServiceLimits
 from agentload.cli._lazy import verbs
 from agentload.errors import PlanError
 from agentload.layout.plan import of_study
@@ -34,7 +34,7 @@ LENGTHS = st.lists(st.sampled_from((1024, 3000, 4096, 8192)), min_size=1, unique
     lambda each: tuple(sorted(each))
 )
 LIMITS = st.builds(
-    Slo,
+    ServiceLimits,
     ttft_ms=st.none() | st.floats(1, 9000),
     tpot_ms=st.none() | st.floats(1, 90),
     share=st.floats(0.01, 1),
@@ -47,8 +47,8 @@ ASKED: dict[type, st.SearchStrategy[steps.Step]] = {
     steps.Replicas: st.builds(steps.Replicas, pairs=COUNT),
     steps.Swap: st.builds(steps.Swap, pairs=COUNT),
     steps.Control: st.builds(steps.Control, arm=st.sampled_from(("bf16", "fp8 e4m3"))),
-    steps.Search: st.builds(
-        steps.Search, limits=st.none() | LIMITS, trial_s=st.integers(60, 9999).map(float)
+    steps.CapacitySearch: st.builds(
+        steps.CapacitySearch, limits=st.none() | LIMITS, trial_s=st.integers(60, 9999).map(float)
     ),
     steps.Lengths: st.builds(steps.Lengths, lengths=LENGTHS),
     steps.Questions: st.builds(
@@ -173,7 +173,7 @@ def test_no_command_line_refuses_what_is_suggested(
         or not (isinstance(run.servers, Virtual) or run.servers.endpoints)
     )
     assert not refused(command)
-    is_beside = isinstance(step, steps.Search | steps.Lengths | steps.Questions)
+    is_beside = isinstance(step, steps.CapacitySearch | steps.Lengths | steps.Questions)
     assert ("--into r" in command) == (joins and is_beside)
     if not isinstance(step, steps.Calibrate | steps.ArmsFile) and not command.startswith(
         "agentload endpoints init"
@@ -356,7 +356,7 @@ def test_what_is_asked_beside_a_simulation_is_asked_of_its_profile() -> None:
     )
     questions, search = (
         steps.Questions(lengths=(8192, 16384), items=90),
-        steps.Search(limits=None, trial_s=60.0),
+        steps.CapacitySearch(limits=None, trial_s=60.0),
     )
     assert whole(questions, run, joins=True) == (
         "agentload eval --endpoints emulated:p/bf16+fp8 --contexts 8k..16k --items 90 --db "
@@ -434,7 +434,7 @@ def test_more_questions_are_asked_as_the_first_were() -> None:
 
 def test_a_search_tries_the_mix_of_the_run_and_a_sweep_what_its_servers_take() -> None:
     run = ran("agentload replay rag chat --endpoints arms.yaml --wait-cap user=5")
-    search = steps.Search(limits=None, trial_s=60.0)
+    search = steps.CapacitySearch(limits=None, trial_s=60.0)
     assert whole(search, run, joins=True) == (
         "agentload sweep --concurrency --trace rag,chat --endpoints arms.yaml --wait-cap "
         "user=5 --into r"
@@ -448,11 +448,15 @@ def test_a_search_tries_the_mix_of_the_run_and_a_sweep_what_its_servers_take() -
 
 def test_a_search_holds_the_limits_of_the_policy_or_those_of_the_long_run() -> None:
     long = ran(f"{PAST} --capacity 24 --slo ttft=2000")
-    assert " --slo ttft=2000" in whole(steps.Search(limits=None, trial_s=60.0), long)
+    assert " --slo ttft=2000" in whole(steps.CapacitySearch(limits=None, trial_s=60.0), long)
     assert "--slo" not in whole(steps.Lengths(lengths=(1024,)), long)
-    own = whole(steps.Search(limits=Slo(tpot_ms=50, share=0.9), trial_s=240.0), long)
+    own = whole(
+        steps.CapacitySearch(limits=ServiceLimits(tpot_ms=50, share=0.9), trial_s=240.0), long
+    )
     assert own.endswith("--seconds 240 --slo tpot=50 --share 0.9")
-    assert "--slo" not in whole(steps.Search(limits=Slo(), trial_s=60.0), ran(PAST))
+    assert "--slo" not in whole(
+        steps.CapacitySearch(limits=ServiceLimits(), trial_s=60.0), ran(PAST)
+    )
 
 
 def test_features_are_tried_on_servers_that_run_side_by_side() -> None:

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from advisor.evidence import CapacityPoint
-from advisor.policy import Slo as Level
+from advisor.policy import ServiceLimits as Level
 from agentload.cli import main as cli
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError

@@ -11,7 +11,7 @@ import pytest
 
 from advisor.deployment import Deployment
 from advisor.estimate import Estimate
-from advisor.evidence import Arm, CapacityPoint, Evidence, Sweep, TwinChange
+from advisor.evidence import Arm, CapacityPoint, ContextSweep, Evidence, TwinChange
 from agentload.errors import EvidenceError
 from agentload.evidence.gather import gather
 from agentload.evidence.view import RunView, run_view
@@ -183,7 +183,7 @@ def test_sweeps_and_searches_of_the_arm_alone_are_taken_along(tmp_path: Path) ->
         return replace(
             evidence,
             sweeps=tuple(
-                Sweep(
+                ContextSweep(
                     arm=name,
                     pair=np.zeros(1, np.int64),
                     users=np.ones(1, np.int64),

@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from advisor.policy import Policy, Slo
+from advisor.policy import Policy, ServiceLimits
 from agentload.errors import AgentloadError
 from agentload.model.profile import Price
-from agentload.verdict.policy import SHOWN, Load, Setting, parse, read_policy
+from agentload.verdict.policy import SHOWN, Setting, UserLoad, parse, read_policy
 
 
 def test_a_policy_file_moves_thresholds_and_names_load_and_price(tmp_path: Path) -> None:
@@ -20,21 +20,24 @@ def test_a_policy_file_moves_thresholds_and_names_load_and_price(tmp_path: Path)
     assert read_policy(file) == Setting(
         policy=Policy(
             min_change=0.05,
-            slos=(Slo(ttft_ms=3_000.0, share=0.9), Slo(workload="chat", tpot_ms=30.0)),
+            slos=(
+                ServiceLimits(ttft_ms=3_000.0, share=0.9),
+                ServiceLimits(workload="chat", tpot_ms=30.0),
+            ),
         ),
-        load=Load(peak_agents=42, spare_replicas=1),
+        load=UserLoad(peak_agents=42, spare_replicas=1),
         price=Price(usd_per_gpu_hour=2.5, source="our contract"),
         name=str(file),
     )
 
 
 def test_what_a_file_does_not_say_is_this(tmp_path: Path) -> None:
-    assert parse({}, at="p") == Setting(policy=Policy(), load=Load(), price=None, name="p")
+    assert parse({}, at="p") == Setting(policy=Policy(), load=UserLoad(), price=None, name="p")
     assert (
-        Load().peak_agents,
-        Load().load_growth_per_month,
-        Load().spare_replicas,
-        Load().gpus_per_replica,
+        UserLoad().peak_agents,
+        UserLoad().load_growth_per_month,
+        UserLoad().spare_replicas,
+        UserLoad().gpus_per_replica,
     ) == (None, None, 0, None)
 
 
@@ -101,6 +104,9 @@ def test_the_policy_in_the_manual_is_read() -> None:
     written = parse(
         yaml.safe_load(manual.partition("```yaml\n")[2].partition("```")[0]), at="manual"
     )
-    levels = (Slo(ttft_ms=3_000.0, share=0.95), Slo(workload="chat", ttft_ms=800.0, tpot_ms=30.0))
+    levels = (
+        ServiceLimits(ttft_ms=3_000.0, share=0.95),
+        ServiceLimits(workload="chat", ttft_ms=800.0, tpot_ms=30.0),
+    )
     assert written.policy == Policy(slos=levels, decide_by="gpus")
-    assert written.load == Load(peak_agents=42, spare_replicas=1, gpus_per_replica=1)
+    assert written.load == UserLoad(peak_agents=42, spare_replicas=1, gpus_per_replica=1)

@@ -6,7 +6,7 @@ from os.path import commonprefix
 from typing import Final
 
 from advisor import words
-from advisor.steps import Again, Calibrate, Control, Questions, counted
+from advisor.steps import Again, Calibrate, Control, Questions, without_amount
 from advisor.steps import Step as Suggestion
 from advisor.verdict import Need
 from agentload.report import format as say
@@ -137,7 +137,7 @@ def suggestions(view: View) -> frozenset[Suggestion]:
     if view.decision.kind != "measured":
         return frozenset()
     needed = [need.step for need in view.decision.needs if need.step is not None]
-    return frozenset(counted(step)[0] for step in (*needed, *_controls(view)))
+    return frozenset(without_amount(step)[0] for step in (*needed, *_controls(view)))
 
 
 def _remedies(view: View) -> Iterator[Step]:
@@ -173,7 +173,7 @@ def _settling(view: View) -> Iterator[Step]:
     by_step: dict[Suggestion, list[_Open]] = {}
     for need in view.decision.needs:
         if need.step is not None:
-            same, count = counted(need.step)
+            same, count = without_amount(need.step)
             missing = _Open(need=need, step=need.step, count=count)
             by_step.setdefault(_within(same, by_step), []).append(missing)
 

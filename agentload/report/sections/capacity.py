@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.evidence import Calls, CapacityPoint, Floats, Ints
 from advisor.statistics.paired import same_turns
-from advisor.steps import Search
+from advisor.steps import CapacitySearch
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import Axis, HeatMap, Plot, Series, Square
@@ -33,7 +33,7 @@ def _needs_loads(view: View) -> str:
     """Say how to get a second load, where fewer than two were tried."""
     if len({point.agents for point in view.evidence.capacity if point.turns}) >= 2:
         return ""
-    command = view.command(Search(limits=None, trial_s=300.0))
+    command = view.command(CapacitySearch(limits=None, trial_s=300.0))
     if command is None:
         return ""
     return f"Throughput against what a user gets needs two loads or more: {command}"

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from advisor.assess.capacity import saved as fewer_gpus
+from advisor.assess.capacity import fewer_gpus
 from advisor.estimate import Estimate
 from advisor.verdict import Capacity
 from agentload.report import format as say

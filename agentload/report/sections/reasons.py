@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from advisor.steps import Step as Suggestion
-from advisor.steps import counted
+from advisor.steps import without_amount
 from advisor.verdict import ArmVerdict, Finding, Inequality, Need, Weight
 from agentload.report import format as say
 from agentload.report import labels
@@ -124,7 +124,7 @@ def _step(
 ) -> Step | None:
     """Say what settles a question; a command that is to be taken now is not repeated."""
     step = step or (need.step if need else None)
-    command = None if step is None or counted(step)[0] in known else view.command(step)
+    command = None if step is None or without_amount(step)[0] in known else view.command(step)
     if need is None and command is None:
         return None
     return Step(text=view.typeset(sentence(need)) if need else "", command=command)

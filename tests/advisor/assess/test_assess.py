@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from advisor.assess import accuracy, figures, lines, reach, room
-from advisor.assess.accuracy import pooled
+from advisor.assess.accuracy import by_workload
 from advisor.case import missing
 from advisor.decide import assess
 from advisor.evidence import (
@@ -18,7 +18,7 @@ from advisor.evidence import (
     Telemetry,
     WorkloadClass,
 )
-from advisor.policy import Policy, Slo
+from advisor.policy import Policy, ServiceLimits
 from tests.advisor.cases import BF16, FP8, bare, compared, observed, sweeps
 from tests.advisor.worlds import Noise, simulated_calls
 
@@ -127,7 +127,7 @@ def test_answers_count_at_the_lengths_a_workload_has() -> None:
     )
     found = {
         each.workload: (each.estimate.n, each.lengths)
-        for each in pooled(compared(effect=0.0, workloads=classes), Policy())
+        for each in by_workload(compared(effect=0.0, workloads=classes), Policy())
     }
     assert found == {
         None: (
@@ -146,7 +146,9 @@ def test_answers_count_at_the_lengths_a_workload_has() -> None:
 def test_buckets_that_the_reference_cannot_answer_count_for_nothing() -> None:
     evidence = compared(effect=0.0)
     blind = replace(evidence.accuracy[-1], both=4, reference_only=0, arm_only=0, neither=196)
-    (server, chat) = pooled(replace(evidence, accuracy=(*evidence.accuracy[:-1], blind)), Policy())
+    (server, chat) = by_workload(
+        replace(evidence, accuracy=(*evidence.accuracy[:-1], blind)), Policy()
+    )
     assert (server.estimate.n, server.lengths[-1], chat.asked_to) == (955, 98304.0, 98304.0)
 
 
@@ -169,7 +171,7 @@ def test_the_worst_bucket_is_the_one_that_is_surest_to_fall() -> None:
         arm_only=1,
         neither=0,
     )
-    (server, _) = pooled(bare(accuracy=(sure, few)), Policy())
+    (server, _) = by_workload(bare(accuracy=(sure, few)), Policy())
     assert server.worst.context_tokens == 8192.0
 
 
@@ -196,7 +198,7 @@ def test_counted_and_graded_answers_pool() -> None:
         arm_only=0,
         neither=1,
     )
-    (server, _) = pooled(bare(accuracy=(graded, counted)), Policy())
+    (server, _) = by_workload(bare(accuracy=(graded, counted)), Policy())
     assert server.estimate.value == pytest.approx(-0.02, abs=0.003)
     assert server.estimate.n == 400
 
@@ -218,7 +220,7 @@ def test_answers_that_all_agree_on_a_handful_of_items_are_no_proof() -> None:
             clusters=clusters,
         )
 
-    few, many = (pooled(bare(accuracy=(bucket(items),)), Policy())[0] for items in (10, 400))
+    few, many = (by_workload(bare(accuracy=(bucket(items),)), Policy())[0] for items in (10, 400))
     assert (few.estimate.n, many.estimate.n) == (
         21,
         842,
@@ -293,7 +295,7 @@ def test_the_evidence_table_holds_latencies_throughput_cost_and_facts() -> None:
     evidence = compared(effect=-0.1, pairs=20)
     found = _named(
         replace(evidence, server=(("fp8", Telemetry(watts=500.0, hit_rate=0.6)),)),
-        Policy(slos=(Slo(turn_ms=6000.0),)),
+        Policy(slos=(ServiceLimits(turn_ms=6000.0),)),
     )
     assert {name for name, workload in found if workload is None} == {
         "pool_tokens",
@@ -335,7 +337,7 @@ def test_rates_and_shares_have_intervals_that_can_be_and_none_below_four_blocks(
 ) -> None:
     wild = Noise(call=0.4, block=1.5)
     evidence = compared(effect=0.0, pairs=pairs, noise=wild)
-    for each in figures.figures(evidence, Policy(slos=(Slo(turn_ms=limit),))):
+    for each in figures.figures(evidence, Policy(slos=(ServiceLimits(turn_ms=limit),))):
         found = each.estimate
         if each.name not in RATES:
             continue

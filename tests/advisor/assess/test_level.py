@@ -9,13 +9,13 @@ import pytest
 from advisor.assess.level import service_levels
 from advisor.decide import assess, decide
 from advisor.evidence import CapacityPoint, Evidence
-from advisor.policy import Policy, Slo
+from advisor.policy import Policy, ServiceLimits
 from advisor.verdict import LegState
 from tests.advisor.cases import bare, compared, search
 from tests.advisor.worlds import Noise
 
 QUIET = Noise(call=0.02, wander=0.005, phi=0.2, block=0.002)
-STRICT = Slo(ttft_ms=20.0, tpot_ms=2.0)
+STRICT = ServiceLimits(ttft_ms=20.0, tpot_ms=2.0)
 POLICY = Policy(slos=(STRICT,))
 
 
@@ -78,7 +78,7 @@ def test_the_limit_that_is_missed_by_most_is_named_with_how_much() -> None:
 
 
 def test_trials_within_other_limits_say_nothing_of_these() -> None:
-    other = replace(alone("bf16", 0), slo=Slo(ttft_ms=21.0, tpot_ms=2.0))
+    other = replace(alone("bf16", 0), slo=ServiceLimits(ttft_ms=21.0, tpot_ms=2.0))
     assert service_levels(bare(alone=(other,)), POLICY, ())[0].state == "untested"
     assert service_levels(bare(alone=(other,)), Policy(), ()) == ()
 
@@ -126,14 +126,26 @@ def test_a_level_that_is_not_known_to_be_missed_leaves_the_decision_to_what_deci
 def test_what_is_faster_outside_the_level_at_the_load_that_was_played_is_not_used() -> None:
     evidence = replace(compared(effect=-0.2, noise=QUIET, items=400, discordance=0.02))
     turns = typical_ms(evidence)
-    within = Policy(slos=(Slo(turn_ms=100 * turns),), decide_by="latency")
-    outside = Policy(slos=(Slo(turn_ms=turns / 100),), decide_by="latency")
+    within = Policy(slos=(ServiceLimits(turn_ms=100 * turns),), decide_by="latency")
+    outside = Policy(slos=(ServiceLimits(turn_ms=turns / 100),), decide_by="latency")
     assert decide(evidence, within).choice.verdict == "use"
     decision = decide(evidence, outside)
     assert decision.choice.verdict == "test further"
     assert decision.choice.headline.startswith("no arm meets turn=")
     assert decision.choice.headline.endswith(" at the load that was played")
     assert all(each.is_missed for each in decision.service_levels)
+
+
+def test_a_class_with_limits_of_its_own_does_not_miss_those_of_the_others() -> None:
+    evidence = compared(effect=-0.2, noise=QUIET, items=400, discordance=0.02)
+    strict = ServiceLimits(turn_ms=typical_ms(evidence) / 100)
+    own = ServiceLimits(workload="chat", turn_ms=100 * typical_ms(evidence))
+    shared, apart = (
+        service_levels(evidence, Policy(slos=slos, decide_by="latency"), ())
+        for slos in ((strict,), (strict, own))
+    )
+    assert [each.is_missed_as_played for each in shared] == [True, True]
+    assert [each.is_missed_as_played for each in apart] == [False, False]
 
 
 def typical_ms(evidence: Evidence) -> float:

@@ -17,7 +17,7 @@ from advisor.dtypes import same_numbers
 from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Calls, Evidence, Prior, Telemetry, WorkloadClass
 from advisor.gates import steady
-from advisor.policy import Policy, Slo
+from advisor.policy import Policy, ServiceLimits
 from advisor.statistics.crossing import CarriedLoad
 from tests.advisor.cases import BF16, FP8, bare, compared, observed, search
 from tests.advisor.worlds import Noise, simulated_calls
@@ -287,7 +287,7 @@ def test_turns_are_within_a_service_level_up_to_its_limit_and_those_that_failed_
     evidence = bare(
         observations=observed(calls, calls), deployment=replace(bare().deployment, replicas=2)
     )
-    found = _table(evidence, Policy(slos=(Slo(turn_ms=1000.0),)))
+    found = _table(evidence, Policy(slos=(ServiceLimits(turn_ms=1000.0),)))
     assert (found["within_slo"].value, found["within_slo"].n) == (0.5, 4)
     assert (found["within_slo"].low or 0.0) < 0.5 < (found["within_slo"].high or 0.0)
     assert found["dropped_share"].value == 0.25
@@ -311,7 +311,9 @@ def test_turns_are_within_a_service_level_up_to_its_limit_and_those_that_failed_
     most = replace(calls, tail=np.arange(80) >= 39)
     assert "requests_per_s" not in _table(bare(observations=observed(most, most)), Policy())
     three = replace(calls, block=np.arange(80) // 27)
-    few = _table(bare(observations=observed(three, three)), Policy(slos=(Slo(turn_ms=1000.0),)))
+    few = _table(
+        bare(observations=observed(three, three)), Policy(slos=(ServiceLimits(turn_ms=1000.0),))
+    )
     assert (few["within_slo"].low, few["within_slo"].n) == (None, 3)
 
 

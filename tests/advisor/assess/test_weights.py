@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.assess import accuracy, reach
+from advisor.assess import accuracy, answers, reach
 from advisor.evidence import AccuracyBucket, Floats, WorkloadClass
 from advisor.policy import Policy
 from tests.advisor.cases import bare
@@ -52,7 +52,7 @@ def test_a_loss_at_long_contexts_weighs_as_many_calls_as_are_long(
     evidence = bare(
         workloads=(WorkloadClass(name="chat", context_tokens=contexts),), accuracy=buckets
     )
-    server, chat = accuracy.pooled(evidence, Policy())
+    server, chat = accuracy.by_workload(evidence, Policy())
     assert server.estimate.value == pytest.approx(difference)
     assert chat.estimate.value == pytest.approx(difference)
     assert (chat.estimate.n or 0) <= 400
@@ -85,9 +85,9 @@ def test_the_interval_holds_the_weighted_truth_as_often_as_it_says(
             buckets.append(
                 bucket(length, both=int(same), lost=int(lost), won=int(won), scores=scores)
             )
-        found = accuracy._judged(buckets, Policy(), 0.025, weights)
+        found = answers.margin_test(buckets, Policy(), 0.025, weights)
         assert found is not None
-        estimate, wanted = found[0], truth * (0.8 if graded else 1.0)
+        estimate, wanted = found.difference, truth * (0.8 if graded else 1.0)
         assert estimate.low is not None
         assert estimate.high is not None
         held += estimate.low <= wanted <= estimate.high

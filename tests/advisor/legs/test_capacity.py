@@ -11,8 +11,8 @@ from advisor.decide import assess
 from advisor.estimate import Estimate
 from advisor.evidence import CapacityPoint, Evidence, Telemetry, WorkloadClass
 from advisor.legs.capacity import _equal_pools, _is_narrow, _measured, capacity_leg
-from advisor.policy import Policy, Slo
-from advisor.steps import Search
+from advisor.policy import Policy, ServiceLimits
+from advisor.steps import CapacitySearch
 from tests.advisor.cases import BF16, FP8, bare, compared, search
 
 Tried = dict[int, tuple[int, int] | str]
@@ -144,10 +144,13 @@ def test_a_reference_that_no_step_holds_is_told_with_its_bound() -> None:
 
 
 def test_what_is_too_short_is_asked_for_longer_and_within_the_service_level() -> None:
-    policy = Policy(slos=(Slo(ttft_ms=2000, tpot_ms=50, share=0.9),))
+    policy = Policy(slos=(ServiceLimits(ttft_ms=2000, tpot_ms=50, share=0.9),))
     short: Tried = {4: (20, 20), 8: (30, 30), 9: (0, 30)}
     (need,) = capacity_leg(assess(searched(short, short), policy), "fp8", None).needs
-    assert (need.minutes, need.step) == (14 * 2 * 4, Search(limits=policy.slos[0], trial_s=240.0))
+    assert (need.minutes, need.step) == (
+        14 * 2 * 4,
+        CapacitySearch(limits=policy.slos[0], trial_s=240.0),
+    )
 
 
 def test_a_pool_that_fills_slowly_asks_for_trials_that_fill_it() -> None:
@@ -156,7 +159,7 @@ def test_a_pool_that_fills_slowly_asks_for_trials_that_fill_it() -> None:
         server=(("bf16", Telemetry(fill_minutes=10.0)), ("fp8", Telemetry(fill_minutes=25.0))),
     )
     (need,) = capacity_leg(assess(evidence, Policy()), "fp8", None).needs
-    assert need.step == Search(limits=None, trial_s=3000.0)
+    assert need.step == CapacitySearch(limits=None, trial_s=3000.0)
     assert need.minutes == 14 * 2 * 50
 
 

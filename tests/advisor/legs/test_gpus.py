@@ -8,20 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.assess.capacity import saved
+from advisor.assess.capacity import fewer_gpus
 from advisor.decide import assess, decide
 from advisor.deployment import Deployment
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence
 from advisor.legs.gpus import GPUS, pays_by_gpus
-from advisor.policy import Policy, Slo
-from advisor.steps import MorePairs, Search
+from advisor.policy import Policy, ServiceLimits
+from advisor.steps import CapacitySearch, MorePairs
 from advisor.verdict import ArmVerdict, Capacity, Leg, LegState, Need
 from tests.advisor.cases import H100, compared, search
 from tests.advisor.worlds import Noise
 
 QUIET = Noise(call=0.02, wander=0.005, phi=0.2, block=0.002)
-LEVEL = Policy(slos=(Slo(ttft_ms=60_000.0, tpot_ms=1_000.0),))
+LEVEL = Policy(slos=(ServiceLimits(ttft_ms=60_000.0, tpot_ms=1_000.0),))
 PEAK = 400
 
 
@@ -60,7 +60,7 @@ def test_an_arm_that_is_slower_within_the_level_and_needs_half_the_gpus_is_used(
 
 
 def test_turns_whose_tail_is_longer_within_the_level_are_a_fact_as_well() -> None:
-    unlimited = Policy(slos=(Slo(tpot_ms=1_000.0),))
+    unlimited = Policy(slos=(ServiceLimits(tpot_ms=1_000.0),))
     found = decide(deployed(effect=0.3), unlimited)
     tails = [each for each in found.findings if each.rule == "tail" and each.arm == "fp8"]
     assert found.server[0].verdict == "use"
@@ -96,7 +96,7 @@ def test_nothing_is_used_while_the_gpus_that_decide_were_not_measured() -> None:
         found.flips[0]
         == "surely a GPU fewer at the peak, and 3.0 % of them: use; that many more: avoid"
     )
-    assert any(isinstance(need.step, Search) for need in found.pays.needs)
+    assert any(isinstance(need.step, CapacitySearch) for need in found.pays.needs)
 
 
 @pytest.mark.parametrize(
@@ -149,13 +149,13 @@ def test_what_an_arm_saves_has_the_interval_that_both_arms_give_together(
     mine: tuple[float, float, float | None],
     known: tuple[float, float | None, float | None],
 ) -> None:
-    found = saved(capacity(*theirs), capacity(*mine))
+    found = fewer_gpus(capacity(*theirs), capacity(*mine))
     assert found is not None
     assert (found.value, found.low, found.high) == known
 
 
 MORE = Need(what="", step=MorePairs(pairs=8))
-TRIALS = Need(what="", step=Search(limits=None, trial_s=60.0))
+TRIALS = Need(what="", step=CapacitySearch(limits=None, trial_s=60.0))
 
 
 def leg(state: LegState, high: float | None = None) -> Leg:

@@ -9,7 +9,7 @@ import pytest
 
 from advisor.deployment import Deployment
 from advisor.evidence import AaControl, AccuracyBucket, Prior
-from advisor.policy import Policy, Slo
+from advisor.policy import Policy, ServiceLimits
 from advisor.rules import (
     carry_over,
     machine_or_arm,
@@ -136,14 +136,14 @@ def test_what_a_server_changes_by_itself_stands_beside_what_an_arm_changes() -> 
 
 
 def test_a_limit_that_only_the_arm_breaks_blocks_it() -> None:
-    policy = Policy(slos=(Slo(workload="chat", ttft_ms=3500.0),))
+    policy = Policy(slos=(ServiceLimits(workload="chat", ttft_ms=3500.0),))
     (found,) = findings(slo_broken, compared(effect=0.8, pairs=24), policy)
     assert (found.asks_for, found.kind) == ("avoid", "blocks")
     assert findings(slo_broken, compared(effect=-0.1, pairs=24), policy) == []
     (both,) = findings(
         slo_broken,
         compared(effect=0.8, pairs=24),
-        Policy(slos=(Slo(workload="chat", ttft_ms=500.0),)),
+        Policy(slos=(ServiceLimits(workload="chat", ttft_ms=500.0),)),
     )
     assert (both.asks_for, both.kind) == (None, "informs")
 
@@ -159,7 +159,7 @@ def test_tails_on_either_side_of_a_limit_are_no_veto_where_the_same_turns_did_no
     spread = np.where(reference.ttft_ms > np.quantile(reference.ttft_ms, 0.9), 1.5, 0.93)
     stretched = replace(arm, ttft_ms=reference.ttft_ms * spread)
     limit = float(np.quantile(reference.ttft_ms, 0.97))
-    policy = Policy(slos=(Slo(workload="chat", ttft_ms=limit),))
+    policy = Policy(slos=(ServiceLimits(workload="chat", ttft_ms=limit),))
     (found,) = findings(
         slo_broken, replace(evidence, observations=observed(reference, stretched)), policy
     )
@@ -180,7 +180,7 @@ def test_turns_that_died_are_slower_than_any_that_ended() -> None:
         ok=~(slow & (np.arange(len(arm)) % 5 > 2)),
     )
     policy = Policy(
-        slos=(Slo(workload="chat", ttft_ms=limit),),
+        slos=(ServiceLimits(workload="chat", ttft_ms=limit),),
         max_dropped_difference=0.1,
         max_dropped_share=0.1,
     )
@@ -219,8 +219,13 @@ def test_a_limit_that_the_slowest_turns_just_hold_is_held() -> None:
     assert calls is not None
     at = quantile(calls.ttft_ms, calls.session, 0.95, unit="ms")
     assert at is not None
-    assert findings(slo_broken, evidence, Policy(slos=(Slo(ttft_ms=at.value),))) == []
-    assert len(findings(slo_broken, evidence, Policy(slos=(Slo(ttft_ms=at.value * 0.9999),)))) == 1
+    assert findings(slo_broken, evidence, Policy(slos=(ServiceLimits(ttft_ms=at.value),))) == []
+    assert (
+        len(
+            findings(slo_broken, evidence, Policy(slos=(ServiceLimits(ttft_ms=at.value * 0.9999),)))
+        )
+        == 1
+    )
 
 
 def test_a_longer_tail_is_told_at_the_level_that_its_tests_share() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from advisor.assess.accuracy import faults
+from advisor.assess.broken import faults
 from advisor.decide import decide
 from advisor.evidence import AccuracyBucket, Evidence
 from advisor.policy import Policy

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.deployment import Deployment, Gpu, Model
+from advisor.deployment import Deployment, GpuFacts, Model
 from advisor.rules import known_issues
 from advisor.rules.known_issues import Issue, When, table, version
 from advisor.steps import Features
@@ -28,7 +28,7 @@ def test_an_issue_applies_to_the_deployment_it_describes_and_to_no_plain_llama(
     issue: Issue,
 ) -> None:
     when = issue.when
-    gpu = Gpu(name=when.gpu or "H100-SXM", sm=when.sm[0] if when.sm else 90)
+    gpu = GpuFacts(name=when.gpu or "H100-SXM", sm=when.sm[0] if when.sm else 90)
     arm = replace(
         FP8,
         observed_dtype=when.dtype if when.dtype not in (None, "fp8") else "fp8_e4m3",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.deployment import Deployment, Gpu
+from advisor.deployment import Deployment, GpuFacts
 from advisor.evidence import Observation, StartHistory, Telemetry
 from advisor.rules import (
     below_break_even,
@@ -71,7 +71,7 @@ def test_large_heads_on_hopper_lose_prefill_and_a_measurement_outranks_the_table
     assert "attention's share of prefill" in measured.message
     (fine,) = findings(head_dim_256, compared(effect=-0.1, noise=QUIET, model=model))
     assert fine.kind == "informs"
-    blackwell = Deployment(gpu=Gpu(name="B200-SXM", sm=100))
+    blackwell = Deployment(gpu=GpuFacts(name="B200-SXM", sm=100))
     assert findings(head_dim_256, bare(model=model, deployment=blackwell)) == []
     assert findings(head_dim_256, bare()) == []
 
@@ -89,7 +89,7 @@ def test_window_layers_ask_for_the_arm_that_skips_them() -> None:
         )
         == []
     )
-    blackwell = Deployment(gpu=Gpu(name="B200-SXM", sm=100))
+    blackwell = Deployment(gpu=GpuFacts(name="B200-SXM", sm=100))
     (doubted,) = findings(
         window_layers,
         bare(model=hybrid, deployment=blackwell, arms=(BF16, replace(FP8, kernel="FLASHINFER"))),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from advisor import rulebook
-from advisor.deployment import Gpu
+from advisor.deployment import GpuFacts
 from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Prior, Telemetry
 from advisor.policy import Policy
@@ -307,26 +307,21 @@ def test_calls_beyond_the_longest_question_are_told_and_weigh_from_a_twentieth_o
     )
 
 
+@pytest.mark.parametrize("arm", ["bf16", "fp8"])
 @pytest.mark.parametrize(("share", "speaks"), [(0.5, False), (0.49, True)])
 def test_a_pool_that_was_full_for_half_of_the_run_tells_of_capacity(
+    arm: str,
     share: float,
     speaks: bool,  # noqa: FBT001  # a case
 ) -> None:
     crowd = (chat_class(working_set_tokens=400_000.0),)
-    evidence = bare(
-        workloads=crowd, server=(("bf16", Telemetry(pool_filled_share=share)), ("fp8", Telemetry()))
-    )
+    filled = {"bf16": Telemetry(), "fp8": Telemetry(), arm: Telemetry(pool_filled_share=share)}
+    evidence = bare(workloads=crowd, server=tuple(filled.items()))
     found = findings(pool_never_filled, evidence)
-    assert [
-        each.message.startswith("The KV pool was full for 49% of the run on bf16:")
-        for each in found
-    ] == [True] * speaks
-    assert (
-        findings(
-            pool_never_filled, replace(evidence, workloads=(chat_class(working_set_tokens=4.0),))
-        )
-        == []
-    )
+    said = f"The KV pool was full for 49% of the run on {arm}:"
+    assert [each.message.startswith(said) for each in found] == [True] * speaks
+    small = replace(evidence, workloads=(chat_class(working_set_tokens=4.0),))
+    assert findings(pool_never_filled, small) == []
 
 
 @pytest.mark.parametrize(
@@ -419,7 +414,7 @@ def test_heads_of_256_on_hopper_are_slower_in_fp8(
     dtype: str,
     speaks: bool,  # noqa: FBT001  # a case
 ) -> None:
-    deployment = replace(bare().deployment, gpu=Gpu(name="any", sm=sm))
+    deployment = replace(bare().deployment, gpu=GpuFacts(name="any", sm=sm))
     evidence = bare(
         model=replace(LLAMA, head_dim=dim),
         deployment=deployment,

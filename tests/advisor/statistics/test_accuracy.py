@@ -114,15 +114,17 @@ def test_graded_scores_count_contexts_not_items() -> None:
     for _ in range(runs):
         shared = rng.normal(0, 0.05, 30)[clusters]
         base = rng.random(300)
-        found = accuracy.graded(base, base - 0.02 + shared + rng.normal(0, 0.05, 300), clusters)
+        found = accuracy.mean_difference(
+            base, base - 0.02 + shared + rng.normal(0, 0.05, 300), clusters
+        )
         assert found is not None
         low, high = found.interval()
         covered += low <= -0.02 <= high
     assert 0.92 <= covered / runs <= 0.98
-    agreed = accuracy.graded(np.ones(20), np.ones(20))
+    agreed = accuracy.mean_difference(np.ones(20), np.ones(20))
     assert agreed is not None
     assert agreed.se == 0.05  # as if one context in twenty had changed: agreement is not proof
-    assert accuracy.graded(np.ones(4), np.ones(4), np.array([0, 0, 1, 1])) is None
+    assert accuracy.mean_difference(np.ones(4), np.ones(4), np.array([0, 0, 1, 1])) is None
 
 
 def _behind(*contexts: tuple[int, int, int]) -> AnswerCounts:

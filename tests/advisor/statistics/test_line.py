@@ -10,7 +10,12 @@ import pytest
 from scipy import stats
 
 from advisor.evidence import Calls, Ints
-from advisor.statistics.break_even import break_even_from_calls, fieller, judged, with_starts
+from advisor.statistics.break_even import (
+    break_even_from_calls,
+    break_even_of_line,
+    fieller,
+    with_starts,
+)
 from advisor.statistics.line import FittedLine, Grid, fit, itl_line, length_index
 
 X = np.array([1000.0, 4000.0, 16000.0, 64000.0])
@@ -214,7 +219,7 @@ def test_at_the_ends_of_the_set_the_line_is_just_told_from_zero(
 def test_a_set_is_told_over_the_lengths_that_were_tested(
     line: FittedLine, shape: str, ahead: str
 ) -> None:
-    found = judged("fp8", line, first=1.0, last=60.0, users=4.0, prior_tokens=7.0)
+    found = break_even_of_line("fp8", line, first=1.0, last=60.0, users=4.0, prior_tokens=7.0)
     assert (found.shape, found.ahead, found.pairs, found.prior_tokens) == (shape, ahead, 10, 7.0)
     assert found.slope_z == pytest.approx(line.slope / 0.02)
     if shape == "bounded":
@@ -233,22 +238,28 @@ def test_a_set_with_one_end_in_the_tested_range_is_open_at_the_other() -> None:
     )  # slower at the shortest length, and nothing is known far out
     low, high = fieller(line).low, fieller(line).high
     assert low < 0 < high
-    opened = judged("fp8", line, first=1.0, last=2 * high, users=1.0, prior_tokens=None)
+    opened = break_even_of_line("fp8", line, first=1.0, last=2 * high, users=1.0, prior_tokens=None)
     assert (opened.shape, opened.high) == ("half-line", None)
     assert opened.low == pytest.approx(high)
-    within = judged("fp8", line, first=1.0, last=high / 2, users=1.0, prior_tokens=None)
+    within = break_even_of_line("fp8", line, first=1.0, last=high / 2, users=1.0, prior_tokens=None)
     assert within.shape == "none"
-    beyond = judged("fp8", line, first=2 * low, last=low / 2, users=1.0, prior_tokens=None)
+    beyond = break_even_of_line(
+        "fp8", line, first=2 * low, last=low / 2, users=1.0, prior_tokens=None
+    )
     assert (beyond.shape, beyond.low) == ("half-line", None)
     assert beyond.high == pytest.approx(low)
     assert (
-        judged("fp8", line, first=2 * low, last=2 * high, users=1.0, prior_tokens=None).shape
+        break_even_of_line(
+            "fp8", line, first=2 * low, last=2 * high, users=1.0, prior_tokens=None
+        ).shape
         == "unclear"
     )
     # Undecided from below the shortest length on: at every length
     # that was tested, and batches have no fewer than no tokens.
     assert (
-        judged("fp8", line, first=1.1 * high, last=2 * high, users=1.0, prior_tokens=None).shape
+        break_even_of_line(
+            "fp8", line, first=1.1 * high, last=2 * high, users=1.0, prior_tokens=None
+        ).shape
         == "unclear"
     )
 
@@ -378,7 +389,9 @@ def test_a_replays_set_is_that_of_its_pairs_lines_over_the_batches_that_were_see
     widened = with_starts(fitted, each[id(reference)].mean(axis=0), spread=0.004, starts=starts)
     tokens = np.concatenate([reference.batch_kv_tokens, arm.batch_kv_tokens])
     first, last = np.quantile(tokens, [0.05, 0.95])
-    expected = judged("fp8", widened, first=first, last=last, users=4.0, prior_tokens=9.0)
+    expected = break_even_of_line(
+        "fp8", widened, first=first, last=last, users=4.0, prior_tokens=9.0
+    )
     found = break_even_from_calls(
         "fp8", [reference], [arm], spread=0.004, own_users=4.0, prior_tokens=9.0
     )

@@ -9,7 +9,7 @@ import pytest
 
 from advisor.statistics import accuracy
 from advisor.statistics.accuracy import AnswerCounts
-from advisor.statistics.looks import Ends, _word, ends
+from advisor.statistics.looks import AnswerTruth, Ends, _word, ends
 from advisor.statistics.planning import PLANNED_ANSWERS, questions_a_context
 
 LOOKS = (30, 120, 160, 220, 300, 400, 520, 680, 880, 1160, 1550)
@@ -17,45 +17,49 @@ LOOKS = (30, 120, 160, 220, 300, 400, 520, 680, 880, 1160, 1550)
 
 @pytest.mark.parametrize(("flips", "most"), [(0.10, 900), (0.05, 600), (0.03, 450), (0.01, 330)])
 def test_equal_arms_are_as_accurate_after_few_items(flips: float, most: int) -> None:
-    found = ends(LOOKS, flips=flips, change=0.0, margin=0.03, level=PLANNED_ANSWERS, draws=1000)
+    found = ends(
+        LOOKS, AnswerTruth(flips=flips, change=0.0), margin=0.03, level=PLANNED_ANSWERS, draws=1000
+    )
     assert found.mean_items <= most
     assert found.worse == 0
 
 
 def test_at_the_margin_hardly_any_sequence_is_wrong() -> None:
     # 2.5 % by simulation of 20,000; two standard errors of a thousand draws above it.
-    found = ends(LOOKS, flips=0.10, change=-0.03, margin=0.03, level=PLANNED_ANSWERS, draws=1000)
+    found = ends(
+        LOOKS, AnswerTruth(flips=0.1, change=-0.03), margin=0.03, level=PLANNED_ANSWERS, draws=1000
+    )
     assert found.safe <= 0.025 + 0.01
     assert (
         ends(
-            LOOKS, flips=0.12, change=-0.10, margin=0.03, level=PLANNED_ANSWERS, draws=300
+            LOOKS,
+            AnswerTruth(flips=0.12, change=-0.1),
+            margin=0.03,
+            level=PLANNED_ANSWERS,
+            draws=300,
         ).mean_items
         <= 300
     )
 
 
 def test_eight_questions_a_context_read_a_quarter_of_the_contexts() -> None:
-    alone = ends(LOOKS, flips=0.10, change=0.0, margin=0.03, level=PLANNED_ANSWERS, draws=300)
+    alone = ends(
+        LOOKS, AnswerTruth(flips=0.1, change=0.0), margin=0.03, level=PLANNED_ANSWERS, draws=300
+    )
     shared = ends(
         LOOKS,
-        flips=0.10,
-        change=0.0,
+        AnswerTruth(flips=0.1, change=0.0, together=8, correlation=0.1),
         margin=0.03,
         level=PLANNED_ANSWERS,
         draws=150,
-        together=8,
-        correlation=0.1,
     )
     assert shared.contexts <= alone.contexts / 4
     margin = ends(
         LOOKS,
-        flips=0.10,
-        change=-0.03,
+        AnswerTruth(flips=0.1, change=-0.03, together=8, correlation=0.1),
         margin=0.03,
         level=PLANNED_ANSWERS,
         draws=300,
-        together=8,
-        correlation=0.1,
     )
     assert margin.safe <= 0.025 + 0.018
 
@@ -99,13 +103,10 @@ def test_the_more_alike_the_questions_of_a_context_are_the_more_of_them_it_takes
     items = [
         ends(
             LOOKS,
-            flips=0.06,
-            change=0.0,
+            AnswerTruth(flips=0.06, change=0.0, together=8, correlation=each),
             margin=0.03,
             level=PLANNED_ANSWERS,
             draws=150,
-            together=8,
-            correlation=each,
         ).mean_items
         for each in (few, many)
     ]

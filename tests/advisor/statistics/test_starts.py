@@ -241,11 +241,13 @@ def test_scatter_of_pairs_and_of_starts_are_their_mean_squares_and_the_prior_cou
     )
     alone = Pairs(values=values, start=np.arange(6), other_start=np.arange(6))
     assert starts.scatter(alone, scale=0.03).pair == pytest.approx(float(values.std(ddof=1)))
-    draws = starts.drawn(pairs)
+    draws = starts.start_draws(pairs)
     assert [mean for mean, _ in draws] == pytest.approx([0.01, 0.08, -0.01])
     assert [error for _, error in draws] == pytest.approx([(within / 2) ** 0.5] * 3)
     once = np.zeros(2, dtype=np.int64)
-    (alone_drawn,) = starts.drawn(Pairs(values=np.array([0.0, 0.04]), start=once, other_start=once))
+    (alone_drawn,) = starts.start_draws(
+        Pairs(values=np.array([0.0, 0.04]), start=once, other_start=once)
+    )
     assert alone_drawn == pytest.approx((0.02, 0.02))
 
 
@@ -276,7 +278,7 @@ def test_a_control_across_starts_informs_the_width_and_never_the_value() -> None
     )
     assert _width(calm) < _width(alone) < _width(wild)
     assert wild.value == pytest.approx(alone.value, abs=0.002)
-    (draw,) = starts.drawn(pairs)
+    (draw,) = starts.start_draws(pairs)
     assert draw == pytest.approx((pairs.values.mean(), pairs.values.std(ddof=1) / 12**0.5))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 
-from advisor.policy import Policy, Slo
+from advisor.policy import Policy, ServiceLimits
 from advisor.verdict import Decision
 from agentload.report.document import document
 from agentload.report.formats import json as rendered
@@ -17,7 +17,7 @@ SCHEMA = Path(__file__).parents[3] / "docs" / "decision.schema.json"
 
 
 def text(decision: Decision | None = None) -> str:
-    policy = Policy(slos=(Slo(workload="code", ttft_ms=3_000.0),))
+    policy = Policy(slos=(ServiceLimits(workload="code", ttft_ms=3_000.0),))
     return rendered.json(
         document(decision or sample.decision(), sample.evidence(), sample.facts(), policy=policy)
     )

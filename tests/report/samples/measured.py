@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.deployment import Deployment, Gpu, Model
+from advisor.deployment import Deployment, GpuFacts, Model
 from advisor.estimate import Estimate
 from advisor.evidence import (
     AaControl,
@@ -13,12 +13,12 @@ from advisor.evidence import (
     Calls,
     CapacityPoint,
     ClientHealth,
+    ContextSweep,
     Evidence,
     Kind,
     Observation,
     PairLoad,
     Prior,
-    Sweep,
     Telemetry,
     TwinChange,
     WorkloadClass,
@@ -96,10 +96,10 @@ def calls(workload: str, arm: str, *, pairs: int = 8, per_pair: int = 12) -> Cal
     )
 
 
-def sweep(arm: str) -> Sweep:
+def sweep(arm: str) -> ContextSweep:
     rng = np.random.default_rng(ARMS.index(arm))
     context = np.tile([1_024.0, 4_096.0, 16_384.0, 32_768.0, 65_536.0, 120_000.0], 6)
-    return Sweep(
+    return ContextSweep(
         arm=arm,
         pair=np.repeat(np.arange(6), 6),
         users=np.ones(36, dtype=np.int64),
@@ -128,7 +128,7 @@ def evidence(kind: Kind = "measured") -> Evidence:
         ),
         deployment=Deployment(
             version="0.33.0",
-            gpu=Gpu(name="H100-SXM", sm=90),
+            gpu=GpuFacts(name="H100-SXM", sm=90),
             tensor_parallel=1,
             max_model_len=131_072,
             machines=("node-a", "node-b"),

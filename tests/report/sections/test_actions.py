@@ -7,7 +7,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from advisor.policy import Policy, Slo
+from advisor.policy import Policy, ServiceLimits
 from advisor.steps import Again, Control, Questions
 from advisor.verdict import Finding, Need
 from agentload.report.parts import Made, Rollout, RunFacts, Step
@@ -144,8 +144,8 @@ def plan(**changed: object) -> Rollout:
 @pytest.mark.parametrize(
     ("policy", "late"),
     [
-        (Policy(slos=(Slo(ttft_ms=1800.0),)), "2.5"),
-        (Policy(slos=(Slo(workload="code", ttft_ms=1000.0),)), "1.0"),
+        (Policy(slos=(ServiceLimits(ttft_ms=1800.0),)), "2.5"),
+        (Policy(slos=(ServiceLimits(workload="code", ttft_ms=1000.0),)), "1.0"),
     ],
 )
 def test_late_is_the_bound_of_the_histogram_at_the_service_level(policy: Policy, late: str) -> None:
@@ -200,7 +200,7 @@ def test_the_canary_works_as_hard_as_each_of_the_replicas_beside_it() -> None:
 def test_a_decision_after_a_simulation_asks_for_the_readers_service_level_and_peak() -> None:
     step = made(
         replace(sample.decision(), kind="simulated"),
-        policy=Policy(slos=(Slo(ttft_ms=2_000.0, tpot_ms=40.0),)),
+        policy=Policy(slos=(ServiceLimits(ttft_ms=2_000.0, tpot_ms=40.0),)),
     ).do_now[1]
     assert "--slo ttft=2000,tpot=40 --agents 42" in (step.command or "")
 

@@ -7,7 +7,7 @@ import pytest
 
 from advisor.estimate import Estimate
 from advisor.evidence import Observation, Telemetry
-from advisor.policy import Policy, Slo
+from advisor.policy import Policy, ServiceLimits
 from advisor.steps import Again
 from advisor.verdict import Capacity, Need
 from agentload.report.parts import Cell, Document
@@ -139,7 +139,14 @@ def test_a_class_that_was_not_compared_counts_the_calls_that_ended_well() -> Non
 
 def test_a_ttft_above_its_service_level_is_marked() -> None:
     told = by_class(
-        made(policy=Policy(slos=(Slo(workload="code", ttft_ms=1_500.0), Slo(ttft_ms=3_000.0))))
+        made(
+            policy=Policy(
+                slos=(
+                    ServiceLimits(workload="code", ttft_ms=1_500.0),
+                    ServiceLimits(ttft_ms=3_000.0),
+                )
+            )
+        )
     )
     assert told["code 46%: TTFT p95 (limit 1.5 s)"][2] == Cell(text="1.95 s", tone="bad")
     assert told["rag 17%: TTFT p95 (limit 3 s)"][2] == Cell(text="1.95 s")
@@ -153,7 +160,10 @@ def test_too_few_sessions_for_a_p95_show_the_median_and_say_so() -> None:
         for each in decision.figures
     )
     told = by_class(
-        made(replace(decision, figures=figures), policy=Policy(slos=(Slo(ttft_ms=1_000.0),)))
+        made(
+            replace(decision, figures=figures),
+            policy=Policy(slos=(ServiceLimits(ttft_ms=1_000.0),)),
+        )
     )
     assert told["rag 17%: TTFT p50 (limit 1 s)"][2] == Cell(text="1.95 s")
 

@@ -1,0 +1,181 @@
+"""Find where the answers of an arm are wrong altogether.
+
+That is not a loss of some points, which calibrated scales may win back: from a length on, or at a
+depth, most of what the reference gets right is gone, as it is where a kernel is broken.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
+
+import numpy as np
+
+from advisor.assess.answers import has_answers, margin_test, paired_scores, telling
+from advisor.case import BrokenAnswers, answer_level
+from advisor.evidence import AccuracyBucket, Bools, Evidence, Floats, Ints
+from advisor.policy import Policy
+
+# of the right answers: scales that are off lose points, a broken kernel loses most
+COLLAPSED: Final = 0.5
+LEAST_LOST: Final = 10  # answers right on the reference alone, while none is right on the arm alone
+LEAST_SUSPECT: Final = 4  # the same at one depth: a reason to ask more
+# contexts with such answers: the questions of one context may share its odd text
+LEAST_CONTEXTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answers:
+    """Hold paired answers as equally long columns, with where they were asked."""
+
+    buckets: tuple[AccuracyBucket, ...]
+    reference: Floats
+    arm: Floats
+    contexts: Ints
+    lengths: Floats
+    depths: Floats
+
+    def only(self, rows: Bools) -> "_Answers":
+        """Return the answers of some rows."""
+        return replace(
+            self,
+            reference=self.reference[rows],
+            arm=self.arm[rows],
+            contexts=self.contexts[rows],
+            lengths=self.lengths[rows],
+            depths=self.depths[rows],
+        )
+
+    @property
+    def lost(self) -> Bools:
+        """Tell which answers are better on the reference."""
+        return np.asarray(self.arm < self.reference, dtype=np.bool_)
+
+    @property
+    def is_mostly_lost(self) -> bool:
+        """Tell whether the arm has less than half of what the reference gets right."""
+        return bool(self.arm.sum() < (1 - COLLAPSED) * self.reference.sum())
+
+
+def _answers(buckets: tuple[AccuracyBucket, ...]) -> _Answers:
+    scores = paired_scores(buckets)
+    sizes = [each.items for each in buckets]
+    return _Answers(
+        buckets=buckets,
+        reference=scores.reference,
+        arm=scores.arm,
+        contexts=scores.clusters,
+        lengths=np.repeat([each.context_tokens for each in buckets], sizes),
+        depths=np.concatenate([_depths(each) for each in buckets]),
+    )
+
+
+def _depths(bucket: AccuracyBucket) -> Floats:
+    """Return the depth of each question in its context; -1 where it has none."""
+    if bucket.depths is None:
+        return np.full(bucket.items, -1.0)
+    return np.nan_to_num(bucket.depths, nan=-1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """Hold where arms are broken, and the single depths at which they may be."""
+
+    broken: tuple[BrokenAnswers, ...]
+    suspects: tuple[BrokenAnswers, ...]
+
+
+def faults(evidence: Evidence, policy: Policy) -> Faults:
+    """Return where the answers of each arm are wrong altogether.
+
+    What counts is neighbouring lengths at each of which most of the right answers are gone. There,
+    every answer that differs has to speak against the arm, often enough, in several contexts and
+    at all depths; or so much has to be gone that the interval says so. Where answers are gone at
+    single depths alone, each of those depths has to show it by itself.
+    """
+    level = answer_level(evidence, policy)
+    broken: list[BrokenAnswers] = []
+    suspects: list[BrokenAnswers] = []
+    for arm in evidence.challengers:
+        asked = [each for each in evidence.accuracy if each.arm == arm.name and has_answers(each)]
+        able = telling(tuple(asked), policy)
+        if not able:
+            continue
+        answers = _answers(able)
+        at_depths = list(_at_depths(answers, arm.name))
+        found = []
+        for fault, within in _gone(answers, arm.name):
+            is_gone = _is_surely_gone(within, fault.lengths, policy, level)
+            if is_gone or _is_against(within, LEAST_LOST, LEAST_CONTEXTS):
+                found.append(fault)
+        for fault, within in at_depths:
+            if _is_against(within, LEAST_LOST, LEAST_CONTEXTS):
+                found.append(fault)
+        broken.extend(found)
+        if found:
+            continue
+        for fault, within in at_depths:
+            if _is_against(within, LEAST_SUSPECT, LEAST_SUSPECT):
+                suspects.append(fault)
+    return Faults(broken=tuple(broken), suspects=tuple(suspects))
+
+
+def _gone(answers: _Answers, arm: str) -> Iterator[tuple[BrokenAnswers, _Answers]]:
+    """Yield each run of lengths at which most right answers are gone, at every depth.
+
+    The longest lengths come first.
+    """
+    lengths = [float(each) for each in np.unique(answers.lengths)]
+    is_gone_at = {each: answers.only(answers.lengths == each).is_mostly_lost for each in lengths}
+    runs = [(is_gone, tuple(run)) for is_gone, run in groupby(lengths, is_gone_at.__getitem__)]
+    for number in reversed(range(len(runs))):
+        is_gone, run = runs[number]
+        within = answers.only(np.isin(answers.lengths, run))
+        lost_at = set(within.depths[within.lost])
+        if not is_gone or lost_at != set(within.depths):
+            continue
+        # Runs take turns, so both neighbours of one that is gone are sound.
+        before = runs[number - 1][1] if number else None
+        after = runs[number + 1][1] if number + 1 < len(runs) else None
+        found = BrokenAnswers(
+            arm=arm,
+            lengths=run,
+            depths=(),
+            right=round(float(within.arm.sum())),
+            reference_right=round(float(within.reference.sum())),
+            items=within.arm.size,
+            sound_to=before[-1] if before else None,
+            sound_from=after[0] if after else None,
+        )
+        yield found, within
+
+
+def _at_depths(answers: _Answers, arm: str) -> Iterator[tuple[BrokenAnswers, _Answers]]:
+    """Yield the same for each single depth, where other depths of its lengths are sound."""
+    for depth in np.unique(answers.depths):
+        for found, within in _gone(answers.only(answers.depths == depth), arm):
+            around = (answers.depths != depth) & np.isin(answers.lengths, found.lengths)
+            others = answers.only(around)
+            if others.arm.size and not others.is_mostly_lost:
+                yield replace(found, depths=(float(depth),)), within
+
+
+def _is_against(answers: _Answers, least_lost: int, least_contexts: int) -> bool:
+    """Tell whether all that differs speaks against the arm, and there is enough of it."""
+    if np.any(answers.arm > answers.reference):
+        return False
+    lost = answers.lost
+    contexts = np.unique(answers.contexts[lost])
+    return int(lost.sum()) >= least_lost and contexts.size >= least_contexts
+
+
+def _is_surely_gone(
+    answers: _Answers, lengths: tuple[float, ...], policy: Policy, level: float
+) -> bool:
+    """Tell whether the interval shows a loss of over half of what the reference gets right."""
+    within = [each for each in answers.buckets if each.context_tokens in lengths]
+    found = margin_test(within, policy, level)
+    if found is None:
+        return False
+    over_half = COLLAPSED * float(answers.reference.mean())
+    return found.difference.is_below(-over_half)
