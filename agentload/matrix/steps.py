@@ -239,7 +239,7 @@ def _asked(study: Ask, arms: int, *, at_once: int) -> tuple[int, int, float]:
     if study.own is None:
         questions = generated(asking_of(study))
     else:
-        questions = supplied(Path(study.own), repetitions=study.repetitions)
+        questions = supplied(Path(study.own), repetitions=study.repetitions, form=study.own_format)
     expected = questions_cost(
         questions,
         arms=at_once,
