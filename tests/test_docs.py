@@ -167,18 +167,27 @@ def test_a_room_that_an_example_names_is_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "line"),
-    [("docs/architecture.md", r"^\| `(\w+)` \|"), ("README.md", r"(?:^| {2,})(\w+)/ ")],
+    "line", [r"^\| `(\w+)` \|", r"(?:^| {2,})(\w+)/ "], ids=["contract", "tree"]
 )
-def test_every_room_has_its_line(page: str, line: str) -> None:
+def test_every_room_has_its_line(line: str) -> None:
     rooms = {path.parent.name for path in (HOUSE / "agentload").glob("*/__init__.py")} - {"model"}
-    assert rooms <= set(re.findall(line, (HOUSE / page).read_text(encoding="utf-8"), re.MULTILINE))
+    text = (HOUSE / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert rooms <= set(re.findall(line, text, re.MULTILINE))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md"])
-def test_every_module_between_the_rooms_is_named(page: str) -> None:
+def test_every_module_between_the_rooms_is_named() -> None:
     modules = {path.stem for path in (HOUSE / "agentload").glob("*.py")} - {"__init__", "__main__"}
-    text = (HOUSE / page).read_text(encoding="utf-8")
+    text = (HOUSE / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert {
         module for module in modules if f"`{module}`" not in text and f"{module}.py" not in text
     } == set()
+
+
+def test_the_readme_is_short_and_its_table_is_that_of_the_kept_report() -> None:
+    readme = (HOUSE / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(readme) <= 110
+    kept = (HOUSE / "reports" / "use" / "decision.md").read_text(encoding="utf-8").splitlines()
+    head = next(at for at, line in enumerate(kept) if line.startswith("|"))
+    table = [line for line in kept[head : head + 30] if line.startswith("|")]
+    assert len(table) > 5
+    assert [line for line in table if line not in readme] == []

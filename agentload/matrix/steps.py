@@ -239,7 +239,7 @@ def _asked(study: Ask, arms: int, *, at_once: int) -> tuple[int, int, float]:
     if study.own is None:
         questions = catalog_questions(asking_of(study))
     else:
-        questions = own_questions(Path(study.own), repetitions=study.repetitions)
+        questions = own_questions(Path(study.own), repetitions=study.repetitions, form=study.own_format)
     expected = questions_cost(
         questions,
         arms=at_once,

@@ -68,7 +68,8 @@ def _source(
     """Return the questions, and the notes about them to keep with the run."""
     if study.own is not None:
         own = Path(study.own)
-        return own_questions(own, repetitions=asked.repetitions), Notes(digest=digest(own))
+        items = own_questions(own, repetitions=asked.repetitions, form=study.own_format)
+        return items, Notes(digest=digest(own))
     lengths: dict[str, Tokenizer] = {}
     if study.tokenizer is not None:
         lengths = dict.fromkeys(asked.tasks, from_file(Path(study.tokenizer)))

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from io import StringIO
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -28,9 +29,9 @@ from agentload.prompts.words import WORDS
 from agentload.run.files import read_traces
 from agentload.study.kinds import Ask
 from agentload.tasks import Grade, Item, catalog
-from agentload.tasks.parts.custom import EXAMPLE, parse
+from agentload.tasks.known import Format, parse
+from agentload.tasks.parts.custom import EXAMPLE
 from agentload.tasks.parts.draw import together
-from agentload.tasks.parts.grading import grade_all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,13 +275,14 @@ def digest(path: Path) -> str:
         raise UsageError(f"{path}: no such file", hint=EXAMPLE) from error
 
 
-def own_questions(path: Path, *, repetitions: int) -> QuestionSet:
-    """Read a file of the user's own items, each of which is graded by its own checks.
+def own_questions(path: Path, *, repetitions: int, form: Format = "own") -> QuestionSet:
+    """Read a file of items, each of which is graded in its own way.
 
     Raises `UsageError`.
     """
     try:
-        items = parse(path.read_text(encoding="utf-8").splitlines(), name=str(path))
+        lines = StringIO(path.read_text(encoding="utf-8"))
+        items = parse(lines, name=str(path), form=form)
     except FileNotFoundError as error:
         raise UsageError(f"{path}: no such file", hint=EXAMPLE) from error
     except UnicodeDecodeError as error:
@@ -300,7 +302,7 @@ def own_questions(path: Path, *, repetitions: int) -> QuestionSet:
     return QuestionSet(
         order=tuple(order),
         item=lambda question: items[question.number].item,
-        grade=lambda said, question, _: grade_all(items[question.number].checks, said),
+        grade=lambda said, question, _: items[question.number].grade(said),
     )
 
 

@@ -135,6 +135,7 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
                 {
                     "machines",
                     "own",
+                    "own_format",
                     "concurrency",
                     "thinking_tokens",
                     "tokenizer",

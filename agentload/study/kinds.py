@@ -315,9 +315,20 @@ class Ask(_Kind, frozen=True, tag="ask"):
     own: Annotated[
         str | None,
         option(
-            "JSON lines of your own items, instead of tasks: messages and a grader.", place=True
+            "File of items, instead of tasks: JSON lines of messages and a grader, or see "
+            "--format.",
+            place=True,
         ),
     ] = None
+    own_format: Annotated[
+        Literal["own", "aime25", "gpqa", "math500"],
+        option(
+            "What --own is: your own items, or a file of AIME 2025, GPQA or MATH-500 as its "
+            "authors publish it.",
+            name="--format",
+            needs=("--own",),
+        ),
+    ] = "own"
     contexts: Annotated[
         tuple[int, ...],
         option(

@@ -3,18 +3,17 @@ from __future__ import annotations
 import pytest
 
 from agentload.errors import UsageError
-from agentload.model.check import Has, Number
 from agentload.tasks import Item
-from agentload.tasks.parts.custom import EXAMPLE, Own, parse
+from agentload.tasks.parts.custom import EXAMPLE, parse
 
 ASKED = {"role": "user", "content": "Which build failed?"}
 
 
 def test_an_item_is_messages_and_a_grader() -> None:
     item = Item(messages=(ASKED,), wanted=(), output_tokens=512)
-    assert parse([EXAMPLE, ""], name="f") == (
-        Own(name="q1", task="own", context=1024, item=item, checks=(Has(text="ZX-4417"),)),
-    )
+    (found,) = parse([EXAMPLE, ""], name="f")
+    assert (found.name, found.task, found.context, found.item) == ("q1", "own", 1024, item)
+    assert (found.grade("It is ZX-4417.").right, found.grade("None did.").right) == (True, False)
 
 
 def test_names_tasks_and_lengths_may_be_given_or_follow_from_the_line() -> None:
@@ -33,7 +32,7 @@ def test_names_tasks_and_lengths_may_be_given_or_follow_from_the_line() -> None:
         3000,
         9,
     )
-    assert first.checks == (Has(text="b"), Number(value=3.0))
+    assert [first.grade(said).score for said in ("b 3", "b 4", "c 4")] == [1.0, 0.5, 0.0]
     assert (second.name, second.context) == ("2", 16_384)  # 40,000 signs are some 10,000 tokens
 
 

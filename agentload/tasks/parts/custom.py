@@ -1,16 +1,17 @@
 """Read a user's own items: JSON lines of messages and a grader, one check or a list."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from agentload.errors import UsageError
-from agentload.model.check import Check
 from agentload.prompts.tokenizer import CHARACTERS_A_TOKEN
-from agentload.tasks import Item, texts
-from agentload.tasks.parts.grading import problem
+from agentload.tasks import Grade, Item, prompt, texts
+from agentload.tasks.parts.grading import grade_all, problem
 from agentload.tracefile import wire
 from agentload.tracefile.codec import check as decoded
 
@@ -40,9 +41,19 @@ class Own:
 
     name: str
     task: str
-    context: int
     item: Item
-    checks: tuple[Check, ...]
+    grade: Callable[[str], Grade]
+    said_context: int | None = None
+
+    @property
+    def context(self) -> int:
+        """Length that the item is reported under: as the file says, or estimated."""
+        return self.said_context or _bucket(self.item)
+
+
+def conversation(text: str, *, output_tokens: int) -> Item:
+    """Return an item that is one message, graded by a function of its own."""
+    return Item(messages=prompt(text), wanted=(), output_tokens=output_tokens)
 
 
 def parse(lines: Iterable[str], *, name: str) -> tuple[Own, ...]:
@@ -55,14 +66,22 @@ def parse(lines: Iterable[str], *, name: str) -> tuple[Own, ...]:
             out.append(_own(msgspec.json.decode(line, type=Line), f"{number}"))
         except (msgspec.DecodeError, ValueError) as error:
             raise UsageError(f"{name}:{number}: {error}", hint=EXAMPLE) from error
-    if not out:
-        raise UsageError(f"{name}: it has no items", hint=EXAMPLE)
-    names = [(each.task, each.name) for each in out]
-    if repeated := next((each for each in names if names.count(each) > 1), None):
-        raise UsageError(
-            f"{name}: two items of '{repeated[0]}' are called '{repeated[1]}'", hint=EXAMPLE
-        )
-    return tuple(out)
+    return distinct(out, name=name, example=EXAMPLE)
+
+
+def distinct(items: Iterable[Own], *, name: str, example: str) -> tuple[Own, ...]:
+    """Return the items of the file *name*.
+
+    Raises `UsageError` if there are none, or two of one task have the same name.
+    """
+    found = tuple(items)
+    if not found:
+        raise UsageError(f"{name}: it has no items", hint=example)
+    counts = Counter((each.task, each.name) for each in found)
+    (task, item), count = counts.most_common(1)[0]
+    if count > 1:
+        raise UsageError(f"{name}: two items of '{task}' are called '{item}'", hint=example)
+    return found
 
 
 def _own(line: Line, fallback: str) -> Own:
@@ -78,9 +97,9 @@ def _own(line: Line, fallback: str) -> Own:
     return Own(
         name=line.id or fallback,
         task=line.task,
-        context=line.context or _bucket(item),
         item=item,
-        checks=checks,
+        grade=partial(grade_all, checks),
+        said_context=line.context,
     )
 
 
