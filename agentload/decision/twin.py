@@ -17,7 +17,7 @@ from agentload.decision.means import Means
 from agentload.errors import PlanError, ProfileError
 from agentload.evidence.twin import Twin, bounds, twins
 from agentload.layout.plan import plan, with_starts
-from agentload.layout.step_times import Grid, grid, seconds, step_times
+from agentload.layout.step_times import StepGrid, grid, seconds, step_times
 from agentload.model import apart
 from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.rows import BlockRow, CallRow
@@ -113,7 +113,7 @@ class Twins:
         self.means.audience.notice(f"  no twin: {why}; capacity is searched instead")
 
     @cached_property
-    def _grid(self) -> Grid | None:
+    def _grid(self) -> StepGrid | None:
         try:
             return grid(
                 bounds(self.means.place.database, self.means.run, longest=self.means.longest)

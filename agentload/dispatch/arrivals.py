@@ -13,7 +13,7 @@ SECOND = 1_000_000_000
 EVEN_CV = 0.01
 
 
-def seeded(*parts: object) -> Random:
+def rng_of(*parts: object) -> Random:
     """Return a random generator that depends only on *parts*, the same on every machine."""
     text = "\x1f".join(str(part) for part in parts)
     return Random(int.from_bytes(hashlib.shake_256(text.encode()).digest(16), "big"))

@@ -32,7 +32,7 @@ BAD_ENDS: Final[Mapping[str, Status]] = {
 
 
 @record
-class Asked(Struct, frozen=True, kw_only=True, gc=False):
+class CallTerms(Struct, frozen=True, kw_only=True, gc=False):
     """Describe what a call asked for, as far as its answer is judged by it."""
 
     tokens: int | None = None
@@ -48,7 +48,7 @@ class Asked(Struct, frozen=True, kw_only=True, gc=False):
 class CallMachine:
     """Follow one call through its stages; `outcome` returns how the call ended."""
 
-    def __init__(self, *, released_ns: int, limits: Limits, asked: Asked) -> None:
+    def __init__(self, *, released_ns: int, limits: Limits, asked: CallTerms) -> None:
         self.stage: Stage = "connecting"
         self._released_ns = released_ns
         self._limits = limits

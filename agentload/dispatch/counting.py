@@ -51,7 +51,7 @@ class Counted:
     rule: TokenRule | None
 
 
-def counted(chunks: Sequence[Chunk], *, total: int | None) -> Counted:
+def token_counts(chunks: Sequence[Chunk], *, total: int | None) -> Counted:
     """Count the tokens of every chunk by the best evidence there is; *total* is the final usage."""
     if any(chunk.ids is not None for chunk in chunks) and not _lacks_ids(chunks, total):
         kept = [chunk for chunk in chunks if chunk.ids]
@@ -76,7 +76,7 @@ def _lacks_ids(chunks: Sequence[Chunk], total: int | None) -> bool:
     )
 
 
-def fallen(chunks: Sequence[Chunk], total: int | None) -> str | None:
+def usage_drop(chunks: Sequence[Chunk], total: int | None) -> str | None:
     """Return where a running usage falls, or exceeds the final usage *total*; else None."""
     said = [chunk.total for chunk in chunks if chunk.total is not None]
     said += [] if total is None else [total]

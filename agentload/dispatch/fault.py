@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from agentload.dispatch.arrivals import SECOND
-from agentload.dispatch.shapes import UNREADABLE, uncrowded
+from agentload.dispatch.shapes import UNREADABLE, decodable
 
 MESSAGE_CHARS = 200
 # Only these first characters of a message are looked at; later ones
@@ -46,7 +46,7 @@ class Fault:
         return f"{self.kind}: {self.message}" if self.message else self.kind
 
 
-def masked(message: str) -> str:
+def redact(message: str) -> str:
     """Cut a server's message to one line of at most 200 characters; remove keys and long quotes.
 
     Servers echo prompts in their errors, and prompts are nobody's business but the user's.
@@ -66,7 +66,7 @@ def word(text: str) -> str:
     return (
         text
         if len(text) < KEY_CHARS and text.replace("_", "").isalpha()
-        else masked(text)[:WORD_CHARS]
+        else redact(text)[:WORD_CHARS]
     )
 
 
@@ -94,25 +94,25 @@ def fault(found: object) -> Fault:
             return fault(error)
         case {"message": str(message), **rest}:
             return Fault(
-                kind=_kind(rest.get("type")), message=masked(message), code=_code(rest.get("code"))
+                kind=_kind(rest.get("type")), message=redact(message), code=_code(rest.get("code"))
             )
         case {"detail": detail}:
             return Fault(
                 kind="detail",
-                message=masked(detail if isinstance(detail, str) else _written(detail)),
+                message=redact(detail if isinstance(detail, str) else _written(detail)),
             )
         case str(text):
-            return Fault(kind="error", message=masked(text))
+            return Fault(kind="error", message=redact(text))
         case _:
-            return Fault(kind="error", message=masked(_written(found)))
+            return Fault(kind="error", message=redact(_written(found)))
 
 
 def body_fault(body: bytes | bytearray) -> Fault:
     """Read the body of an error answer: JSON, or any text that a proxy wrote."""
     try:
-        return fault(msgspec.json.decode(uncrowded(body)))
+        return fault(msgspec.json.decode(decodable(body)))
     except UNREADABLE:
-        return Fault(kind="error", message=masked(body[: LOOKED_AT + 1].decode(errors="replace")))
+        return Fault(kind="error", message=redact(body[: LOOKED_AT + 1].decode(errors="replace")))
 
 
 def _written(found: object) -> str:

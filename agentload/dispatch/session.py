@@ -23,7 +23,7 @@ def live_key(text: str) -> str:
     return f"live:{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
-def shortened(reply: Reply, tokens: int) -> str:
+def cut_answer(reply: Reply, tokens: int) -> str:
     """Cut an answer to about *tokens* tokens, at the end of a word.
 
     Words are kept in proportion, as words are not tokens.
@@ -130,7 +130,7 @@ class Player:
         reply = reply_of(source)
         if reply is None:
             raise MissingReplyError(f"{source.session}[{source.turn}]")
-        text = shortened(reply, segment.tokens)
+        text = cut_answer(reply, segment.tokens)
         return replace(
             segment,
             key=live_key(text),

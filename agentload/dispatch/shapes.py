@@ -50,7 +50,7 @@ class Delta(msgspec.Struct, gc=False):
     tool_calls: Annotated[list[ToolPiece], msgspec.Meta(max_length=MOST_CALLS)] | None = None
 
 
-class Choice(msgspec.Struct, gc=False):
+class AnswerChoice(msgspec.Struct, gc=False):
     """One choice of an answer.
 
     Its text is in `delta` in a chat stream, in `message` in a whole chat answer, and in `text` in
@@ -72,7 +72,7 @@ class Details(msgspec.Struct, gc=False):
     reasoning_tokens: Count | None = None
 
 
-class Usage(msgspec.Struct, gc=False):
+class TokenUsage(msgspec.Struct, gc=False):
     """The server's own token counts."""
 
     prompt_tokens: Count | None = None
@@ -115,8 +115,8 @@ class Event(msgspec.Struct, gc=False):
     `object` is "error" where older servers report one.
     """
 
-    choices: list[Choice] | None = None
-    usage: Usage | None = None
+    choices: list[AnswerChoice] | None = None
+    usage: TokenUsage | None = None
     error: object = None
     says: str | None = msgspec.field(name="object", default=None)
 
@@ -130,7 +130,7 @@ class CrowdedError(Exception):
     """Decoding this text would block everything else for too long."""
 
 
-def uncrowded(payload: bytes | bytearray) -> bytes | bytearray:
+def decodable(payload: bytes | bytearray) -> bytes | bytearray:
     """Return JSON text that can be decoded in one step.
 
     Raises `CrowdedError` if decoding would take longer than any real answer needs.

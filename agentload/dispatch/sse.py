@@ -10,27 +10,27 @@ from operator import eq
 import msgspec
 from msgspec import Struct
 
-from agentload.dispatch.counting import Chunk, Kind, Shows, counted, fallen
+from agentload.dispatch.counting import Chunk, Kind, Shows, token_counts, usage_drop
 from agentload.dispatch.fault import Fault, body_fault, fault, word
 from agentload.dispatch.framing import Framing
 from agentload.dispatch.shapes import (
     LARGE,
     UNREADABLE,
-    Choice,
+    AnswerChoice,
     Delta,
     ErrorEvent,
     Function,
+    TokenUsage,
     ToolPiece,
-    Usage,
+    decodable,
     decode,
-    uncrowded,
 )
 from agentload.model.commands import TokenRule
 from agentload.model.record import record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ReplyToolCall:
     """A call of a tool, joined from its pieces; the arguments are JSON text."""
 
     name: str
@@ -64,7 +64,7 @@ class Parsed(Struct, frozen=True, kw_only=True, gc=False):
     """What could not be read or contradicts itself; None if nothing."""
     text: str = ""
     thinking: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
+    tool_calls: tuple[ReplyToolCall, ...] = ()
 
     @property
     def first_ns(self) -> int | None:
@@ -96,7 +96,7 @@ class StreamParser:
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._tools: dict[int, tuple[list[str], list[str]]] = {}
-        self._usage: Usage | None = None
+        self._usage: TokenUsage | None = None
         self._finish_reason: str | None = None
         self._has_finished = False
         self._chars = 0
@@ -133,8 +133,8 @@ class StreamParser:
         for payload in self._framing.end():
             if payload == _DONE or _is_json(payload):
                 self._payload(stamp_ns, payload)
-        usage = self._usage or Usage()
-        found = counted(self._chunks, total=usage.completion_tokens)
+        usage = self._usage or TokenUsage()
+        found = token_counts(self._chunks, total=usage.completion_tokens)
         stamps_ns = [chunk.at_ns for chunk in found.chunks]
         kinds = _resolved([chunk.kind for chunk in found.chunks])
         thinking = usage.thinking_tokens
@@ -164,14 +164,14 @@ class StreamParser:
             text="".join(self._text),
             thinking="".join(self._thinking),
             tool_calls=tuple(
-                ToolCall(name="".join(name), arguments="".join(arguments))
+                ReplyToolCall(name="".join(name), arguments="".join(arguments))
                 for name, arguments in self._tools.values()
             ),
         )
 
     def _contradiction(self, listed: int, rule: TokenRule | None, total: int | None) -> str | None:
         if rule == "running_usage":
-            return fallen(self._chunks, total)
+            return usage_drop(self._chunks, total)
         # Texts may be cut finer than tokens, and tokens may be repeated:
         # only an answer of which nearly every text came twice is beyond doubt.
         if total is None or listed == 0:
@@ -190,7 +190,7 @@ class StreamParser:
             self.has_end_mark = self._has_finished = True
             return
         try:
-            event = decode(payload if len(payload) < LARGE else uncrowded(payload))
+            event = decode(payload if len(payload) < LARGE else decodable(payload))
         except UNREADABLE as error:
             if isinstance(payload, ErrorEvent):
                 self._fault = self._fault or body_fault(payload)
@@ -206,7 +206,7 @@ class StreamParser:
         if event.choices:
             self._choice(stamp_ns, event.choices[0], event.usage)
 
-    def _choice(self, stamp_ns: int, choice: Choice, usage: Usage | None) -> None:
+    def _choice(self, stamp_ns: int, choice: AnswerChoice, usage: TokenUsage | None) -> None:
         if choice.index:
             self._unreadable = self._unreadable or OTHER_CHOICE.format(choice.index)
             return
@@ -247,7 +247,7 @@ class StreamParser:
         elif shows in {"text", "empty"}:
             self.tokens_so_far += 1
 
-    def _shown(self, choice: Choice) -> tuple[Kind, Shows]:
+    def _shown(self, choice: AnswerChoice) -> tuple[Kind, Shows]:
         # Keep what the choice says, and return what it shows.
         delta = choice.delta
         if delta is None:
@@ -266,7 +266,9 @@ class StreamParser:
             return "thinking", "text"
         return "thinking", _empty(choice, role=delta.role)
 
-    def _answer(self, text: str | None, choice: Choice, *, role: str | None) -> tuple[Kind, Shows]:
+    def _answer(
+        self, text: str | None, choice: AnswerChoice, *, role: str | None
+    ) -> tuple[Kind, Shows]:
         if text:
             self._text.append(text)
             return "answer", "text"
@@ -285,7 +287,7 @@ class StreamParser:
                 arguments.append(piece.function.arguments or "")
 
 
-def _empty(choice: Choice, *, role: str | None) -> Shows:
+def _empty(choice: AnswerChoice, *, role: str | None) -> Shows:
     # A role chunk opens the stream and carries no token, unless it
     # lists some; an empty text at the end may be the end token.
     if role is not None:
@@ -293,7 +295,7 @@ def _empty(choice: Choice, *, role: str | None) -> Shows:
     return "finish" if choice.finish_reason else "empty"
 
 
-def _length(choice: Choice) -> int:
+def _length(choice: AnswerChoice) -> int:
     delta = choice.delta
     if delta is None:
         return len(choice.text or "")
@@ -323,7 +325,7 @@ def _resolved(kinds: list[Kind]) -> list[Kind]:
 
 def _is_json(payload: bytes | bytearray) -> bool:
     try:
-        msgspec.json.decode(uncrowded(payload))
+        msgspec.json.decode(decodable(payload))
     except UNREADABLE:
         return False
     return True
@@ -332,7 +334,7 @@ def _is_json(payload: bytes | bytearray) -> bool:
 def document(body: bytes | bytearray) -> Parsed:
     """Read a whole answer; it has no stamps, as nobody knows when its tokens were made."""
     try:
-        found = decode(uncrowded(body))
+        found = decode(decodable(body))
     except UNREADABLE as error:
         return Parsed(unreadable=f"the answer is not of the expected form: {error}")
     if found.is_fault:
@@ -341,7 +343,7 @@ def document(body: bytes | bytearray) -> Parsed:
         return Parsed(unreadable="the answer has no choices")
     choice = found.choices[0]
     message = choice.message or Delta(content=choice.text)
-    usage = found.usage or Usage()
+    usage = found.usage or TokenUsage()
     functions = [piece.function or Function() for piece in message.tool_calls or ()]
     return Parsed(
         prompt_tokens=usage.prompt_tokens,
@@ -353,7 +355,7 @@ def document(body: bytes | bytearray) -> Parsed:
         text=message.content or message.refusal or "",
         thinking=message.reasoning or message.reasoning_content or "",
         tool_calls=tuple(
-            ToolCall(name=function.name or "", arguments=function.arguments or "")
+            ReplyToolCall(name=function.name or "", arguments=function.arguments or "")
             for function in functions
         ),
     )

@@ -62,7 +62,9 @@ def read(texts: Sequence[str]) -> Found | None:
     for pattern, reader in READERS:
         asked = next(iter(deque(pattern.finditer(question), maxlen=1)), None)
         if asked is not None and (found := reader(asked, texts)):
-            return found if isinstance(found, Found) else Found(right=found, wrong=altered(found))
+            return (
+                found if isinstance(found, Found) else Found(right=found, wrong=other_text(found))
+            )
     return None
 
 
@@ -79,7 +81,7 @@ def magic(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
     if not values:
         return None
     others = [value for key, value in planted if key.lower() != asked[2].lower()]
-    return Found(right=", ".join(values), wrong=others[-1] if others else altered(values[0]))
+    return Found(right=", ".join(values), wrong=others[-1] if others else other_text(values[0]))
 
 
 def variables(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
@@ -102,7 +104,7 @@ def keys(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
     return Found(
         right=json.dumps(facts),
         wrong=json.dumps(
-            {name: altered(value) for name, value in facts.items() if value is not None}
+            {name: other_text(value) for name, value in facts.items() if value is not None}
         ),
     )
 
@@ -185,7 +187,7 @@ READERS: Final[tuple[tuple[re.Pattern[str], Reader], ...]] = tuple(
 """Patterns of questions, each with the function that answers it."""
 
 
-def altered(text: str) -> str:
+def other_text(text: str) -> str:
     """Return another text of the same shape: with other digits, or else reversed."""
     if any(sign.isdigit() for sign in text):
         return "".join(

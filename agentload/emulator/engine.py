@@ -8,22 +8,12 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from agentload.emulator.calls import (
-    Finished,
-    FirstToken,
-    Gauges,
-    Happening,
-    Rejected,
-    Request,
-    stamps,
-)
+from agentload.emulator.calls import EngineRequest, Gauges, Happening, Rejected, stamps
 from agentload.emulator.inflight import InFlight
 from agentload.emulator.scheduler import Scheduler
 from agentload.emulator.stepper import Axis
 from agentload.kvmath.pool import pool_of
 from agentload.model.profile import ArmProfile
-
-__all__ = ["Engine", "Finished", "FirstToken", "Gauges", "Happening", "Rejected", "Request"]
 
 TRIM_STEPS = 1 << 14
 """Steps held in the log before those that no call in flight needs are dropped."""
@@ -46,7 +36,7 @@ class Engine:
         self._until = 0  # instant in ps that the engine has been advanced to
         self._is_stale = False  # whether something came in since the next event was computed
 
-    def submit(self, request: Request, at_ns: int) -> None:
+    def submit(self, request: EngineRequest, at_ns: int) -> None:
         """Submit a call at an instant that the engine has been advanced to."""
         self._axis.start(at_ns)
         scheduler = self._scheduler

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from agentload.emulator.calls import Request, Run
+from agentload.emulator.calls import EngineRequest, Run
 from agentload.emulator.pool import Lease
 from agentload.model.profile import Speculation
 
@@ -96,7 +96,7 @@ class InFlight:
     A preempted call starts again, with what it has generated as part of its prompt.
     """
 
-    def __init__(self, request: Request, prompt_tokens: int) -> None:
+    def __init__(self, request: EngineRequest, prompt_tokens: int) -> None:
         self.request = request
         self.prompt_tokens = prompt_tokens
         self.content = request.content

@@ -67,7 +67,9 @@ def within(words: Sequence[str]) -> Places:
     return Places(tails=_folded(ids)[1:-1], wholes=wholes[:-1], tokens=counts)
 
 
-def listed(arm: ArmProfile, at: Places, *, seed: int, company: int, most: int) -> list[Listed]:
+def likeliest_words(
+    arm: ArmProfile, at: Places, *, seed: int, company: int, most: int
+) -> list[Listed]:
     """Return the *most* likely words at each place, likeliest first.
 
     *company* is the number of other requests served at the same time.

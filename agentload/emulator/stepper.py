@@ -11,7 +11,7 @@ from math import isqrt
 from agentload.emulator.calls import PS_PER_NS
 from agentload.emulator.inflight import InFlight, StepLog, tokens_per_step
 from agentload.emulator.profile import step_time
-from agentload.emulator.steptime import ONE, NoiseSource, Segment, StepClock
+from agentload.emulator.steptime import ONE, NoiseSource, StepClock, StepNoise
 from agentload.model.profile import ArmProfile
 
 NEVER = 1 << 62
@@ -197,7 +197,7 @@ class Stepper:
         self.now = 0
         """End of the last step, or when the idle engine woke."""
         self._noise = NoiseSource(arm.noise, seed=seed, name=arm.name)
-        self._segment = Segment(ONE, 0)
+        self._segment = StepNoise(ONE, 0)
         self._segment_steps = arm.noise.segment_steps
         self._segment_end = 0  # last step of the current noise segment
 

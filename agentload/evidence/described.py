@@ -38,7 +38,7 @@ _TOLD: Final = frozenset(
 """Options that the report has from elsewhere."""
 
 
-def described(server: ArmServer, profile: ArmProfile | None) -> Arm:
+def describe_arm(server: ArmServer, profile: ArmProfile | None) -> Arm:
     """Describe an arm to the advisor."""
     facts, expected, own = server.facts, server.expected, _pool(profile)
     return Arm(

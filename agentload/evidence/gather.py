@@ -192,7 +192,7 @@ def _calls(connection: duckdb.DuckDBPyConnection, view: RunView) -> _Calls:
     attempts = observations.with_batches(
         plays.attempts(connection, view.name, view.plays), view.plays
     )
-    everything = observations.counted(attempts)
+    everything = observations.last_attempts(attempts)
     swept, counted = observations.sweep_and_workloads(everything)
     return _Calls(
         attempts=attempts,
@@ -207,7 +207,7 @@ def _arms(subject: _Subject, where: Machines) -> tuple[Arm, ...]:
     """Describe the arms, each with the starts of equal servers in other runs."""
     return tuple(
         replace(
-            described.described(each, subject.profiles.get(each.arm)),
+            described.describe_arm(each, subject.profiles.get(each.arm)),
             machine=where.only.get(each.arm),
             past_checks_ms=starts.checks_ms(subject.connection, subject.view.run, each),
             twin=_is_twin(each.arm, subject),

@@ -16,7 +16,7 @@ from advisor.evidence import AaControl, Calls, Floats, Ints, Sweep
 from agentload.evidence.plays import PlayedBlock
 from agentload.evidence.servers import ArmServer
 from agentload.model.apart import CONTEXT_SWEEP, STEP_TIMES
-from agentload.model.controls import copied, is_control
+from agentload.model.controls import is_control, original
 from agentload.model.metrics import NOT_OUTCOMES
 
 READ: Final = (
@@ -29,7 +29,7 @@ READ: Final = (
 )  # fmt: skip
 
 
-def counted(frame: pl.DataFrame) -> pl.DataFrame:
+def last_attempts(frame: pl.DataFrame) -> pl.DataFrame:
     """Keep the last attempt of every turn that is evidence, sorted.
 
     Equal rows thus give equal evidence.
@@ -190,13 +190,13 @@ def controls(
     return tuple(
         AaControl(
             workload=workload,
-            first=calls(groups[workload, copied(arm)], machines),
+            first=calls(groups[workload, original(arm)], machines),
             second=calls(groups[workload, arm], machines),
-            across_machines=_on(groups[workload, copied(arm)]) != _on(groups[workload, arm]),
-            across_starts=began.get(arm) != began.get(copied(arm)),
+            across_machines=_on(groups[workload, original(arm)]) != _on(groups[workload, arm]),
+            across_starts=began.get(arm) != began.get(original(arm)),
         )
         for workload, arm in sorted(groups)
-        if is_control(arm) and (workload, copied(arm)) in groups
+        if is_control(arm) and (workload, original(arm)) in groups
     )
 
 

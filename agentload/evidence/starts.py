@@ -30,7 +30,7 @@ from agentload.evidence.view import RunView, run_view
 from agentload.model.controls import is_control
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import LegRow, RunRow
-from agentload.store.runs import measured, starts
+from agentload.store.runs import latest_runs, starts
 from agentload.study.kinds import Replay, Study
 
 EQUAL: Final = (
@@ -94,7 +94,7 @@ def of_profile(made: Study | None, profile: ArmProfile | None) -> StartHistory |
 
 def of_history(connection: duckdb.DuckDBPyConnection, run: RunRow) -> StartHistory | None:
     """Return what starts added in other runs of the model, or None where too few were made."""
-    names = measured(connection, model=run.model, but=run.run_id, latest=LATEST)
+    names = latest_runs(connection, model=run.model, but=run.run_id, latest=LATEST)
     several = [ratios for ratios in _groups(connection, names) if len(ratios) > 1]
     freedom = sum(len(ratios) - 1 for ratios in several)
     if freedom < ENOUGH_STARTS:

@@ -19,7 +19,7 @@ Unit = Literal["tokens", "seconds", "requests", "share"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class MeanAndQuantiles:
     """Mean and some quantiles."""
 
     mean: float
@@ -40,9 +40,9 @@ class Level:
 class Figures:
     """Figures of a trace or a run; None where unknown."""
 
-    prompt: Spread | None = None
-    output: Spread | None = None
-    ttft_s: Spread | None = None
+    prompt: MeanAndQuantiles | None = None
+    output: MeanAndQuantiles | None = None
+    ttft_s: MeanAndQuantiles | None = None
     cached: float | None = None
     """Share of prompt tokens served from the cache."""
     running: Level | None = None
@@ -85,7 +85,7 @@ def likeness(ours: Figures, told: Scrape) -> Iterator[Likeness]:
 
 
 def _spread(
-    name: str, unit: Unit, ours: Spread | None, histogram: Histogram | None
+    name: str, unit: Unit, ours: MeanAndQuantiles | None, histogram: Histogram | None
 ) -> Iterator[Likeness]:
     if ours is None or histogram is None:
         return

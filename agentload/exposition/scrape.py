@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from agentload import documents
-from agentload.exposition.text import Sample, samples
+from agentload.exposition.text import MetricSample, samples
 
 _NAMES: Final = documents.parsed(
     (files("agentload.exposition") / "names.yaml").read_text(encoding="utf-8"), at="names.yaml"
@@ -226,7 +226,7 @@ def of_replicas(scrapes: Sequence[Scrape]) -> Scrape:
 _SHARES: Final = frozenset(theirs for ours in SHARES for theirs in VALUES[ours])
 
 
-def _bound(sample: Sample) -> float | None:
+def _bound(sample: MetricSample) -> float | None:
     return (
         float(sample.labels["le"])
         if sample.name.endswith("_bucket") and "le" in sample.labels

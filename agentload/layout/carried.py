@@ -30,9 +30,7 @@ class Carried:
     """How long ago the last of the family's answers ended; 0 if one is under way."""
 
 
-def carried(
-    header: Header, family: Sequence[Session], timings: Timeline, *, at_s: float
-) -> Carried:
+def carry(header: Header, family: Sequence[Session], timings: Timeline, *, at_s: float) -> Carried:
     """Carry a family over the instant *at_s* seconds after it started."""
     cut = _Cut(
         header=header, at_s=at_s, timings=timings, members={each.session: each for each in family}

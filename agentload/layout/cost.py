@@ -13,7 +13,7 @@ from agentload.layout.timeline import (
     ASSUMED_PREFILL_TOKENS_PER_S,
     ASSUMED_TOKEN_S,
     NOMINAL,
-    Pace,
+    ServerPace,
     seconds_of,
     turn_seconds,
     wait_s,
@@ -81,7 +81,7 @@ class _Block:
     priming_s: float = 0.0
 
 
-def cost(plan: Plan, *, prefill_s: Prefill = assumed_prefill_s, pace: Pace = NOMINAL) -> Cost:
+def cost(plan: Plan, *, prefill_s: Prefill = assumed_prefill_s, pace: ServerPace = NOMINAL) -> Cost:
     """Add up what *plan* sends; budgets are upper bounds and are taken into account.
 
     *prefill_s* is used for priming, *pace* for windows.
@@ -113,7 +113,7 @@ def cost(plan: Plan, *, prefill_s: Prefill = assumed_prefill_s, pace: Pace = NOM
     )
 
 
-def _window(plan: Plan, block: Block, prefill_s: Prefill, pace: Pace) -> _Block:
+def _window(plan: Plan, block: Block, prefill_s: Prefill, pace: ServerPace) -> _Block:
     """Add up what a window sends at *pace*.
 
     A window lasts until its last call that counts is answered; priming comes on top.

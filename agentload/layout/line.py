@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Final, TypeAlias
 
-from agentload.layout.timeline import Timeline, Timing, lasts_s
+from agentload.layout.timeline import Timeline, TurnTiming, lasts_s
 from agentload.model.trace import Session
 
 BEFORE_S: Final = 1e-6
@@ -94,7 +94,7 @@ def _stretches(families: Iterable[Timed], window_s: float) -> Iterator[Stretch]:
         begins_s += lasts_s
 
 
-def _calls(timed: Timed) -> tuple[list[Timing], float]:
+def _calls(timed: Timed) -> tuple[list[TurnTiming], float]:
     """Return when each call of a family is made, and how long the family lasts."""
     family, timings = timed
     return [each for turns in timings.values() for each in turns], lasts_s(family, timings)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
 
-from agentload.layout.timeline import NOMINAL, Pace, Timeline, timeline
+from agentload.layout.timeline import NOMINAL, ServerPace, Timeline, timeline
 from agentload.model.plan import Block, Budget, ClosedLoop, Load
 from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Turn
 from agentload.model.walk import contexts, families
@@ -35,7 +35,7 @@ class NominalCall:
 
 
 def nominal_calls(
-    header: Header, block: Block, load: Load, pace: Pace = NOMINAL
+    header: Header, block: Block, load: Load, pace: ServerPace = NOMINAL
 ) -> tuple[NominalCall, ...]:
     """Return the calls of a window in the order of sending.
 
@@ -66,7 +66,7 @@ def _afforded(sent: Iterable[NominalCall], budget: Budget) -> Iterator[NominalCa
 
 
 def _starts(
-    sessions: Iterable[Session], load: Load, seconds: float, pace: Pace
+    sessions: Iterable[Session], load: Load, seconds: float, pace: ServerPace
 ) -> Iterator[tuple[Sequence[Session], float]]:
     """Yield each family that starts in a window, and when."""
     slots = load.arrivals.sessions if isinstance(load.arrivals, ClosedLoop) else None
@@ -98,7 +98,7 @@ def _lasts_s(family: Sequence[Session], timings: Timeline) -> float:
 
 
 def _calls(
-    header: Header, family: Sequence[Session], load: Load, at_s: float, pace: Pace
+    header: Header, family: Sequence[Session], load: Load, at_s: float, pace: ServerPace
 ) -> Iterator[NominalCall]:
     timings = timeline(family, load, pace)
     primed_s = _primed_s(family[0], timings)

@@ -7,7 +7,7 @@ from itertools import islice, pairwise
 from random import Random
 from typing import Final
 
-from agentload.dispatch.arrivals import seeded
+from agentload.dispatch.arrivals import rng_of
 from agentload.dispatch.stretches import stretches
 from agentload.errors import PlanError
 from agentload.layout.windows import Laid, Steady, check_room, steady, windows
@@ -80,7 +80,7 @@ def plan(
     if swap:
         check_swap(arms, machines, pairs=pairs, began=blocks or pairs, design=design)
     parts = tuple(laid) or cut(trace.sessions, blocks or pairs)
-    orders = _orders(arms, pairs, seeded(seed, "order"), replicas=len(replicas) or 1)
+    orders = _orders(arms, pairs, rng_of(seed, "order"), replicas=len(replicas) or 1)
     rounds: list[tuple[Play, ...]] = []
     for changes, (own, at) in enumerate(
         in_turn or _in_place(arms, machines, pairs=pairs, began=blocks or pairs, swap=swap)
@@ -266,7 +266,9 @@ def _in_place(
 ) -> list[tuple[range, dict[str, str]]]:
     """Return the pairs between two changes of machines, with each arm's machine."""
     between = stays(pairs, began) if swap else (range(pairs),)
-    return [(own, placed(arms, machines, changes=changes)) for changes, own in enumerate(between)]
+    return [
+        (own, placement(arms, machines, changes=changes)) for changes, own in enumerate(between)
+    ]
 
 
 def _play(
@@ -392,7 +394,7 @@ def stays(pairs: int, began: int) -> tuple[range, ...]:
     return tuple(range(*each) for each in pairwise(edges))
 
 
-def placed(arms: Sequence[str], machines: Sequence[str], *, changes: int) -> dict[str, str]:
+def placement(arms: Sequence[str], machines: Sequence[str], *, changes: int) -> dict[str, str]:
     """Return each arm's machine after *changes* changes; empty where no machines are named."""
     return (
         {arm: machines[(position + changes) % len(machines)] for position, arm in enumerate(arms)}

@@ -59,7 +59,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class StepGrid:
     """Hold the points that are played."""
 
     decode: tuple[tuple[int, int], ...]
@@ -71,7 +71,7 @@ class Grid:
     steps: int
 
 
-def grid(bounds: Bounds) -> Grid:
+def grid(bounds: Bounds) -> StepGrid:
     """Return the points inside the bounds.
 
     Raises PlanError where the bounds leave no room for two lengths.
@@ -96,7 +96,7 @@ def grid(bounds: Bounds) -> Grid:
     longest = min(bounds.window - SHORTEST, round(FILLED * bounds.pool_tokens))
     new = SMALL_NEW if small else NEW
     joins = next((each for each in reversed(new) if each + SHORTEST <= bounds.window), new[0])
-    return Grid(
+    return StepGrid(
         decode=tuple(decode),
         prefill=tuple(
             (cached, each)
@@ -115,7 +115,7 @@ def grid(bounds: Bounds) -> Grid:
     )
 
 
-def step_times(found: Grid, *, seed: int) -> Trace:
+def step_times(found: StepGrid, *, seed: int) -> Trace:
     """Return the trace that plays a grid: one block, a point at a time."""
     turns: dict[str, list[Turn]] = defaultdict(list)
     last: tuple[TurnRef, ...] = ()
@@ -176,7 +176,7 @@ def step_times(found: Grid, *, seed: int) -> Trace:
 
 
 def seconds(
-    found: Grid, *, decode_s: Callable[[int, int], float], prefill_s: Callable[[int], float]
+    found: StepGrid, *, decode_s: Callable[[int, int], float], prefill_s: Callable[[int], float]
 ) -> float:
     """Return about how long one play of a grid takes.
 

@@ -32,7 +32,7 @@ def _merged(traces: Sequence[Trace]) -> Iterator[Session]:
         yield from family
 
 
-def merged(traces: Sequence[Trace]) -> Trace:
+def merge(traces: Sequence[Trace]) -> Trace:
     """Join traces by start time; names are prefixed with their trace's name to stay unique.
 
     A single trace stays as it is.
@@ -132,7 +132,7 @@ def sweep(contexts: Sequence[int], *, pairs: int, output: int, seed: int) -> Tra
 
 
 @again
-def repeated(trace: Trace, rounds: int) -> Iterator[Session]:
+def repeat(trace: Trace, rounds: int) -> Iterator[Session]:
     """Yield a trace's sessions *rounds* times, each round with new content.
 
     A long run then never lacks load.
@@ -144,12 +144,12 @@ def repeated(trace: Trace, rounds: int) -> Iterator[Session]:
 
 
 @again
-def shortened(trace: Trace, tokens: int) -> Iterator[Session]:
+def shorten(trace: Trace, tokens: int) -> Iterator[Session]:
     """Return a trace's sessions, each ended before it needs more than *tokens* tokens."""
     return degrade.shortened(trace.header, trace.sessions, tokens=tokens)
 
 
-def spoken(trace: Trace, texts: Mapping[str, str], *, compares: bool) -> Trace:
+def with_texts(trace: Trace, texts: Mapping[str, str], *, compares: bool) -> Trace:
     """Return a trace whose segments have their real texts, taken from *texts* by key.
 
     If it *compares*, each turn also gets the recorded answer that the next turn contains.

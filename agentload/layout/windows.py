@@ -21,9 +21,9 @@ from heapq import heapify, heapreplace
 from itertools import accumulate, count, islice, takewhile
 from typing import Final, TypeAlias
 
-from agentload.dispatch.arrivals import SECOND, open_starts, seeded
+from agentload.dispatch.arrivals import SECOND, open_starts, rng_of
 from agentload.errors import PlanError
-from agentload.layout.carried import Carried, carried
+from agentload.layout.carried import Carried, carry
 from agentload.layout.line import DrawingLine, Timed, line_of_arrivals, line_of_turns
 from agentload.layout.nominal import UNBOUNDED_S
 from agentload.layout.timeline import Timeline, lasts_s, timeline
@@ -78,7 +78,7 @@ class Steady:
         timings = (
             self.timeline(place) if family is self.families[place] else timeline(family, self.load)
         )
-        return carried(self.header, family, timings, at_s=at_s)
+        return carry(self.header, family, timings, at_s=at_s)
 
     def fresh(self, place: int, copies: Counter[int]) -> Family:
         """Return a family, with new content each time but the first.
@@ -240,7 +240,7 @@ def _instant(pair: int, layouts: int, seed: int) -> float:
     first few already spread over it; the points of later pairs lie between theirs.
     """
     order = sorted(range(layouts), key=lambda place: place * GOLDEN % 1.0)
-    start = (seeded(seed, "windows").random() + pair // layouts * GOLDEN) % 1.0
+    start = (rng_of(seed, "windows").random() + pair // layouts * GOLDEN) % 1.0
     return (order.index(pair % layouts) + start) / layouts
 
 
@@ -385,7 +385,7 @@ def _followers(stock: Steady, instant: float, pair: int, seed: int) -> Iterator[
         case OpenLoop() as load:
             starts = (
                 at_ns / SECOND
-                for at_ns in open_starts(replace(load, ramp_s=0.0), seeded(seed, "arrivals", pair))
+                for at_ns in open_starts(replace(load, ramp_s=0.0), rng_of(seed, "arrivals", pair))
             )
             drawn = _drawn(stock, seed, pair)
             yield from (
@@ -408,7 +408,7 @@ def _drawn(stock: Steady, seed: int, pair: int) -> Iterator[int]:
     Each pair spreads its own over all of them, and all pairs together spread their first, their
     second, and so on.
     """
-    start = seeded(seed, "followers").random() + pair * math.sqrt(2)
+    start = rng_of(seed, "followers").random() + pair * math.sqrt(2)
     return (int((start + number * GOLDEN) % 1.0 * len(stock.families)) for number in count())
 
 

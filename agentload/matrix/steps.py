@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, assert_never
 from agentload.endpoints.read import EMULATED
 from agentload.layout.cost import cost
 from agentload.layout.plan import of_study, starts_of
-from agentload.layout.traces import merged, sweep
+from agentload.layout.traces import merge, sweep
 from agentload.matrix.arms import gpus, settings_of
 from agentload.matrix.described import LeftOut, Matrix, Model, Places
 from agentload.matrix.measure import MIX
@@ -213,7 +213,7 @@ def _taken(part: ModelPart, step: Step) -> tuple[int | None, int, float]:
             return 0, 0, 0.0
         case Replay() as study:
             played = step.arms if study.aa is None else (*step.arms, control_of(study.aa))
-            mix = merged([part.traces[each.name] for each in part.matrix.workloads])
+            mix = merge([part.traces[each.name] for each in part.matrix.workloads])
             # Placement of arms is unknown here and costs nothing.
             return _played(of_study(extended(study, swap=False), mix, played, run=""), arms)
         case Sweep(contexts=contexts, pairs=pairs, output_tokens=output, seed=seed) as study:

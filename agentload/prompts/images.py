@@ -38,7 +38,7 @@ def digits(key: Key) -> str:
     return "".join(str(byte % 10) for byte in _stream(key)[:DIGITS])
 
 
-def sized(patches: float, *, aspect: float = 1.0) -> tuple[int, int]:
+def image_size(patches: float, *, aspect: float = 1.0) -> tuple[int, int]:
     """Return a width and height in pixels: whole patches, about *patches* in all.
 
     *aspect* is width over height.

@@ -159,7 +159,7 @@ def _digest(seed: int, key: Key) -> bytes:
 SALT_TOKENS: Final = 8
 
 
-class Piece(NamedTuple):
+class JsonPiece(NamedTuple):
     """A piece of a request: JSON text and token count."""
 
     json: bytes
@@ -173,9 +173,9 @@ class Cache:
     def __init__(self, *, limit: int) -> None:
         self._limit = limit
         self._size = 0
-        self._kept: dict[Hashable, Piece] = {}
+        self._kept: dict[Hashable, JsonPiece] = {}
 
-    def piece(self, key: Hashable, make: Callable[[], Piece]) -> Piece:
+    def piece(self, key: Hashable, make: Callable[[], JsonPiece]) -> JsonPiece:
         """Return the piece of this key, making it if needed."""
         # A dict keeps insertion order: removing and inserting a key makes it the youngest.
         piece = self._kept.pop(key, None)
@@ -212,7 +212,7 @@ class Bodies:
         self._block = block
         self._table = np.array([f"{word} ".encode() for word in tokenizer.words], dtype=f"S{WIDTH}")
 
-    def text(self, slot: Slot) -> Piece:
+    def text(self, slot: Slot) -> JsonPiece:
         """Write a segment's text, ending in white space, escaped for JSON."""
         segment = slot.segment
         if segment.text is not None:
@@ -242,10 +242,10 @@ class Bodies:
         """Count the tokens of drawn words."""
         return self._tokenizer.cost(len(words) // WIDTH)
 
-    def piece(self, json: bytes, tokens: int, slot: Slot) -> Piece:
+    def piece(self, json: bytes, tokens: int, slot: Slot) -> JsonPiece:
         """Return a segment's piece with its frame, and its excess over the requested length."""
         tokens += slot.frame + (slot.newline if json else 0)
-        return Piece(json, tokens, tokens - slot.segment.tokens)
+        return JsonPiece(json, tokens, tokens - slot.segment.tokens)
 
     def _drawn(self, slot: Slot, taken: int, least: int) -> bytes:
         fitting = self._tokenizer.fit(
@@ -257,16 +257,16 @@ class Bodies:
     def _salt(self, salt: str) -> bytes:
         return draw(self._seed, f"salt {salt}", SALT_TOKENS, table=self._table)
 
-    def _literal(self, text: str, slot: Slot) -> Piece:
+    def _literal(self, text: str, slot: Slot) -> JsonPiece:
         if slot.salt is not None:
             text = self._salt(slot.salt).decode() + "".join(
                 text.split(None, SALT_TOKENS)[SALT_TOKENS:]
             )
         # A word must not merge with the first word of the next segment.
         text = text if not text or text[-1].isspace() else text + "\n"
-        return Piece(_escaped(text), self._tokenizer.count(text) + slot.frame)
+        return JsonPiece(_escaped(text), self._tokenizer.count(text) + slot.frame)
 
-    def _fitted(self, text: str, slot: Slot) -> Piece:
+    def _fitted(self, text: str, slot: Slot) -> JsonPiece:
         # A live answer in place of `tokens` tokens: cut if
         # longer, padded with the key's words if shorter.
         room = max(0, slot.segment.tokens - slot.frame - slot.newline - slot.owed)
@@ -285,7 +285,7 @@ class Bodies:
         whole = f"{kept} {filler.decode()}".strip()
         return self.piece(_escaped(whole + "\n") if whole else b"", used + self.cost(filler), slot)
 
-    def _planted(self, plant: str, slot: Slot) -> Piece:
+    def _planted(self, plant: str, slot: Slot) -> JsonPiece:
         cost = self._tokenizer.count(plant)
         words = self.words(slot, taken=cost, least=0)
         at = WIDTH * round(

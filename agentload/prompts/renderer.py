@@ -15,8 +15,8 @@ from agentload.prompts import images
 from agentload.prompts.messages import (
     Bodies,
     Cache,
+    JsonPiece,
     Message,
-    Piece,
     Slot,
     call_id,
     calls_in,
@@ -113,7 +113,7 @@ class Renderer:
         is_drawn = all(segment.text is None and segment.plant is None for segment in context)
         return self._tokenizer.exact if is_drawn else self._tokenizer.counts
 
-    def _message(self, message: Message, first: Slot) -> Piece:
+    def _message(self, message: Message, first: Slot) -> JsonPiece:
         slots = self._slots(message, first)
         match message.role:
             case "assistant" if message.results:
@@ -159,7 +159,7 @@ class Renderer:
         slots = [framed, *(Slot(segment) for segment in message.segments[1:])]
         return [*(slot._replace(newline=newline) for slot in slots[:-1]), slots[-1]]
 
-    def _text(self, slot: Slot) -> Piece:
+    def _text(self, slot: Slot) -> JsonPiece:
         segment = slot.segment
         key = (
             "text",
@@ -172,20 +172,20 @@ class Renderer:
         )
         return self._cache.piece(key, lambda: self._bodies.text(slot))
 
-    def _image(self, slot: Slot) -> Piece:
+    def _image(self, slot: Slot) -> JsonPiece:
         size = slot.segment.size
         assert size is not None, slot.segment
 
-        def drawn() -> Piece:
+        def drawn() -> JsonPiece:
             url = images.data_url(self._seed, slot.segment.key, size, salt=slot.salt or "")
             tokens = image_tokens(size) + slot.frame
-            return Piece(
+            return JsonPiece(
                 b'{"type":"image_url","image_url":{"url":"%b"}}' % url.encode(), tokens, slot.frame
             )
 
         return self._cache.piece(("image", slot.segment.key, size, slot[1:]), drawn)
 
-    def _calling(self, slot: Slot, results: Sequence[Segment]) -> tuple[Piece, bytes]:
+    def _calling(self, slot: Slot, results: Sequence[Segment]) -> tuple[JsonPiece, bytes]:
         """Return an assistant's text and tool calls."""
         segment = slot.segment
         if segment.text is not None or segment.plant is not None:  # real words stay together
@@ -197,7 +197,9 @@ class Renderer:
             return self._text(slot), self._calls(b"", results)
         least = 1 + len(results)  # a word of text and one for each call
         key = ("words", segment.key, segment.tokens, slot[1:], least)
-        words = self._cache.piece(key, lambda: Piece(self._bodies.words(slot, least=least), 0)).json
+        words = self._cache.piece(
+            key, lambda: JsonPiece(self._bodies.words(slot, least=least), 0)
+        ).json
         count = len(words) // WIDTH
         # Half of an assistant's tokens go to its tools: judgement, any split counts the same.
         passed = max(len(results), count // 2) if count >= least else count // 2
@@ -224,12 +226,12 @@ class Renderer:
         )
         return b",".join(calls)
 
-    def _schemas(self, slot: Slot, position: int) -> Piece:
+    def _schemas(self, slot: Slot, position: int) -> JsonPiece:
         """Write a segment's schemas: the recorded ones if there is no salt, else drawn ones."""
 
-        def written() -> Piece:
+        def written() -> JsonPiece:
             if slot.salt is None and (kept := slot.segment.text or "").startswith(RECORDED_SCHEMAS):
-                return Piece(kept[1:-1].encode(), self._tokenizer.count(kept) + slot.frame)
+                return JsonPiece(kept[1:-1].encode(), self._tokenizer.count(kept) + slot.frame)
             count = schema_count(slot.segment.tokens)
             frame = self._tokenizer.frame("schema") * count + (
                 0 if position else self._tokenizer.frame("tools")
@@ -246,7 +248,9 @@ class Renderer:
         )
 
 
-def _joined(start: bytes, pieces: Iterable[Piece], end: bytes, separator: bytes) -> Piece:
+def _joined(start: bytes, pieces: Iterable[JsonPiece], end: bytes, separator: bytes) -> JsonPiece:
     pieces = list(pieces)
     whole = b"%b%b%b" % (start, separator.join(piece.json for piece in pieces), end)
-    return Piece(whole, sum(piece.tokens for piece in pieces), sum(piece.over for piece in pieces))
+    return JsonPiece(
+        whole, sum(piece.tokens for piece in pieces), sum(piece.over for piece in pieces)
+    )

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from agentload.dispatch.arrivals import seeded
+from agentload.dispatch.arrivals import rng_of
 from agentload.evidence.capacity import PROBE, VOID, Step, fit, next_search
 from agentload.layout.plan import limits_of, plan
 from agentload.layout.windows import Steady, windows
@@ -342,5 +342,5 @@ def drawn(study: Search, arm: str, number: int) -> int:
     A study with windows repeats that many draws, the same on every arm.
     """
     if study.windows is not None:
-        return seeded(study.seed, "window", number % study.windows).getrandbits(32)
-    return seeded(study.seed, "trial", arm, number).getrandbits(32)
+        return rng_of(study.seed, "window", number % study.windows).getrandbits(32)
+    return rng_of(study.seed, "trial", arm, number).getrandbits(32)

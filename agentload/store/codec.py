@@ -47,7 +47,7 @@ class Frame(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Damage:
     """Bytes without a valid record: damage with valid records after it, or a torn tail."""
 
     kind: Literal["damaged", "torn"]
@@ -62,7 +62,7 @@ def frame(kind: int, payload: bytes) -> bytes:
     return HEAD.pack(len(payload), crc32(payload, KIND_CRC[kind]), kind) + payload
 
 
-def frames(source: BinaryIO, *, offset: int, followed: bool = False) -> Iterator[Frame | Fault]:
+def frames(source: BinaryIO, *, offset: int, followed: bool = False) -> Iterator[Frame | Damage]:
     """Yield every valid record from *offset* on, and the faults between and after them.
 
     *source* must be unbuffered. *followed* stops at reserved space without
@@ -87,7 +87,7 @@ def frames(source: BinaryIO, *, offset: int, followed: bool = False) -> Iterator
             return
         following = _next_whole(data, at + 1)
         if following is None:
-            yield Fault(kind="torn", offset=offset + at, length=length)
+            yield Damage(kind="torn", offset=offset + at, length=length)
             return
         source.seek(offset + at)
         if source.read(following - at) != data[at:following]:
@@ -95,7 +95,7 @@ def frames(source: BinaryIO, *, offset: int, followed: bool = False) -> Iterator
             data, offset, at = b"", offset + at, 0
             continue
         source.seek(offset + len(data))
-        yield Fault(kind="damaged", offset=offset + at, length=following - at)
+        yield Damage(kind="damaged", offset=offset + at, length=following - at)
         at = following
 
 

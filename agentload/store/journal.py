@@ -26,7 +26,7 @@ from typing import Final, Self
 from agentload.errors import StoreError
 from agentload.model.rows import Row
 from agentload.store import codec
-from agentload.store.codec import MAGIC, Fault, Frame, frames
+from agentload.store.codec import MAGIC, Damage, Frame, frames
 
 DUE_NS: Final = 500_000_000
 """Least time between two flushes; a caller that tries as often keeps no row for a second."""
@@ -206,7 +206,7 @@ class Reader(Iterator[Row]):
         path: Path,
         *,
         offset: int = 0,
-        damaged: Callable[[Fault], None] | None = None,
+        damaged: Callable[[Damage], None] | None = None,
         followed: bool = False,
     ) -> None:
         """Start at *offset*, where an earlier reader stopped.
@@ -217,7 +217,7 @@ class Reader(Iterator[Row]):
         self.path = path
         self.offset = offset
         """End of the last record read."""
-        self.torn: Fault | None = None
+        self.torn: Damage | None = None
         """Bytes of an incomplete record at the end: cut by a crash, or still being written."""
         self.layout: codec.Layout = {}
         self._damaged = damaged
@@ -268,7 +268,7 @@ def read(
     path: Path,
     *,
     offset: int = 0,
-    damaged: Callable[[Fault], None] | None = None,
+    damaged: Callable[[Damage], None] | None = None,
     followed: bool = False,
 ) -> Reader:
     """Return an iterator over a journal's rows.

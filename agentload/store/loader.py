@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from agentload.model.rows import Row
 from agentload.store import codec, columns
-from agentload.store.codec import Fault
+from agentload.store.codec import Damage
 from agentload.store.database import WRITER_PATIENCE_S, transaction, writing
 from agentload.store.journal import Reader, Writer, read
 from agentload.store.places import journal_folder
@@ -58,7 +58,7 @@ class Loaded:
 
     calls: int = 0
     stamps: int = 0
-    faults: list[tuple[Path, Fault]] = field(default_factory=list)
+    faults: list[tuple[Path, Damage]] = field(default_factory=list)
 
 
 def load(

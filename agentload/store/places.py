@@ -6,7 +6,7 @@ from typing import Final
 
 from agentload.errors import StoreError
 from agentload.model.rows import Row
-from agentload.store.codec import Fault
+from agentload.store.codec import Damage
 from agentload.store.journal import Reader, read
 
 DATABASE: Final = "agentload.duckdb"
@@ -39,7 +39,7 @@ def journals(database: Path, run_id: str) -> tuple[Path, ...]:
 
 
 def journal_rows(
-    database: Path, run_id: str, *, damaged: Callable[[Fault], None] | None = None
+    database: Path, run_id: str, *, damaged: Callable[[Damage], None] | None = None
 ) -> Iterator[Row]:
     """Yield the rows of a run's journals; pass damage to *damaged*, or raise `StoreError`."""
     for path in journals(database, run_id):

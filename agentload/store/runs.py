@@ -173,7 +173,7 @@ def run_lines(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> tu
     return tables.records(connection, RunLine, _LINES, {"runs": list(names)})
 
 
-def named(connection: duckdb.DuckDBPyConnection, name: str) -> RunLine:
+def find_run(connection: duckdb.DuckDBPyConnection, name: str) -> RunLine:
     """Return the run with this name, or the only run with this prefix.
 
     Raises `StoreError` if no run or several match.
@@ -183,7 +183,7 @@ def named(connection: duckdb.DuckDBPyConnection, name: str) -> RunLine:
 
 def summary(connection: duckdb.DuckDBPyConnection, name: str) -> RunSummary:
     """Describe a run in full; raise `StoreError` if there is none."""
-    line = named(connection, name)
+    line = find_run(connection, name)
     (row,) = tables.rows(connection, RunRow, run_id=line.run_id)
     return RunSummary(
         run=line,
@@ -199,7 +199,7 @@ def summary(connection: duckdb.DuckDBPyConnection, name: str) -> RunSummary:
     )
 
 
-def measured(
+def latest_runs(
     connection: duckdb.DuckDBPyConnection, *, model: str | None, but: str, latest: int
 ) -> list[str]:
     """Return a model's latest measured runs that played blocks, newest first, except *but*."""

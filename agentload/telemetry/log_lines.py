@@ -100,7 +100,7 @@ class StartUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class PeriodicLine:
     """One periodic line of a server's log."""
 
     prompt_tokens_per_s: float
@@ -173,12 +173,12 @@ def start_up(lines: Iterable[str]) -> StartUp:
     )
 
 
-def work(lines: Iterable[str]) -> Iterator[Work]:
+def work(lines: Iterable[str]) -> Iterator[PeriodicLine]:
     """Yield the periodic lines among *lines*, in their order."""
     for line in lines:
         if match := _WORK.search(line):
             engine, prompt, output, running, waiting, preemptions, usage, hits = match.groups()
-            yield Work(
+            yield PeriodicLine(
                 engine=engine,
                 prompt_tokens_per_s=float(prompt),
                 output_tokens_per_s=float(output),
@@ -209,7 +209,7 @@ class LogTail:
         self._path = Path(path)
         self._rest = b""
         self._preemptions = 0
-        self._engines: dict[str | None, Work] = {}
+        self._engines: dict[str | None, PeriodicLine] = {}
         try:
             self._offset = self._path.stat().st_size
         except OSError:

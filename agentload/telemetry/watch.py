@@ -21,7 +21,7 @@ from agentload.exposition.text import OversizeError
 from agentload.model.rows import SampleRow
 from agentload.telemetry.gpu import Gpus, GpuSample, of_page
 from agentload.telemetry.log_lines import LogTail
-from agentload.telemetry.reach import Reach, plain, shown, text_of
+from agentload.telemetry.reach import Reach, plain, public_url, text_of
 
 LONGEST_S: Final = 300.0
 PATIENCE: Final = aiohttp.ClientTimeout(total=5)
@@ -64,7 +64,7 @@ class Refusals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class TelemetrySource:
     """Where an arm's metrics, log and GPU figures are read."""
 
     urls: tuple[str, ...]
@@ -92,12 +92,12 @@ class _Look:
     gpus: tuple[GpuSample, ...] = ()
 
 
-class Watch:
+class TelemetryWatch:
     """Sample the metrics, log and GPUs of every arm at an interval, and keep the figures."""
 
     def __init__(
         self,
-        sources: Mapping[str, Source],
+        sources: Mapping[str, TelemetrySource],
         *,
         every_s: float,
         gpus: Gpus | None = None,
@@ -178,7 +178,7 @@ class Watch:
         session: aiohttp.ClientSession,
         exporter: aiohttp.ClientSession,
         arm: str,
-        source: Source,
+        source: TelemetrySource,
     ) -> None:
         headers = self._headers.get(arm, {})
         pages = await asyncio.gather(
@@ -233,7 +233,7 @@ class Watch:
         except OversizeError as error:
             if url not in self._oversize:
                 self._oversize.add(url)
-                self._notice(f"{arm}: {shown(url)}: {error}: left out")
+                self._notice(f"{arm}: {public_url(url)}: {error}: left out")
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             pass
         return None
@@ -249,9 +249,10 @@ class Watch:
             if url in self._seen:
                 self._seen.remove(url)
                 self._notice(
-                    f"{arm}: {shown(url)} answers {status}: asked less often until it answers again"
+                    f"{arm}: {public_url(url)} answers {status}: "
+                    "asked less often until it answers again"
                 )
         elif status == 200:
             self._seen.add(url)
             if (gone_s := self._refusals.answered(url, now_s)) is not None:
-                self._notice(f"{arm}: {shown(url)} answers again after {gone_s:.0f} s")
+                self._notice(f"{arm}: {public_url(url)} answers again after {gone_s:.0f} s")

@@ -35,7 +35,7 @@ _ROLE_BITS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class CheckReport:
     """The result of a check."""
 
     sessions: int
@@ -49,7 +49,7 @@ class Report:
     """At most the first hundred."""
 
 
-def check(trace: Trace) -> Report:
+def check(trace: Trace) -> CheckReport:
     """Read a trace and report its problems; raises `TraceError` if it cannot be read."""
     reading = _Reading(trace.header)
     kept: list[Problem] = []
@@ -60,7 +60,7 @@ def check(trace: Trace) -> Report:
         count += 1
         if len(kept) < MOST_PROBLEMS:
             kept.append(problem)
-    return Report(
+    return CheckReport(
         sessions=len(reading.names),
         turns=reading.turns,
         off_context=reading.off_context,

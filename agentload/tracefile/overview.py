@@ -116,7 +116,7 @@ def _labelled(event: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class FieldSummary:
     """The distribution of one field."""
 
     count: int
@@ -125,7 +125,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
+class ContextGrowth:
     """Context tokens at the n-th call, over all sessions that have one."""
 
     call: int
@@ -135,7 +135,7 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reuse:
+class PrefixReuse:
     """Tokens of all contexts, and how many an unlimited prefix cache would serve."""
 
     tokens: int
@@ -152,14 +152,14 @@ class Overview:
     turns: int
     last_start_s: float
     workloads: Mapping[str, int]
-    fields: Mapping[str, Summary]
-    growth: tuple[Growth, ...]
+    fields: Mapping[str, FieldSummary]
+    growth: tuple[ContextGrowth, ...]
     arrivals: tuple[int, ...]
     """Session starts in each of equal spans."""
     arrivals_cv: float | None
     """Coefficient of variation of the gaps between starts."""
-    reuse: Reuse
-    reuse_by_event: Mapping[str, Reuse]
+    reuse: PrefixReuse
+    reuse_by_event: Mapping[str, PrefixReuse]
     events: Mapping[str, int]
 
 
@@ -210,8 +210,8 @@ def overview(trace: Trace) -> Overview:
     )
 
 
-def _reuse(tokens: int, known: int) -> Reuse:
-    return Reuse(tokens=tokens, known=known, share=known / tokens if tokens else math.nan)
+def _reuse(tokens: int, known: int) -> PrefixReuse:
+    return PrefixReuse(tokens=tokens, known=known, share=known / tokens if tokens else math.nan)
 
 
 def _is_shown(index: int) -> bool:
@@ -220,9 +220,11 @@ def _is_shown(index: int) -> bool:
     return call / 10 ** math.floor(math.log10(call)) in {1, 2, 3, 5}
 
 
-def _summary(found: array[float]) -> Summary:
+def _summary(found: array[float]) -> FieldSummary:
     every = np.asarray(found)
-    return Summary(count=len(every), mean=float(every.mean()), quantiles=_quantiles(every, SHARES))
+    return FieldSummary(
+        count=len(every), mean=float(every.mean()), quantiles=_quantiles(every, SHARES)
+    )
 
 
 def _quantiles(
@@ -232,9 +234,9 @@ def _quantiles(
     return tuple(np.quantile(every, shares, method="inverted_cdf").tolist())
 
 
-def _growth(index: int, found: array[float]) -> Growth:
+def _growth(index: int, found: array[float]) -> ContextGrowth:
     q50, q90 = _quantiles(np.asarray(found), (0.5, 0.9))
-    return Growth(call=index + 1, sessions=len(found), q50=q50, q90=q90)
+    return ContextGrowth(call=index + 1, sessions=len(found), q50=q50, q90=q90)
 
 
 def _histogram(starts: array[float]) -> tuple[int, ...]:

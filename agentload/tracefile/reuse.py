@@ -12,7 +12,7 @@ BLOCK: Final = 16
 """Tokens of a cache block; a partly known block counts as new, as in vLLM."""
 
 
-class Place(NamedTuple):
+class ChainLink(NamedTuple):
     """A segment together with everything before it."""
 
     identity: int
@@ -27,7 +27,7 @@ class Chain:
     """The places of a session's context from turn to turn."""
 
     def __init__(self, header: Header, session: Session) -> None:
-        self.places: list[Place] = []
+        self.places: list[ChainLink] = []
         self._turns = session.turns
         self._lead = header.prefixes[session.prefix] if session.prefix is not None else ()
 
@@ -36,7 +36,7 @@ class Chain:
         """Tokens of the context by now."""
         return self.places[-1].end if self.places else 0
 
-    def turn(self, index: int) -> list[Place]:
+    def turn(self, index: int) -> list[ChainLink]:
         """Advance to the next turn; return the places it adds."""
         turn = self._turns[index]
         added = turn.add
@@ -49,7 +49,7 @@ class Chain:
             before, end = (self.places[-1].identity, self.places[-1].end) if self.places else (0, 0)
             text = hash((before, segment.key))
             self.places.append(
-                Place(hash((text, segment.tokens)), text, segment.tokens, end + segment.tokens)
+                ChainLink(hash((text, segment.tokens)), text, segment.tokens, end + segment.tokens)
             )
         return self.places[kept:]
 
@@ -71,7 +71,7 @@ class IdealCache:
             known = total - sum(place.tokens for place in added) + self._told(added)
             yield total, known // self._block * self._block
 
-    def _told(self, added: Sequence[Place]) -> int:
+    def _told(self, added: Sequence[ChainLink]) -> int:
         known, unbroken = 0, True
         for place in added:
             longest = self._longest.get(place.text, 0)
@@ -90,7 +90,7 @@ class _Kept:
     A call that uses a place uses all before it, so only its last place is marked as used.
     """
 
-    place: Place
+    place: ChainLink
     before: int | None
     """Identity of the place before it."""
     used: int = 0
@@ -112,7 +112,7 @@ class PoolCache:
         """A heap of (used, -end, identity), also of places that are no leaves any more."""
         self._calls = 0
 
-    def call(self, places: Sequence[Place]) -> int:
+    def call(self, places: Sequence[ChainLink]) -> int:
         """Return how many tokens of a call's context are cached, and cache all of it that fits."""
         fits = bisect_right(places, self._size, key=lambda place: place.end)
         held = bisect_left(

@@ -45,7 +45,7 @@ class Contents:
         ):
             runs += self._runs(added)
         else:
-            runs = salted(self._runs(in_server_order(call.context)), send.salt)
+            runs = with_salt(self._runs(in_server_order(call.context)), send.salt)
         self._known[place] = send.salt, call.context, runs
         return runs
 
@@ -82,7 +82,7 @@ def in_server_order(context: tuple[Segment, ...]) -> Iterable[Segment]:
     )
 
 
-def salted(runs: tuple[Run, ...], salt: str) -> tuple[Run, ...]:
+def with_salt(runs: tuple[Run, ...], salt: str) -> tuple[Run, ...]:
     """Return runs whose first tokens are replaced by the salt."""
     if not runs:
         return runs

@@ -14,16 +14,23 @@ from typing import assert_never
 
 import numpy as np
 
-from agentload.dispatch.call import Asked, CallMachine
-from agentload.dispatch.checking import checked
+from agentload.dispatch.call import CallMachine, CallTerms
+from agentload.dispatch.checking import answer_row
 from agentload.dispatch.dispatcher import Dispatcher
 from agentload.dispatch.row import row
 from agentload.dispatch.session import live_key
 from agentload.dispatch.sse import Parsed
 from agentload.dispatch.stretches import stretches, where
-from agentload.emulator.calls import PS_PER_NS, Finished, FirstToken, Gauges, Rejected, Request
+from agentload.emulator.calls import (
+    PS_PER_NS,
+    EngineRequest,
+    Finished,
+    FirstToken,
+    Gauges,
+    Rejected,
+)
 from agentload.emulator.engine import Engine
-from agentload.emulator.steptime import slowed
+from agentload.emulator.steptime import slower_arm
 from agentload.model.commands import (
     Cancel,
     Chunks,
@@ -56,7 +63,7 @@ NO_GAP = bytes(4)
 SETTLE_NS = 1_000_000_000  # virtual time between rounds, about as long as a live barrier takes
 
 
-def packed(done: Finished) -> Stamps:
+def stamps_of(done: Finished) -> Stamps:
     """Return the stamps of a finished call, equal to `model.stamps.stamps` of its instants."""
     first_ns = done.instant_ns(0)
     # Round up to whole ns, then count whole µs from half a µs before
@@ -259,7 +266,7 @@ class Shell:
         if answer is None:
             outcome = flight.machine.outcome()
         else:
-            chunks = packed(answer)
+            chunks = stamps_of(answer)
             parsed = _parsed(
                 answer,
                 chunks.first_ns,
@@ -271,7 +278,7 @@ class Shell:
         outcome = outcome if error is None else replace(outcome, error=error)
         del self._flights[send.request_id]
         self._rows.append(row(send, outcome, run_id=self._plan.run, leg=self._leg))
-        if (graded := checked(send, outcome, run_id=self._plan.run)) is not None:
+        if (graded := answer_row(send, outcome, run_id=self._plan.run)) is not None:
             self._rows.append(graded)
         self._tell(Ended(at_ns=at_ns, request_id=send.request_id, outcome=outcome))
 
@@ -316,7 +323,9 @@ class Shell:
                 assert_never(command)
 
     def _send(self, send: Send, now_ns: int) -> None:
-        asked = Asked(tokens=send.call.output, is_forced=True, wants_reply=send.call.wants_reply)
+        asked = CallTerms(
+            tokens=send.call.output, is_forced=True, wants_reply=send.call.wants_reply
+        )
         machine = CallMachine(released_ns=send.released_ns, limits=send.limits, asked=asked)
         machine.opened(now_ns, is_new=False)
         machine.sent(now_ns)
@@ -326,7 +335,7 @@ class Shell:
         self._flights[send.request_id] = _Flight(send, machine, tokens, text)
         self._watch_limit(send.request_id, machine)
         said = live_key(text) if text else None
-        request = Request(
+        request = EngineRequest(
             send.request_id,
             self._contents.runs(send),
             tokens,
@@ -352,7 +361,7 @@ class Shell:
         on = where(self._stretches.get(round_, ()))
         return {
             name: Engine(
-                slowed(self._arms[name], self._slowness.get(on.get(name) or "", 1.0)),
+                slower_arm(self._arms[name], self._slowness.get(on.get(name) or "", 1.0)),
                 seed=self._seed + round_,
             )
             for name in self._plan.arms

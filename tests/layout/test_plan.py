@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.dispatch.arrivals import seeded
+from agentload.dispatch.arrivals import rng_of
 from agentload.dispatch.stretches import stretches, where
 from agentload.errors import PlanError
 from agentload.layout.plan import (
@@ -284,7 +284,7 @@ def test_pairs_of_other_numbers_of_arms_and_replicas_share_the_order_of_two_turn
     arms: str, replicas: int
 ) -> None:
     pairs = 4 * replicas
-    drawn = balanced_orders(arms, pairs + 2 * replicas, seeded(7, "order"))
+    drawn = balanced_orders(arms, pairs + 2 * replicas, rng_of(7, "order"))
     turns = [divmod(pair, replicas) for pair in range(pairs)]
     shared = [drawn[2 * (turn // 2) + (turn + place) % 2] for turn, place in turns]
     assert orders_of(arms, replicas=replicas, pairs=pairs) == shared

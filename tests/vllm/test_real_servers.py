@@ -19,7 +19,7 @@ import duckdb
 import pytest
 
 from agentload.ask.probes import crossed, reuse
-from agentload.dispatch.call import Asked
+from agentload.dispatch.call import CallTerms
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
@@ -409,6 +409,6 @@ def _request(
         ),
         released_ns=time.monotonic_ns(),
         limits=Limits(idle_ns=int(IDLE_S * SECOND)),
-        asked=Asked(tokens=tokens, is_forced=True),
+        asked=CallTerms(tokens=tokens, is_forced=True),
         on_tokens=streamed,
     )
