@@ -16,7 +16,7 @@ from agentload.decision.look import REPEATS, Look
 from agentload.decision.means import Means
 from agentload.errors import PlanError, ProfileError
 from agentload.evidence.twin import Twin, bounds, twins
-from agentload.layout.plan import plan, with_starts
+from agentload.layout.plan import Scheme, plan, with_starts
 from agentload.layout.step_times import StepGrid, grid, seconds, step_times
 from agentload.model import apart
 from agentload.model.plan import ClosedLoop, Load, Plan
@@ -76,8 +76,7 @@ class Twins:
             means.arms,
             run=means.run,
             seed=means.study.seed,
-            pairs=taken(means.place.database, means.run) + look.amount,
-            blocks=1,
+            scheme=Scheme(pairs=taken(means.place.database, means.run) + look.amount, blocks=1),
             load=load,
         )
         made = beside(whole, means.place.database)

@@ -18,7 +18,7 @@ from typing import Final
 from agentload.dispatch.arrivals import SECOND, rng_of, starts
 from agentload.dispatch.foresight import foresight
 from agentload.errors import PlanError
-from agentload.layout.plan import families
+from agentload.layout.blocks import families
 from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Plan, Recorded
 from agentload.model.trace import Session
 

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 
 from agentload.dispatch.arrivals import rng_of
 from agentload.evidence.capacity import PROBE, VOID, Step, fit, next_search
-from agentload.layout.plan import limits_of, plan
+from agentload.layout.plan import Scheme, limits_of, plan
 from agentload.layout.windows import Steady, windows
 from agentload.model.metrics import clock_start
 from agentload.model.plan import Budget, ClosedLoop, OpenLoop, Plan
@@ -332,7 +332,14 @@ def trial_plan(study: Search, stock: Steady, arm: str, size: float, *, run: str,
     limits = limits_of(study.timeouts)
     trace = Trace(header=stock.header, sessions=())
     return plan(
-        trace, [arm], run=run, seed=seed, pairs=1, load=laid.load, limits=limits, laid=laid.blocks
+        trace,
+        [arm],
+        run=run,
+        seed=seed,
+        scheme=Scheme(pairs=1),
+        load=laid.load,
+        limits=limits,
+        laid=laid.blocks,
     )
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.errors import PlanError
-from agentload.layout.plan import cut
+from agentload.layout.blocks import cut
 from agentload.layout.step_times import Bounds, StepGrid, grid, seconds, step_times
 from agentload.model.trace import Trace, Turn
 from agentload.model.walk import contexts

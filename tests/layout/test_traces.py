@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.layout.traces import merge, sweep
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
 
@@ -79,7 +79,10 @@ def test_block_ids_of_two_traces_are_not_the_same_blocks() -> None:
 
 def test_each_block_holds_every_length_once_in_its_own_order_and_no_content_twice() -> None:
     made = plan(
-        sweep((1024, 2048, 4096, 8192), pairs=6, output=16, seed=1), ["a", "b"], run="r", pairs=6
+        sweep((1024, 2048, 4096, 8192), pairs=6, output=16, seed=1),
+        ["a", "b"],
+        run="r",
+        scheme=Scheme(pairs=6),
     )
     orders = [
         tuple(turn.add[0].tokens for session in block.sessions for turn in session.turns)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agentload.builtin import find
 from agentload.emulator.calls import Finished
 from agentload.emulator.profile import parse
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.model.commands import Limits
 from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.rows import BlockRow, CallRow, SampleRow
@@ -54,7 +54,7 @@ def planned(
         Trace(header=Header(name="t"), sessions=sessions),
         arms,
         run="r",
-        pairs=pairs,
+        scheme=Scheme(pairs=pairs),
         limits=limits,
         load=load,
     )

@@ -30,7 +30,7 @@ from agentload.evidence.gather import gather
 from agentload.evidence.view import run_view
 from agentload.kvmath.compare import sizes
 from agentload.kvmath.config import model_shape
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.layout.traces import sweep as swept
 from agentload.live.caller import Sampling, chat
 from agentload.live.raw import RawLog
@@ -100,7 +100,7 @@ def played(
         trace,
         [arm.name for arm in served],
         run="real",
-        pairs=pairs,
+        scheme=Scheme(pairs=pairs),
         load=load,
         limits=Limits(total_ns=120 * SECOND),
     )

@@ -12,7 +12,7 @@ import pytest
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import AgentloadError
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
 from agentload.model.profile import Price
@@ -106,7 +106,9 @@ def test_a_limit_counts_from_the_beginning_of_the_run_and_not_of_each_part(
         return Played(run_id="r1", health=Monitor().health(FACTS), was_stopped=True)
 
     monkeypatch.setattr(play, "play_stages", in_parts)
-    made = playing(plan(trace(), ["a"], run="r1", pairs=1), (), tmp_path / "x.duckdb")
+    made = playing(
+        plan(trace(), ["a"], run="r1", scheme=Scheme(pairs=1)), (), tmp_path / "x.duckdb"
+    )
     ended = play._watched(
         made, ("a",), TimeLimit(seconds=1.0, told="time limit"), None, lambda _: None
     )
