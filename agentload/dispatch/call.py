@@ -154,6 +154,7 @@ class CallMachine:
         assert self.stage == "ended", "a call is judged after its end"
         parsed = parsed or Parsed()
         status, error = self._status(parsed)
+        has_heard_all = status == "ok" and self._heard_ns is not None
         return Outcome(
             status=status,
             dialled_ns=self._dialled_ns,
@@ -162,9 +163,7 @@ class CallMachine:
             first_ns=parsed.first_ns,
             first_answer_ns=parsed.first_answer_ns,
             last_ns=parsed.last_ns,
-            done_ns=self._heard_ns
-            if status == "ok" and self._heard_ns is not None
-            else self._ended_ns,
+            done_ns=self._heard_ns if has_heard_all else self._ended_ns,
             chunks=chunks or stamps(parsed.stamps_ns, parsed.tokens),
             stamp_source=stamp_source,
             coalesced_reads=parsed.coalesced_reads if parsed.stamps_ns else None,
@@ -187,24 +186,15 @@ class CallMachine:
         status: Status
         match self.stage:
             case "connecting":
-                at_ns, status, error = (
-                    start_ns + limits.connect_ns,
-                    "connect_timeout",
-                    "no connection in time",
-                )
+                at_ns = start_ns + limits.connect_ns
+                status, error = "connect_timeout", "no connection in time"
             case "waiting":
-                at_ns, status, error = (
-                    start_ns + limits.first_ns,
-                    "first_timeout",
-                    "no byte of the answer in time",
-                )
+                at_ns = start_ns + limits.first_ns
+                status, error = "first_timeout", "no byte of the answer in time"
             case "streaming":
                 assert self._heard_ns is not None
-                at_ns, status, error = (
-                    self._heard_ns + limits.idle_ns,
-                    "idle_timeout",
-                    "the stream went silent",
-                )
+                at_ns = self._heard_ns + limits.idle_ns
+                status, error = "idle_timeout", "the stream went silent"
             case "ended":
                 return None
         if total_ns <= at_ns:
@@ -228,26 +218,21 @@ class CallMachine:
         self._error = error
 
     def _status(self, parsed: Parsed) -> tuple[Status, str | None]:
-        asked, code = self._asked, self._http_status
+        code, fault = self._http_status, parsed.fault
         is_refusal = code is not None and code >= 300
-        needs_mark = asked.is_streamed and (asked.ends_with_mark or not self._is_whole)
-        is_complete = parsed.finish_reason is not None and (parsed.has_end_mark or not needs_mark)
+        is_complete = self._is_complete(parsed)
         # An answer that is complete stays complete when the connection fails after it.
-        if self._failure is not None and not (
-            is_complete and parsed.fault is None and not is_refusal
-        ):
+        is_answer = is_complete and fault is None and not is_refusal
+        if self._failure is not None and not is_answer:
             return self._failure, self._error
         if is_refusal:
-            return (
-                "busy" if code in BUSY else "http_error"
-            ), f"HTTP {code}" if parsed.fault is None else parsed.fault.text
-        if parsed.fault is not None:
+            refusal: Status = "busy" if code in BUSY else "http_error"
+            return refusal, f"HTTP {code}" if fault is None else fault.text
+        if fault is not None:
             # The head said 200, so only the body says which refusal this is.
-            return (
-                ("busy", f"{parsed.fault.code} {parsed.fault.text}")
-                if parsed.fault.code in BUSY
-                else ("stream_error", parsed.fault.text)
-            )
+            if fault.code in BUSY:
+                return "busy", f"{fault.code} {fault.text}"
+            return "stream_error", fault.text
         if parsed.unreadable is not None:
             return "unreadable", parsed.unreadable
         if not is_complete:
@@ -255,12 +240,16 @@ class CallMachine:
             return "truncated", self._error or f"the answer has no {missing}"
         return self._content(parsed)
 
+    def _is_complete(self, parsed: Parsed) -> bool:
+        asked = self._asked
+        needs_mark = asked.is_streamed and (asked.ends_with_mark or not self._is_whole)
+        return parsed.finish_reason is not None and (parsed.has_end_mark or not needs_mark)
+
     def _content(self, parsed: Parsed) -> tuple[Status, str | None]:
         asked, tokens, finish = self._asked, parsed.output_tokens, parsed.finish_reason
         if finish not in GOOD_ENDS:
-            return BAD_ENDS.get(
-                finish or "", "unreadable"
-            ), f"the answer ended with the finish reason '{finish}'"
+            status = BAD_ENDS.get(finish or "", "unreadable")
+            return status, f"the answer ended with the finish reason '{finish}'"
         # A count that rests on "one token a chunk" is assumed, and proves nothing against a server.
         if asked.tokens is not None and tokens is not None and parsed.token_rule != "one_a_chunk":
             if asked.is_forced and tokens < asked.tokens:

@@ -3,6 +3,7 @@
 Of a stream, in any chunking, it gives what the answer said and when each part arrived.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import eq
@@ -137,12 +138,9 @@ class StreamParser:
         found = token_counts(self._chunks, total=usage.completion_tokens)
         stamps_ns = [chunk.at_ns for chunk in found.chunks]
         kinds = _resolved([chunk.kind for chunk in found.chunks])
-        thinking = usage.thinking_tokens
-        if thinking is None and "thinking" in kinds:
-            thinking = sum(
-                count for kind, count in zip(kinds, found.tokens, strict=True) if kind == "thinking"
-            )
+        listed = sum(found.tokens)
         total = usage.completion_tokens
+        output = listed if total is None and found.chunks else total
         return Parsed(
             stamps_ns=tuple(stamps_ns),
             tokens=tuple(found.tokens),
@@ -151,16 +149,14 @@ class StreamParser:
             coalesced_reads=sum(map(eq, stamps_ns, islice(stamps_ns, 1, None))),
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.cached_tokens,
-            output_tokens=total
-            if total is not None
-            else (sum(found.tokens) if found.chunks else None),
-            thinking_tokens=thinking,
+            output_tokens=output,
+            thinking_tokens=_thinking_tokens(usage, kinds, found.tokens),
             finish_reason=word(self._finish_reason) if self._finish_reason else None,
             has_end_mark=self.has_end_mark,
             fault=self._fault,
             unreadable=self._unreadable
             or usage.contradiction
-            or self._contradiction(sum(found.tokens), found.rule, total),
+            or self._contradiction(listed, found.rule, total),
             text="".join(self._text),
             thinking="".join(self._thinking),
             tool_calls=tuple(
@@ -207,21 +203,10 @@ class StreamParser:
             self._choice(stamp_ns, event.choices[0], event.usage)
 
     def _choice(self, stamp_ns: int, choice: AnswerChoice, usage: TokenUsage | None) -> None:
-        if choice.index:
-            self._unreadable = self._unreadable or OTHER_CHOICE.format(choice.index)
-            return
-        if self._has_finished and (_length(choice) or choice.token_ids):
-            after = "end mark" if self.has_end_mark else "finish reason"
-            self._unreadable = self._unreadable or f"tokens came after the {after}"
+        if (choice.index or self._has_finished) and self._is_stray(choice):
             return
         if choice.finish_reason:
-            if {self._finish_reason, choice.finish_reason} == BOTH:
-                choice.finish_reason = "tool_calls"
-            elif self._finish_reason not in (None, choice.finish_reason):
-                changed = f"{word(self._finish_reason)}, and later {word(choice.finish_reason)}"
-                self._unreadable = self._unreadable or f"the finish reason is {changed}"
-            self._finish_reason = choice.finish_reason
-            self._has_finished = True
+            self._finish(choice, choice.finish_reason)
         delta = choice.delta
         # Fast path: nearly every chunk is plain text; `_shown` would give the same kind and shows.
         if (
@@ -246,6 +231,27 @@ class StreamParser:
             self.tokens_so_far = total
         elif shows in {"text", "empty"}:
             self.tokens_so_far += 1
+
+    def _is_stray(self, choice: AnswerChoice) -> bool:
+        """Return whether a choice is not of the answer, which is then unreadable."""
+        if choice.index:
+            self._unreadable = self._unreadable or OTHER_CHOICE.format(choice.index)
+            return True
+        if _length(choice) or choice.token_ids:
+            after = "end mark" if self.has_end_mark else "finish reason"
+            self._unreadable = self._unreadable or f"tokens came after the {after}"
+            return True
+        return False
+
+    def _finish(self, choice: AnswerChoice, reason: str) -> None:
+        """Note the finish reason that a choice gives; a second one may only confirm the first."""
+        if {self._finish_reason, reason} == BOTH:
+            choice.finish_reason = reason = "tool_calls"
+        elif self._finish_reason not in (None, reason):
+            changed = f"{word(self._finish_reason)}, and later {word(reason)}"
+            self._unreadable = self._unreadable or f"the finish reason is {changed}"
+        self._finish_reason = reason
+        self._has_finished = True
 
     def _shown(self, choice: AnswerChoice) -> tuple[Kind, Shows]:
         # Keep what the choice says, and return what it shows.
@@ -323,6 +329,13 @@ def _resolved(kinds: list[Kind]) -> list[Kind]:
     return out
 
 
+def _thinking_tokens(usage: TokenUsage, kinds: list[Kind], tokens: Sequence[int]) -> int | None:
+    """Return how many tokens were thinking: by the usage, else by the chunks' kinds."""
+    if usage.thinking_tokens is not None or "thinking" not in kinds:
+        return usage.thinking_tokens
+    return sum(count for kind, count in zip(kinds, tokens, strict=True) if kind == "thinking")
+
+
 def _is_json(payload: bytes | bytearray) -> bool:
     try:
         msgspec.json.decode(decodable(payload))
@@ -344,7 +357,6 @@ def document(body: bytes | bytearray) -> Parsed:
     choice = found.choices[0]
     message = choice.message or Delta(content=choice.text)
     usage = found.usage or TokenUsage()
-    functions = [piece.function or Function() for piece in message.tool_calls or ()]
     return Parsed(
         prompt_tokens=usage.prompt_tokens,
         cached_tokens=usage.cached_tokens,
@@ -354,8 +366,11 @@ def document(body: bytes | bytearray) -> Parsed:
         unreadable=OTHER_CHOICE.format(choice.index) if choice.index else usage.contradiction,
         text=message.content or message.refusal or "",
         thinking=message.reasoning or message.reasoning_content or "",
-        tool_calls=tuple(
-            ReplyToolCall(name=function.name or "", arguments=function.arguments or "")
-            for function in functions
-        ),
+        tool_calls=tuple(_tool_calls(message)),
     )
+
+
+def _tool_calls(message: Delta) -> Iterator[ReplyToolCall]:
+    for piece in message.tool_calls or ():
+        function = piece.function or Function()
+        yield ReplyToolCall(name=function.name or "", arguments=function.arguments or "")

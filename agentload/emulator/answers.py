@@ -21,7 +21,7 @@ from itertools import pairwise
 from statistics import NormalDist
 from typing import Final, Literal, TypeAlias
 
-from agentload.model.profile import ArmProfile
+from agentload.model.profile import Accuracy, ArmProfile
 from agentload.prompts import words
 
 QUESTION_CHARS: Final = 2_000
@@ -244,17 +244,10 @@ def success_rate(
     lengths the rate is interpolated linearly; beyond them it is that of the nearest. Scores of the
     asked depth come before those of any depth.
     """
-    scores = [score for score in arm.accuracy if score.task == task] or [
-        score for score in arm.accuracy if score.task == RETRIEVAL
-    ]
-    there = [
-        score
-        for score in scores
-        if score.depth and depth is not None and min(score.depth) <= depth <= max(score.depth)
-    ]
-    found = there or [score for score in scores if not score.depth]
     points = sorted(
-        (score.context_tokens, score.percent / 100) for score in found if score.context_tokens
+        (score.context_tokens, score.percent / 100)
+        for score in _scores(arm, task, depth)
+        if score.context_tokens
     )
     if not points:
         return 1.0
@@ -262,6 +255,21 @@ def success_rate(
         if short <= context_tokens <= long:
             return high + (low - high) * (context_tokens - short) / (long - short)
     return points[0][1] if context_tokens < points[0][0] else points[-1][1]
+
+
+def _scores(arm: ArmProfile, task: str, depth: float | None) -> list[Accuracy]:
+    """Return a task's scores, else those of retrieval: at the asked depth, else at any depth."""
+    of_task = [score for score in arm.accuracy if score.task == task]
+    scores = of_task or [score for score in arm.accuracy if score.task == RETRIEVAL]
+    if depth is not None:
+        there = [
+            score
+            for score in scores
+            if score.depth and min(score.depth) <= depth <= max(score.depth)
+        ]
+        if there:
+            return there
+    return [score for score in scores if not score.depth]
 
 
 def succeeds(

@@ -268,16 +268,12 @@ def _spans(
     """
     last_ns = np.array([stamps[-1] for stamps in seen.stamps_ns], dtype=np.int64)
     rate = seen.output_tokens / np.maximum(last_ns - first_ns, 1)
-    instants = sorted(
-        [
-            *((at, 0, call) for call, at in enumerate(last_ns)),
-            *((at, 1, call) for call, at in enumerate(first_ns)),
-        ]
-    )
+    ending = [(at, 0, call) for call, at in enumerate(last_ns)]
+    beginning = [(at, 1, call) for call, at in enumerate(first_ns)]
     active: dict[int, None] = {}
     spans: list[tuple[int, float, float]] = []
     ends: list[int] = []
-    for (start, begins, call), (end, *_) in pairwise(instants):
+    for (start, begins, call), (end, *_) in pairwise(sorted(ending + beginning)):
         if begins:
             active[call] = None
         else:
@@ -286,9 +282,8 @@ def _spans(
             continue
         # All sequences of a batch emit together, so the one that joined last represents all.
         stamps = seen.stamps_ns[next(reversed(active))]
-        inside = np.diff(
-            stamps[np.searchsorted(stamps, start) : np.searchsorted(stamps, end, side="right")]
-        )
+        first, last = np.searchsorted(stamps, start), np.searchsorted(stamps, end, side="right")
+        inside = np.diff(stamps[first:last])
         # A median gap of 0 means chunks read together, whose stamps show our reads, not their
         # arrival.
         if len(inside) >= FEWEST_GAPS and np.median(inside) > 0:
@@ -302,17 +297,10 @@ def _spans(
     dense = np.array([saturation(int(size)) for size in batch])
     extra = np.array([_extra(int(size), experts) for size in batch])
     context_tokens = np.array([context for _, context, _ in spans])
-    design = (
-        np.column_stack([np.ones(len(spans)), context_tokens, extra, dense * context_tokens])
-        if spans
-        else np.empty((0, 4))
-    )
-    return (
-        batch,
-        design,
-        np.array([gap for _, _, gap in spans]),
-        _beside(seen, first_ns, last_ns, np.array(ends)),
-    )
+    columns = [np.ones(len(spans)), context_tokens, extra, dense * context_tokens]
+    gap_ms = np.array([gap for _, _, gap in spans])
+    where = _beside(seen, first_ns, last_ns, np.array(ends))
+    return batch, np.column_stack(columns), gap_ms, where
 
 
 def _beside(seen: Observed, first_ns: Ints, last_ns: Ints, ends: Ints) -> Ints:
@@ -320,14 +308,12 @@ def _beside(seen: Observed, first_ns: Ints, last_ns: Ints, ends: Ints) -> Ints:
 
     On average half of the running step is still left when a prompt comes.
     """
-    decoding = np.searchsorted(np.sort(first_ns), seen.sent_ns) - np.searchsorted(
-        np.sort(last_ns), seen.sent_ns
-    )
     if not len(ends):
         return np.full(len(first_ns), -1)
-    return np.where(
-        decoding > 0, np.minimum(np.searchsorted(ends, seen.sent_ns), len(ends) - 1), -1
-    )
+    begun = np.searchsorted(np.sort(first_ns), seen.sent_ns)
+    ended = np.searchsorted(np.sort(last_ns), seen.sent_ns)
+    span = np.minimum(np.searchsorted(ends, seen.sent_ns), len(ends) - 1)
+    return np.where(begun > ended, span, -1)
 
 
 def _prefilled_alone(sent_ns: Ints, first_ns: Ints) -> NDArray[np.bool_]:

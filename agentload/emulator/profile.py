@@ -122,14 +122,12 @@ def build(cls: type[T], value: object, at: str, *, bounds: Bounds) -> T:
 def _value(hint: Any, value: object, at: str, name: str, bounds: Bounds) -> object:  # noqa: ANN401 - a type hint has no narrower type
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in {Union, types.UnionType}:
-        if value is None:
-            return None
-        (inner,) = [argument for argument in arguments if argument is not types.NoneType]
-        return _value(inner, value, at, name, bounds)
+        (inner,) = {*arguments} - {types.NoneType}
+        return None if value is None else _value(inner, value, at, name, bounds)
     if origin is Literal:
-        if value not in arguments:
-            raise ComplaintError(at, f"one of {', '.join(map(str, arguments))}", value)
-        return value
+        if value in arguments:
+            return value
+        raise ComplaintError(at, f"one of {', '.join(map(str, arguments))}", value)
     if origin is tuple:
         if not isinstance(value, list):
             raise ComplaintError(at, "a list", value)
@@ -139,13 +137,13 @@ def _value(hint: Any, value: object, at: str, name: str, bounds: Bounds) -> obje
         )
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return build(hint, value, at, bounds=bounds)
-    if hint not in (int, float):
-        if not isinstance(value, hint) or value == "":
-            raise ComplaintError(at, _WORDS[hint], value)
-        return value
-    if hint is int and type(value) is not int:  # a bool is an int, too
-        raise ComplaintError(at, _WORDS[int], value)
-    return hint(_number(value, at, bounds.get(name, (0, math.inf))))
+    if hint in (int, float):
+        if hint is int and type(value) is not int:  # a bool is an int, too
+            raise ComplaintError(at, _WORDS[int], value)
+        return hint(_number(value, at, bounds.get(name, (0, math.inf))))
+    if value == "" or not isinstance(value, hint):
+        raise ComplaintError(at, _WORDS[hint], value)
+    return value
 
 
 def _number(value: object, at: str, bounds: tuple[float, float]) -> float:

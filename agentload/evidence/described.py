@@ -128,6 +128,7 @@ def model(name: str | None, arms: Sequence[ArmServer], profile: ArmProfile | Non
         return Model(name=served)
     whole = [group for group in shape.groups if group.kind in WHOLE]
     windows = [group for group in shape.groups if group.kind == "sliding"]
+    kv_heads, head_dim = (whole[0].kv_heads, whole[0].head_dim) if whole else (None, None)
     return Model(
         name=served,
         active_params=shape.active_parameters,
@@ -136,8 +137,8 @@ def model(name: str | None, arms: Sequence[ArmServer], profile: ArmProfile | Non
         full_layers=_layers(whole),
         window_layers=_layers(windows),
         heads=shape.heads,
-        kv_heads=whole[0].kv_heads if whole else None,
-        head_dim=whole[0].head_dim if whole else None,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
         attention=_attention(shape),
     )
 

@@ -4,9 +4,9 @@
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from importlib.resources import files
 from itertools import pairwise
 from typing import Final
@@ -204,23 +204,33 @@ def of_replicas(scrapes: Sequence[Scrape]) -> Scrape:
     """Combine replicas into one server: largest shares, latest start, sums of all else."""
     if len(scrapes) == 1:
         return scrapes[0]
-    values = {}
-    for name in sorted({name for scrape in scrapes for name in scrape.values}):
-        seen = [scrape.values[name] for scrape in scrapes if name in scrape.values]
-        values[name] = max(seen) if name in SHARES or name == "process_start_s" else sum(seen)
-    histograms = {}
-    for name in sorted({name for scrape in scrapes for name in scrape.histograms}):
-        histograms[name] = reduce(
-            Histogram.plus,
-            (scrape.histograms[name] for scrape in scrapes if name in scrape.histograms),
-        )
-    configs = tuple(scrape.cache_config for scrape in scrapes)
+    configs = [scrape.cache_config for scrape in scrapes]
     return Scrape(
-        values=values,
-        histograms=histograms,
+        values=_combined_values(scrapes),
+        histograms=_combined_histograms(scrapes),
         cache_config=_together(configs, (*EACH, *TOGETHER)),
         engines=sum(scrape.engines for scrape in scrapes) or 1,
     )
+
+
+def _combined_values(scrapes: Sequence[Scrape]) -> dict[str, float]:
+    found: dict[str, list[float]] = defaultdict(list)
+    for scrape in scrapes:
+        for name, value in scrape.values.items():
+            found[name].append(value)
+    return {
+        name: max(seen) if name in SHARES or name == "process_start_s" else sum(seen)
+        for name, seen in sorted(found.items())
+    }
+
+
+def _combined_histograms(scrapes: Sequence[Scrape]) -> dict[str, Histogram]:
+    found: dict[str, Histogram] = {}
+    for scrape in scrapes:
+        for name, histogram in scrape.histograms.items():
+            before = found.get(name)
+            found[name] = histogram if before is None else before.plus(histogram)
+    return dict(sorted(found.items()))
 
 
 _SHARES: Final = frozenset(theirs for ours in SHARES for theirs in VALUES[ours])

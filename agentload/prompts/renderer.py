@@ -8,7 +8,7 @@ is bounded in bytes; the least recently used segments are dropped first.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
-from typing import Final
+from typing import Final, NamedTuple
 
 from agentload.model.trace import Segment, image_tokens
 from agentload.prompts import images
@@ -45,6 +45,13 @@ class Prompt:
     exact: Exactness
 
 
+class _Lead(NamedTuple):
+    """What a context's first segment carries: template tokens around all messages, and a salt."""
+
+    frame: int
+    salt: str
+
+
 class Renderer:
     """Render the contexts of one trace for one tokenizer."""
 
@@ -69,39 +76,44 @@ class Renderer:
         """
         grouped = list(messages(context))
         described = [segment for segment in context if segment.role == "tools"]
+        # The first segment carries the template's tokens around all messages, and the salt.
         around = self._tokenizer.frame("prompt")
         if not (grouped and grouped[0].role == "system"):
             around += self._tokenizer.frame("systemless")
-        # The first segment carries the template's tokens around all messages.
         tools_lead = bool(described) and context[0] is described[0]
-        written, owed = [], 0
-        for number, segment in enumerate(described):
-            leads = tools_lead and number == 0
-            is_salted = leads or (number == 0 and segment.text is None)
-            written.append(
-                self._schemas(
-                    Slot(segment, frame=around if leads else 0, salt=salt if is_salted else None),
-                    number,
-                )
-            )
-            owed += written[-1].over
-        spoken = []
-        for number, message in enumerate(grouped):
-            leads = number == 0 and not tools_lead
-            first = Slot(
-                message.segments[0],
-                frame=around if leads else 0,
-                owed=owed,
-                salt=salt if leads else None,
-            )
-            spoken.append(self._message(message, first))
-            owed += spoken[-1].over
+        lead = _Lead(frame=around, salt=salt)
+        written = self._written(described, lead if tools_lead else None, salt)
+        owed = sum(piece.over for piece in written)
+        spoken = self._spoken(grouped, None if tools_lead else lead, owed)
         return Prompt(
             messages=b"[%b]" % b",".join(piece.json for piece in spoken),
             tools=b"[%b]" % b",".join(piece.json for piece in written) if written else None,
-            tokens=sum(piece.tokens for piece in spoken) + sum(piece.tokens for piece in written),
+            tokens=sum(piece.tokens for piece in (*spoken, *written)),
             exact=self._exactness(context),
         )
+
+    def _written(
+        self, described: Sequence[Segment], lead: _Lead | None, salt: str
+    ) -> list[JsonPiece]:
+        """Write the tools; without a *lead*, the first ones get the salt if they are drawn."""
+        slots = [Slot(segment) for segment in described]
+        if lead is not None:
+            slots[0] = Slot(described[0], frame=lead.frame, salt=lead.salt)
+        elif described and described[0].text is None:
+            slots[0] = Slot(described[0], salt=salt)
+        return [self._schemas(slot, position) for position, slot in enumerate(slots)]
+
+    def _spoken(self, grouped: Sequence[Message], lead: _Lead | None, owed: int) -> list[JsonPiece]:
+        """Write the messages; *owed* tokens too many were written before them."""
+        spoken: list[JsonPiece] = []
+        for message in grouped:
+            first = Slot(message.segments[0], owed=owed)
+            if lead is not None and not spoken:
+                first = first._replace(frame=lead.frame, salt=lead.salt)
+            piece = self._message(message, first)
+            spoken.append(piece)
+            owed += piece.over
+        return spoken
 
     def _exactness(self, context: tuple[Segment, ...]) -> Exactness:
         if self._is_emulated:

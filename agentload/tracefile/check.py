@@ -104,30 +104,30 @@ class _Reading:
         lengths = [segment.tokens for segment in prefix]
         stages = list(_stages((), prefix))
         for index, turn in enumerate(session.turns):
-            if turn.keep is not None and turn.keep > len(lengths):
-                what = f"keeps {turn.keep} segments of a context of {len(lengths)}"
+            for what in self._turn(turn, lengths, stages):
                 yield Problem(session=session.session, turn=index, what=what)
-            del lengths[len(lengths) if turn.keep is None else turn.keep :]
-            del stages[len(lengths) :]
-            stages += _stages(stages, turn.add)
-            self.off_order += bool(stages) and stages[-1] < 0
-            for segment in turn.add:
-                lengths.append(segment.tokens)
-                self.keys.append(_key(segment))
-                if segment.tokens < 0 or segment.plant is not None:
-                    yield from (
-                        Problem(session=session.session, turn=index, what=what)
-                        for what in _segment(segment)
-                    )
-            yield from (
-                Problem(session=session.session, turn=index, what=what)
-                for what in _turn(turn, lengths)
-            )
-            if (
-                turn.context is not None
-                and abs(sum(lengths) - turn.context) > CONTEXT_TOLERANCE * turn.context
-            ):
-                self.off_context += 1
+
+    def _turn(self, turn: Turn, lengths: list[int], stages: list[int]) -> Iterator[str]:
+        """Yield what is wrong with a turn.
+
+        *lengths* and *stages* are those of the segments before it, and then of its context.
+        """
+        if turn.keep is not None and turn.keep > len(lengths):
+            yield f"keeps {turn.keep} segments of a context of {len(lengths)}"
+        if turn.keep is not None:
+            del lengths[turn.keep :]
+        del stages[len(lengths) :]
+        stages += _stages(stages, turn.add)
+        self.off_order += bool(stages) and stages[-1] < 0
+        for segment in turn.add:
+            lengths.append(segment.tokens)
+            self.keys.append(_key(segment))
+            if segment.tokens < 0 or segment.plant is not None:
+                yield from _segment(segment)
+        yield from _request(turn, lengths)
+        if turn.context is not None:
+            difference = abs(sum(lengths) - turn.context)
+            self.off_context += difference > CONTEXT_TOLERANCE * turn.context
 
 
 def _stages(before: Sequence[int], segments: Sequence[Segment]) -> Iterator[int]:
@@ -149,7 +149,7 @@ def _stages(before: Sequence[int], segments: Sequence[Segment]) -> Iterator[int]
         yield stage
 
 
-def _turn(turn: Turn, lengths: list[int]) -> Iterator[str]:
+def _request(turn: Turn, lengths: list[int]) -> Iterator[str]:
     if not lengths:
         yield "sends nothing"
     if turn.output < 1:

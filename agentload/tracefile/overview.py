@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -63,12 +63,7 @@ def fields(header: Header, session: Session) -> Iterator[Observation]:
             and (turn.keep is None or turn.wait == "user")
         )
         yield f"context{label}", total
-        for role, tokens in brought.items():
-            if role == "image":
-                yield from ((f"image{label}", length) for length in tokens)
-                yield f"images{label}", len(tokens)
-            else:
-                yield f"{role}{label}", sum(tokens)
+        yield from _content(brought, label)
         yield from _answer(turn, label, goes_on=_goes_on(session, index))
         if turn.wait is not None:
             yield f"wait.{turn.wait}{label}", turn.wait_s
@@ -76,6 +71,15 @@ def fields(header: Header, session: Session) -> Iterator[Observation]:
     yield f"calls{whole}", len(session.turns)
     yield f"messages{whole}", messages
     yield f"peak{whole}", peak
+
+
+def _content(brought: Mapping[Role, Sequence[int]], label: str) -> Iterator[Observation]:
+    for role, tokens in brought.items():
+        if role == "image":
+            yield from ((f"image{label}", length) for length in tokens)
+            yield f"images{label}", len(tokens)
+        else:
+            yield f"{role}{label}", sum(tokens)
 
 
 def _answer(turn: Turn, label: str, *, goes_on: bool) -> Iterator[Observation]:
@@ -166,20 +170,19 @@ class Overview:
 def overview(trace: Trace) -> Overview:
     """Read a trace and summarise it."""
     values: dict[str, array[float]] = defaultdict(lambda: array("d"))
-    workloads: dict[str, int] = defaultdict(int)
+    workloads = Counter[str]()
     reuse: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     contexts: dict[int, array[float]] = defaultdict(
         lambda: array("d")
     )  # a sum of tokens may need more bits than its parts
     starts = array("d")
-    events: dict[str, int] = defaultdict(int)
+    events = Counter[str]()
     spawned = turns = 0
     cache = IdealCache()
     for session in trace.sessions:
         turns += len(session.turns)
         workloads[session.workload] += 1
-        for event in {turn.event for turn in session.turns if turn.event is not None}:
-            events[event] += 1
+        events.update({turn.event for turn in session.turns if turn.event is not None})
         if session.start_s is None:
             spawned += 1
         else:
@@ -192,6 +195,8 @@ def overview(trace: Trace) -> Overview:
             kind[1] += known
             if _is_shown(index):
                 contexts[index].append(tokens)
+    all_tokens = sum(tokens for tokens, _ in reuse.values())
+    all_known = sum(known for _, known in reuse.values())
     return Overview(
         sessions=spawned + len(starts),
         spawned=spawned,
@@ -202,9 +207,7 @@ def overview(trace: Trace) -> Overview:
         growth=tuple(_growth(index, found) for index, found in sorted(contexts.items())),
         arrivals=_histogram(starts),
         arrivals_cv=_cv(starts),
-        reuse=_reuse(
-            sum(tokens for tokens, _ in reuse.values()), sum(known for _, known in reuse.values())
-        ),
+        reuse=_reuse(all_tokens, all_known),
         reuse_by_event={event: _reuse(tokens, known) for event, (tokens, known) in reuse.items()},
         events=dict(events),
     )
