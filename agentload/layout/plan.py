@@ -1,4 +1,36 @@
-"""Lay out a comparison: the same blocks on every arm, in an order that cancels drift."""
+"""Lay out a comparison: the same blocks on every arm, in an order that cancels drift.
+
+Theory of operation
+-------------------
+A plan is a list of rounds, played one after the other. A round has one play, or with the design
+`parallel` one play of each arm, side by side. A *play* is one block of sessions on one arm.
+
+Blocks and pairs. The trace is cut into blocks (`blocks.cut`), or the blocks are windows that were
+laid out already. Pair n is block n, modulo the number of blocks, played once on every arm. Arms
+are compared within pairs alone, so whatever all plays of a pair share cancels: the sessions, and
+about the same minutes of the day. A run that is given more pairs later keeps the blocks with
+which it began (`Scheme.blocks`), and its first pairs stay as they were.
+
+Salts. The salt of a play replaces the head of every context. It is the run's name and the pair's
+number, so every arm is sent the same bytes, and with a cold cache no pair finds anything of an
+earlier one. With a warm cache all pairs have one salt. A control, the second copy of an arm on the
+same server, has a mark of its own beside the salt: else it would be served from what the first
+copy has left in the cache. A pair that is invalid is played again under another salt, which is
+the run's business and not the plan's.
+
+Orders. The order of the arms is drawn for every second pair, and the pair after it mirrors that
+order. Linear drift of the machines then cancels between the two. Three arms on eight replicas
+are also rotated, as a mirror would leave the middle arm in its place.
+
+Places. By default an arm stays on one server. With `swap` the two arms change machines half way,
+so that a slow machine slows both. With `replicas` pairs take turns: each arm plays a pair on its
+own replica of the same name. Servers that are started for the run (`with_starts`) share a start
+among several pairs: all pairs of a start are played on one arm before the next arm's server
+starts. Warm-up plays come before the first pair of each place. They have negative pair numbers,
+hence salts of their own, and are never evidence.
+
+Everything is drawn from the plan's seed, so the same study lays out the same plan, to the byte.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -150,13 +182,15 @@ class _Deal:
         match self.scheme.design:
             case "interleaved":
                 for pair, by_arm in plays.items():
-                    yield from ((by_arm[arm],) for arm in self.orders[pair])
+                    for arm in self.orders[pair]:
+                        yield (by_arm[arm],)
             case "parallel":
                 for by_arm in plays.values():
                     yield tuple(by_arm.values())
             case "sequential":
                 for arm in self.arms:
-                    yield from ((by_arm[arm],) for by_arm in plays.values())
+                    for by_arm in plays.values():
+                        yield (by_arm[arm],)
 
     def _play(self, pair: int, arm: str, stay: _Stay) -> Play:
         """Return the play of a pair on an arm; a negative pair warms the arm up."""
@@ -306,7 +340,8 @@ def _stays(arms: Sequence[str], scheme: Scheme) -> list[_Stay]:
 
     Pairs take turns on replicas; each is then a stay of its own.
     """
-    pairs, replicas = scheme.pairs, scheme.replicas
+    pairs = scheme.pairs
+    replicas = scheme.replicas
     if replicas and (scheme.swap or scheme.design == "sequential"):
         raise PlanError(
             "pairs take turns on replicas",
@@ -335,7 +370,8 @@ More would need as many changes as there are machines.
 
 def _check_swap(arms: Sequence[str], scheme: Scheme) -> None:
     """Raise PlanError unless the two arms can change machines half way."""
-    pairs, began = scheme.pairs, scheme.began
+    pairs = scheme.pairs
+    began = scheme.began
     if len(arms) != PAIRED:
         raise PlanError(
             f"--swap exchanges two arms, got {len(arms)}: {', '.join(arms)}",
@@ -409,7 +445,8 @@ def with_starts(made: Plan, restarts: int | None = None) -> Plan:
         )
     rounds: list[Round] = []
     for number in range(starts):
-        first, end = _share(number, starts, len(pairs)), _share(number + 1, starts, len(pairs))
+        first = _share(number, starts, len(pairs))
+        end = _share(number + 1, starts, len(pairs))
         for place, arm in enumerate(plays[pairs[number]]):
             start = number * len(made.arms) + place
             for pair in pairs[first:end]:
