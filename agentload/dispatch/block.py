@@ -83,7 +83,9 @@ class BlockPlay:
     @property
     def drain_ns(self) -> int | None:
         """When the load began to drain, or when the time of a window was over; None before."""
-        return self._intake.drain_ns if self._over_ns is None else self._over_ns
+        if self._over_ns is None:
+            return self._intake.drain_ns
+        return self._over_ns
 
     @property
     def primed_ns(self) -> int | None:
@@ -318,11 +320,9 @@ class BlockPlay:
             call = replace(call, deadline_ns=due_ns + round(spec.deadline_s * SECOND))
         recorded = None if spec.recorded is None else spec.recorded.answer
         is_read = bool(spec.check or recorded) or self._replies.are_read(player.session, turn)
-        return (
-            replace(call, wants_reply=True, check=spec.check, recorded=recorded)
-            if is_read
-            else call
-        )
+        if is_read:
+            return replace(call, wants_reply=True, check=spec.check, recorded=recorded)
+        return call
 
     def _foretell(self, session: Session, out: list[Command]) -> None:
         if self._prepares:

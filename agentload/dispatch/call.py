@@ -103,7 +103,10 @@ class CallMachine:
         """
         if self.stage == "waiting":
             self.stage = "streaming"
-        self._heard_ns = at_ns if self._heard_ns is None else max(self._heard_ns, at_ns)
+        if self._heard_ns is None:
+            self._heard_ns = at_ns
+        else:
+            self._heard_ns = max(self._heard_ns, at_ns)
 
     def deadline_ns(self) -> int | None:
         """Return the next instant at which `expired` must be called; None after the end."""
@@ -180,21 +183,25 @@ class CallMachine:
         )
 
     def _limit(self) -> tuple[int, Status, str] | None:
-        limits, start_ns = self._limits, self._released_ns
+        limits = self._limits
+        start_ns = self._released_ns
         total_ns = start_ns + limits.total_ns
         at_ns: int
         status: Status
         match self.stage:
             case "connecting":
                 at_ns = start_ns + limits.connect_ns
-                status, error = "connect_timeout", "no connection in time"
+                status = "connect_timeout"
+                error = "no connection in time"
             case "waiting":
                 at_ns = start_ns + limits.first_ns
-                status, error = "first_timeout", "no byte of the answer in time"
+                status = "first_timeout"
+                error = "no byte of the answer in time"
             case "streaming":
                 assert self._heard_ns is not None
                 at_ns = self._heard_ns + limits.idle_ns
-                status, error = "idle_timeout", "the stream went silent"
+                status = "idle_timeout"
+                error = "the stream went silent"
             case "ended":
                 return None
         if total_ns <= at_ns:
@@ -218,7 +225,8 @@ class CallMachine:
         self._error = error
 
     def _status(self, parsed: Parsed) -> tuple[Status, str | None]:
-        code, fault = self._http_status, parsed.fault
+        code = self._http_status
+        fault = parsed.fault
         is_refusal = code is not None and code >= 300
         is_complete = self._is_complete(parsed)
         # An answer that is complete stays complete when the connection fails after it.
@@ -246,7 +254,9 @@ class CallMachine:
         return parsed.finish_reason is not None and (parsed.has_end_mark or not needs_mark)
 
     def _content(self, parsed: Parsed) -> tuple[Status, str | None]:
-        asked, tokens, finish = self._asked, parsed.output_tokens, parsed.finish_reason
+        asked = self._asked
+        tokens = parsed.output_tokens
+        finish = parsed.finish_reason
         if finish not in GOOD_ENDS:
             status = BAD_ENDS.get(finish or "", "unreadable")
             return status, f"the answer ended with the finish reason '{finish}'"
@@ -264,7 +274,8 @@ class CallMachine:
                 return "long", f"{said}: usage disagrees with the stream"
             if tokens > asked.tokens:
                 return "long", f"{tokens} tokens where {asked.tokens} were asked"
-        if (wrong := garbage(parsed.text)) is not None:
+        wrong = garbage(parsed.text)
+        if wrong is not None:
             return "garbage", wrong
         return "ok", None
 

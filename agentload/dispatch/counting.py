@@ -93,7 +93,9 @@ def usage_drop(chunks: Sequence[Chunk], total: int | None) -> str | None:
 
 
 def _grown(chunks: Sequence[Chunk]) -> Counted:
-    kept, tokens, before = [], [], 0
+    kept = []
+    tokens = []
+    before = 0
     for chunk in chunks:
         if chunk.total is not None and chunk.total > before:
             kept.append(chunk)
@@ -127,7 +129,8 @@ def _marks(chosen: Sequence[Chunk], total: int) -> Iterator[int]:
     whole = sum(chunk.length for chunk in chosen)
     mark = seen = 0
     if total < count or whole == 0:
-        yield from (total * index // count for index in range(count + 1))
+        for index in range(count + 1):
+            yield total * index // count
         return
     yield 0
     for left, chunk in zip(reversed(range(count)), chosen, strict=True):

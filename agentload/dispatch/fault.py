@@ -43,7 +43,9 @@ class Fault:
     @property
     def text(self) -> str:
         """Kind and message on one line."""
-        return f"{self.kind}: {self.message}" if self.message else self.kind
+        if self.message:
+            return f"{self.kind}: {self.message}"
+        return self.kind
 
 
 def redact(message: str) -> str:
@@ -58,16 +60,16 @@ def redact(message: str) -> str:
     message = _QUOTED.sub(r"\g<quote>…\g<quote>", message)
     line = "".join(char if char.isprintable() else " " for char in message)
     line = " ".join(line.split())
-    return line if len(line) <= MESSAGE_CHARS and not is_cut else line[: MESSAGE_CHARS - 1] + "…"
+    if len(line) <= MESSAGE_CHARS and not is_cut:
+        return line
+    return line[: MESSAGE_CHARS - 1] + "…"
 
 
 def word(text: str) -> str:
     """Return what should be a short word of a server (such as a type), masked and cut."""
-    return (
-        text
-        if len(text) < KEY_CHARS and text.replace("_", "").isalpha()
-        else redact(text)[:WORD_CHARS]
-    )
+    if len(text) < KEY_CHARS and text.replace("_", "").isalpha():
+        return text
+    return redact(text)[:WORD_CHARS]
 
 
 def without(text: str, secrets: Iterable[str]) -> str:
@@ -129,14 +131,20 @@ def retry_after_ns(headers: Iterable[tuple[str, str]]) -> int | None:
     None where Retry-After gives no seconds; *headers* have names in lower case. At most 60 s.
     """
     asked = next((value.strip() for name, value in headers if name == "retry-after"), "")
-    return min(int(asked[:9]), MOST_PATIENCE_S) * SECOND if asked.isdecimal() else None
+    if asked.isdecimal():
+        return min(int(asked[:9]), MOST_PATIENCE_S) * SECOND
+    return None
 
 
 def _kind(kind: object) -> str:
-    return word(kind) if isinstance(kind, str) and kind else "error"
+    if isinstance(kind, str) and kind:
+        return word(kind)
+    return "error"
 
 
 def _code(code: object) -> int | None:
     if isinstance(code, str) and code.isdecimal() and len(code) <= CODE_DIGITS:
         return int(code)
-    return code if isinstance(code, int) and abs(code) < 10**CODE_DIGITS else None
+    if isinstance(code, int) and abs(code) < 10**CODE_DIGITS:
+        return code
+    return None

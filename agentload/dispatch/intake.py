@@ -130,11 +130,11 @@ class SessionStarts:
                 return self._next_open_ns
             case ClosedLoop(sessions=wanted, ramp_s=ramp_s):
                 busy = len(self._active)
-                return (
-                    max(self._free_ns, self._started_ns + round(busy * ramp_s / wanted * SECOND))
-                    if busy < wanted
-                    else None
-                )
+                if busy < wanted:
+                    return max(
+                        self._free_ns, self._started_ns + round(busy * ramp_s / wanted * SECOND)
+                    )
+                return None
             case _:
                 assert_never(self._arrivals)
 
@@ -147,4 +147,6 @@ class SessionStarts:
             self._ahead.extend(islice(self._sessions, 1))
 
     def _take_open(self) -> int | None:
-        return None if self._open is None else self._started_ns + next(self._open)
+        if self._open is None:
+            return None
+        return self._started_ns + next(self._open)

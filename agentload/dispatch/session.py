@@ -66,7 +66,9 @@ class Player:
         """Return when *turn* (-1: the last) was complete; None if it is not."""
         if turn < 0:
             return self.completed_ns[-1] if self.has_ended else None
-        return self.completed_ns[turn] if turn < len(self.completed_ns) else None
+        if turn < len(self.completed_ns):
+            return self.completed_ns[turn]
+        return None
 
     def is_fixed(self, turn: int) -> bool:
         """Tell whether the turn's context is known without any live answer."""

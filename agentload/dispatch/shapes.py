@@ -83,18 +83,17 @@ class TokenUsage(msgspec.Struct, gc=False):
     @property
     def cached_tokens(self) -> int | None:
         """How many prompt tokens came from the prefix cache; None if the server does not say."""
-        return (
-            None
-            if self.prompt_tokens_details is None or self.contradiction
-            else self.prompt_tokens_details.cached_tokens
-        )
+        if self.prompt_tokens_details is None or self.contradiction:
+            return None
+        return self.prompt_tokens_details.cached_tokens
 
     @property
     def contradiction(self) -> str | None:
         """What about the counts is impossible; None when nothing is."""
-        cached = (
-            None if self.prompt_tokens_details is None else self.prompt_tokens_details.cached_tokens
-        )
+        if self.prompt_tokens_details is None:
+            cached = None
+        else:
+            cached = self.prompt_tokens_details.cached_tokens
         if cached is None or self.prompt_tokens is None or cached <= self.prompt_tokens:
             return None
         return f"{cached} tokens of a prompt of {self.prompt_tokens} came from the cache"
@@ -102,11 +101,9 @@ class TokenUsage(msgspec.Struct, gc=False):
     @property
     def thinking_tokens(self) -> int | None:
         """How many tokens of the answer were thinking; None if the server does not say."""
-        return (
-            None
-            if self.completion_tokens_details is None
-            else self.completion_tokens_details.reasoning_tokens
-        )
+        if self.completion_tokens_details is None:
+            return None
+        return self.completion_tokens_details.reasoning_tokens
 
 
 class Event(msgspec.Struct, gc=False):

@@ -62,9 +62,9 @@ def read(texts: Sequence[str]) -> Found | None:
     for pattern, reader in READERS:
         asked = next(iter(deque(pattern.finditer(question), maxlen=1)), None)
         if asked is not None and (found := reader(asked, texts)):
-            return (
-                found if isinstance(found, Found) else Found(right=found, wrong=other_text(found))
-            )
+            if isinstance(found, Found):
+                return found
+            return Found(right=found, wrong=other_text(found))
     return None
 
 
@@ -90,7 +90,9 @@ def variables(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
     for name, source in (match.groups() for text in texts for match in _ASSIGNS.finditer(text)):
         if source in held and name not in held:
             held.append(name)
-    return Found(right=" ".join(held[1:]), wrong=" ".join(held[1:2])) if len(held) > 1 else None
+    if len(held) > 1:
+        return Found(right=" ".join(held[1:]), wrong=" ".join(held[1:2]))
+    return None
 
 
 def keys(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
@@ -122,7 +124,9 @@ def place(asked: re.Match[str], texts: Sequence[str]) -> str | None:
     """Repeat one of several answers to equal requests, with a mark in front (as in MRCR)."""
     request = f"write a {asked[3]} about {asked[4]}.".lower()
     said = [reply for heard, reply in pairwise(texts) if heard.strip().lower() == request]
-    return f"{asked[1]} {said[int(asked[2]) - 1]}" if int(asked[2]) <= len(said) else None
+    if int(asked[2]) <= len(said):
+        return f"{asked[1]} {said[int(asked[2]) - 1]}"
+    return None
 
 
 def count(asked: re.Match[str], texts: Sequence[str]) -> str | None:
@@ -201,7 +205,8 @@ def _fact(name: str, texts: Iterable[str]) -> str | None:
     """Return what the texts last said a name is ("X is Y.", "X: Y", "X = Y"), or None."""
     said = None
     for text in texts:
-        lowered, wanted = text.lower(), name.lower()
+        lowered = text.lower()
+        wanted = name.lower()
         at = lowered.rfind(wanted)
         while at >= 0:
             states = _STATES.match(text, at + len(name), at + len(name) + _FACT_CHARS)
@@ -254,7 +259,9 @@ def success_rate(
     for (short, high), (long, low) in pairwise(points):
         if short <= context_tokens <= long:
             return high + (low - high) * (context_tokens - short) / (long - short)
-    return points[0][1] if context_tokens < points[0][0] else points[-1][1]
+    if context_tokens < points[0][0]:
+        return points[0][1]
+    return points[-1][1]
 
 
 def _scores(arm: ArmProfile, task: str, depth: float | None) -> list[Accuracy]:
@@ -313,13 +320,12 @@ def answer(
         )
     low, high = _CHAT_TOKENS
     said = [] if found is None else (found.right if is_right else found.wrong).split()
-    filler = (
-        limit
-        if is_forced
-        else low + int.from_bytes(prompt[:4], "big") % (high - low)
-        if found is None
-        else 0
-    )
+    if is_forced:
+        filler = limit
+    elif found is None:
+        filler = low + int.from_bytes(prompt[:4], "big") % (high - low)
+    else:
+        filler = 0
     if filler > len(said):
         said += words.text(seed, prompt.hex(), filler - len(said)).split()
     finish: Literal["stop", "length"] = "length" if len(said) >= limit else "stop"

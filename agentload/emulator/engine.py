@@ -40,11 +40,10 @@ class Engine:
         """Submit a call at an instant that the engine has been advanced to."""
         self._axis.start(at_ns)
         scheduler = self._scheduler
-        prompt = (
-            sum(map(_run_tokens, request.content))
-            if request.prompt_tokens is None
-            else request.prompt_tokens
-        )
+        if request.prompt_tokens is None:
+            prompt = sum(map(_run_tokens, request.content))
+        else:
+            prompt = request.prompt_tokens
         refusal = self._refusal(prompt, request.output_tokens)
         if refusal:
             scheduler.out.append(Rejected(request.id, at_ns, refusal))
@@ -143,7 +142,8 @@ class Engine:
         """Return the state and the counters as of the last advance."""
         scheduler = self._scheduler
         scheduler.catch_up(self._until)
-        counts, kv = scheduler.counts, scheduler.kv
+        counts = scheduler.counts
+        kv = scheduler.kv
         return Gauges(
             running=len(scheduler.admitted),
             waiting=len(scheduler.waiting),
@@ -167,11 +167,13 @@ class Engine:
         scheduler = self._scheduler
         if scheduler.steps.log.held > TRIM_STEPS:
             scheduler.trim()
-        out, scheduler.out = scheduler.out, []
+        out = scheduler.out
+        scheduler.out = []
         return out
 
     def _refusal(self, prompt: int, output: int) -> str | None:
-        server, scheduler = self.arm.server, self._scheduler
+        server = self.arm.server
+        scheduler = self._scheduler
         if prompt + output > server.max_model_len:
             return (
                 f"{prompt} prompt and {output} output tokens exceed the model length of "

@@ -214,7 +214,9 @@ class _Prompts:
 
 
 def _extra(tokens: int, experts: Experts | None) -> float:
-    return saturation(tokens) if experts is None else distinct_experts(experts, tokens)
+    if experts is None:
+        return saturation(tokens)
+    return distinct_experts(experts, tokens)
 
 
 def _at_zero(design: Floats, measured: Floats, found: Sequence[float]) -> list[str]:
@@ -282,7 +284,8 @@ def _spans(
             continue
         # All sequences of a batch emit together, so the one that joined last represents all.
         stamps = seen.stamps_ns[next(reversed(active))]
-        first, last = np.searchsorted(stamps, start), np.searchsorted(stamps, end, side="right")
+        first = np.searchsorted(stamps, start)
+        last = np.searchsorted(stamps, end, side="right")
         inside = np.diff(stamps[first:last])
         # A median gap of 0 means chunks read together, whose stamps show our reads, not their
         # arrival.
@@ -319,7 +322,8 @@ def _beside(seen: Observed, first_ns: Ints, last_ns: Ints, ends: Ints) -> Ints:
 def _prefilled_alone(sent_ns: Ints, first_ns: Ints) -> NDArray[np.bool_]:
     """Tell which calls did not wait for another call's prefill, and shared theirs with none."""
     order = np.argsort(sent_ns, kind="stable")
-    sent, first = sent_ns[order], first_ns[order]
+    sent = sent_ns[order]
+    first = first_ns[order]
     before = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(first)[:-1]])
     after = np.concatenate([sent[1:], [np.iinfo(np.int64).max]])
     alone = np.empty(len(sent), dtype=np.bool_)
@@ -352,7 +356,8 @@ def _solve(design: Floats, measured: Floats, known: Floats | float = 0.0) -> Flo
     """Solve for coefficients >= 0 with relative residuals, damping large ones (soft L1)."""
     scale = np.abs(design / measured[:, None]).mean(axis=0)
     scale[scale == 0] = 1.0
-    relative, wanted = design / measured[:, None] / scale, 1 - known / measured
+    relative = design / measured[:, None] / scale
+    wanted = 1 - known / measured
 
     def residuals(x: Floats) -> Floats:
         return np.asarray(relative @ x - wanted, dtype=np.float64)

@@ -48,7 +48,8 @@ def behind(texts: Sequence[str], said: Sequence[str], tokens: int) -> Places:
     for text in texts:
         digest.update(text.encode() + b"\0")
     ids = _ids([*[""] * (TAIL - len(last)), *last, *(piece.strip() for piece in said)])
-    whole, counts = np.frombuffer(digest.digest(), "<u8").astype(np.uint64), np.arange(len(said))
+    whole = np.frombuffer(digest.digest(), "<u8").astype(np.uint64)
+    counts = np.arange(len(said))
     return Places(
         tails=_folded(ids)[:-1],
         wholes=_mixed(whole ^ counts.astype(np.uint64)),
@@ -160,6 +161,7 @@ def _normal(keys: Keys, what: str) -> npt.NDArray[np.float64]:
     """Draw a standard normal number for every key and likely word."""
     with np.errstate(over="ignore"):
         bits = _mixed((keys ^ _key(what))[:, None] + np.arange(2 * LIKELY, dtype=np.uint64) * _ODD)
-    first, second = _uniform(bits[:, :LIKELY]), _uniform(bits[:, LIKELY:])
+    first = _uniform(bits[:, :LIKELY])
+    second = _uniform(bits[:, LIKELY:])
     drawn: npt.NDArray[np.float64] = np.sqrt(-2 * np.log(first)) * np.cos(2 * np.pi * second)
     return drawn

@@ -120,10 +120,13 @@ def build(cls: type[T], value: object, at: str, *, bounds: Bounds) -> T:
 
 
 def _value(hint: Any, value: object, at: str, name: str, bounds: Bounds) -> object:  # noqa: ANN401 - a type hint has no narrower type
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    arguments = get_args(hint)
     if origin in {Union, types.UnionType}:
         (inner,) = {*arguments} - {types.NoneType}
-        return None if value is None else _value(inner, value, at, name, bounds)
+        if value is None:
+            return None
+        return _value(inner, value, at, name, bounds)
     if origin is Literal:
         if value in arguments:
             return value
@@ -177,13 +180,11 @@ def _join(at: str, name: str) -> str:
 def _named(hint: Any) -> str:  # noqa: ANN401 - as above
     if hint in _WORDS:
         return _WORDS[hint]
-    return (
-        "a list"
-        if get_origin(hint) is tuple
-        else "a mapping"
-        if dataclasses.is_dataclass(hint)
-        else str(hint)
-    )
+    if get_origin(hint) is tuple:
+        return "a list"
+    if dataclasses.is_dataclass(hint):
+        return "a mapping"
+    return str(hint)
 
 
 def _shown(value: object) -> str:
@@ -345,7 +346,9 @@ def _arm(
 def _merged(
     shared: Mapping[str, object] | None, own: object, at: str
 ) -> Mapping[str, object] | None:
-    return shared if own is None else {**(shared or {}), **mapping(own, at)}
+    if own is None:
+        return shared
+    return {**(shared or {}), **mapping(own, at)}
 
 
 def text(profile: Profile) -> str:

@@ -110,7 +110,8 @@ class StepClock:
 def prefill_s(arm: ArmProfile, tokens: int) -> float:
     """Return how long an idle server takes to read a prompt and start its answer."""
     assert arm.step is not None, arm.name
-    step, chunk = arm.step, arm.server.max_num_batched_tokens
+    step = arm.step
+    chunk = arm.server.max_num_batched_tokens
     clock = StepClock(step=step, experts=arm.model.experts, max_seqs=1)
     whole, left = divmod(tokens, chunk)
     linear_ms = whole * clock.linear_ms(chunk) + (clock.linear_ms(left) if left else 0.0)
@@ -197,9 +198,8 @@ def slower_arm(arm: ArmProfile, factor: float) -> ArmProfile:
     step = replace(
         arm.step, **{name: value * factor for name, value in times.items() if value is not None}
     )
-    drafting = (
-        None
-        if arm.speculation is None
-        else replace(arm.speculation, draft_ms=arm.speculation.draft_ms * factor)
-    )
+    if arm.speculation is None:
+        drafting = None
+    else:
+        drafting = replace(arm.speculation, draft_ms=arm.speculation.draft_ms * factor)
     return replace(arm, step=step, speculation=drafting)

@@ -40,7 +40,9 @@ _TOLD: Final = frozenset(
 
 def describe_arm(server: ArmServer, profile: ArmProfile | None) -> Arm:
     """Describe an arm to the advisor."""
-    facts, expected, own = server.facts, server.expected, _pool(profile)
+    facts = server.facts
+    expected = server.expected
+    own = _pool(profile)
     return Arm(
         name=server.arm,
         expected_dtype=text(expected.get("kv_cache_dtype"))
@@ -145,7 +147,10 @@ def model(name: str | None, arms: Sequence[ArmServer], profile: ArmProfile | Non
 
 def _first(values: Iterable[_T | None]) -> _T | None:
     """Return the first value that is known."""
-    return next((value for value in values if value is not None), None)
+    for value in values:
+        if value is not None:
+            return value
+    return None
 
 
 def _layers(groups: Sequence[LayerGroup]) -> int:
@@ -161,7 +166,8 @@ def _attention(shape: ModelShape) -> Literal["gqa", "mla", "hybrid"]:
 
 def _kernel(facts: Mapping[str, object]) -> str | None:
     """Name the attention kernel; two versions of FlashAttention are two kernels."""
-    backend, version = text(facts.get("attention_backend")), count(facts.get("flash_version"))
+    backend = text(facts.get("attention_backend"))
+    version = count(facts.get("flash_version"))
     if backend is None or version is None or "FLASH_ATTN" not in backend:
         return backend
     return f"{backend}(FA{version})"
@@ -210,11 +216,9 @@ def _kv_bytes(server: ArmServer, profile: ArmProfile | None) -> float | None:
             )
         except ProfileError:  # layers or dtypes that the formula does not know
             return None
-    return (
-        float(bytes_per_token(profile.model, profile.kv_dtype, profile.skip_layers))
-        if profile
-        else None
-    )
+    if profile:
+        return float(bytes_per_token(profile.model, profile.kv_dtype, profile.skip_layers))
+    return None
 
 
 def _gpu(server: ArmServer, profile: ArmProfile | None, price: Price | None) -> Gpu:
@@ -242,7 +246,8 @@ def _pool_of_blocks(server: ArmServer, profile: ArmProfile | None) -> float | No
     None unless every layer keeps all tokens.
     """
     shape = server.shape or (profile.model if profile else None)
-    blocks, block = number(server.facts.get("pool_blocks")), number(server.facts.get("block_size"))
+    blocks = number(server.facts.get("pool_blocks"))
+    block = number(server.facts.get("block_size"))
     if blocks is None or block is None or shape is None:
         return None
     is_whole = all(group.kind in WHOLE for group in shape.groups)

@@ -136,10 +136,8 @@ def sweep_and_workloads(counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFra
     Of a run that is a sweep alone, both are the same calls.
     """
     workload = pl.col("workload")
-    swept, others = (
-        counted.filter(workload.eq(CONTEXT_SWEEP)),
-        counted.filter(~workload.is_in([CONTEXT_SWEEP, STEP_TIMES])),
-    )
+    swept = counted.filter(workload.eq(CONTEXT_SWEEP))
+    others = counted.filter(~workload.is_in([CONTEXT_SWEEP, STEP_TIMES]))
     return swept, others if others.height else swept
 
 
@@ -238,15 +236,18 @@ def batch_means(
     A call decodes from its first token to its last; NaN where it did not. A sequence holds its
     prompt at the first token and grows evenly to its end.
     """
-    kv, sequences = np.full(first_s.size, np.nan), np.full(first_s.size, np.nan)
+    kv = np.full(first_s.size, np.nan)
+    sequences = np.full(first_s.size, np.nan)
     decodes = np.isfinite(first_s + last_s + prompt_tokens + output_tokens) & (last_s > first_s)
     if not decodes.any():
         return kv, sequences
     origin = first_s[decodes].min()  # squares of large instants would cost digits
-    start, end = first_s[decodes] - origin, last_s[decodes] - origin
+    start = first_s[decodes] - origin
+    end = last_s[decodes] - origin
     line = Intervals(start, end)
     growth = output_tokens[decodes] / line.length
-    level, slope = line.running(prompt_tokens[decodes] - growth * start), line.running(growth)
+    level = line.running(prompt_tokens[decodes] - growth * start)
+    slope = line.running(growth)
     kv[decodes] = (
         line.integral((level + slope * (line.seconds + line.gaps / 2)) * line.gaps) / line.length
     )

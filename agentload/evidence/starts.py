@@ -259,8 +259,10 @@ def looks(
     last: dict[int, int] = {}
     for play in valid_plays(played):
         last[play.leg] = max(play.pair, last.get(play.leg, 0))
-    count, reached = 1, planned if planned is not None else max(last.values(), default=0) + 1
+    count = 1
+    reached = planned if planned is not None else max(last.values(), default=0) + 1
     for leg in sorted(last):
         if last[leg] >= reached:
-            count, reached = count + 1, max(wanted.get(leg, 0), last[leg] + 1)
+            count = count + 1
+            reached = max(wanted.get(leg, 0), last[leg] + 1)
     return count

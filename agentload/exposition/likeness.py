@@ -79,7 +79,8 @@ def likeness(ours: Figures, told: Scrape) -> Iterator[Likeness]:
             verdict=verdict,
         )
     yield from _spread("time to first token", "seconds", ours.ttft_s, told.histogram("ttft_s"))
-    if running := told.values.get("running"):  # an idle moment says nothing about the load
+    running = told.values.get("running")
+    if running:  # an idle moment says nothing about the load
         yield from _level("concurrent requests", "requests", ours.running, running)
         yield from _level("KV pool in use", "share", ours.kv_usage, told.values.get("kv_usage"))
 
@@ -116,4 +117,6 @@ def _level(what: str, unit: Unit, ours: Level | None, value: float | None) -> It
 
 
 def _placed(value: float, low: float, high: float) -> Alike:
-    return "less" if value < low else "more" if value > high else "alike"
+    if value < low:
+        return "less"
+    return "more" if value > high else "alike"

@@ -73,7 +73,8 @@ class Histogram:
 
     def bucket(self, share: float) -> tuple[float, float]:
         """Return the bounds of the bucket with this quantile."""
-        wanted, seen = share * self.count, 0.0
+        wanted = share * self.count
+        seen = 0.0
         for low, high, count in zip((0.0, *self.bounds), self.bounds, self.counts, strict=False):
             seen += count
             if seen >= wanted and count:
@@ -134,14 +135,18 @@ class Scrape:
     @property
     def cached_share(self) -> float | None:
         """Share of prompt tokens served from the prefix cache; None if unknown."""
-        queries, hits = self.values.get("prefix_queries"), self.values.get("prefix_hits")
-        return min(1.0, hits / queries) if queries and hits is not None else None
+        queries = self.values.get("prefix_queries")
+        hits = self.values.get("prefix_hits")
+        if queries and hits is not None:
+            return min(1.0, hits / queries)
+        return None
 
     def samples(self) -> Iterator[tuple[str, float]]:
         """Yield the samples to keep over time: values, and sum and count of histograms."""
         yield from self.values.items()
         for name in SAMPLED:
-            if (found := self.histograms.get(name)) is not None:
+            found = self.histograms.get(name)
+            if found is not None:
                 yield f"{name}_sum", found.total
                 yield f"{name}_count", found.count
 
@@ -237,16 +242,15 @@ _SHARES: Final = frozenset(theirs for ours in SHARES for theirs in VALUES[ours])
 
 
 def _bound(sample: MetricSample) -> float | None:
-    return (
-        float(sample.labels["le"])
-        if sample.name.endswith("_bucket") and "le" in sample.labels
-        else None
-    )
+    if sample.name.endswith("_bucket") and "le" in sample.labels:
+        return float(sample.labels["le"])
+    return None
 
 
 def _ours(values: Mapping[str, float]) -> Iterator[tuple[str, float]]:
     for ours, theirs in VALUES.items():
-        if (found := next((name for name in theirs if name in values), None)) is not None:
+        found = next((name for name in theirs if name in values), None)
+        if found is not None:
             yield ours, values[found]
 
 

@@ -44,11 +44,13 @@ def cut(sessions: Iterable[Session], count: int) -> tuple[Block, ...]:
         return (Block(index=0, sessions=sessions),)
     groups = families(sessions)
     turns = [sum(len(s.turns) for s in group) for group in groups]
-    total, count = sum(turns), min(count, len(groups))
+    total = sum(turns)
+    count = min(count, len(groups))
     blocks: list[list[Session]] = [[]]
     before = 0
     for position, (group, size) in enumerate(zip(groups, turns, strict=True)):
-        left_groups, left_blocks = len(groups) - position, count - len(blocks)
+        left_groups = len(groups) - position
+        left_blocks = count - len(blocks)
         is_full = before + size / 2 >= total * len(blocks) / count
         if blocks[-1] and left_blocks > 0 and (is_full or left_groups == left_blocks):
             blocks.append([])

@@ -143,7 +143,8 @@ class _Cut:
     def _said(self, session: Session) -> int:
         """Return how many tokens of the answer under way exist; never all of them."""
         number = self.answered(session)
-        turn, timing = session.turns[number], self.timings[session.session][number]
+        turn = session.turns[number]
+        timing = self.timings[session.session][number]
         share = (self.at_s - timing.sent_s) / max(timing.answered_s - timing.sent_s, 1e-9)
         return min(int(share * turn.output), turn.output - 1)
 
@@ -209,4 +210,6 @@ class _Cut:
 
 def _at_once(turn: Turn) -> Turn:
     """Return a turn without its wait, unless the wait starts after a turn that is to come."""
-    return turn if turn.after else replace(turn, wait=None, wait_s=0.0, recorded=None)
+    if turn.after:
+        return turn
+    return replace(turn, wait=None, wait_s=0.0, recorded=None)

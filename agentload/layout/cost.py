@@ -67,9 +67,9 @@ class Cost:
 
 def about(minutes: float) -> str:
     """Write a rough duration, in hours from two hours on."""
-    return (
-        f"about {minutes / 60:.0f} h" if minutes >= 120 else f"about {max(1, round(minutes))} min"
-    )
+    if minutes >= 120:
+        return f"about {minutes / 60:.0f} h"
+    return f"about {max(1, round(minutes))} min"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,9 @@ def fill_s(trace: Trace, load: Load, pool_tokens: float) -> float | None:
     The speeds are those that `cost` assumes.
     """
     assert isinstance(load.arrivals, ClosedLoop)
-    queue, told, written = iter(trace.sessions), set[str](), 0
+    queue = iter(trace.sessions)
+    told = set[str]()
+    written = 0
     for at_s, tokens in merge(
         *(_slot(trace, load, queue, told) for _ in range(load.arrivals.sessions))
     ):
@@ -222,11 +224,10 @@ def _slot(
     at_s = 0.0
     for session in queue:
         name = session.prefix or ""
-        new = (
-            0
-            if name in told
-            else sum(segment.tokens for segment in trace.header.prefixes.get(name, ()))
-        )
+        if name in told:
+            new = 0
+        else:
+            new = sum(segment.tokens for segment in trace.header.prefixes.get(name, ()))
         told.add(name)
         for turn in session.turns:
             at_s += turn_seconds(load, turn)

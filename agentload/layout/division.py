@@ -106,7 +106,8 @@ def _part(load: Load, number: int, shares: int) -> Load:
             raise PlanError(f"{option} {whole} cannot be divided over {shares} nodes", hint=FEWER)
         return whole // shares + (number < whole % shares)
 
-    arrivals, budget = load.arrivals, load.budget
+    arrivals = load.arrivals
+    budget = load.budget
     match arrivals:
         case ClosedLoop(sessions=sessions):
             arrivals = replace(arrivals, sessions=part(sessions, "--sessions"))

@@ -136,7 +136,8 @@ def _overlap(some: Sequence[Span], others: Sequence[Span]) -> Iterator[Span]:
     """Yield the overlaps of two lists of spans, each ordered and without overlaps of its own."""
     left = right = 0
     while left < len(some) and right < len(others):
-        begin_s, end_s = max(some[left][0], others[right][0]), min(some[left][1], others[right][1])
+        begin_s = max(some[left][0], others[right][0])
+        end_s = min(some[left][1], others[right][1])
         if begin_s < end_s:
             yield begin_s, end_s
         if some[left][1] < others[right][1]:

@@ -87,14 +87,18 @@ def _starts(
 
 def _primed_s(session: Session, timings: Timeline) -> float:
     """Return how much of a session's timeline its priming call takes, in s."""
-    return timings[session.session][0].answered_s if session.turns[0].event == PRIME else 0.0
+    if session.turns[0].event == PRIME:
+        return timings[session.session][0].answered_s
+    return 0.0
 
 
 def _lasts_s(family: Sequence[Session], timings: Timeline) -> float:
     """Return how long a family has its place in a closed loop, which its first session ends."""
     root = family[0]
     played = timings.get(root.session, ())
-    return played[-1].answered_s - _primed_s(root, timings) if played else 0.0
+    if played:
+        return played[-1].answered_s - _primed_s(root, timings)
+    return 0.0
 
 
 def _calls(

@@ -50,7 +50,9 @@ def wait_s(load: Load, turn: Turn) -> float:
     """Return how long a turn waits before it is sent, under the load's rules for waits."""
     rule = load.waits.get(turn.wait or "")
     scaled_s = turn.wait_s * (rule.scale if rule else 1.0)
-    return min(scaled_s, rule.cap_s) if rule and rule.cap_s is not None else scaled_s
+    if rule and rule.cap_s is not None:
+        return min(scaled_s, rule.cap_s)
+    return scaled_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,4 +134,6 @@ def _answered_s(
 ) -> float | None:
     timings = found.get(ref.session, ())
     turn = len(members[ref.session].turns) - 1 if ref.turn < 0 else ref.turn
-    return timings[turn].answered_s if turn < len(timings) else None
+    if turn < len(timings):
+        return timings[turn].answered_s
+    return None

@@ -90,7 +90,9 @@ class _Names:
         )
 
     def _key(self, key: Key) -> Key:
-        return self.name(key) if isinstance(key, str) else (key[0] + self.by, key[1])
+        if isinstance(key, str):
+            return self.name(key)
+        return (key[0] + self.by, key[1])
 
 
 def _of_trace(trace: Trace, place: int) -> _Names:
@@ -105,7 +107,9 @@ def _of_round(round_: int) -> _Names:
 def another(family: Sequence[Session], copy: int) -> tuple[Session, ...]:
     """Return a copy of a family: same shape, new content; copy 0 is the family itself."""
     names = _of_round(copy)
-    return tuple(map(names.of_session, family)) if copy else tuple(family)
+    if copy:
+        return tuple(map(names.of_session, family))
+    return tuple(family)
 
 
 def sweep(contexts: Sequence[int], *, pairs: int, output: int, seed: int) -> Trace:
@@ -178,8 +182,6 @@ def with_texts(trace: Trace, texts: Mapping[str, str], *, compares: bool) -> Tra
 def _answered(turn: Turn, following: Turn) -> Turn:
     said = [each.text for each in takewhile(lambda each: each.role == "assistant", following.add)]
     answer = "\n".join(filter(None, said))
-    return (
-        replace(turn, recorded=replace(turn.recorded or Recorded(), answer=answer))
-        if answer
-        else turn
-    )
+    if answer:
+        return replace(turn, recorded=replace(turn.recorded or Recorded(), answer=answer))
+    return turn

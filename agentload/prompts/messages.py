@@ -57,10 +57,8 @@ def messages(context: Sequence[Segment]) -> Iterator[Message]:
                 last = _run(spoken, end, _TOOL)
                 results = tuple(spoken[end:last])
                 yield Message("assistant", tuple(spoken[at:end]), results)
-                yield from (
-                    Message("tool", (result,), position=position)
-                    for position, result in enumerate(results)
-                )
+                for position, result in enumerate(results):
+                    yield Message("tool", (result,), position=position)
                 at = last
             case "system":
                 end = _run(spoken, at, _SYSTEM)
@@ -102,7 +100,8 @@ def calls_in(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
 
     Imports write a call as a line name(arguments).
     """
-    lines, calls = text.rstrip().split("\n"), list[tuple[str, str]]()
+    lines = text.rstrip().split("\n")
+    calls = list[tuple[str, str]]()
     while lines and (found := _CALL.fullmatch(lines[-1])) is not None:
         calls.insert(0, (found[1], found[2]))
         lines.pop()
@@ -216,11 +215,9 @@ class Bodies:
         """Write a segment's text, ending in white space, escaped for JSON."""
         segment = slot.segment
         if segment.text is not None:
-            return (
-                self._literal(segment.text, slot)
-                if segment.source is None
-                else self._fitted(segment.text, slot)
-            )
+            if segment.source is None:
+                return self._literal(segment.text, slot)
+            return self._fitted(segment.text, slot)
         if segment.plant is not None:
             return self._planted(segment.plant, slot)
         words = self.words(slot)
@@ -271,7 +268,8 @@ class Bodies:
         # longer, padded with the key's words if shorter.
         room = max(0, slot.segment.tokens - slot.frame - slot.newline - slot.owed)
         words = text.split()
-        low, high = 0, len(words)
+        low = 0
+        high = len(words)
         while low < high:  # the longest run of leading words that fits
             middle = (low + high + 1) // 2
             low, high = (

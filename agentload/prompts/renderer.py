@@ -123,7 +123,9 @@ class Renderer:
         ):  # an image is counted by the emulator's rule, which only some models share
             return "ratio"
         is_drawn = all(segment.text is None and segment.plant is None for segment in context)
-        return self._tokenizer.exact if is_drawn else self._tokenizer.counts
+        if is_drawn:
+            return self._tokenizer.exact
+        return self._tokenizer.counts
 
     def _message(self, message: Message, first: Slot) -> JsonPiece:
         slots = self._slots(message, first)

@@ -54,11 +54,11 @@ def raw_files(database: Path, run_id: str) -> tuple[Path, ...]:
 def journalled_runs(database: Path) -> tuple[str, ...]:
     """List the runs with journals next to this database, loaded or not."""
     root = database.with_suffix(".journal")
-    return (
-        tuple(sorted(folder.name for folder in root.iterdir() if journals(database, folder.name)))
-        if root.is_dir()
-        else ()
-    )
+    if root.is_dir():
+        return tuple(
+            sorted(folder.name for folder in root.iterdir() if journals(database, folder.name))
+        )
+    return ()
 
 
 def _is_begun(journal: Path) -> bool:

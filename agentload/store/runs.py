@@ -277,7 +277,9 @@ def run_named(database: Path, wanted: str | None) -> str:
     """
     with reading(database) as connection:
         runs = _names(connection)
-    return runs[-1] if runs and wanted is None else _match(runs, wanted or "", str(database))
+    if runs and wanted is None:
+        return runs[-1]
+    return _match(runs, wanted or "", str(database))
 
 
 def _match(runs: Sequence[str], wanted: str, where: str) -> str:
@@ -287,9 +289,10 @@ def _match(runs: Sequence[str], wanted: str, where: str) -> str:
             hint="agentload replay TRACE --endpoints ENDPOINTS makes one; agentload runs load "
             "reads journals",
         )
-    found = (
-        [wanted] if wanted in runs else [run for run in runs if wanted and run.startswith(wanted)]
-    )
+    if wanted in runs:
+        found = [wanted]
+    else:
+        found = [run for run in runs if wanted and run.startswith(wanted)]
     if len(found) == 1:
         return found[0]
     what = f"{len(found)} runs start with" if found else "no run"

@@ -143,12 +143,15 @@ class _StartUpLines:
         """Keep what a line says."""
         self._take_numbers(line)
         for name, pattern, kind in _FACTS:
-            if match := pattern.search(line):
+            match = pattern.search(line)
+            if match:
                 text = next(group for group in match.groups() if group is not None)
                 self._facts[name] = int(_plain(text)) if kind is int else text
-        if match := _CONFIG.search(line):
+        match = _CONFIG.search(line)
+        if match:
             self._settings = dict(_settings(match[1]))
-        if match := _ARGUMENTS.search(line):
+        match = _ARGUMENTS.search(line)
+        if match:
             self._arguments = _literal(match[1])
         for mark, state in _COMPILED.items():
             # One missed graph of several is enough.
@@ -166,9 +169,11 @@ class _StartUpLines:
             self._concurrent.clear()
             self._compile_cache = None
         process = match[1] if (match := _PROCESS.search(line)) else ""
-        if match := _POOL.search(line):
+        match = _POOL.search(line)
+        if match:
             self._pools[process] = int(_plain(match[1]))
-        if match := _CONCURRENCY.search(line):
+        match = _CONCURRENCY.search(line)
+        if match:
             self._concurrent[process] = float(_plain(match[1]))
 
     def start_up(self) -> StartUp:
@@ -195,7 +200,8 @@ def _settings(config: str) -> Iterator[tuple[str, str]]:
 def work(lines: Iterable[str]) -> Iterator[PeriodicLine]:
     """Yield the periodic lines among *lines*, in their order."""
     for line in lines:
-        if match := _WORK.search(line):
+        match = _WORK.search(line)
+        if match:
             engine, prompt, output, running, waiting, preemptions, usage, hits = match.groups()
             yield PeriodicLine(
                 engine=engine,
@@ -248,7 +254,8 @@ class LogTail:
             return
         engines = tuple(self._engines.values())
         yield "preemptions", float(self._preemptions)
-        yield from ((name, float(sum(getattr(each, name) for each in engines))) for name in ADDED)
+        for name in ADDED:
+            yield name, float(sum(getattr(each, name) for each in engines))
         yield "kv_usage", max(each.kv_usage for each in engines)
         rates = [each.prefix_hit_rate for each in engines]
         if (
@@ -260,7 +267,8 @@ class LogTail:
         try:
             size = self._path.stat().st_size
             if size < self._offset:  # rotated, or overwritten by a restarted server
-                self._offset, self._rest = 0, b""
+                self._offset = 0
+                self._rest = b""
                 self._engines.clear()
             with self._path.open("rb") as file:
                 file.seek(max(self._offset, size - MOST_BYTES))

@@ -111,11 +111,10 @@ def page(url: str, by: Reach, *, within_s: float, given: object = None) -> HttpA
     async def asked() -> HttpAnswer:
         async with by.session(aiohttp.ClientTimeout(total=within_s)) as session:
             # A redirect would lose the document, or send it to another server.
-            asking = (
-                session.get(plain(url))
-                if given is None
-                else session.post(plain(url), json=given, allow_redirects=False)
-            )
+            if given is None:
+                asking = session.get(plain(url))
+            else:
+                asking = session.post(plain(url), json=given, allow_redirects=False)
             async with asking as response:
                 return HttpAnswer(status=response.status, body=await _bytes_of(response))
 
@@ -139,11 +138,9 @@ def document_of(text: str) -> object:
 def plain(url: str) -> str:
     """Return a URL as HTTP libraries take it; a Unix socket gets an unused `localhost`."""
     parts = urlsplit(url)
-    return (
-        urlunsplit(("http", "localhost", parts.path, parts.query, ""))
-        if parts.scheme == "http+unix"
-        else url
-    )
+    if parts.scheme == "http+unix":
+        return urlunsplit(("http", "localhost", parts.path, parts.query, ""))
+    return url
 
 
 def public_url(url: str) -> str:
@@ -193,9 +190,8 @@ def _text(source: str) -> str:
         if not answer.is_good:
             raise ValueError(f"HTTP status {answer.status}")
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        said = (
-            "no address" if isinstance(error, aiohttp.InvalidURL) else str(error)
-        )  # an InvalidURL would show the whole URL with its query
+        # An InvalidURL would show the whole URL with its query.
+        said = "no address" if isinstance(error, aiohttp.InvalidURL) else str(error)
         why = said or f"no whole answer within {TIMEOUT_S:g} s"
         raise EndpointError(
             f"{where}: {why}", hint="name the whole address: http://HOST:8000/metrics"

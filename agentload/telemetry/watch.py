@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import aiohttp
 
@@ -27,6 +27,8 @@ LONGEST_S: Final = 300.0
 PATIENCE: Final = aiohttp.ClientTimeout(total=5)
 FROM_LOG: Final = json.dumps({"source": "log"})
 Read = TypeVar("Read")
+Figures: TypeAlias = tuple[tuple[str, float], ...]
+"""Names and values of samples."""
 REFUSALS: Final = frozenset({403, 404, 405})
 """Status codes that will hardly be different at the next look."""
 SPARED_LOOKS: Final = 2
@@ -87,8 +89,8 @@ class TelemetrySource:
 class _Look:
     at_ns: int
     arm: str
-    scraped: tuple[tuple[str, float], ...] = ()
-    logged: tuple[tuple[str, float], ...] = ()
+    scraped: Figures = ()
+    logged: Figures = ()
     gpus: tuple[GpuSample, ...] = ()
 
 
@@ -153,7 +155,8 @@ class TelemetryWatch:
 
     def rows(self, *, run_id: str, leg: int) -> Iterator[SampleRow]:
         """Yield the samples kept since the last call, as rows."""
-        looks, self._looks = self._looks, []
+        looks = self._looks
+        self._looks = []
         for look in looks:
 
             def row(
@@ -169,9 +172,12 @@ class TelemetryWatch:
                     labels=labels,
                 )
 
-            yield from (row(name, value) for name, value in look.scraped)
-            yield from (row(name, value, FROM_LOG) for name, value in look.logged)
-            yield from (row(each.name, each.value, each.labels) for each in look.gpus)
+            for name, value in look.scraped:
+                yield row(name, value)
+            for name, value in look.logged:
+                yield row(name, value, FROM_LOG)
+            for each in look.gpus:
+                yield row(each.name, each.value, each.labels)
 
     async def _look(
         self,
@@ -181,9 +187,11 @@ class TelemetryWatch:
         source: TelemetrySource,
     ) -> None:
         whole = await self._scrape(session, arm, source)
-        scraped = () if whole is None else tuple(whole.samples())
-        tail = self._tails.get(arm) if whole is None else None
-        logged = () if tail is None else await asyncio.to_thread(lambda: tuple(tail.values()))
+        scraped: Figures = () if whole is None else tuple(whole.samples())
+        logged: Figures = ()
+        tail = self._tails.get(arm)
+        if whole is None and tail is not None:
+            logged = await asyncio.to_thread(lambda: tuple(tail.values()))
         every = await self._gpu_samples(exporter, arm, source)
         gpus = tuple(each for each in every if each.is_of(source.gpu_ids))
         if scraped or logged or gpus:
@@ -201,7 +209,9 @@ class TelemetryWatch:
             *(self._page(session, arm, url, headers, parse) for url in source.urls)
         )
         there = [page for page in pages if page is not None]
-        return of_replicas(there) if there and len(there) == len(pages) else None
+        if there and len(there) == len(pages):
+            return of_replicas(there)
+        return None
 
     async def _gpu_samples(
         self, exporter: aiohttp.ClientSession, arm: str, source: TelemetrySource

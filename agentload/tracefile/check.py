@@ -156,7 +156,8 @@ def _request(turn: Turn, lengths: list[int]) -> Iterator[str]:
         yield f"asks for {turn.output} tokens"
     if turn.thinking is not None and turn.thinking > turn.output:
         yield f"thinks {turn.thinking} of {turn.output} tokens"
-    if ours := sorted(OURS & {name for name, _ in turn.asks}):
+    ours = sorted(OURS & {name for name, _ in turn.asks})
+    if ours:
         yield f"asks for {', '.join(ours)}, which the replay sets"
     if turn.wait_s < 0:
         yield f"waits {turn.wait_s:g} s"
@@ -183,9 +184,8 @@ def _segment(segment: Segment) -> Iterator[str]:
 def _prefixes(header: Header) -> Iterator[Problem]:
     for name, segments in header.prefixes.items():
         for segment in segments:
-            yield from (
-                Problem(session=f"(prefix {name})", what=what) for what in _segment(segment)
-            )
+            for what in _segment(segment):
+                yield Problem(session=f"(prefix {name})", what=what)
 
 
 def _key(segment: Segment) -> int:

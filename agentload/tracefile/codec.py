@@ -123,9 +123,11 @@ def _segments(read: tuple[wire.JsonSegment, ...], raw: list[Any]) -> tuple[Segme
 
 
 def _segment(read: wire.JsonSegment, raw: list[Any]) -> Segment:
-    size, tokens = None, read.tokens
+    size = None
+    tokens = read.tokens
     if isinstance(tokens, tuple):
-        size, tokens = tokens, image_tokens(tokens)
+        size = tokens
+        tokens = image_tokens(tokens)
     if (size is None) == (read.role == "image"):
         raise LineError(
             f"segment {read.key!r}: [width, height] replaces tokens for images only", hint=_FORMAT
@@ -272,15 +274,15 @@ def _check_line(said: checks.Check) -> dict[str, Any]:
         case checks.Matches(pattern=pattern):
             return {"matches": pattern}
         case checks.Number(value=value, tolerance=tolerance):
-            return {"number": value, "tolerance": tolerance} if tolerance else {"number": value}
+            if tolerance:
+                return {"number": value, "tolerance": tolerance}
+            return {"number": value}
         case checks.JsonSchema(schema=schema):
             return {"json": _raw(schema)}
         case checks.ToolCall(name=name, arguments=arguments):
-            return (
-                {"tool": name}
-                if arguments == "{}"
-                else {"tool": name, "arguments": _raw(arguments)}
-            )
+            if arguments == "{}":
+                return {"tool": name}
+            return {"tool": name, "arguments": _raw(arguments)}
         case checks.Equals(text=text):
             return {"equals": text}
         case checks.Length(at_least=at_least, at_most=at_most):

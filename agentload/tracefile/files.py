@@ -79,7 +79,8 @@ def _sessions(
             if session.prefix is not None and session.prefix not in prefixes:
                 raise LineError(f"prefix: the header has no '{session.prefix}'")
             yield session
-            if (size := size + len(line)) <= SMALL:
+            size = size + len(line)
+            if size <= SMALL:
                 seen.append(session)
         except LineError as error:
             if line.endswith(b"\n"):

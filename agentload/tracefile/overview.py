@@ -76,7 +76,8 @@ def fields(header: Header, session: Session) -> Iterator[Observation]:
 def _content(brought: Mapping[Role, Sequence[int]], label: str) -> Iterator[Observation]:
     for role, tokens in brought.items():
         if role == "image":
-            yield from ((f"image{label}", length) for length in tokens)
+            for length in tokens:
+                yield f"image{label}", length
             yield f"images{label}", len(tokens)
         else:
             yield f"{role}{label}", sum(tokens)
@@ -252,4 +253,6 @@ def _histogram(starts: array[float]) -> tuple[int, ...]:
 
 def _cv(starts: array[float]) -> float | None:
     gaps = np.diff(np.asarray(starts))
-    return float(gaps.std() / gaps.mean()) if len(gaps) > 1 and gaps.mean() > 0 else None
+    if len(gaps) > 1 and gaps.mean() > 0:
+        return float(gaps.std() / gaps.mean())
+    return None

@@ -82,9 +82,11 @@ class Paced:
         ready = [(place, session, 0, start_s)]
         while ready:
             place, session, number, at_s = ready.pop()
-            turn, name = session.turns[number], session.session
+            turn = session.turns[number]
+            name = session.session
             for ref in turn.after:
-                if (end_s := self._ends.get(ref.session, {}).get(ref.turn)) is None:
+                end_s = self._ends.get(ref.session, {}).get(ref.turn)
+                if end_s is None:
                     self._parked.setdefault(ref.session, []).append((place, session, number, at_s))
                     break
                 at_s = max(at_s, end_s)

@@ -29,7 +29,10 @@ class Chain:
     def __init__(self, header: Header, session: Session) -> None:
         self.places: list[ChainLink] = []
         self._turns = session.turns
-        self._lead = header.prefixes[session.prefix] if session.prefix is not None else ()
+        if session.prefix is not None:
+            self._lead = header.prefixes[session.prefix]
+        else:
+            self._lead = ()
 
     @property
     def tokens(self) -> int:
@@ -72,7 +75,8 @@ class IdealCache:
             yield total, known // self._block * self._block
 
     def _told(self, added: Sequence[ChainLink]) -> int:
-        known, unbroken = 0, True
+        known = 0
+        unbroken = True
         for place in added:
             longest = self._longest.get(place.text, 0)
             if unbroken:
@@ -151,5 +155,6 @@ class PoolCache:
         self._room += kept.place.tokens
         if kept.before is not None:
             before = self._kept[kept.before]
-            before.used, before.followers = max(before.used, used), before.followers - 1
+            before.used = max(before.used, used)
+            before.followers = before.followers - 1
             self._leaf(before)
