@@ -17,7 +17,7 @@ from collections import deque
 from itertools import pairwise
 
 from agentload import COMPILED
-from agentload.dispatch.call import Asked, CallMachine
+from agentload.dispatch.call import CallMachine, CallTerms
 from agentload.live.channel import Channel
 from agentload.live.exchange import Exchange, Memory
 from agentload.live.hub import Hub
@@ -84,7 +84,9 @@ def measured(clock: Clock, hub: Hub, pump: Pump, file: int) -> tuple[float, floa
     of the socket alone, a whole read and parsing took a chunk.
     """
     alone, sock, cpu = Ready(file), Ready(file), time.process_time
-    machine = CallMachine(released_ns=clock.now_ns(), limits=Limits(), asked=Asked(tokens=CHUNKS))
+    machine = CallMachine(
+        released_ns=clock.now_ns(), limits=Limits(), asked=CallTerms(tokens=CHUNKS)
+    )
     channel = Channel(sock, clock=clock, peer="none")  # type: ignore[arg-type]
     exchange = Exchange(
         channel, machine, clock=clock, hub=hub, pump=pump, memory=Memory(), own_bytes=1 << 24

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from agentload.builtin import find
-from agentload.emulator.calls import Finished, Gauges, Request, Run
+from agentload.emulator.calls import EngineRequest, Finished, Gauges, Run
 from agentload.emulator.engine import Engine
 from agentload.emulator.profile import arm, parse
 from agentload.emulator.steptime import off
@@ -34,7 +34,7 @@ class Agent:
     tokens: int = 15_100
     turn: int = 0
 
-    def next_request(self) -> Request:
+    def next_request(self) -> EngineRequest:
         """Make the next turn: something new is said, then answered."""
         rng = self.rng
         if self.tokens > 60_000:
@@ -46,7 +46,7 @@ class Agent:
         added = min(4_000, max(20, int(rng.lognormvariate(6.0, 0.9))))
         output = min(4_000, max(16, int(rng.lognormvariate(5.5, 0.8))))
         self.content = (*self.content, (f"{self.name}.{self.turn}", added))
-        request = Request(f"{self.name}.{self.turn}", self.content, output)
+        request = EngineRequest(f"{self.name}.{self.turn}", self.content, output)
         self.content = (*self.content, (f"{self.name}.a{self.turn}", output))
         self.tokens += added + output
         return request

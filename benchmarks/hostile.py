@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentload.dispatch.call import Asked
+from agentload.dispatch.call import CallTerms
 from agentload.live.target import Target
 from agentload.live.wire import Wire, WireRequest
 from agentload.model.commands import Limits
@@ -98,7 +98,7 @@ async def calls(
                 body=(b"{}",),
                 released_ns=time.monotonic_ns(),
                 limits=limits,
-                asked=Asked(tokens=tokens, wants_reply=True),
+                asked=CallTerms(tokens=tokens, wants_reply=True),
             )
             for number in range(sessions)
         ]

@@ -34,7 +34,7 @@ from agentload.emulator.answers import succeeds
 from agentload.emulator.profile import parse
 from agentload.evidence.view import run_view
 from agentload.kvmath.pool import pool_of
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.layout.traces import sweep
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.profile import ArmProfile
@@ -159,7 +159,7 @@ class Product:
             [arm.name for arm in arms],
             run=run,
             seed=seed or 0,
-            pairs=self._pairs,
+            scheme=Scheme(pairs=self._pairs),
             load=STUDIED.planned(),
         )
         study = Replay(

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from random import Random
 
 from agentload import COMPILED
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.model.rows import CallRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
@@ -73,7 +73,7 @@ def main() -> None:
     trace = Trace(
         header=Header(name="day", prefixes={"P": (said("system", 3000, "sys"),)}), sessions=sessions
     )
-    made = plan(trace, [arm.name], run="day", pairs=1)
+    made = plan(trace, [arm.name], run="day", scheme=Scheme(pairs=1))
     before_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     started, cpu = time.perf_counter(), time.process_time()
     calls = last_ns = 0

@@ -29,7 +29,7 @@ from agentload.emulator import stepper
 from agentload.emulator.fit import Observed, fit
 from agentload.emulator.steptime import StepClock
 from agentload.kvmath.pool import pool_of
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.layout.step_times import Bounds, grid, step_times
 from agentload.layout.windows import steady, windows
 from agentload.model import metrics
@@ -133,8 +133,7 @@ def twin_of(arm: ArmProfile, clock: type[StepClock]) -> ArmProfile:
         trace,
         [arm.name],
         run="grid",
-        pairs=REPEATS,
-        blocks=1,
+        scheme=Scheme(pairs=REPEATS, blocks=1),
         load=Load(arrivals=ClosedLoop(sessions=sessions)),
     )
     with engines(clock):
@@ -165,7 +164,7 @@ def seen(
             [arm.name],
             run=f"judge-{sessions}",
             seed=seed,
-            pairs=1,
+            scheme=Scheme(pairs=1),
             load=laid.load,
             laid=laid.blocks,
         )

@@ -15,7 +15,7 @@ import pytest
 from agentload.builtin import find
 from agentload.dispatch.dispatcher import PlayEnd
 from agentload.emulator.profile import parse
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.live.caller import Speech
 from agentload.live.runner import Runner
 from agentload.live.station import Job
@@ -107,7 +107,7 @@ def planned() -> Plan:
     trace = Trace(
         header=Header(name="t", seed=SEED, prefixes={"P": prefix}), sessions=tuple(sessions)
     )
-    return plan(trace, tuple(ARMS), run="diff", pairs=2, load=Load(max_in_flight=4))
+    return plan(trace, tuple(ARMS), run="diff", scheme=Scheme(pairs=2), load=Load(max_in_flight=4))
 
 
 async def live(made: Plan, journals: tuple[Path, ...]) -> list[CallRow]:

@@ -12,8 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from agentload.dispatch.call import GOOD_ENDS
-from agentload.dispatch.fault import fault, word
-from agentload.dispatch.fault import masked as cut
+from agentload.dispatch.fault import fault, redact, word
 from agentload.dispatch.framing import MOST_BYTES, OverlongError
 from agentload.endpoints.endpoint import Endpoint, masked, socket_of
 from agentload.endpoints.reach import proxy, trusted
@@ -101,13 +100,13 @@ def told(error: Exception, secrets: Sequence[str]) -> str:
     import openai
 
     if isinstance(error, openai.APIStatusError):
-        said = fault(error.body).text if error.body is not None else cut(str(error.message))
+        said = fault(error.body).text if error.body is not None else redact(str(error.message))
         return masked(f"{error.status_code}: {said}", secrets)
     if isinstance(error, openai.APIConnectionError) and isinstance(
         error.__cause__, Exception
     ):  # the SDK's own "Connection error." says nothing
         error = error.__cause__
-    return masked(f"{type(error).__name__}: {cut(str(error))}", secrets)
+    return masked(f"{type(error).__name__}: {redact(str(error))}", secrets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from agentload.exposition.likeness import Likeness
 from agentload.exposition.scrape import Scrape
 from agentload.report.parts import Document
 from agentload.report.sections.production import sides
-from agentload.telemetry.reach import HINT, called, scrape
+from agentload.telemetry.reach import HINT, public_name, scrape
 from agentload.verdict.policy import Setting, read_policy
 
 WORDS: Final[dict[str, Word]] = {word.replace(" ", "-"): word for word in get_args(Word)}
@@ -45,7 +45,7 @@ def production(against: str) -> Scrape:
     told = scrape(place)
     if told.histogram("prompt_tokens") is None:
         raise TraceError(
-            f"{called(place)}: no request has ended yet, or it is no vLLM or SGLang",
+            f"{public_name(place)}: no request has ended yet, or it is no vLLM or SGLang",
             hint=f"{HINT}, after some load",
         )
     return told

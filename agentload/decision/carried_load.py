@@ -24,7 +24,7 @@ from agentload.decision.means import USUAL, Means
 from agentload.decision.own_load import OwnLoad, lasting_s, rows
 from agentload.decision.sequence import reasons
 from agentload.decision.twin import Twins
-from agentload.dispatch.arrivals import seeded
+from agentload.dispatch.arrivals import rng_of
 from agentload.evidence.capacity import OF_THE_TURNS, TWINS
 from agentload.evidence.twin import Twin
 from agentload.layout.windows import held_tokens
@@ -324,7 +324,7 @@ class LoadTrials:
         return f"{line}, {math.ceil(peak / max(1, math.floor(found.holds)))} replicas for {peak}"
 
     def _seed(self, number: int) -> int:
-        return seeded(self.means.study.seed, "twin", number).getrandbits(32)
+        return rng_of(self.means.study.seed, "twin", number).getrandbits(32)
 
     def _on(self, twin: Twin, study: Search, size: float, number: int) -> Trial:
         """Play a draw on a twin, and judge the twin as the arm is judged.

@@ -25,7 +25,7 @@ from agentload.decision.user_trace import UserTrace
 from agentload.endpoints.endpoint import replica_pairs
 from agentload.errors import PlanError
 from agentload.evidence.starts import of_profile
-from agentload.layout.timeline import Pace
+from agentload.layout.timeline import ServerPace
 from agentload.layout.windows import Steady, held_tokens
 from agentload.model.profile import Price as GpuPrice
 from agentload.model.shape import TraceShape
@@ -87,7 +87,7 @@ class Means:
         return Rates(profiles=self.servers.profiles)
 
     @cached_property
-    def pace(self) -> Pace:
+    def pace(self) -> ServerPace:
         """Pace at which pairs are played."""
         sessions = self.load.sessions or SESSIONS
         return self.rates.pace(self.trace, self.shapes, self.load, sessions)

@@ -18,7 +18,7 @@ import scipy
 
 from advisor.estimate import Estimate
 from advisor.evidence import TwinChange
-from agentload.dispatch.arrivals import seeded
+from agentload.dispatch.arrivals import rng_of
 from agentload.evidence.capacity import TWINS
 from agentload.layout.windows import Steady
 from agentload.model.profile import ArmProfile
@@ -73,7 +73,7 @@ class OwnLoad:
 
     def _turns(self, twins: Mapping[str, ArmProfile], draw: int) -> dict[str, Turns]:
         """Return how long each turn took on each twin, once the load is steady."""
-        seed = seeded(self.study.seed, "own load", draw).getrandbits(32)
+        seed = rng_of(self.study.seed, "own load", draw).getrandbits(32)
         found: dict[str, Turns] = {}
         for name, arm in twins.items():
             made = trial_plan(self.study, self.stock, name, self.agents, run="own load", seed=seed)

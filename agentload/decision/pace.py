@@ -7,7 +7,7 @@ from typing import Final
 
 from agentload.emulator.steptime import decode_s, prefill_s
 from agentload.layout.cost import assumed_prefill_s
-from agentload.layout.timeline import ASSUMED_TOKEN_S, NOMINAL, Pace, turn_seconds, wait_s
+from agentload.layout.timeline import ASSUMED_TOKEN_S, NOMINAL, ServerPace, turn_seconds, wait_s
 from agentload.model.profile import ArmProfile
 from agentload.model.shape import TraceShape
 from agentload.model.trace import Trace
@@ -35,7 +35,9 @@ class Rates:
         known = [decode_s(each, batch, context) for each in self.profiles]
         return max(known, default=ASSUMED_TOKEN_S)
 
-    def pace(self, trace: Trace, shapes: Sequence[TraceShape], load: Load, sessions: int) -> Pace:
+    def pace(
+        self, trace: Trace, shapes: Sequence[TraceShape], load: Load, sessions: int
+    ) -> ServerPace:
         """Return how fast pairs are played.
 
         Contexts are those of the trace, and as many answers come at once as the waits of the load
@@ -49,7 +51,9 @@ class Rates:
         chunks_s = [
             prefill_s(each, context + CHUNK) - prefill_s(each, context) for each in self.profiles
         ]
-        found = Pace(token_s=ASSUMED_TOKEN_S, prompt_token_s=statistics.fmean(chunks_s) / CHUNK)
+        found = ServerPace(
+            token_s=ASSUMED_TOKEN_S, prompt_token_s=statistics.fmean(chunks_s) / CHUNK
+        )
         planned = load.planned()
         turns = [turn for session in trace.sessions for turn in session.turns]
         waits_s = sum(wait_s(planned, turn) for turn in turns)

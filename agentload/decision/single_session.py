@@ -15,7 +15,7 @@ from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger
 from agentload.decision.look import Look
 from agentload.decision.means import Means
-from agentload.dispatch.arrivals import seeded
+from agentload.dispatch.arrivals import rng_of
 from agentload.evidence.capacity import ALONE
 from agentload.run import door
 from agentload.run.capacity import Chosen
@@ -51,7 +51,7 @@ class SingleSession:
     def ask(self, look: Look, known: Known) -> float | None:
         """Play a session on each arm, a few times."""
         means = self.means
-        seeds = [seeded(means.study.seed, "alone", number) for number in range(DRAWS)]
+        seeds = [rng_of(means.study.seed, "alone", number) for number in range(DRAWS)]
         draws = [
             Chosen(load=1.0, seed=seed.getrandbits(32), worth=1.0, error=0.0) for seed in seeds
         ]

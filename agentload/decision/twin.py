@@ -16,8 +16,8 @@ from agentload.decision.look import REPEATS, Look
 from agentload.decision.means import Means
 from agentload.errors import PlanError, ProfileError
 from agentload.evidence.twin import Twin, bounds, twins
-from agentload.layout.plan import plan, with_starts
-from agentload.layout.step_times import Grid, grid, seconds, step_times
+from agentload.layout.plan import Scheme, plan, with_starts
+from agentload.layout.step_times import StepGrid, grid, seconds, step_times
 from agentload.model import apart
 from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.rows import BlockRow, CallRow
@@ -77,8 +77,9 @@ class Twins:
             means.arms,
             run=means.run,
             seed=means.study.seed,
-            pairs=added_pairs(means.place.database, means.run) + look.amount,
-            blocks=1,
+            scheme=Scheme(
+                pairs=added_pairs(means.place.database, means.run) + look.amount, blocks=1
+            ),
             load=load,
         )
         made = added_plan(whole, means.place.database)
@@ -114,7 +115,7 @@ class Twins:
         self.means.audience.notice(f"  no twin: {why}; capacity is searched instead")
 
     @cached_property
-    def _grid(self) -> Grid | None:
+    def _grid(self) -> StepGrid | None:
         try:
             return grid(
                 bounds(self.means.place.database, self.means.run, longest=self.means.longest)

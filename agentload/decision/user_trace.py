@@ -6,7 +6,7 @@ from typing import Final
 
 from agentload.errors import PlanError
 from agentload.layout.coverage import trace_shapes
-from agentload.layout.traces import shortened
+from agentload.layout.traces import shorten
 from agentload.layout.windows import Steady, steady
 from agentload.model.shape import TraceShape
 from agentload.model.trace import Trace
@@ -64,7 +64,7 @@ class UserTrace:
         if tokens is None or tokens == self.study.load.max_context_tokens:
             return self.whole
         if tokens not in self._cuts:
-            kept = tuple(shortened(self.whole, tokens))
+            kept = tuple(shorten(self.whole, tokens))
             if not kept:
                 raise PlanError(
                     f"every session begins with more than the {tokens:,} tokens that "

@@ -13,7 +13,7 @@ SECOND = 1_000_000_000
 EVEN_CV = 0.01
 
 
-def seeded(*parts: object) -> Random:
+def rng_of(*parts: object) -> Random:
     """Return a random generator that depends only on *parts*, the same on every machine."""
     text = "\x1f".join(str(part) for part in parts)
     return Random(int.from_bytes(hashlib.shake_256(text.encode()).digest(16), "big"))
@@ -78,13 +78,18 @@ def _burst(burst: Burst | None, at_s: float) -> tuple[float, float]:
     if burst is None:
         return math.inf, 1.0
     period = math.floor(at_s / burst.every_s + 1e-9)
-    begins_s, ends_s = (period + 1) * burst.every_s - burst.seconds, (period + 1) * burst.every_s
-    return (begins_s, 1.0) if at_s < begins_s - 1e-9 else (ends_s, burst.factor)
+    begins_s = (period + 1) * burst.every_s - burst.seconds
+    ends_s = (period + 1) * burst.every_s
+    if at_s < begins_s - 1e-9:
+        return (begins_s, 1.0)
+    return (ends_s, burst.factor)
 
 
 def _held(length_s: float, rate: float, slope: float) -> float:
     """Return how many starts a span of *length_s* contains on average."""
-    return math.inf if length_s == math.inf else rate * length_s + slope * length_s**2 / 2
+    if length_s == math.inf:
+        return math.inf
+    return rate * length_s + slope * length_s**2 / 2
 
 
 def _after(count: float, rate: float, slope: float) -> float:

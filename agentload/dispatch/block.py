@@ -21,7 +21,7 @@ from agentload.dispatch.foresight import Foresight
 from agentload.dispatch.intake import intake
 from agentload.dispatch.outgoing import Outgoing
 from agentload.dispatch.session import MissingReplyError, Player, Replies
-from agentload.model.commands import Call, Cancel, Command, Ended, Forget, Send, Status
+from agentload.model.commands import Call, Cancel, Command, Ended, Forget, Outcome, Send, Status
 from agentload.model.plan import Block, Plan, Play
 from agentload.model.trace import PRIME, Session
 
@@ -83,7 +83,9 @@ class BlockPlay:
     @property
     def drain_ns(self) -> int | None:
         """When the load began to drain, or when the time of a window was over; None before."""
-        return self._intake.drain_ns if self._over_ns is None else self._over_ns
+        if self._over_ns is None:
+            return self._intake.drain_ns
+        return self._over_ns
 
     @property
     def primed_ns(self) -> int | None:
@@ -135,11 +137,7 @@ class BlockPlay:
             if self._intake.is_empty:
                 break
         if not self.in_flight and self.is_over:
-            left = bool(self._sessions.drop() or self._sessions.parked) or not self._intake.is_empty
-            self.is_cut = self.is_cut or (self._is_stopped and left)
-            gone = frozenset(self._sessions.over)
-            self._sessions.over += [name for name in self._foretold if name not in gone]
-            self._foretold.clear()
+            self._finish()
         if self._sessions.over:
             out.extend(
                 Forget(arm=self.play.arm, session=session) for session in self._sessions.over
@@ -147,11 +145,18 @@ class BlockPlay:
             self._sessions.over.clear()
         return out
 
+    def _finish(self) -> None:
+        """Drop the sessions that are left once nothing is in flight; note whether any was cut."""
+        left = bool(self._sessions.drop() or self._sessions.parked) or not self._intake.is_empty
+        self.is_cut = self.is_cut or (self._is_stopped and left)
+        gone = frozenset(self._sessions.over)
+        self._sessions.over += [name for name in self._foretold if name not in gone]
+        self._foretold.clear()
+
     def ended(self, event: Ended) -> None:
         """Note that an attempt is over; `step` then says what follows."""
-        was_full = (
-            self._load.max_in_flight is not None and len(self.in_flight) >= self._load.max_in_flight
-        )
+        cap = self._load.max_in_flight
+        was_full = cap is not None and len(self.in_flight) >= cap
         send, player = self.in_flight.pop(event.request_id)
         self._counting.discard(event.request_id)
         outcome = event.outcome
@@ -167,6 +172,10 @@ class BlockPlay:
             wait_ns = max(BACKOFF_NS * 2**send.attempt, outcome.retry_after_ns or 0)
             self._push(done_ns + wait_ns, player, send)
             return
+        self._complete(send, player, outcome, done_ns)
+
+    def _complete(self, send: Send, player: Player, outcome: Outcome, done_ns: int) -> None:
+        """Go on after a turn's last attempt."""
         if outcome.status == "ok" and outcome.reply is not None and send.call.wants_reply:
             self._replies.keep(player.session, send.call.turn, outcome.reply)
         self._sessions.complete(player, done_ns)
@@ -193,17 +202,10 @@ class BlockPlay:
         if self._is_closed or (self.clock_ns is None and self.in_flight):
             return None
         cap = self._load.max_in_flight
-        due_ns = (
-            self._due[0][0] if self._due and (cap is None or len(self.in_flight) < cap) else None
-        )
-        return min(
-            (
-                at_ns
-                for at_ns in (due_ns, self._intake.next_ns(), self._window_ends_ns())
-                if at_ns is not None
-            ),
-            default=None,
-        )
+        has_room = cap is None or len(self.in_flight) < cap
+        due_ns = self._due[0][0] if self._due and has_room else None
+        instants = (due_ns, self._intake.next_ns(), self._window_ends_ns())
+        return min([at_ns for at_ns in instants if at_ns is not None], default=None)
 
     def _window_ends_ns(self) -> int | None:
         """Return when the time of a window will be over; None for other blocks."""
@@ -318,11 +320,9 @@ class BlockPlay:
             call = replace(call, deadline_ns=due_ns + round(spec.deadline_s * SECOND))
         recorded = None if spec.recorded is None else spec.recorded.answer
         is_read = bool(spec.check or recorded) or self._replies.are_read(player.session, turn)
-        return (
-            replace(call, wants_reply=True, check=spec.check, recorded=recorded)
-            if is_read
-            else call
-        )
+        if is_read:
+            return replace(call, wants_reply=True, check=spec.check, recorded=recorded)
+        return call
 
     def _foretell(self, session: Session, out: list[Command]) -> None:
         if self._prepares:

@@ -32,7 +32,7 @@ BAD_ENDS: Final[Mapping[str, Status]] = {
 
 
 @record
-class Asked(Struct, frozen=True, kw_only=True, gc=False):
+class CallTerms(Struct, frozen=True, kw_only=True, gc=False):
     """Describe what a call asked for, as far as its answer is judged by it."""
 
     tokens: int | None = None
@@ -48,7 +48,7 @@ class Asked(Struct, frozen=True, kw_only=True, gc=False):
 class CallMachine:
     """Follow one call through its stages; `outcome` returns how the call ended."""
 
-    def __init__(self, *, released_ns: int, limits: Limits, asked: Asked) -> None:
+    def __init__(self, *, released_ns: int, limits: Limits, asked: CallTerms) -> None:
         self.stage: Stage = "connecting"
         self._released_ns = released_ns
         self._limits = limits
@@ -103,7 +103,10 @@ class CallMachine:
         """
         if self.stage == "waiting":
             self.stage = "streaming"
-        self._heard_ns = at_ns if self._heard_ns is None else max(self._heard_ns, at_ns)
+        if self._heard_ns is None:
+            self._heard_ns = at_ns
+        else:
+            self._heard_ns = max(self._heard_ns, at_ns)
 
     def deadline_ns(self) -> int | None:
         """Return the next instant at which `expired` must be called; None after the end."""
@@ -154,6 +157,7 @@ class CallMachine:
         assert self.stage == "ended", "a call is judged after its end"
         parsed = parsed or Parsed()
         status, error = self._status(parsed)
+        has_heard_all = status == "ok" and self._heard_ns is not None
         return Outcome(
             status=status,
             dialled_ns=self._dialled_ns,
@@ -162,9 +166,7 @@ class CallMachine:
             first_ns=parsed.first_ns,
             first_answer_ns=parsed.first_answer_ns,
             last_ns=parsed.last_ns,
-            done_ns=self._heard_ns
-            if status == "ok" and self._heard_ns is not None
-            else self._ended_ns,
+            done_ns=self._heard_ns if has_heard_all else self._ended_ns,
             chunks=chunks or stamps(parsed.stamps_ns, parsed.tokens),
             stamp_source=stamp_source,
             coalesced_reads=parsed.coalesced_reads if parsed.stamps_ns else None,
@@ -181,30 +183,25 @@ class CallMachine:
         )
 
     def _limit(self) -> tuple[int, Status, str] | None:
-        limits, start_ns = self._limits, self._released_ns
+        limits = self._limits
+        start_ns = self._released_ns
         total_ns = start_ns + limits.total_ns
         at_ns: int
         status: Status
         match self.stage:
             case "connecting":
-                at_ns, status, error = (
-                    start_ns + limits.connect_ns,
-                    "connect_timeout",
-                    "no connection in time",
-                )
+                at_ns = start_ns + limits.connect_ns
+                status = "connect_timeout"
+                error = "no connection in time"
             case "waiting":
-                at_ns, status, error = (
-                    start_ns + limits.first_ns,
-                    "first_timeout",
-                    "no byte of the answer in time",
-                )
+                at_ns = start_ns + limits.first_ns
+                status = "first_timeout"
+                error = "no byte of the answer in time"
             case "streaming":
                 assert self._heard_ns is not None
-                at_ns, status, error = (
-                    self._heard_ns + limits.idle_ns,
-                    "idle_timeout",
-                    "the stream went silent",
-                )
+                at_ns = self._heard_ns + limits.idle_ns
+                status = "idle_timeout"
+                error = "the stream went silent"
             case "ended":
                 return None
         if total_ns <= at_ns:
@@ -228,26 +225,22 @@ class CallMachine:
         self._error = error
 
     def _status(self, parsed: Parsed) -> tuple[Status, str | None]:
-        asked, code = self._asked, self._http_status
+        code = self._http_status
+        fault = parsed.fault
         is_refusal = code is not None and code >= 300
-        needs_mark = asked.is_streamed and (asked.ends_with_mark or not self._is_whole)
-        is_complete = parsed.finish_reason is not None and (parsed.has_end_mark or not needs_mark)
+        is_complete = self._is_complete(parsed)
         # An answer that is complete stays complete when the connection fails after it.
-        if self._failure is not None and not (
-            is_complete and parsed.fault is None and not is_refusal
-        ):
+        is_answer = is_complete and fault is None and not is_refusal
+        if self._failure is not None and not is_answer:
             return self._failure, self._error
         if is_refusal:
-            return (
-                "busy" if code in BUSY else "http_error"
-            ), f"HTTP {code}" if parsed.fault is None else parsed.fault.text
-        if parsed.fault is not None:
+            refusal: Status = "busy" if code in BUSY else "http_error"
+            return refusal, f"HTTP {code}" if fault is None else fault.text
+        if fault is not None:
             # The head said 200, so only the body says which refusal this is.
-            return (
-                ("busy", f"{parsed.fault.code} {parsed.fault.text}")
-                if parsed.fault.code in BUSY
-                else ("stream_error", parsed.fault.text)
-            )
+            if fault.code in BUSY:
+                return "busy", f"{fault.code} {fault.text}"
+            return "stream_error", fault.text
         if parsed.unreadable is not None:
             return "unreadable", parsed.unreadable
         if not is_complete:
@@ -255,12 +248,18 @@ class CallMachine:
             return "truncated", self._error or f"the answer has no {missing}"
         return self._content(parsed)
 
+    def _is_complete(self, parsed: Parsed) -> bool:
+        asked = self._asked
+        needs_mark = asked.is_streamed and (asked.ends_with_mark or not self._is_whole)
+        return parsed.finish_reason is not None and (parsed.has_end_mark or not needs_mark)
+
     def _content(self, parsed: Parsed) -> tuple[Status, str | None]:
-        asked, tokens, finish = self._asked, parsed.output_tokens, parsed.finish_reason
+        asked = self._asked
+        tokens = parsed.output_tokens
+        finish = parsed.finish_reason
         if finish not in GOOD_ENDS:
-            return BAD_ENDS.get(
-                finish or "", "unreadable"
-            ), f"the answer ended with the finish reason '{finish}'"
+            status = BAD_ENDS.get(finish or "", "unreadable")
+            return status, f"the answer ended with the finish reason '{finish}'"
         # A count that rests on "one token a chunk" is assumed, and proves nothing against a server.
         if asked.tokens is not None and tokens is not None and parsed.token_rule != "one_a_chunk":
             if asked.is_forced and tokens < asked.tokens:
@@ -275,7 +274,8 @@ class CallMachine:
                 return "long", f"{said}: usage disagrees with the stream"
             if tokens > asked.tokens:
                 return "long", f"{tokens} tokens where {asked.tokens} were asked"
-        if (wrong := garbage(parsed.text)) is not None:
+        wrong = garbage(parsed.text)
+        if wrong is not None:
             return "garbage", wrong
         return "ok", None
 

@@ -18,9 +18,10 @@ Such a grade measures agreement with the recording, not correctness.
 """
 
 
-def checked(send: Send, outcome: Outcome, *, run_id: str) -> AnswerRow | None:
+def answer_row(send: Send, outcome: Outcome, *, run_id: str) -> AnswerRow | None:
     """Return the grade of an answered turn with a check or a recorded answer; else None."""
-    call, reply = send.call, outcome.reply
+    call = send.call
+    reply = outcome.reply
     if outcome.status != "ok" or reply is None:
         return None
     said = reply.called or reply.text

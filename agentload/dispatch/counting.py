@@ -51,18 +51,23 @@ class Counted:
     rule: TokenRule | None
 
 
-def counted(chunks: Sequence[Chunk], *, total: int | None) -> Counted:
+def token_counts(chunks: Sequence[Chunk], *, total: int | None) -> Counted:
     """Count the tokens of every chunk by the best evidence there is; *total* is the final usage."""
-    if any(chunk.ids is not None for chunk in chunks) and not _lacks_ids(chunks, total):
-        kept = [chunk for chunk in chunks if chunk.ids]
-        return Counted(kept, [chunk.ids or 0 for chunk in kept], "token_ids" if kept else None)
+    has_ids = any(chunk.ids is not None for chunk in chunks)
+    if has_ids and not _lacks_ids(chunks, total):
+        return _listed(chunks)
     shown = [chunk for chunk in chunks if chunk.shows != "nothing"]
     if shown and shown[0].total is not None and shown[0].shows != "finish":
         return _grown(chunks)
-    if total is None:
-        likely = tuple(chunk for chunk in shown if chunk.shows != "finish")
-        return Counted(likely, (1,) * len(likely), "one_a_chunk" if likely else None)
-    return _fitted(shown, total)
+    if total is not None:
+        return _fitted(shown, total)
+    likely = tuple(chunk for chunk in shown if chunk.shows != "finish")
+    return Counted(likely, (1,) * len(likely), "one_a_chunk" if likely else None)
+
+
+def _listed(chunks: Sequence[Chunk]) -> Counted:
+    kept = [chunk for chunk in chunks if chunk.ids]
+    return Counted(kept, [chunk.ids or 0 for chunk in kept], "token_ids" if kept else None)
 
 
 def _lacks_ids(chunks: Sequence[Chunk], total: int | None) -> bool:
@@ -76,22 +81,21 @@ def _lacks_ids(chunks: Sequence[Chunk], total: int | None) -> bool:
     )
 
 
-def fallen(chunks: Sequence[Chunk], total: int | None) -> str | None:
+def usage_drop(chunks: Sequence[Chunk], total: int | None) -> str | None:
     """Return where a running usage falls, or exceeds the final usage *total*; else None."""
-    said = [chunk.total for chunk in chunks if chunk.total is not None]
-    said += [] if total is None else [total]
-    return next(
-        (
-            f"usage counts {before} tokens, and later {after}"
-            for before, after in pairwise(said)
-            if after < before
-        ),
-        None,
-    )
+    counts = [chunk.total for chunk in chunks if chunk.total is not None]
+    if total is not None:
+        counts.append(total)
+    for before, after in pairwise(counts):
+        if after < before:
+            return f"usage counts {before} tokens, and later {after}"
+    return None
 
 
 def _grown(chunks: Sequence[Chunk]) -> Counted:
-    kept, tokens, before = [], [], 0
+    kept = []
+    tokens = []
+    before = 0
     for chunk in chunks:
         if chunk.total is not None and chunk.total > before:
             kept.append(chunk)
@@ -111,9 +115,8 @@ def _fitted(shown: Sequence[Chunk], total: int) -> Counted:
         return Counted((), (), None)
     if count == total:
         return Counted(chosen, (1,) * count, "usage")
-    return Counted(
-        chosen, tuple(after - before for before, after in pairwise(_marks(chosen, total))), "spread"
-    )
+    tokens = tuple(after - before for before, after in pairwise(_marks(chosen, total)))
+    return Counted(chosen, tokens, "spread")
 
 
 def _marks(chosen: Sequence[Chunk], total: int) -> Iterator[int]:
@@ -122,9 +125,12 @@ def _marks(chosen: Sequence[Chunk], total: int) -> Iterator[int]:
     Tokens are spread in proportion to the lengths of the texts, each chunk with at least one;
     evenly if there are fewer tokens than chunks, or no text.
     """
-    count, whole, mark, seen = len(chosen), sum(chunk.length for chunk in chosen), 0, 0
+    count = len(chosen)
+    whole = sum(chunk.length for chunk in chosen)
+    mark = seen = 0
     if total < count or whole == 0:
-        yield from (total * index // count for index in range(count + 1))
+        for index in range(count + 1):
+            yield total * index // count
         return
     yield 0
     for left, chunk in zip(reversed(range(count)), chosen, strict=True):

@@ -49,7 +49,8 @@ class Dependencies:
     def park(self, session: Session) -> None:
         """Keep a session until another one spawns it; start it if that has happened already."""
         self.parked[session.session] = session
-        if (at_ns := self._spawned_ns.pop(session.session, None)) is not None:
+        at_ns = self._spawned_ns.pop(session.session, None)
+        if at_ns is not None:
             self._spawn(session.session, at_ns)
 
     def follow(self, player: Player) -> None:
@@ -66,7 +67,8 @@ class Dependencies:
 
     def complete(self, player: Player, done_ns: int) -> None:
         """Note a completed turn: start what it spawns, release the turns that wait for it."""
-        name, turn = player.session.session, player.next_turn
+        name = player.session.session
+        turn = player.next_turn
         player.completed_ns.append(done_ns)
         player.ready_ns = done_ns
         for spawned in player.session.turns[turn].spawn:
@@ -104,7 +106,9 @@ class Dependencies:
         if player is not None:
             return player.completed(ref.turn)
         ended = self._ended.get(ref.session)
-        return ended[ref.turn] if ended is not None and ref.turn < len(ended) else None
+        if ended is not None and ref.turn < len(ended):
+            return ended[ref.turn]
+        return None
 
     def _release_waiters(self, key: tuple[str, int], done_ns: int) -> None:
         for waiter in self._waiters.pop(key, ()):
@@ -116,7 +120,8 @@ class Dependencies:
     def _schedule(self, player: Player) -> None:
         turn = player.session.turns[player.next_turn]
         wait_s = turn.wait_s
-        if (rule := self._plan.load.waits.get(turn.wait or "")) is not None:
+        rule = self._plan.load.waits.get(turn.wait or "")
+        if rule is not None:
             wait_s *= rule.scale
             wait_s = wait_s if rule.cap_s is None else min(wait_s, rule.cap_s)
         self._due(player.ready_ns + round(wait_s * SECOND), player)

@@ -140,7 +140,9 @@ class Dispatcher:
                 return self._next_round(at_ns)
             case Opened(at_ns=at_ns):
                 self._is_opening = False
-                return (Finish(),) if self._is_stopped else self._begin(at_ns)
+                if self._is_stopped:
+                    return (Finish(),)
+                return self._begin(at_ns)
             case Stopped():
                 return self._stop(event)
             case Lost():
@@ -178,11 +180,10 @@ class Dispatcher:
 
     def _begin(self, at_ns: int) -> tuple[Command, ...]:
         assert self._round is not None
-        lead_ns = (
-            max(self._known[play.block].lead_ns for play in self._round.plays)
-            if self._prepares
-            else 0
-        )
+        if self._prepares:
+            lead_ns = max(self._known[play.block].lead_ns for play in self._round.plays)
+        else:
+            lead_ns = 0
         started_ns = at_ns + lead_ns
         for play in self._round.plays:
             self._playing[play.arm] = BlockPlay(
@@ -210,13 +211,15 @@ class Dispatcher:
         return tuple(out)
 
     def _settle_or_wake(self, now_ns: int, out: list[Command]) -> None:
-        is_over, wake_ns = True, None
+        is_over = True
+        wake_ns = None
         for playing in self._playing.values():
             if not playing.in_flight and playing.is_over:
                 if all(end.play != playing.play for end in self._ends):
                     self._ends.append(self._end(playing, now_ns))
                 continue
-            is_over, at_ns = False, playing.next_ns()
+            is_over = False
+            at_ns = playing.next_ns()
             if at_ns is not None and (wake_ns is None or at_ns < wake_ns):
                 wake_ns = at_ns
         if is_over:
@@ -247,7 +250,9 @@ class Dispatcher:
             return ()
         send, _ = self._playing[arm].in_flight[request_id]
         limit = send.watch.cancel_after_tokens if send.watch else None
-        return (Cancel(request_id=request_id),) if limit is not None and tokens >= limit else ()
+        if limit is not None and tokens >= limit:
+            return (Cancel(request_id=request_id),)
+        return ()
 
     def _repeat(self, pairs: Iterable[int]) -> None:
         """Play invalid pairs again, whole, after everything else.

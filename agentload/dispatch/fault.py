@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from agentload.dispatch.arrivals import SECOND
-from agentload.dispatch.shapes import UNREADABLE, uncrowded
+from agentload.dispatch.shapes import UNREADABLE, decodable
 
 MESSAGE_CHARS = 200
 # Only these first characters of a message are looked at; later ones
@@ -43,10 +43,12 @@ class Fault:
     @property
     def text(self) -> str:
         """Kind and message on one line."""
-        return f"{self.kind}: {self.message}" if self.message else self.kind
+        if self.message:
+            return f"{self.kind}: {self.message}"
+        return self.kind
 
 
-def masked(message: str) -> str:
+def redact(message: str) -> str:
     """Cut a server's message to one line of at most 200 characters; remove keys and long quotes.
 
     Servers echo prompts in their errors, and prompts are nobody's business but the user's.
@@ -58,16 +60,16 @@ def masked(message: str) -> str:
     message = _QUOTED.sub(r"\g<quote>…\g<quote>", message)
     line = "".join(char if char.isprintable() else " " for char in message)
     line = " ".join(line.split())
-    return line if len(line) <= MESSAGE_CHARS and not is_cut else line[: MESSAGE_CHARS - 1] + "…"
+    if len(line) <= MESSAGE_CHARS and not is_cut:
+        return line
+    return line[: MESSAGE_CHARS - 1] + "…"
 
 
 def word(text: str) -> str:
     """Return what should be a short word of a server (such as a type), masked and cut."""
-    return (
-        text
-        if len(text) < KEY_CHARS and text.replace("_", "").isalpha()
-        else masked(text)[:WORD_CHARS]
-    )
+    if len(text) < KEY_CHARS and text.replace("_", "").isalpha():
+        return text
+    return redact(text)[:WORD_CHARS]
 
 
 def without(text: str, secrets: Iterable[str]) -> str:
@@ -94,25 +96,25 @@ def fault(found: object) -> Fault:
             return fault(error)
         case {"message": str(message), **rest}:
             return Fault(
-                kind=_kind(rest.get("type")), message=masked(message), code=_code(rest.get("code"))
+                kind=_kind(rest.get("type")), message=redact(message), code=_code(rest.get("code"))
             )
         case {"detail": detail}:
             return Fault(
                 kind="detail",
-                message=masked(detail if isinstance(detail, str) else _written(detail)),
+                message=redact(detail if isinstance(detail, str) else _written(detail)),
             )
         case str(text):
-            return Fault(kind="error", message=masked(text))
+            return Fault(kind="error", message=redact(text))
         case _:
-            return Fault(kind="error", message=masked(_written(found)))
+            return Fault(kind="error", message=redact(_written(found)))
 
 
 def body_fault(body: bytes | bytearray) -> Fault:
     """Read the body of an error answer: JSON, or any text that a proxy wrote."""
     try:
-        return fault(msgspec.json.decode(uncrowded(body)))
+        return fault(msgspec.json.decode(decodable(body)))
     except UNREADABLE:
-        return Fault(kind="error", message=masked(body[: LOOKED_AT + 1].decode(errors="replace")))
+        return Fault(kind="error", message=redact(body[: LOOKED_AT + 1].decode(errors="replace")))
 
 
 def _written(found: object) -> str:
@@ -129,14 +131,20 @@ def retry_after_ns(headers: Iterable[tuple[str, str]]) -> int | None:
     None where Retry-After gives no seconds; *headers* have names in lower case. At most 60 s.
     """
     asked = next((value.strip() for name, value in headers if name == "retry-after"), "")
-    return min(int(asked[:9]), MOST_PATIENCE_S) * SECOND if asked.isdecimal() else None
+    if asked.isdecimal():
+        return min(int(asked[:9]), MOST_PATIENCE_S) * SECOND
+    return None
 
 
 def _kind(kind: object) -> str:
-    return word(kind) if isinstance(kind, str) and kind else "error"
+    if isinstance(kind, str) and kind:
+        return word(kind)
+    return "error"
 
 
 def _code(code: object) -> int | None:
     if isinstance(code, str) and code.isdecimal() and len(code) <= CODE_DIGITS:
         return int(code)
-    return code if isinstance(code, int) and abs(code) < 10**CODE_DIGITS else None
+    if isinstance(code, int) and abs(code) < 10**CODE_DIGITS:
+        return code
+    return None

@@ -79,7 +79,9 @@ class Framing:
             else:
                 found += self._flush()
         if self.held_bytes > MOST_BYTES:
-            self._tail, self._payload, self._payload_bytes = bytearray(), [], 0
+            self._tail = bytearray()
+            self._payload = []
+            self._payload_bytes = 0
             raise OverlongError(f"an event of more than {MOST_BYTES >> 20} MB")
         return found
 
@@ -99,7 +101,8 @@ class Framing:
             self._is_error = line[6:].strip() == b"error"
 
     def _flush(self) -> list[bytes | bytearray]:
-        is_error, self._is_error = self._is_error, False
+        is_error = self._is_error
+        self._is_error = False
         if not self._payload:
             return []
         payload = self._payload[0] if len(self._payload) == 1 else b"\n".join(self._payload)

@@ -30,7 +30,8 @@ def garbage(text: str) -> str | None:
     else:
         run = None
     text = text[:LOOKED_AT]
-    if (unit := _unit(text)) is not None:
+    unit = _unit(text)
+    if unit is not None:
         return f"repetition: nothing but {unit!r}"
     if run is not None:
         return run

@@ -50,7 +50,8 @@ def deed(headers: Iterable[tuple[str, str]]) -> str | None:
     *headers* have names in lower case. None where no header says that a gateway interfered.
     """
     for name, value in headers:
-        if (found := HEADERS.get(name)) is not None and _applies(found[1], value.strip()):
+        found = HEADERS.get(name)
+        if found is not None and _applies(found[1], value.strip()):
             shown = "" if found[1] == "present" else f": {value.strip()[:32]}"
             return f"{found[0]} ({name}{shown})"
     return None
@@ -61,7 +62,10 @@ def gateway(headers: Iterable[tuple[str, str]]) -> str | None:
 
     *headers* have names in lower case.
     """
-    return next((PRESENT[name] for name, _ in headers if name in PRESENT), None)
+    for name, _ in headers:
+        if name in PRESENT:
+            return PRESENT[name]
+    return None
 
 
 def is_in_one_piece(output_tokens: int | None, coalesced_reads: int | None) -> bool:

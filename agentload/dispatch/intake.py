@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import assert_never
 
-from agentload.dispatch.arrivals import SECOND, seeded, starts
+from agentload.dispatch.arrivals import SECOND, rng_of, starts
 from agentload.model.plan import Arrivals, Block, ClosedLoop, OpenLoop, Plan, Recorded
 from agentload.model.trace import Session
 
@@ -17,10 +17,10 @@ from agentload.model.trace import Session
 AHEAD_NS = SECOND // 2
 
 
-def intake(plan: Plan, block: Block, *, started_ns: int) -> "Intake":
+def intake(plan: Plan, block: Block, *, started_ns: int) -> "SessionStarts":
     """Return the intake of one play of a block; its plays differ only in *started_ns*."""
     seed = (plan.seed, "arrivals", block.index)
-    return Intake(
+    return SessionStarts(
         block.sessions,
         plan.load.arrivals,
         seed=seed,
@@ -29,7 +29,7 @@ def intake(plan: Plan, block: Block, *, started_ns: int) -> "Intake":
     )
 
 
-class Intake:
+class SessionStarts:
     """Know when the next root session of a block starts under the plan's arrivals."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Intake:
         self._told = 0
         self._foretold = 0
         """How many of those first sessions are root sessions, which no other session spawns."""
-        self._open = starts(arrivals, seeded(*seed))
+        self._open = starts(arrivals, rng_of(*seed))
         self._next_open_ns = self._take_open()
         self._active: set[str] = set()
         self._free_ns = started_ns
@@ -130,11 +130,11 @@ class Intake:
                 return self._next_open_ns
             case ClosedLoop(sessions=wanted, ramp_s=ramp_s):
                 busy = len(self._active)
-                return (
-                    max(self._free_ns, self._started_ns + round(busy * ramp_s / wanted * SECOND))
-                    if busy < wanted
-                    else None
-                )
+                if busy < wanted:
+                    return max(
+                        self._free_ns, self._started_ns + round(busy * ramp_s / wanted * SECOND)
+                    )
+                return None
             case _:
                 assert_never(self._arrivals)
 
@@ -147,4 +147,6 @@ class Intake:
             self._ahead.extend(islice(self._sessions, 1))
 
     def _take_open(self) -> int | None:
-        return None if self._open is None else self._started_ns + next(self._open)
+        if self._open is None:
+            return None
+        return self._started_ns + next(self._open)

@@ -9,10 +9,10 @@ SALT_TOKENS = 8  # a salt replaces this many tokens at the head of a context
 
 def request_id(run: str, play: Play, session: str, turn: int, attempt: int) -> str:
     """Return the name of an attempt, unique within and across runs."""
-    return named(run, str(play.pair), play.salt, play.arm, session, str(turn), str(attempt))
+    return hex_name(run, str(play.pair), play.salt, play.arm, session, str(turn), str(attempt))
 
 
-def named(*identity: str) -> str:
+def hex_name(*identity: str) -> str:
     """Return a name of 32 hex digits, which reads as a UUID.
 
     The server of llama-cpp-python refuses requests whose X-Request-Id has any other form.

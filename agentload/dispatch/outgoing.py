@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from agentload.dispatch.arrivals import seeded
+from agentload.dispatch.arrivals import rng_of
 from agentload.dispatch.naming import request_id
 from agentload.model.commands import Call, Prepare, Send, Skip, Watch
 from agentload.model.plan import Plan, Play
@@ -86,7 +86,7 @@ class Outgoing:
         share = self._plan.load.cancel_share
         if share == 0:
             return None
-        rng = seeded(self._plan.seed, "cancel", call.session, call.turn)
+        rng = rng_of(self._plan.seed, "cancel", call.session, call.turn)
         if rng.random() >= share:
             return None
         return Watch(cancel_after_tokens=1 + int(rng.random() * call.output))

@@ -23,7 +23,7 @@ def live_key(text: str) -> str:
     return f"live:{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
-def shortened(reply: Reply, tokens: int) -> str:
+def cut_answer(reply: Reply, tokens: int) -> str:
     """Cut an answer to about *tokens* tokens, at the end of a word.
 
     Words are kept in proportion, as words are not tokens.
@@ -66,7 +66,9 @@ class Player:
         """Return when *turn* (-1: the last) was complete; None if it is not."""
         if turn < 0:
             return self.completed_ns[-1] if self.has_ended else None
-        return self.completed_ns[turn] if turn < len(self.completed_ns) else None
+        if turn < len(self.completed_ns):
+            return self.completed_ns[turn]
+        return None
 
     def is_fixed(self, turn: int) -> bool:
         """Tell whether the turn's context is known without any live answer."""
@@ -130,7 +132,7 @@ class Player:
         reply = reply_of(source)
         if reply is None:
             raise MissingReplyError(f"{source.session}[{source.turn}]")
-        text = shortened(reply, segment.tokens)
+        text = cut_answer(reply, segment.tokens)
         return replace(
             segment,
             key=live_key(text),

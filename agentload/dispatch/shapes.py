@@ -50,7 +50,7 @@ class Delta(msgspec.Struct, gc=False):
     tool_calls: Annotated[list[ToolPiece], msgspec.Meta(max_length=MOST_CALLS)] | None = None
 
 
-class Choice(msgspec.Struct, gc=False):
+class AnswerChoice(msgspec.Struct, gc=False):
     """One choice of an answer.
 
     Its text is in `delta` in a chat stream, in `message` in a whole chat answer, and in `text` in
@@ -72,7 +72,7 @@ class Details(msgspec.Struct, gc=False):
     reasoning_tokens: Count | None = None
 
 
-class Usage(msgspec.Struct, gc=False):
+class TokenUsage(msgspec.Struct, gc=False):
     """The server's own token counts."""
 
     prompt_tokens: Count | None = None
@@ -83,18 +83,17 @@ class Usage(msgspec.Struct, gc=False):
     @property
     def cached_tokens(self) -> int | None:
         """How many prompt tokens came from the prefix cache; None if the server does not say."""
-        return (
-            None
-            if self.prompt_tokens_details is None or self.contradiction
-            else self.prompt_tokens_details.cached_tokens
-        )
+        if self.prompt_tokens_details is None or self.contradiction:
+            return None
+        return self.prompt_tokens_details.cached_tokens
 
     @property
     def contradiction(self) -> str | None:
         """What about the counts is impossible; None when nothing is."""
-        cached = (
-            None if self.prompt_tokens_details is None else self.prompt_tokens_details.cached_tokens
-        )
+        if self.prompt_tokens_details is None:
+            cached = None
+        else:
+            cached = self.prompt_tokens_details.cached_tokens
         if cached is None or self.prompt_tokens is None or cached <= self.prompt_tokens:
             return None
         return f"{cached} tokens of a prompt of {self.prompt_tokens} came from the cache"
@@ -102,11 +101,9 @@ class Usage(msgspec.Struct, gc=False):
     @property
     def thinking_tokens(self) -> int | None:
         """How many tokens of the answer were thinking; None if the server does not say."""
-        return (
-            None
-            if self.completion_tokens_details is None
-            else self.completion_tokens_details.reasoning_tokens
-        )
+        if self.completion_tokens_details is None:
+            return None
+        return self.completion_tokens_details.reasoning_tokens
 
 
 class Event(msgspec.Struct, gc=False):
@@ -115,8 +112,8 @@ class Event(msgspec.Struct, gc=False):
     `object` is "error" where older servers report one.
     """
 
-    choices: list[Choice] | None = None
-    usage: Usage | None = None
+    choices: list[AnswerChoice] | None = None
+    usage: TokenUsage | None = None
     error: object = None
     says: str | None = msgspec.field(name="object", default=None)
 
@@ -130,7 +127,7 @@ class CrowdedError(Exception):
     """Decoding this text would block everything else for too long."""
 
 
-def uncrowded(payload: bytes | bytearray) -> bytes | bytearray:
+def decodable(payload: bytes | bytearray) -> bytes | bytearray:
     """Return JSON text that can be decoded in one step.
 
     Raises `CrowdedError` if decoding would take longer than any real answer needs.

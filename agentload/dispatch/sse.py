@@ -3,6 +3,7 @@
 Of a stream, in any chunking, it gives what the answer said and when each part arrived.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import eq
@@ -10,27 +11,27 @@ from operator import eq
 import msgspec
 from msgspec import Struct
 
-from agentload.dispatch.counting import Chunk, Kind, Shows, counted, fallen
+from agentload.dispatch.counting import Chunk, Kind, Shows, token_counts, usage_drop
 from agentload.dispatch.fault import Fault, body_fault, fault, word
 from agentload.dispatch.framing import Framing
 from agentload.dispatch.shapes import (
     LARGE,
     UNREADABLE,
-    Choice,
+    AnswerChoice,
     Delta,
     ErrorEvent,
     Function,
+    TokenUsage,
     ToolPiece,
-    Usage,
+    decodable,
     decode,
-    uncrowded,
 )
 from agentload.model.commands import TokenRule
 from agentload.model.record import record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ReplyToolCall:
     """A call of a tool, joined from its pieces; the arguments are JSON text."""
 
     name: str
@@ -64,7 +65,7 @@ class Parsed(Struct, frozen=True, kw_only=True, gc=False):
     """What could not be read or contradicts itself; None if nothing."""
     text: str = ""
     thinking: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
+    tool_calls: tuple[ReplyToolCall, ...] = ()
 
     @property
     def first_ns(self) -> int | None:
@@ -96,7 +97,7 @@ class StreamParser:
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._tools: dict[int, tuple[list[str], list[str]]] = {}
-        self._usage: Usage | None = None
+        self._usage: TokenUsage | None = None
         self._finish_reason: str | None = None
         self._has_finished = False
         self._chars = 0
@@ -133,16 +134,13 @@ class StreamParser:
         for payload in self._framing.end():
             if payload == _DONE or _is_json(payload):
                 self._payload(stamp_ns, payload)
-        usage = self._usage or Usage()
-        found = counted(self._chunks, total=usage.completion_tokens)
+        usage = self._usage or TokenUsage()
+        found = token_counts(self._chunks, total=usage.completion_tokens)
         stamps_ns = [chunk.at_ns for chunk in found.chunks]
         kinds = _resolved([chunk.kind for chunk in found.chunks])
-        thinking = usage.thinking_tokens
-        if thinking is None and "thinking" in kinds:
-            thinking = sum(
-                count for kind, count in zip(kinds, found.tokens, strict=True) if kind == "thinking"
-            )
+        listed = sum(found.tokens)
         total = usage.completion_tokens
+        output = listed if total is None and found.chunks else total
         return Parsed(
             stamps_ns=tuple(stamps_ns),
             tokens=tuple(found.tokens),
@@ -151,27 +149,25 @@ class StreamParser:
             coalesced_reads=sum(map(eq, stamps_ns, islice(stamps_ns, 1, None))),
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.cached_tokens,
-            output_tokens=total
-            if total is not None
-            else (sum(found.tokens) if found.chunks else None),
-            thinking_tokens=thinking,
+            output_tokens=output,
+            thinking_tokens=_thinking_tokens(usage, kinds, found.tokens),
             finish_reason=word(self._finish_reason) if self._finish_reason else None,
             has_end_mark=self.has_end_mark,
             fault=self._fault,
             unreadable=self._unreadable
             or usage.contradiction
-            or self._contradiction(sum(found.tokens), found.rule, total),
+            or self._contradiction(listed, found.rule, total),
             text="".join(self._text),
             thinking="".join(self._thinking),
             tool_calls=tuple(
-                ToolCall(name="".join(name), arguments="".join(arguments))
+                ReplyToolCall(name="".join(name), arguments="".join(arguments))
                 for name, arguments in self._tools.values()
             ),
         )
 
     def _contradiction(self, listed: int, rule: TokenRule | None, total: int | None) -> str | None:
         if rule == "running_usage":
-            return fallen(self._chunks, total)
+            return usage_drop(self._chunks, total)
         # Texts may be cut finer than tokens, and tokens may be repeated:
         # only an answer of which nearly every text came twice is beyond doubt.
         if total is None or listed == 0:
@@ -190,7 +186,7 @@ class StreamParser:
             self.has_end_mark = self._has_finished = True
             return
         try:
-            event = decode(payload if len(payload) < LARGE else uncrowded(payload))
+            event = decode(payload if len(payload) < LARGE else decodable(payload))
         except UNREADABLE as error:
             if isinstance(payload, ErrorEvent):
                 self._fault = self._fault or body_fault(payload)
@@ -206,22 +202,11 @@ class StreamParser:
         if event.choices:
             self._choice(stamp_ns, event.choices[0], event.usage)
 
-    def _choice(self, stamp_ns: int, choice: Choice, usage: Usage | None) -> None:
-        if choice.index:
-            self._unreadable = self._unreadable or OTHER_CHOICE.format(choice.index)
-            return
-        if self._has_finished and (_length(choice) or choice.token_ids):
-            after = "end mark" if self.has_end_mark else "finish reason"
-            self._unreadable = self._unreadable or f"tokens came after the {after}"
+    def _choice(self, stamp_ns: int, choice: AnswerChoice, usage: TokenUsage | None) -> None:
+        if (choice.index or self._has_finished) and self._is_stray(choice):
             return
         if choice.finish_reason:
-            if {self._finish_reason, choice.finish_reason} == BOTH:
-                choice.finish_reason = "tool_calls"
-            elif self._finish_reason not in (None, choice.finish_reason):
-                changed = f"{word(self._finish_reason)}, and later {word(choice.finish_reason)}"
-                self._unreadable = self._unreadable or f"the finish reason is {changed}"
-            self._finish_reason = choice.finish_reason
-            self._has_finished = True
+            self._finish(choice, choice.finish_reason)
         delta = choice.delta
         # Fast path: nearly every chunk is plain text; `_shown` would give the same kind and shows.
         if (
@@ -247,7 +232,28 @@ class StreamParser:
         elif shows in {"text", "empty"}:
             self.tokens_so_far += 1
 
-    def _shown(self, choice: Choice) -> tuple[Kind, Shows]:
+    def _is_stray(self, choice: AnswerChoice) -> bool:
+        """Return whether a choice is not of the answer, which is then unreadable."""
+        if choice.index:
+            self._unreadable = self._unreadable or OTHER_CHOICE.format(choice.index)
+            return True
+        if _length(choice) or choice.token_ids:
+            after = "end mark" if self.has_end_mark else "finish reason"
+            self._unreadable = self._unreadable or f"tokens came after the {after}"
+            return True
+        return False
+
+    def _finish(self, choice: AnswerChoice, reason: str) -> None:
+        """Note the finish reason that a choice gives; a second one may only confirm the first."""
+        if {self._finish_reason, reason} == BOTH:
+            choice.finish_reason = reason = "tool_calls"
+        elif self._finish_reason not in (None, reason):
+            changed = f"{word(self._finish_reason)}, and later {word(reason)}"
+            self._unreadable = self._unreadable or f"the finish reason is {changed}"
+        self._finish_reason = reason
+        self._has_finished = True
+
+    def _shown(self, choice: AnswerChoice) -> tuple[Kind, Shows]:
         # Keep what the choice says, and return what it shows.
         delta = choice.delta
         if delta is None:
@@ -266,7 +272,9 @@ class StreamParser:
             return "thinking", "text"
         return "thinking", _empty(choice, role=delta.role)
 
-    def _answer(self, text: str | None, choice: Choice, *, role: str | None) -> tuple[Kind, Shows]:
+    def _answer(
+        self, text: str | None, choice: AnswerChoice, *, role: str | None
+    ) -> tuple[Kind, Shows]:
         if text:
             self._text.append(text)
             return "answer", "text"
@@ -285,7 +293,7 @@ class StreamParser:
                 arguments.append(piece.function.arguments or "")
 
 
-def _empty(choice: Choice, *, role: str | None) -> Shows:
+def _empty(choice: AnswerChoice, *, role: str | None) -> Shows:
     # A role chunk opens the stream and carries no token, unless it
     # lists some; an empty text at the end may be the end token.
     if role is not None:
@@ -293,7 +301,7 @@ def _empty(choice: Choice, *, role: str | None) -> Shows:
     return "finish" if choice.finish_reason else "empty"
 
 
-def _length(choice: Choice) -> int:
+def _length(choice: AnswerChoice) -> int:
     delta = choice.delta
     if delta is None:
         return len(choice.text or "")
@@ -321,9 +329,16 @@ def _resolved(kinds: list[Kind]) -> list[Kind]:
     return out
 
 
+def _thinking_tokens(usage: TokenUsage, kinds: list[Kind], tokens: Sequence[int]) -> int | None:
+    """Return how many tokens were thinking: by the usage, else by the chunks' kinds."""
+    if usage.thinking_tokens is not None or "thinking" not in kinds:
+        return usage.thinking_tokens
+    return sum(count for kind, count in zip(kinds, tokens, strict=True) if kind == "thinking")
+
+
 def _is_json(payload: bytes | bytearray) -> bool:
     try:
-        msgspec.json.decode(uncrowded(payload))
+        msgspec.json.decode(decodable(payload))
     except UNREADABLE:
         return False
     return True
@@ -332,7 +347,7 @@ def _is_json(payload: bytes | bytearray) -> bool:
 def document(body: bytes | bytearray) -> Parsed:
     """Read a whole answer; it has no stamps, as nobody knows when its tokens were made."""
     try:
-        found = decode(uncrowded(body))
+        found = decode(decodable(body))
     except UNREADABLE as error:
         return Parsed(unreadable=f"the answer is not of the expected form: {error}")
     if found.is_fault:
@@ -341,8 +356,7 @@ def document(body: bytes | bytearray) -> Parsed:
         return Parsed(unreadable="the answer has no choices")
     choice = found.choices[0]
     message = choice.message or Delta(content=choice.text)
-    usage = found.usage or Usage()
-    functions = [piece.function or Function() for piece in message.tool_calls or ()]
+    usage = found.usage or TokenUsage()
     return Parsed(
         prompt_tokens=usage.prompt_tokens,
         cached_tokens=usage.cached_tokens,
@@ -352,8 +366,11 @@ def document(body: bytes | bytearray) -> Parsed:
         unreadable=OTHER_CHOICE.format(choice.index) if choice.index else usage.contradiction,
         text=message.content or message.refusal or "",
         thinking=message.reasoning or message.reasoning_content or "",
-        tool_calls=tuple(
-            ToolCall(name=function.name or "", arguments=function.arguments or "")
-            for function in functions
-        ),
+        tool_calls=tuple(_tool_calls(message)),
     )
+
+
+def _tool_calls(message: Delta) -> Iterator[ReplyToolCall]:
+    for piece in message.tool_calls or ():
+        function = piece.function or Function()
+        yield ReplyToolCall(name=function.name or "", arguments=function.arguments or "")

@@ -21,7 +21,7 @@ from itertools import pairwise
 from statistics import NormalDist
 from typing import Final, Literal, TypeAlias
 
-from agentload.model.profile import ArmProfile
+from agentload.model.profile import Accuracy, ArmProfile
 from agentload.prompts import words
 
 QUESTION_CHARS: Final = 2_000
@@ -62,7 +62,9 @@ def read(texts: Sequence[str]) -> Found | None:
     for pattern, reader in READERS:
         asked = next(iter(deque(pattern.finditer(question), maxlen=1)), None)
         if asked is not None and (found := reader(asked, texts)):
-            return found if isinstance(found, Found) else Found(right=found, wrong=altered(found))
+            if isinstance(found, Found):
+                return found
+            return Found(right=found, wrong=other_text(found))
     return None
 
 
@@ -79,7 +81,7 @@ def magic(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
     if not values:
         return None
     others = [value for key, value in planted if key.lower() != asked[2].lower()]
-    return Found(right=", ".join(values), wrong=others[-1] if others else altered(values[0]))
+    return Found(right=", ".join(values), wrong=others[-1] if others else other_text(values[0]))
 
 
 def variables(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
@@ -88,7 +90,9 @@ def variables(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
     for name, source in (match.groups() for text in texts for match in _ASSIGNS.finditer(text)):
         if source in held and name not in held:
             held.append(name)
-    return Found(right=" ".join(held[1:]), wrong=" ".join(held[1:2])) if len(held) > 1 else None
+    if len(held) > 1:
+        return Found(right=" ".join(held[1:]), wrong=" ".join(held[1:2]))
+    return None
 
 
 def keys(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
@@ -102,7 +106,7 @@ def keys(asked: re.Match[str], texts: Sequence[str]) -> Found | None:
     return Found(
         right=json.dumps(facts),
         wrong=json.dumps(
-            {name: altered(value) for name, value in facts.items() if value is not None}
+            {name: other_text(value) for name, value in facts.items() if value is not None}
         ),
     )
 
@@ -120,7 +124,9 @@ def place(asked: re.Match[str], texts: Sequence[str]) -> str | None:
     """Repeat one of several answers to equal requests, with a mark in front (as in MRCR)."""
     request = f"write a {asked[3]} about {asked[4]}.".lower()
     said = [reply for heard, reply in pairwise(texts) if heard.strip().lower() == request]
-    return f"{asked[1]} {said[int(asked[2]) - 1]}" if int(asked[2]) <= len(said) else None
+    if int(asked[2]) <= len(said):
+        return f"{asked[1]} {said[int(asked[2]) - 1]}"
+    return None
 
 
 def count(asked: re.Match[str], texts: Sequence[str]) -> str | None:
@@ -185,7 +191,7 @@ READERS: Final[tuple[tuple[re.Pattern[str], Reader], ...]] = tuple(
 """Patterns of questions, each with the function that answers it."""
 
 
-def altered(text: str) -> str:
+def other_text(text: str) -> str:
     """Return another text of the same shape: with other digits, or else reversed."""
     if any(sign.isdigit() for sign in text):
         return "".join(
@@ -199,7 +205,8 @@ def _fact(name: str, texts: Iterable[str]) -> str | None:
     """Return what the texts last said a name is ("X is Y.", "X: Y", "X = Y"), or None."""
     said = None
     for text in texts:
-        lowered, wanted = text.lower(), name.lower()
+        lowered = text.lower()
+        wanted = name.lower()
         at = lowered.rfind(wanted)
         while at >= 0:
             states = _STATES.match(text, at + len(name), at + len(name) + _FACT_CHARS)
@@ -242,24 +249,34 @@ def success_rate(
     lengths the rate is interpolated linearly; beyond them it is that of the nearest. Scores of the
     asked depth come before those of any depth.
     """
-    scores = [score for score in arm.accuracy if score.task == task] or [
-        score for score in arm.accuracy if score.task == RETRIEVAL
-    ]
-    there = [
-        score
-        for score in scores
-        if score.depth and depth is not None and min(score.depth) <= depth <= max(score.depth)
-    ]
-    found = there or [score for score in scores if not score.depth]
     points = sorted(
-        (score.context_tokens, score.percent / 100) for score in found if score.context_tokens
+        (score.context_tokens, score.percent / 100)
+        for score in _scores(arm, task, depth)
+        if score.context_tokens
     )
     if not points:
         return 1.0
     for (short, high), (long, low) in pairwise(points):
         if short <= context_tokens <= long:
             return high + (low - high) * (context_tokens - short) / (long - short)
-    return points[0][1] if context_tokens < points[0][0] else points[-1][1]
+    if context_tokens < points[0][0]:
+        return points[0][1]
+    return points[-1][1]
+
+
+def _scores(arm: ArmProfile, task: str, depth: float | None) -> list[Accuracy]:
+    """Return a task's scores, else those of retrieval: at the asked depth, else at any depth."""
+    of_task = [score for score in arm.accuracy if score.task == task]
+    scores = of_task or [score for score in arm.accuracy if score.task == RETRIEVAL]
+    if depth is not None:
+        there = [
+            score
+            for score in scores
+            if score.depth and min(score.depth) <= depth <= max(score.depth)
+        ]
+        if there:
+            return there
+    return [score for score in scores if not score.depth]
 
 
 def succeeds(
@@ -303,13 +320,12 @@ def answer(
         )
     low, high = _CHAT_TOKENS
     said = [] if found is None else (found.right if is_right else found.wrong).split()
-    filler = (
-        limit
-        if is_forced
-        else low + int.from_bytes(prompt[:4], "big") % (high - low)
-        if found is None
-        else 0
-    )
+    if is_forced:
+        filler = limit
+    elif found is None:
+        filler = low + int.from_bytes(prompt[:4], "big") % (high - low)
+    else:
+        filler = 0
     if filler > len(said):
         said += words.text(seed, prompt.hex(), filler - len(said)).split()
     finish: Literal["stop", "length"] = "length" if len(said) >= limit else "stop"

@@ -12,7 +12,7 @@ Run: TypeAlias = tuple[str, int]
 """(identity, tokens): a piece of text; equal identities have equal prefixes."""
 
 
-class Request(Struct, frozen=True, gc=False):
+class EngineRequest(Struct, frozen=True, gc=False):
     """Describe one call: its context as runs in order, and how many tokens it will generate."""
 
     id: str

@@ -8,22 +8,12 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from agentload.emulator.calls import (
-    Finished,
-    FirstToken,
-    Gauges,
-    Happening,
-    Rejected,
-    Request,
-    stamps,
-)
+from agentload.emulator.calls import EngineRequest, Gauges, Happening, Rejected, stamps
 from agentload.emulator.inflight import InFlight
 from agentload.emulator.scheduler import Scheduler
 from agentload.emulator.stepper import Axis
 from agentload.kvmath.pool import pool_of
 from agentload.model.profile import ArmProfile
-
-__all__ = ["Engine", "Finished", "FirstToken", "Gauges", "Happening", "Rejected", "Request"]
 
 TRIM_STEPS = 1 << 14
 """Steps held in the log before those that no call in flight needs are dropped."""
@@ -46,15 +36,14 @@ class Engine:
         self._until = 0  # instant in ps that the engine has been advanced to
         self._is_stale = False  # whether something came in since the next event was computed
 
-    def submit(self, request: Request, at_ns: int) -> None:
+    def submit(self, request: EngineRequest, at_ns: int) -> None:
         """Submit a call at an instant that the engine has been advanced to."""
         self._axis.start(at_ns)
         scheduler = self._scheduler
-        prompt = (
-            sum(map(_run_tokens, request.content))
-            if request.prompt_tokens is None
-            else request.prompt_tokens
-        )
+        if request.prompt_tokens is None:
+            prompt = sum(map(_run_tokens, request.content))
+        else:
+            prompt = request.prompt_tokens
         refusal = self._refusal(prompt, request.output_tokens)
         if refusal:
             scheduler.out.append(Rejected(request.id, at_ns, refusal))
@@ -153,7 +142,8 @@ class Engine:
         """Return the state and the counters as of the last advance."""
         scheduler = self._scheduler
         scheduler.catch_up(self._until)
-        counts, kv = scheduler.counts, scheduler.kv
+        counts = scheduler.counts
+        kv = scheduler.kv
         return Gauges(
             running=len(scheduler.admitted),
             waiting=len(scheduler.waiting),
@@ -177,11 +167,13 @@ class Engine:
         scheduler = self._scheduler
         if scheduler.steps.log.held > TRIM_STEPS:
             scheduler.trim()
-        out, scheduler.out = scheduler.out, []
+        out = scheduler.out
+        scheduler.out = []
         return out
 
     def _refusal(self, prompt: int, output: int) -> str | None:
-        server, scheduler = self.arm.server, self._scheduler
+        server = self.arm.server
+        scheduler = self._scheduler
         if prompt + output > server.max_model_len:
             return (
                 f"{prompt} prompt and {output} output tokens exceed the model length of "

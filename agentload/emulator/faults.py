@@ -165,7 +165,9 @@ def parse(text: str, *, name: str) -> tuple[Fault, ...]:
         raise ProfileError(f"{name}: {error}", hint=hint) from error
 
 
-def met(faults: tuple[Fault, ...], *, seed: int, number: int, at_s: float) -> tuple[OfRequest, ...]:
+def faults_of_request(
+    faults: tuple[Fault, ...], *, seed: int, number: int, at_s: float
+) -> tuple[OfRequest, ...]:
     """Return the faults of the *number*-th request, sent *at_s* seconds after the first."""
     return tuple(
         fault
@@ -176,7 +178,7 @@ def met(faults: tuple[Fault, ...], *, seed: int, number: int, at_s: float) -> tu
     )
 
 
-def suffered(
+def faulty_arm(
     faults: tuple[Fault, ...], arm: ArmProfile, *, others: Sequence[ArmProfile] = ()
 ) -> ArmProfile:
     """Return the arm as its faults make it.

@@ -214,7 +214,9 @@ class _Prompts:
 
 
 def _extra(tokens: int, experts: Experts | None) -> float:
-    return saturation(tokens) if experts is None else distinct_experts(experts, tokens)
+    if experts is None:
+        return saturation(tokens)
+    return distinct_experts(experts, tokens)
 
 
 def _at_zero(design: Floats, measured: Floats, found: Sequence[float]) -> list[str]:
@@ -268,16 +270,12 @@ def _spans(
     """
     last_ns = np.array([stamps[-1] for stamps in seen.stamps_ns], dtype=np.int64)
     rate = seen.output_tokens / np.maximum(last_ns - first_ns, 1)
-    instants = sorted(
-        [
-            *((at, 0, call) for call, at in enumerate(last_ns)),
-            *((at, 1, call) for call, at in enumerate(first_ns)),
-        ]
-    )
+    ending = [(at, 0, call) for call, at in enumerate(last_ns)]
+    beginning = [(at, 1, call) for call, at in enumerate(first_ns)]
     active: dict[int, None] = {}
     spans: list[tuple[int, float, float]] = []
     ends: list[int] = []
-    for (start, begins, call), (end, *_) in pairwise(instants):
+    for (start, begins, call), (end, *_) in pairwise(sorted(ending + beginning)):
         if begins:
             active[call] = None
         else:
@@ -286,9 +284,9 @@ def _spans(
             continue
         # All sequences of a batch emit together, so the one that joined last represents all.
         stamps = seen.stamps_ns[next(reversed(active))]
-        inside = np.diff(
-            stamps[np.searchsorted(stamps, start) : np.searchsorted(stamps, end, side="right")]
-        )
+        first = np.searchsorted(stamps, start)
+        last = np.searchsorted(stamps, end, side="right")
+        inside = np.diff(stamps[first:last])
         # A median gap of 0 means chunks read together, whose stamps show our reads, not their
         # arrival.
         if len(inside) >= FEWEST_GAPS and np.median(inside) > 0:
@@ -302,17 +300,10 @@ def _spans(
     dense = np.array([saturation(int(size)) for size in batch])
     extra = np.array([_extra(int(size), experts) for size in batch])
     context_tokens = np.array([context for _, context, _ in spans])
-    design = (
-        np.column_stack([np.ones(len(spans)), context_tokens, extra, dense * context_tokens])
-        if spans
-        else np.empty((0, 4))
-    )
-    return (
-        batch,
-        design,
-        np.array([gap for _, _, gap in spans]),
-        _beside(seen, first_ns, last_ns, np.array(ends)),
-    )
+    columns = [np.ones(len(spans)), context_tokens, extra, dense * context_tokens]
+    gap_ms = np.array([gap for _, _, gap in spans])
+    where = _beside(seen, first_ns, last_ns, np.array(ends))
+    return batch, np.column_stack(columns), gap_ms, where
 
 
 def _beside(seen: Observed, first_ns: Ints, last_ns: Ints, ends: Ints) -> Ints:
@@ -320,20 +311,19 @@ def _beside(seen: Observed, first_ns: Ints, last_ns: Ints, ends: Ints) -> Ints:
 
     On average half of the running step is still left when a prompt comes.
     """
-    decoding = np.searchsorted(np.sort(first_ns), seen.sent_ns) - np.searchsorted(
-        np.sort(last_ns), seen.sent_ns
-    )
     if not len(ends):
         return np.full(len(first_ns), -1)
-    return np.where(
-        decoding > 0, np.minimum(np.searchsorted(ends, seen.sent_ns), len(ends) - 1), -1
-    )
+    begun = np.searchsorted(np.sort(first_ns), seen.sent_ns)
+    ended = np.searchsorted(np.sort(last_ns), seen.sent_ns)
+    span = np.minimum(np.searchsorted(ends, seen.sent_ns), len(ends) - 1)
+    return np.where(begun > ended, span, -1)
 
 
 def _prefilled_alone(sent_ns: Ints, first_ns: Ints) -> NDArray[np.bool_]:
     """Tell which calls did not wait for another call's prefill, and shared theirs with none."""
     order = np.argsort(sent_ns, kind="stable")
-    sent, first = sent_ns[order], first_ns[order]
+    sent = sent_ns[order]
+    first = first_ns[order]
     before = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(first)[:-1]])
     after = np.concatenate([sent[1:], [np.iinfo(np.int64).max]])
     alone = np.empty(len(sent), dtype=np.bool_)
@@ -366,7 +356,8 @@ def _solve(design: Floats, measured: Floats, known: Floats | float = 0.0) -> Flo
     """Solve for coefficients >= 0 with relative residuals, damping large ones (soft L1)."""
     scale = np.abs(design / measured[:, None]).mean(axis=0)
     scale[scale == 0] = 1.0
-    relative, wanted = design / measured[:, None] / scale, 1 - known / measured
+    relative = design / measured[:, None] / scale
+    wanted = 1 - known / measured
 
     def residuals(x: Floats) -> Floats:
         return np.asarray(relative @ x - wanted, dtype=np.float64)

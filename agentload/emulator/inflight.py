@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from agentload.emulator.calls import Request, Run
+from agentload.emulator.calls import EngineRequest, Run
 from agentload.emulator.pool import Lease
 from agentload.model.profile import Speculation
 
@@ -49,7 +49,8 @@ class StepLog:
         if at + steps > len(self._ends):
             self._grow(at + steps)
         if steps < _SMALL:
-            few, lasts = [], first_ps
+            few = []
+            lasts = first_ps
             for _ in range(steps):
                 start_ps += lasts
                 lasts += growth_ps
@@ -96,7 +97,7 @@ class InFlight:
     A preempted call starts again, with what it has generated as part of its prompt.
     """
 
-    def __init__(self, request: Request, prompt_tokens: int) -> None:
+    def __init__(self, request: EngineRequest, prompt_tokens: int) -> None:
         self.request = request
         self.prompt_tokens = prompt_tokens
         self.content = request.content
@@ -134,7 +135,9 @@ class InFlight:
     def generated_since(self, step: int) -> int:
         """Return how many tokens were generated from the last admission to the end of *step*."""
         emissions = min(step, self.last_step) - self.first_step + 1
-        return emissions if self.counts is None else int(self.counts[:emissions].sum())
+        if self.counts is None:
+            return emissions
+        return int(self.counts[:emissions].sum())
 
     def emissions(self, log: StepLog) -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
         """Return instants (ps) and tokens of all emissions so far."""
@@ -171,7 +174,8 @@ class InFlight:
     def draw_counts(self, speculation: Speculation, seed: int) -> None:
         """Draw how many tokens each emission carries: one, then 1 plus the drafts accepted."""
         rng = Random(f"drafts:{seed}:{self.request.id}:{self.preemptions}")
-        counts, left = [1], self.remaining - 1
+        counts = [1]
+        left = self.remaining - 1
         while left > 0:
             kept = 0
             while kept < speculation.drafts and rng.random() < speculation.acceptance:
@@ -199,4 +203,6 @@ def tokens_per_step(speculation: Speculation | None) -> float:
 
 
 def _ones(count: int) -> NDArray[np.uint16]:
-    return _ONES[:count] if count <= len(_ONES) else np.ones(count, dtype=np.uint16)
+    if count <= len(_ONES):
+        return _ONES[:count]
+    return np.ones(count, dtype=np.uint16)

@@ -48,7 +48,8 @@ def behind(texts: Sequence[str], said: Sequence[str], tokens: int) -> Places:
     for text in texts:
         digest.update(text.encode() + b"\0")
     ids = _ids([*[""] * (TAIL - len(last)), *last, *(piece.strip() for piece in said)])
-    whole, counts = np.frombuffer(digest.digest(), "<u8").astype(np.uint64), np.arange(len(said))
+    whole = np.frombuffer(digest.digest(), "<u8").astype(np.uint64)
+    counts = np.arange(len(said))
     return Places(
         tails=_folded(ids)[:-1],
         wholes=_mixed(whole ^ counts.astype(np.uint64)),
@@ -67,7 +68,9 @@ def within(words: Sequence[str]) -> Places:
     return Places(tails=_folded(ids)[1:-1], wholes=wholes[:-1], tokens=counts)
 
 
-def listed(arm: ArmProfile, at: Places, *, seed: int, company: int, most: int) -> list[Listed]:
+def likeliest_words(
+    arm: ArmProfile, at: Places, *, seed: int, company: int, most: int
+) -> list[Listed]:
     """Return the *most* likely words at each place, likeliest first.
 
     *company* is the number of other requests served at the same time.
@@ -158,6 +161,7 @@ def _normal(keys: Keys, what: str) -> npt.NDArray[np.float64]:
     """Draw a standard normal number for every key and likely word."""
     with np.errstate(over="ignore"):
         bits = _mixed((keys ^ _key(what))[:, None] + np.arange(2 * LIKELY, dtype=np.uint64) * _ODD)
-    first, second = _uniform(bits[:, :LIKELY]), _uniform(bits[:, LIKELY:])
+    first = _uniform(bits[:, :LIKELY])
+    second = _uniform(bits[:, LIKELY:])
     drawn: npt.NDArray[np.float64] = np.sqrt(-2 * np.log(first)) * np.cos(2 * np.pi * second)
     return drawn

@@ -90,9 +90,10 @@ class KvPool:
             self.computed(lease, content, tokens)
         position = lease.mark.position
         self._own -= (lease.blocks - position) * self._per_block + self._fixed
-        generated = (
-            min(tokens // self.block_tokens, lease.blocks) - position if self._caching else 0
-        )
+        if self._caching:
+            generated = min(tokens // self.block_tokens, lease.blocks) - position
+        else:
+            generated = 0
         self._cache.give_back(lease.mark, generated)
 
     def forget(self) -> bool:

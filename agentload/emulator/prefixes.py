@@ -58,9 +58,10 @@ class PrefixCache:
         node = place.node.holder(blocks)
         # A `keep` mostly follows and need not search again, if the context
         # left the tree before the limit, in a node that will be pinned.
-        self._left = (
-            (content, place) if node is place.node and place.matched < limit * self._block else None
-        )
+        if node is place.node and place.matched < limit * self._block:
+            self._left = (content, place)
+        else:
+            self._left = None
         return node, blocks
 
     def keep(self, content: tuple[Run, ...], tokens: int) -> tuple[Node, int]:
@@ -137,7 +138,8 @@ class PrefixCache:
             # older stamp is dropped, as the call will leave a later one.
             del node.marks[mark.position]
             node.marks[position] = mark
-            mark.position, mark.stamp = position, 0
+            mark.position = position
+            mark.stamp = 0
             if position > node.used:
                 self.pinned += position - node.used
                 node.used = position

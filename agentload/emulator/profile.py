@@ -120,16 +120,17 @@ def build(cls: type[T], value: object, at: str, *, bounds: Bounds) -> T:
 
 
 def _value(hint: Any, value: object, at: str, name: str, bounds: Bounds) -> object:  # noqa: ANN401 - a type hint has no narrower type
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    arguments = get_args(hint)
     if origin in {Union, types.UnionType}:
+        (inner,) = {*arguments} - {types.NoneType}
         if value is None:
             return None
-        (inner,) = [argument for argument in arguments if argument is not types.NoneType]
         return _value(inner, value, at, name, bounds)
     if origin is Literal:
-        if value not in arguments:
-            raise ComplaintError(at, f"one of {', '.join(map(str, arguments))}", value)
-        return value
+        if value in arguments:
+            return value
+        raise ComplaintError(at, f"one of {', '.join(map(str, arguments))}", value)
     if origin is tuple:
         if not isinstance(value, list):
             raise ComplaintError(at, "a list", value)
@@ -139,13 +140,13 @@ def _value(hint: Any, value: object, at: str, name: str, bounds: Bounds) -> obje
         )
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return build(hint, value, at, bounds=bounds)
-    if hint not in (int, float):
-        if not isinstance(value, hint) or value == "":
-            raise ComplaintError(at, _WORDS[hint], value)
-        return value
-    if hint is int and type(value) is not int:  # a bool is an int, too
-        raise ComplaintError(at, _WORDS[int], value)
-    return hint(_number(value, at, bounds.get(name, (0, math.inf))))
+    if hint in (int, float):
+        if hint is int and type(value) is not int:  # a bool is an int, too
+            raise ComplaintError(at, _WORDS[int], value)
+        return hint(_number(value, at, bounds.get(name, (0, math.inf))))
+    if value == "" or not isinstance(value, hint):
+        raise ComplaintError(at, _WORDS[hint], value)
+    return value
 
 
 def _number(value: object, at: str, bounds: tuple[float, float]) -> float:
@@ -179,13 +180,11 @@ def _join(at: str, name: str) -> str:
 def _named(hint: Any) -> str:  # noqa: ANN401 - as above
     if hint in _WORDS:
         return _WORDS[hint]
-    return (
-        "a list"
-        if get_origin(hint) is tuple
-        else "a mapping"
-        if dataclasses.is_dataclass(hint)
-        else str(hint)
-    )
+    if get_origin(hint) is tuple:
+        return "a list"
+    if dataclasses.is_dataclass(hint):
+        return "a mapping"
+    return str(hint)
 
 
 def _shown(value: object) -> str:
@@ -347,7 +346,9 @@ def _arm(
 def _merged(
     shared: Mapping[str, object] | None, own: object, at: str
 ) -> Mapping[str, object] | None:
-    return shared if own is None else {**(shared or {}), **mapping(own, at)}
+    if own is None:
+        return shared
+    return {**(shared or {}), **mapping(own, at)}
 
 
 def text(profile: Profile) -> str:

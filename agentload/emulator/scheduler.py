@@ -114,7 +114,8 @@ class Scheduler:
         With *to_end* nothing is played beyond the instant, in whole ns,
         at which the next call ends, as its shell may act then.
         """
-        steps, external = self.steps, self._external
+        steps = self.steps
+        external = self._external
         log = steps.log
         self._ended_ps = NEVER
         while True:
@@ -160,11 +161,10 @@ class Scheduler:
                 self.kv.free_blocks, self._external[0][0] if self._external else None
             )
             # After a preemption the queue is looked at again in the next step.
-            self._jump = (
-                Jump(1, jump.first, jump.growth, self.steps.now + jump.first)
-                if self._is_short and jump.steps > 1
-                else jump
-            )
+            if self._is_short and jump.steps > 1:
+                self._jump = Jump(1, jump.first, jump.growth, self.steps.now + jump.first)
+            else:
+                self._jump = jump
         return self._jump
 
     def _play(self, jump: Jump) -> None:
@@ -193,7 +193,9 @@ class Scheduler:
 
         Running calls come first, then the queue, first come first served.
         """
-        server, kv, batch = self._arm.server, self.kv, self.steps.batch
+        server = self._arm.server
+        kv = self.kv
+        batch = self.steps.batch
         while (growing := batch.blocks(self.steps.log.last, 1)) > kv.free_blocks:
             self._preempt()
         kv.grow(growing)
@@ -203,7 +205,8 @@ class Scheduler:
             if tokens == room:
                 break
             chunk, attended = self._chunk(call, room - tokens)
-            tokens, pairs = tokens + chunk, pairs + attended
+            tokens += chunk
+            pairs += attended
         while (
             self.waiting
             and tokens < room
@@ -213,7 +216,8 @@ class Scheduler:
             if not self._admit(self.waiting[0]):
                 break
             chunk, attended = self._chunk(self.waiting.popleft(), room - tokens)
-            tokens, pairs = tokens + chunk, pairs + attended
+            tokens += chunk
+            pairs += attended
         if not tokens:
             kv.grow(-growing)
             return False
@@ -232,7 +236,9 @@ class Scheduler:
             call.cached = hit
             self.counts.queries += call.prompt_tokens
             self.counts.hits += hit
-        call.lease, call.computed, call.state = lease, hit, "prefill"
+        call.lease = lease
+        call.computed = hit
+        call.state = "prefill"
         self._prefilling.append(call)
         self.admitted[call] = None
         return True
@@ -260,7 +266,8 @@ class Scheduler:
 
     def _begin_decode(self, call: InFlight) -> None:
         assert call.lease
-        call.state, call.first_step = "decode", self.steps.log.last
+        call.state = "decode"
+        call.first_step = self.steps.log.last
         if self._arm.speculation:
             call.draw_counts(self._arm.speculation, self._seed)
         call.last_step = (
@@ -313,7 +320,9 @@ class Scheduler:
         else:
             self._prefilling.remove(call)
             self._let_go(call, None)
-        call.state, call.computed, call.lease = "waiting", 0, None
+        call.state = "waiting"
+        call.computed = 0
+        call.lease = None
         call.preemptions += 1
         self.counts.preemptions += 1
         self.waiting.appendleft(call)

@@ -11,7 +11,7 @@ from math import isqrt
 from agentload.emulator.calls import PS_PER_NS
 from agentload.emulator.inflight import InFlight, StepLog, tokens_per_step
 from agentload.emulator.profile import step_time
-from agentload.emulator.steptime import ONE, NoiseSource, Segment, StepClock
+from agentload.emulator.steptime import ONE, NoiseSource, StepClock, StepNoise
 from agentload.model.profile import ArmProfile
 
 NEVER = 1 << 62
@@ -29,7 +29,8 @@ class Axis:
     def start(self, at_ns: int) -> None:
         """Start the engine's axis at *at_ns*, unless it has started."""
         if not self.is_started:
-            self.origin_ns, self.is_started = at_ns, True
+            self.origin_ns = at_ns
+            self.is_started = True
 
     def ps(self, at_ns: int) -> int:
         """Return an instant of the shell on the engine's axis."""
@@ -89,7 +90,8 @@ class Batch:
 
     def ended(self, step: int) -> list[InFlight]:
         """Take from the heap the calls whose last token has left; they are still to leave."""
-        done, ends = [], self._ends
+        done = []
+        ends = self._ends
         while ends:
             last, ticket, call = ends[0]
             is_listed = call.state == "decode" and call.ticket == ticket
@@ -160,7 +162,9 @@ def steps_to_reach(wait: int, first: int, growth: int) -> int:
 def steps_within(wait: int, first: int, growth: int) -> int:
     """Return the largest number of steps that last at most *wait*."""
     steps = steps_to_reach(wait, first, growth)
-    return steps if span(steps, first, growth) <= wait else steps - 1
+    if span(steps, first, growth) <= wait:
+        return steps
+    return steps - 1
 
 
 class Jump:
@@ -197,7 +201,7 @@ class Stepper:
         self.now = 0
         """End of the last step, or when the idle engine woke."""
         self._noise = NoiseSource(arm.noise, seed=seed, name=arm.name)
-        self._segment = Segment(ONE, 0)
+        self._segment = StepNoise(ONE, 0)
         self._segment_steps = arm.noise.segment_steps
         self._segment_end = 0  # last step of the current noise segment
 
@@ -222,18 +226,18 @@ class Stepper:
         A jump ends with the first call that ends, with the noise segment, before
         blocks run out, and at the first step end that is not before the next arrival.
         """
-        batch, done = self.batch, self.log.last
+        batch = self.batch
+        done = self.log.last
         size = batch.size
         steps = batch.next_end() - done
-        base, per_token = self._clock.base_ps[size], self._clock.per_token_ps[size]
+        base = self._clock.base_ps[size]
+        per_token = self._clock.per_token_ps[size]
         if self._noise.is_silent:
             first = base + per_token * batch.context
         else:
             pause = self._pause()
-            base, per_token = (
-                base * self._segment.factor // ONE,
-                per_token * self._segment.factor // ONE,
-            )
+            base = base * self._segment.factor // ONE
+            per_token = per_token * self._segment.factor // ONE
             if pause:
                 steps = 1
             elif self._segment_end - done < steps:
@@ -278,8 +282,6 @@ class Stepper:
             self._segment = self._noise.segment(self.now)
             self._segment_end = self.log.last + self._segment_steps
             return self._segment.pause_ps
-        return (
-            self._segment.pause_ps
-            if self._segment_end - self.log.last == self._segment_steps
-            else 0
-        )
+        if self._segment_end - self.log.last == self._segment_steps:
+            return self._segment.pause_ps
+        return 0

@@ -110,7 +110,8 @@ class StepClock:
 def prefill_s(arm: ArmProfile, tokens: int) -> float:
     """Return how long an idle server takes to read a prompt and start its answer."""
     assert arm.step is not None, arm.name
-    step, chunk = arm.step, arm.server.max_num_batched_tokens
+    step = arm.step
+    chunk = arm.server.max_num_batched_tokens
     clock = StepClock(step=step, experts=arm.model.experts, max_seqs=1)
     whole, left = divmod(tokens, chunk)
     linear_ms = whole * clock.linear_ms(chunk) + (clock.linear_ms(left) if left else 0.0)
@@ -135,7 +136,7 @@ _PS_PER_S = 1000 * PS_PER_MS
 _NO_TIMES: Final = frozenset({"batch8_attention", "known_to_batch"})
 
 
-class Segment:
+class StepNoise:
     """Hold the noise of some steps: each lasts `factor / ONE` times as long, after one pause."""
 
     __slots__ = ("factor", "pause_ps")
@@ -169,7 +170,7 @@ class NoiseSource:
         self._start_log = self._rng.gauss(0.0, self._noise.restart_sigma)
         self._wave = self._rng.gauss(0.0, self._noise.sigma)
 
-    def segment(self, at_ps: int) -> Segment:
+    def segment(self, at_ps: int) -> StepNoise:
         """Draw the next segment, which starts *at_ps* after the engine's first request."""
         noise = self._noise
         at_s = at_ps / _PS_PER_S
@@ -182,10 +183,10 @@ class NoiseSource:
         pause_ms = 0.0
         if self._rng.random() < noise.tail_share:
             pause_ms = noise.tail_ms * (1 - self._rng.random()) ** (-1 / _TAIL_SHAPE)
-        return Segment(max(1, round(factor * ONE)), round(pause_ms * PS_PER_MS))
+        return StepNoise(max(1, round(factor * ONE)), round(pause_ms * PS_PER_MS))
 
 
-def slowed(arm: ArmProfile, factor: float) -> ArmProfile:
+def slower_arm(arm: ArmProfile, factor: float) -> ArmProfile:
     """Return the arm with every part of a step *factor* times as long."""
     if arm.step is None or factor == 1:
         return arm
@@ -197,9 +198,8 @@ def slowed(arm: ArmProfile, factor: float) -> ArmProfile:
     step = replace(
         arm.step, **{name: value * factor for name, value in times.items() if value is not None}
     )
-    drafting = (
-        None
-        if arm.speculation is None
-        else replace(arm.speculation, draft_ms=arm.speculation.draft_ms * factor)
-    )
+    if arm.speculation is None:
+        drafting = None
+    else:
+        drafting = replace(arm.speculation, draft_ms=arm.speculation.draft_ms * factor)
     return replace(arm, step=step, speculation=drafting)

@@ -109,18 +109,21 @@ def descend(root: Node, content: tuple[Run, ...], limit: int) -> Place:
 
 def _follow(place: Place, content: tuple[Run, ...], limit: int) -> None:
     """Follow a context through the runs of the place's node, as far as they agree."""
-    runs, tokens = place.node.runs, place.node.tokens
+    runs = place.node.runs
+    tokens = place.node.tokens
     if not place.used and place.matched + tokens <= limit:
         # Mostly a node holds all of the context so far, its last run perhaps
         # cut by a chunk: then one comparison of tuples is enough.
         end = place.index + len(runs)
         if end <= len(content) and content[end - 1] == runs[-1]:
             if content[place.index : end] == runs:
-                place.index, place.offset = end, tokens
+                place.index = end
+                place.offset = tokens
                 place.matched += tokens
                 return
         elif content[place.index : end - 1] == runs[:-1]:
-            place.index, place.offset = end - 1, tokens - runs[-1][1]
+            place.index = end - 1
+            place.offset = tokens - runs[-1][1]
             place.matched += place.offset
             runs = runs[-1:]
     _walk(place, content, runs, limit)
@@ -140,7 +143,8 @@ def _walk(place: Place, content: tuple[Run, ...], runs: tuple[Run, ...], limit: 
         place.matched += step
         place.used += step
         if place.used == length:
-            place.index, place.used = place.index + 1, 0
+            place.index = place.index + 1
+            place.used = 0
         elif step == tokens:
             return  # the context's run continues where the node's run ends
         if step < tokens:
@@ -154,7 +158,8 @@ def grow(place: Place, content: tuple[Run, ...], limit: int, block: int) -> Plac
     Text of the leaf beyond the place is dropped if none of its blocks is kept.
     """
     runs, index, used = _rest(content, place, limit)
-    node, offset = place.node, place.offset
+    node = place.node
+    offset = place.offset
     if offset < node.tokens:
         boundary = (node.start + offset) // block
         if node.children or node.cached > boundary:
@@ -168,7 +173,8 @@ def grow(place: Place, content: tuple[Run, ...], limit: int, block: int) -> Plac
         node.children[runs[0][0], place.used] = child
         return Place(child, child.tokens, index, used, limit)
     if place.used:
-        whole, joined = content[place.index], (runs[0][0], node.runs[-1][1] + runs[0][1])
+        whole = content[place.index]
+        joined = (runs[0][0], node.runs[-1][1] + runs[0][1])
         # If both are equal, take the context's own run: comparing an object with itself is quicker.
         node.runs = node.runs[:-1]
         node.runs += (whole if whole == joined else joined, *runs[1:])
@@ -180,7 +186,9 @@ def grow(place: Place, content: tuple[Run, ...], limit: int, block: int) -> Plac
 
 def _rest(content: tuple[Run, ...], place: Place, limit: int) -> tuple[tuple[Run, ...], int, int]:
     """Return a context's runs from a place up to *limit* tokens, and where they end in it."""
-    index, used, left = place.index, place.used, limit - place.matched
+    index = place.index
+    used = place.used
+    left = limit - place.matched
     runs: list[Run] = []
     while left:
         run = content[index]
@@ -190,7 +198,8 @@ def _rest(content: tuple[Run, ...], place: Place, limit: int) -> tuple[tuple[Run
             return tuple(runs), index, used + left
         runs.append((run[0], length) if used else run)
         left -= length
-        index, used = index + 1, 0
+        index = index + 1
+        used = 0
     return tuple(runs), index, used
 
 
@@ -207,10 +216,16 @@ def _split(lower: Node, offset: int, boundary: int) -> Node:
     upper.used = min(lower.used, boundary)
     parent.children[head[0][0], lower.skip] = upper
     within_run = len(head) + len(tail) > len(lower.runs)
-    lower.skip = head[-1][1] + (lower.skip if len(head) == 1 else 0) if within_run else 0
-    lower.parent, lower.start, lower.first = upper, lower.start + offset, boundary
+    if within_run:
+        lower.skip = head[-1][1] + (lower.skip if len(head) == 1 else 0)
+    else:
+        lower.skip = 0
+    lower.parent = upper
+    lower.start = lower.start + offset
+    lower.first = boundary
     lower.used = max(lower.used, boundary)
-    lower.runs, lower.tokens = tail, lower.tokens - offset
+    lower.runs = tail
+    lower.tokens = lower.tokens - offset
     upper.children[tail[0][0], lower.skip] = lower
     upper.marks = {position: mark for position, mark in lower.marks.items() if position <= boundary}
     for position, mark in upper.marks.items():

@@ -17,7 +17,7 @@ from agentload.endpoints.facts import (
 )
 from agentload.endpoints.identity import Identity
 from agentload.errors import EndpointError
-from agentload.model.controls import SAME, copied, is_control, replica
+from agentload.model.controls import SAME, is_control, original, replica
 from agentload.model.kv import NAMED
 
 SHARED: Final = ("version", "max_model_len", "gpu_memory_utilization")
@@ -141,7 +141,7 @@ def expectations(endpoint: Endpoint, facts: Facts) -> dict[str, object]:
 
 def _by_name(endpoint: Endpoint) -> dict[str, object]:
     """Return what an arm's name says of it: an arm called fp8 is expected to be FP8."""
-    dtype = NAMED.get(copied(endpoint.name))
+    dtype = NAMED.get(original(endpoint.name))
     return {} if dtype is None or "kv_cache_dtype" in endpoint.expect else {"kv_cache_dtype": dtype}
 
 

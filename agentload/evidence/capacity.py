@@ -181,7 +181,8 @@ def _points(arm: str, workload: str | None, steps: Collection[_Step]) -> Iterato
     found_again = [step.detail.get("found_again") for step in steps]
     best = max((share for share in found_again if share is not None), default=0.0)
     for step in steps:
-        detail, trouble = step.detail, step.detail.get("trouble")
+        detail = step.detail
+        trouble = step.detail.get("trouble")
         yield CapacityPoint(
             arm=arm,
             workload=workload,
@@ -208,7 +209,8 @@ def _filled(detail: Mapping[str, Any], *, best: float) -> bool | None:
 
     *best* is the largest share that any trial found again in the cache.
     """
-    peak, found_again = detail["peak_kv_usage"], detail.get("found_again")
+    peak = detail["peak_kv_usage"]
+    found_again = detail.get("found_again")
     if peak is None and found_again is None:
         return None
     # Servers count cached pages that nobody uses as free; that

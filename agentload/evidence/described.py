@@ -38,9 +38,11 @@ _TOLD: Final = frozenset(
 """Options that the report has from elsewhere."""
 
 
-def described(server: ArmServer, profile: ArmProfile | None) -> Arm:
+def describe_arm(server: ArmServer, profile: ArmProfile | None) -> Arm:
     """Describe an arm to the advisor."""
-    facts, expected, own = server.facts, server.expected, _pool(profile)
+    facts = server.facts
+    expected = server.expected
+    own = _pool(profile)
     return Arm(
         name=server.arm,
         expected_dtype=text(expected.get("kv_cache_dtype"))
@@ -128,6 +130,7 @@ def model(name: str | None, arms: Sequence[ArmServer], profile: ArmProfile | Non
         return Model(name=served)
     whole = [group for group in shape.groups if group.kind in WHOLE]
     windows = [group for group in shape.groups if group.kind == "sliding"]
+    kv_heads, head_dim = (whole[0].kv_heads, whole[0].head_dim) if whole else (None, None)
     return Model(
         name=served,
         active_params=shape.active_parameters,
@@ -136,15 +139,18 @@ def model(name: str | None, arms: Sequence[ArmServer], profile: ArmProfile | Non
         full_layers=_layers(whole),
         window_layers=_layers(windows),
         heads=shape.heads,
-        kv_heads=whole[0].kv_heads if whole else None,
-        head_dim=whole[0].head_dim if whole else None,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
         attention=_attention(shape),
     )
 
 
 def _first(values: Iterable[_T | None]) -> _T | None:
     """Return the first value that is known."""
-    return next((value for value in values if value is not None), None)
+    for value in values:
+        if value is not None:
+            return value
+    return None
 
 
 def _layers(groups: Sequence[LayerGroup]) -> int:
@@ -160,7 +166,8 @@ def _attention(shape: ModelShape) -> Literal["gqa", "mla", "hybrid"]:
 
 def _kernel(facts: Mapping[str, object]) -> str | None:
     """Name the attention kernel; two versions of FlashAttention are two kernels."""
-    backend, version = text(facts.get("attention_backend")), count(facts.get("flash_version"))
+    backend = text(facts.get("attention_backend"))
+    version = count(facts.get("flash_version"))
     if backend is None or version is None or "FLASH_ATTN" not in backend:
         return backend
     return f"{backend}(FA{version})"
@@ -209,11 +216,9 @@ def _kv_bytes(server: ArmServer, profile: ArmProfile | None) -> float | None:
             )
         except ProfileError:  # layers or dtypes that the formula does not know
             return None
-    return (
-        float(bytes_per_token(profile.model, profile.kv_dtype, profile.skip_layers))
-        if profile
-        else None
-    )
+    if profile:
+        return float(bytes_per_token(profile.model, profile.kv_dtype, profile.skip_layers))
+    return None
 
 
 def _gpu(server: ArmServer, profile: ArmProfile | None, price: Price | None) -> GpuFacts:
@@ -241,7 +246,8 @@ def _pool_of_blocks(server: ArmServer, profile: ArmProfile | None) -> float | No
     None unless every layer keeps all tokens.
     """
     shape = server.shape or (profile.model if profile else None)
-    blocks, block = number(server.facts.get("pool_blocks")), number(server.facts.get("block_size"))
+    blocks = number(server.facts.get("pool_blocks"))
+    block = number(server.facts.get("block_size"))
     if blocks is None or block is None or shape is None:
         return None
     is_whole = all(group.kind in WHOLE for group in shape.groups)

@@ -192,7 +192,7 @@ def _calls(connection: duckdb.DuckDBPyConnection, view: RunView) -> _Calls:
     attempts = observations.with_batches(
         plays.attempts(connection, view.name, view.plays), view.plays
     )
-    everything = observations.counted(attempts)
+    everything = observations.last_attempts(attempts)
     swept, counted = observations.sweep_and_workloads(everything)
     return _Calls(
         attempts=attempts,
@@ -207,7 +207,7 @@ def _arms(subject: _Subject, where: Machines) -> tuple[Arm, ...]:
     """Describe the arms, each with the starts of equal servers in other runs."""
     return tuple(
         replace(
-            described.described(each, subject.profiles.get(each.arm)),
+            described.describe_arm(each, subject.profiles.get(each.arm)),
             machine=where.only.get(each.arm),
             past_checks_ms=starts.checks_ms(subject.connection, subject.view.run, each),
             twin=_is_twin(each.arm, subject),
@@ -221,10 +221,12 @@ def _is_twin(arm: str, subject: _Subject) -> bool:
 
     It is if the run found so when it met the servers, or if both follow the same profile.
     """
-    reference, profiles = subject.reference, subject.profiles
+    reference = subject.reference
+    profiles = subject.profiles
     if arm == reference:
         return False
-    mine, theirs = profiles.get(arm), profiles.get(reference)
+    mine = profiles.get(arm)
+    theirs = profiles.get(reference)
     if mine is not None and theirs is not None and replace(mine, name=theirs.name) == theirs:
         return True
     same = {f"{arm} and {reference} {SAME}", f"{reference} and {arm} {SAME}"}
@@ -233,7 +235,8 @@ def _is_twin(arm: str, subject: _Subject) -> bool:
 
 def _figures(subject: _Subject, calls: _Calls) -> tuple[dict[str, Telemetry], Sequence[str]]:
     """Return the figures of each arm's servers and GPUs, and notes on unknown energy."""
-    connection, run = subject.connection, subject.view.name
+    connection = subject.connection
+    run = subject.view.name
     # After a priming call, the first call is meant to find its context: a hit is not impossible.
     is_cold = not isinstance(subject.study, Replay) or subject.study.cache == "cold"
     servers = telemetry.of_servers(
@@ -270,7 +273,9 @@ def _capacity(
 
     A run that was to fill its pools is a step of its own. Notes say what is not tested.
     """
-    view, study, told = subject.view, subject.study, dict(figures)
+    view = subject.view
+    study = subject.study
+    told = dict(figures)
     points = capacity.capacity(view, subject.arms, calls.counted["workload"].unique().to_list())
     if not isinstance(study, Replay) or study.capacity is None:
         return told, points, ()

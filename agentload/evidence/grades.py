@@ -249,7 +249,8 @@ def _buckets(
 def _bucket(
     arm: str, task: str, context_tokens: float, rows: pl.DataFrame, *, clusters: str = "item"
 ) -> AccuracyBucket:
-    left, right = rows["right"].to_numpy(), rows["right_arm"].to_numpy()
+    left = rows["right"].to_numpy()
+    right = rows["right_arm"].to_numpy()
     graded = not rows["score"].has_nulls() and not rows["score_arm"].has_nulls()
     return AccuracyBucket(
         arm=arm,

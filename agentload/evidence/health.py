@@ -138,11 +138,10 @@ def _lengths(rows: pl.DataFrame) -> Iterator[str]:
     for workload, arm, share, calls in deviation.sort("workload", "arm").iter_rows():
         if abs(share) > MAX_LENGTH_DEVIATION:
             longer = "longer" if share > 0 else "shorter"
-            remedy = (
-                "give the served model's own tokenizer"
-                if abs(share) < ANOTHER_COUNT
-                else "its usage disagrees with what was sent"
-            )
+            if abs(share) < ANOTHER_COUNT:
+                remedy = "give the served model's own tokenizer"
+            else:
+                remedy = "its usage disagrees with what was sent"
             yield (
                 f"{workload} on {arm}: the server counts prompts {abs(share):.1%} {longer} "
                 f"than asked (median of {calls:,} calls): {remedy}"

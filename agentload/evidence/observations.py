@@ -16,7 +16,7 @@ from advisor.evidence import AaControl, Calls, ContextSweep, Floats, Ints
 from agentload.evidence.plays import PlayedBlock
 from agentload.evidence.servers import ArmServer
 from agentload.model.apart import CONTEXT_SWEEP, STEP_TIMES
-from agentload.model.controls import copied, is_control
+from agentload.model.controls import is_control, original
 from agentload.model.metrics import NOT_OUTCOMES
 
 READ: Final = (
@@ -29,7 +29,7 @@ READ: Final = (
 )  # fmt: skip
 
 
-def counted(frame: pl.DataFrame) -> pl.DataFrame:
+def last_attempts(frame: pl.DataFrame) -> pl.DataFrame:
     """Keep the last attempt of every turn that is evidence, sorted.
 
     Equal rows thus give equal evidence.
@@ -136,10 +136,8 @@ def sweep_and_workloads(counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFra
     Of a run that is a sweep alone, both are the same calls.
     """
     workload = pl.col("workload")
-    swept, others = (
-        counted.filter(workload.eq(CONTEXT_SWEEP)),
-        counted.filter(~workload.is_in([CONTEXT_SWEEP, STEP_TIMES])),
-    )
+    swept = counted.filter(workload.eq(CONTEXT_SWEEP))
+    others = counted.filter(~workload.is_in([CONTEXT_SWEEP, STEP_TIMES]))
     return swept, others if others.height else swept
 
 
@@ -190,13 +188,13 @@ def controls(
     return tuple(
         AaControl(
             workload=workload,
-            first=calls(groups[workload, copied(arm)], machines),
+            first=calls(groups[workload, original(arm)], machines),
             second=calls(groups[workload, arm], machines),
-            across_machines=_on(groups[workload, copied(arm)]) != _on(groups[workload, arm]),
-            across_starts=began.get(arm) != began.get(copied(arm)),
+            across_machines=_on(groups[workload, original(arm)]) != _on(groups[workload, arm]),
+            across_starts=began.get(arm) != began.get(original(arm)),
         )
         for workload, arm in sorted(groups)
-        if is_control(arm) and (workload, copied(arm)) in groups
+        if is_control(arm) and (workload, original(arm)) in groups
     )
 
 
@@ -238,15 +236,18 @@ def batch_means(
     A call decodes from its first token to its last; NaN where it did not. A sequence holds its
     prompt at the first token and grows evenly to its end.
     """
-    kv, sequences = np.full(first_s.size, np.nan), np.full(first_s.size, np.nan)
+    kv = np.full(first_s.size, np.nan)
+    sequences = np.full(first_s.size, np.nan)
     decodes = np.isfinite(first_s + last_s + prompt_tokens + output_tokens) & (last_s > first_s)
     if not decodes.any():
         return kv, sequences
     origin = first_s[decodes].min()  # squares of large instants would cost digits
-    start, end = first_s[decodes] - origin, last_s[decodes] - origin
+    start = first_s[decodes] - origin
+    end = last_s[decodes] - origin
     line = Intervals(start, end)
     growth = output_tokens[decodes] / line.length
-    level, slope = line.running(prompt_tokens[decodes] - growth * start), line.running(growth)
+    level = line.running(prompt_tokens[decodes] - growth * start)
+    slope = line.running(growth)
     kv[decodes] = (
         line.integral((level + slope * (line.seconds + line.gaps / 2)) * line.gaps) / line.length
     )

@@ -1,6 +1,29 @@
 """Read which plays of blocks count: whole pairs that nothing invalidated.
 
-Each has its place in time, its server's start and its machine.
+Theory of operation
+-------------------
+A run is stored as rows that nobody changes any more: its parts (legs), the blocks that were
+played, the facts of its servers (fingerprints) and an attempt for each request. This module says
+for each block whether it is evidence, and everything else about a block that statistics need.
+
+Time. A run may have several parts, each with a monotonic clock of its own. The part's row holds
+the same instant on both clocks, so blocks are ordered by wall time over all parts, and the time
+of a block counts from the run's first one. A block of a part that is not stored has no place in
+time, and is left out.
+
+Which plays count. Warm-up blocks never count. A pair counts if at least two arms played it to its
+end under one salt, and nothing invalidated one of its blocks (`model.blocks.pair_faults`). A pair
+that was played again has another salt, so its first attempt is judged on its own.
+
+Starts. Servers differ from one start to the next by more than plays do, so each play knows its
+start. The starts of an arm are numbered as blocks meet them. A fingerprint with a new start time
+of the process begins another start; one with a time that was seen before is the old start, whose
+process was away meanwhile. Each process on each replica is a start of its own.
+
+Attempts. An attempt belongs to the play of its part, arm and pair that was going on when it was
+released. A play that was never closed ended when its pair was played again, or not at all. Only
+the last attempt at a turn is evidence (`observations.last_attempts`); the earlier ones are kept,
+as they are load that the server had.
 """
 
 import json

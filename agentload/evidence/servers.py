@@ -70,7 +70,9 @@ class ArmServer:
         if self.gpus is not None:
             return self.gpus
         copies = self.data_parallel or count(self.settings.get("data_parallel"))
-        return None if self.ranks is None and copies is None else (self.ranks or 1) * (copies or 1)
+        if self.ranks is None and copies is None:
+            return None
+        return (self.ranks or 1) * (copies or 1)
 
     @property
     def replicas(self) -> int:
@@ -107,7 +109,9 @@ class ArmServer:
             self.shape is None or self.shape.weight_bits in {None, 16}
         ):
             return 8
-        return self.shape.weight_bits if self.shape is not None else None
+        if self.shape is not None:
+            return self.shape.weight_bits
+        return None
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -148,7 +152,9 @@ def text(value: object) -> str | None:
 def number(value: object) -> float | None:
     """Return a number, also one that is written as text."""
     try:
-        return None if value in (None, "None") else float(str(value))
+        if value in (None, "None"):
+            return None
+        return float(str(value))
     except ValueError:
         return None
 

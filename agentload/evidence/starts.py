@@ -30,7 +30,7 @@ from agentload.evidence.view import RunView, run_view
 from agentload.model.controls import is_control
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import LegRow, RunRow
-from agentload.store.runs import measured, starts
+from agentload.store.runs import latest_runs, starts
 from agentload.study.kinds import Replay, Study
 
 EQUAL: Final = (
@@ -94,7 +94,7 @@ def of_profile(made: Study | None, profile: ArmProfile | None) -> StartHistory |
 
 def of_history(connection: duckdb.DuckDBPyConnection, run: RunRow) -> StartHistory | None:
     """Return what starts added in other runs of the model, or None where too few were made."""
-    names = measured(connection, model=run.model, but=run.run_id, latest=LATEST)
+    names = latest_runs(connection, model=run.model, but=run.run_id, latest=LATEST)
     several = [ratios for ratios in _groups(connection, names) if len(ratios) > 1]
     freedom = sum(len(ratios) - 1 for ratios in several)
     if freedom < ENOUGH_STARTS:
@@ -259,8 +259,10 @@ def looks(
     last: dict[int, int] = {}
     for play in valid_plays(played):
         last[play.leg] = max(play.pair, last.get(play.leg, 0))
-    count, reached = 1, planned if planned is not None else max(last.values(), default=0) + 1
+    count = 1
+    reached = planned if planned is not None else max(last.values(), default=0) + 1
     for leg in sorted(last):
         if last[leg] >= reached:
-            count, reached = count + 1, max(wanted.get(leg, 0), last[leg] + 1)
+            count = count + 1
+            reached = max(wanted.get(leg, 0), last[leg] + 1)
     return count

@@ -70,7 +70,8 @@ def of_servers(
 ) -> tuple[tuple[str, Telemetry], ...]:
     """Return the figures of each arm's whole server; *rows* are the counted ones."""
     kept = valid_plays(plays)
-    samples, sent = _samples(connection, run_id, kept), _sent(connection, run_id)
+    samples = _samples(connection, run_id, kept)
+    sent = _sent(connection, run_id)
     out = []
     for arm in arms:
         own = samples.get(arm, _Samples())
@@ -129,11 +130,9 @@ def of_workload(
         and found > ideal_hit_rate
     ):
         ideal_hit_rate = None
-    return (
-        None
-        if found is None and ideal_hit_rate is None
-        else Telemetry(hit_rate=found, ideal_hit_rate=ideal_hit_rate)
-    )
+    if found is None and ideal_hit_rate is None:
+        return None
+    return Telemetry(hit_rate=found, ideal_hit_rate=ideal_hit_rate)
 
 
 class _Figures(NamedTuple):
@@ -162,16 +161,15 @@ def _samples(
 
 
 def _ratio(samples: _Samples, part: str, whole: str) -> float | None:
-    some, all_ = samples[part].counted, samples[whole].counted
+    some = samples[part].counted
+    all_ = samples[whole].counted
     return some / all_ if all_ and some is not None else None
 
 
 def _phases(samples: _Samples) -> Iterator[Phase]:
     for name, histogram in PHASES.items():
-        mean_s, count = (
-            _ratio(samples, f"{histogram}_sum", f"{histogram}_count"),
-            samples[f"{histogram}_count"].counted,
-        )
+        mean_s = _ratio(samples, f"{histogram}_sum", f"{histogram}_count")
+        count = samples[f"{histogram}_count"].counted
         if mean_s is not None and count:
             yield Phase(name=name, mean_ms=1e3 * mean_s, count=round(count))
 
@@ -179,7 +177,9 @@ def _phases(samples: _Samples) -> Iterator[Phase]:
 def hit_rate(rows: pl.DataFrame) -> float | None:
     """Return the share of prompt tokens that was cached, of calls whose server says so."""
     known = rows.filter(pl.col("hit_rate").is_not_null())
-    return total(known, "cached_tokens") / total(known, "prompt_tokens") if known.height else None
+    if known.height:
+        return total(known, "cached_tokens") / total(known, "prompt_tokens")
+    return None
 
 
 def _impossible_hits(rows: pl.DataFrame) -> float | None:

@@ -277,7 +277,8 @@ def observation(connection: duckdb.DuckDBPyConnection, run_id: str, arm: str) ->
             hint="without speculation, and with --stream-interval 1",
         )
     starts = dict(zip(reversed(legs), reversed(sent), strict=True))
-    moved, until_ns = dict[int, int](), 0
+    moved = dict[int, int]()
+    until_ns = 0
     for leg, start_ns in sorted(starts.items()):
         moved[leg] = until_ns - start_ns
         until_ns = LEG_NS + max(

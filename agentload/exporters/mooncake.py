@@ -19,7 +19,7 @@ from agentload.importers.mooncake import ORIGIN
 from agentload.model.trace import Recorded, Segment, Session, Trace, Turn
 from agentload.model.walk import contexts
 from agentload.plugins import Count, Seconds
-from agentload.tracefile.pace import Call, Paced
+from agentload.tracefile.pace import Paced, TimedCall
 
 _WHOLE = "message_array_with_responses"  # AIPerf's name for lines that hold the whole context
 _OWN: Final = 1 << 33
@@ -79,7 +79,7 @@ def _origin(first: Session) -> float:
     return found if isinstance(found, float | int) else 0.0
 
 
-def _named(call: Call, origin_s: float) -> dict[str, Any]:
+def _named(call: TimedCall, origin_s: float) -> dict[str, Any]:
     time = (
         {"delay": _millis(call.turn.wait_s)}
         if call.number

@@ -19,7 +19,7 @@ Unit = Literal["tokens", "seconds", "requests", "share"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class MeanAndQuantiles:
     """Mean and some quantiles."""
 
     mean: float
@@ -40,9 +40,9 @@ class Level:
 class Figures:
     """Figures of a trace or a run; None where unknown."""
 
-    prompt: Spread | None = None
-    output: Spread | None = None
-    ttft_s: Spread | None = None
+    prompt: MeanAndQuantiles | None = None
+    output: MeanAndQuantiles | None = None
+    ttft_s: MeanAndQuantiles | None = None
     cached: float | None = None
     """Share of prompt tokens served from the cache."""
     running: Level | None = None
@@ -79,13 +79,14 @@ def likeness(ours: Figures, told: Scrape) -> Iterator[Likeness]:
             verdict=verdict,
         )
     yield from _spread("time to first token", "seconds", ours.ttft_s, told.histogram("ttft_s"))
-    if running := told.values.get("running"):  # an idle moment says nothing about the load
+    running = told.values.get("running")
+    if running:  # an idle moment says nothing about the load
         yield from _level("concurrent requests", "requests", ours.running, running)
         yield from _level("KV pool in use", "share", ours.kv_usage, told.values.get("kv_usage"))
 
 
 def _spread(
-    name: str, unit: Unit, ours: Spread | None, histogram: Histogram | None
+    name: str, unit: Unit, ours: MeanAndQuantiles | None, histogram: Histogram | None
 ) -> Iterator[Likeness]:
     if ours is None or histogram is None:
         return
@@ -116,4 +117,6 @@ def _level(what: str, unit: Unit, ours: Level | None, value: float | None) -> It
 
 
 def _placed(value: float, low: float, high: float) -> Alike:
-    return "less" if value < low else "more" if value > high else "alike"
+    if value < low:
+        return "less"
+    return "more" if value > high else "alike"

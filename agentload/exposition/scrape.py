@@ -4,9 +4,9 @@
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from importlib.resources import files
 from itertools import pairwise
 from typing import Final
@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from agentload import documents
-from agentload.exposition.text import Sample, samples
+from agentload.exposition.text import MetricSample, samples
 
 _NAMES: Final = documents.parsed(
     (files("agentload.exposition") / "names.yaml").read_text(encoding="utf-8"), at="names.yaml"
@@ -73,7 +73,8 @@ class Histogram:
 
     def bucket(self, share: float) -> tuple[float, float]:
         """Return the bounds of the bucket with this quantile."""
-        wanted, seen = share * self.count, 0.0
+        wanted = share * self.count
+        seen = 0.0
         for low, high, count in zip((0.0, *self.bounds), self.bounds, self.counts, strict=False):
             seen += count
             if seen >= wanted and count:
@@ -134,14 +135,18 @@ class Scrape:
     @property
     def cached_share(self) -> float | None:
         """Share of prompt tokens served from the prefix cache; None if unknown."""
-        queries, hits = self.values.get("prefix_queries"), self.values.get("prefix_hits")
-        return min(1.0, hits / queries) if queries and hits is not None else None
+        queries = self.values.get("prefix_queries")
+        hits = self.values.get("prefix_hits")
+        if queries and hits is not None:
+            return min(1.0, hits / queries)
+        return None
 
     def samples(self) -> Iterator[tuple[str, float]]:
         """Yield the samples to keep over time: values, and sum and count of histograms."""
         yield from self.values.items()
         for name in SAMPLED:
-            if (found := self.histograms.get(name)) is not None:
+            found = self.histograms.get(name)
+            if found is not None:
                 yield f"{name}_sum", found.total
                 yield f"{name}_count", found.count
 
@@ -204,39 +209,48 @@ def of_replicas(scrapes: Sequence[Scrape]) -> Scrape:
     """Combine replicas into one server: largest shares, latest start, sums of all else."""
     if len(scrapes) == 1:
         return scrapes[0]
-    values = {}
-    for name in sorted({name for scrape in scrapes for name in scrape.values}):
-        seen = [scrape.values[name] for scrape in scrapes if name in scrape.values]
-        values[name] = max(seen) if name in SHARES or name == "process_start_s" else sum(seen)
-    histograms = {}
-    for name in sorted({name for scrape in scrapes for name in scrape.histograms}):
-        histograms[name] = reduce(
-            Histogram.plus,
-            (scrape.histograms[name] for scrape in scrapes if name in scrape.histograms),
-        )
-    configs = tuple(scrape.cache_config for scrape in scrapes)
+    configs = [scrape.cache_config for scrape in scrapes]
     return Scrape(
-        values=values,
-        histograms=histograms,
+        values=_combined_values(scrapes),
+        histograms=_combined_histograms(scrapes),
         cache_config=_together(configs, (*EACH, *TOGETHER)),
         engines=sum(scrape.engines for scrape in scrapes) or 1,
     )
 
 
+def _combined_values(scrapes: Sequence[Scrape]) -> dict[str, float]:
+    found: dict[str, list[float]] = defaultdict(list)
+    for scrape in scrapes:
+        for name, value in scrape.values.items():
+            found[name].append(value)
+    return {
+        name: max(seen) if name in SHARES or name == "process_start_s" else sum(seen)
+        for name, seen in sorted(found.items())
+    }
+
+
+def _combined_histograms(scrapes: Sequence[Scrape]) -> dict[str, Histogram]:
+    found: dict[str, Histogram] = {}
+    for scrape in scrapes:
+        for name, histogram in scrape.histograms.items():
+            before = found.get(name)
+            found[name] = histogram if before is None else before.plus(histogram)
+    return dict(sorted(found.items()))
+
+
 _SHARES: Final = frozenset(theirs for ours in SHARES for theirs in VALUES[ours])
 
 
-def _bound(sample: Sample) -> float | None:
-    return (
-        float(sample.labels["le"])
-        if sample.name.endswith("_bucket") and "le" in sample.labels
-        else None
-    )
+def _bound(sample: MetricSample) -> float | None:
+    if sample.name.endswith("_bucket") and "le" in sample.labels:
+        return float(sample.labels["le"])
+    return None
 
 
 def _ours(values: Mapping[str, float]) -> Iterator[tuple[str, float]]:
     for ours, theirs in VALUES.items():
-        if (found := next((name for name in theirs if name in values), None)) is not None:
+        found = next((name for name in theirs if name in values), None)
+        if found is not None:
             yield ours, values[found]
 
 

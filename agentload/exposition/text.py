@@ -26,7 +26,7 @@ class OversizeError(ValueError):
     """Report a page, a line or a list of labels longer than any that servers write."""
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """One line of a page."""
 
     name: str
@@ -34,7 +34,7 @@ class Sample(NamedTuple):
     value: float
 
 
-def samples(text: str, wanted: frozenset[str]) -> Iterator[Sample]:
+def samples(text: str, wanted: frozenset[str]) -> Iterator[MetricSample]:
     """Yield the samples with a wanted name; raise ValueError for text without metrics.
 
     A counter has the suffix `_total`, also where the page leaves it out.
@@ -62,7 +62,7 @@ def samples(text: str, wanted: frozenset[str]) -> Iterator[Sample]:
             _number(line.split()[-1])
 
 
-def _sample(name: str, line: str, at: int) -> Sample:
+def _sample(name: str, line: str, at: int) -> MetricSample:
     labels: dict[str, str] = {}
     if line.startswith("{", at):
         # BLANKS matches nothing as well, so there is always a match
@@ -78,7 +78,7 @@ def _sample(name: str, line: str, at: int) -> Sample:
     words = line[at:].split(maxsplit=1)
     if not words:
         raise ValueError(f"{name} has no value")
-    return Sample(name, labels, _number(words[0]))
+    return MetricSample(name, labels, _number(words[0]))
 
 
 def _unescaped(found: re.Match[str]) -> str:

@@ -29,7 +29,7 @@ from agentload.errors import TraceError
 from agentload.importers.parts import Head, Intake, head, lines, parse_json, seconds
 from agentload.model.trace import Segment, Session, Turn, image_tokens
 from agentload.plugins import Count, Seconds
-from agentload.prompts.images import sized
+from agentload.prompts.images import image_size
 
 FILES: Final = ("chunk-*-trace.csv",)
 LICENCE: Final = "the public client tables are Apache-2.0 (alibaba/ServeGen)"
@@ -258,7 +258,7 @@ def _session(name: str, start_s: float, lengths: Mapping[str, float], system: in
     shared = min(system, prompt)
     segments = [Segment(role="system", tokens=shared, key="system")] if shared else []
     for number in range(min(_MOST_IMAGES, round(lengths.get("image_count", 0)))):
-        size = sized(lengths.get("image_tokens", 1))
+        size = image_size(lengths.get("image_tokens", 1))
         segments.append(
             Segment(role="image", tokens=image_tokens(size), key=f"{name}.i{number}", size=size)
         )

@@ -30,31 +30,23 @@ class Carried:
     """How long ago the last of the family's answers ended; 0 if one is under way."""
 
 
-def carried(
-    header: Header, family: Sequence[Session], timings: Timeline, *, at_s: float
-) -> Carried:
+def carry(header: Header, family: Sequence[Session], timings: Timeline, *, at_s: float) -> Carried:
     """Carry a family over the instant *at_s* seconds after it started."""
-    cut = _Cut(
-        header=header, at_s=at_s, timings=timings, members={each.session: each for each in family}
-    )
+    members = {each.session: each for each in family}
+    cut = _Cut(header=header, at_s=at_s, timings=timings, members=members)
     root, *others = family
     if not cut.is_begun(root):
         return Carried(sessions=tuple(family), idle_s=0.0)
-    spawned = {
-        name for each in family for turn in each.turns[: cut.answered(each)] for name in turn.spawn
-    }
+    spawned = {name for each in family for name in cut.spawned(each)}
+    to_come = {name for each in family for name in cut.to_spawn(each)}
     alive = [each for each in others if each.session in spawned and not cut.is_over(each)]
-    to_come = {
-        name for each in family for turn in each.turns[cut.answered(each) :] for name in turn.spawn
-    }
-    sessions = [cut.going_on(root, spawns=[each.session for each in alive])]
-    sessions += [cut.going_on(each) for each in alive]
-    sessions += [
-        cut.untouched(each)
-        for each in others
-        if each.session in to_come and each.session not in spawned
-    ]
-    return Carried(sessions=tuple(sessions), idle_s=cut.idle_s())
+    unspawned = [each for each in others if each.session in to_come - spawned]
+    sessions = (
+        cut.going_on(root, spawns=[each.session for each in alive]),
+        *map(cut.going_on, alive),
+        *map(cut.untouched, unspawned),
+    )
+    return Carried(sessions=sessions, idle_s=cut.idle_s())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +63,14 @@ class _Cut:
         return bisect_right(
             self.timings.get(session.session, ()), self.at_s, key=lambda each: each.answered_s
         )
+
+    def spawned(self, session: Session) -> list[str]:
+        """Return the sessions that a session's answered turns have spawned."""
+        return [name for turn in session.turns[: self.answered(session)] for name in turn.spawn]
+
+    def to_spawn(self, session: Session) -> list[str]:
+        """Return the sessions that a session's other turns will spawn."""
+        return [name for turn in session.turns[self.answered(session) :] for name in turn.spawn]
 
     def is_under_way(self, session: Session) -> bool:
         """Tell whether the turn after the answered ones has been sent."""
@@ -143,7 +143,8 @@ class _Cut:
     def _said(self, session: Session) -> int:
         """Return how many tokens of the answer under way exist; never all of them."""
         number = self.answered(session)
-        turn, timing = session.turns[number], self.timings[session.session][number]
+        turn = session.turns[number]
+        timing = self.timings[session.session][number]
         share = (self.at_s - timing.sent_s) / max(timing.answered_s - timing.sent_s, 1e-9)
         return min(int(share * turn.output), turn.output - 1)
 
@@ -209,4 +210,6 @@ class _Cut:
 
 def _at_once(turn: Turn) -> Turn:
     """Return a turn without its wait, unless the wait starts after a turn that is to come."""
-    return turn if turn.after else replace(turn, wait=None, wait_s=0.0, recorded=None)
+    if turn.after:
+        return turn
+    return replace(turn, wait=None, wait_s=0.0, recorded=None)

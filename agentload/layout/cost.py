@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, merge
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from agentload.errors import PlanError
 from agentload.layout.nominal import nominal_calls
@@ -13,7 +13,7 @@ from agentload.layout.timeline import (
     ASSUMED_PREFILL_TOKENS_PER_S,
     ASSUMED_TOKEN_S,
     NOMINAL,
-    Pace,
+    ServerPace,
     seconds_of,
     turn_seconds,
     wait_s,
@@ -67,9 +67,9 @@ class Cost:
 
 def about(minutes: float) -> str:
     """Write a rough duration, in hours from two hours on."""
-    return (
-        f"about {minutes / 60:.0f} h" if minutes >= 120 else f"about {max(1, round(minutes))} min"
-    )
+    if minutes >= 120:
+        return f"about {minutes / 60:.0f} h"
+    return f"about {max(1, round(minutes))} min"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class _Block:
     priming_s: float = 0.0
 
 
-def cost(plan: Plan, *, prefill_s: Prefill = assumed_prefill_s, pace: Pace = NOMINAL) -> Cost:
+def cost(plan: Plan, *, prefill_s: Prefill = assumed_prefill_s, pace: ServerPace = NOMINAL) -> Cost:
     """Add up what *plan* sends; budgets are upper bounds and are taken into account.
 
     *prefill_s* is used for priming, *pace* for windows.
@@ -113,7 +113,7 @@ def cost(plan: Plan, *, prefill_s: Prefill = assumed_prefill_s, pace: Pace = NOM
     )
 
 
-def _window(plan: Plan, block: Block, prefill_s: Prefill, pace: Pace) -> _Block:
+def _window(plan: Plan, block: Block, prefill_s: Prefill, pace: ServerPace) -> _Block:
     """Add up what a window sends at *pace*.
 
     A window lasts until its last call that counts is answered; priming comes on top.
@@ -205,7 +205,9 @@ def fill_s(trace: Trace, load: Load, pool_tokens: float) -> float | None:
     The speeds are those that `cost` assumes.
     """
     assert isinstance(load.arrivals, ClosedLoop)
-    queue, told, written = iter(trace.sessions), set[str](), 0
+    queue = iter(trace.sessions)
+    told = set[str]()
+    written = 0
     for at_s, tokens in merge(
         *(_slot(trace, load, queue, told) for _ in range(load.arrivals.sessions))
     ):
@@ -222,11 +224,10 @@ def _slot(
     at_s = 0.0
     for session in queue:
         name = session.prefix or ""
-        new = (
-            0
-            if name in told
-            else sum(segment.tokens for segment in trace.header.prefixes.get(name, ()))
-        )
+        if name in told:
+            new = 0
+        else:
+            new = sum(segment.tokens for segment in trace.header.prefixes.get(name, ()))
         told.add(name)
         for turn in session.turns:
             at_s += turn_seconds(load, turn)
@@ -273,6 +274,31 @@ def too_long(header: Header, sessions: Iterable[Session], window: int | None) ->
 MOST_CALLS: Final = 50_000
 
 
+class _Look(NamedTuple):
+    """What a call finds in a cache."""
+
+    workload: str
+    tokens: int
+    known: int
+    """Tokens of the prompt that the cache holds."""
+    counts: bool = True
+
+
+def _looks(plan: Plan, block: Block, cache: IdealCache) -> Iterator[_Look]:
+    """Yield what the calls of a block find in a cache, in about the order of their sending."""
+    if not block.is_window:
+        for session in block.sessions:
+            for tokens, known in cache.calls(plan.header, session):
+                yield _Look(session.workload, tokens, known)
+        return
+    going: dict[str, Iterator[tuple[int, int]]] = {}
+    for call in nominal_calls(plan.header, block, plan.load):
+        session = call.session
+        calls = going.setdefault(session.session, cache.calls(plan.header, session))
+        tokens, known = next(calls)
+        yield _Look(session.workload, tokens, known, call.counts)
+
+
 def ideal_hit_rates(plan: Plan, *, block: int | None = None) -> dict[str, float]:
     """Return the ideal hit rate: the share of prompt tokens that could be found, by workload.
 
@@ -286,31 +312,20 @@ def ideal_hit_rates(plan: Plan, *, block: int | None = None) -> dict[str, float]
     cache = IdealCache(block=block)
     calls = 0
     blocks = {block.index: block for block in plan.blocks}
-    arm = plan.arms[0]
-    for play in (
-        play
-        for round_ in plan.rounds
-        for play in round_.plays
-        if play.arm == arm and not play.warmup
-    ):
-        cache = cache if plan.cache == "warm" else IdealCache(block=block)
-        if blocks[play.block].is_window:
-            going: dict[str, Iterator[tuple[int, int]]] = {}
-            for call in nominal_calls(plan.header, blocks[play.block], plan.load):
-                calls += 1
-                name = call.session.session
-                tokens, found = next(going.setdefault(name, cache.calls(plan.header, call.session)))
-                if call.counts:
-                    total[call.session.workload] += tokens
-                    known[call.session.workload] += found
+    plays = [play for round_ in plan.rounds for play in round_.plays]
+    for play in plays:
+        if play.arm != plan.arms[0] or play.warmup:
             continue
-        for session in blocks[play.block].sessions:
-            calls += len(session.turns)
-            if calls > MOST_CALLS:
+        if plan.cache != "warm":
+            cache = IdealCache(block=block)
+        played = blocks[play.block]
+        for look in _looks(plan, played, cache):
+            calls += 1
+            if calls > MOST_CALLS and not played.is_window:
                 return {}
-            for tokens, found in cache.calls(plan.header, session):
-                total[session.workload] += tokens
-                known[session.workload] += found
+            if look.counts:
+                total[look.workload] += look.tokens
+                known[look.workload] += look.known
     return {
         workload: known[workload] / tokens for workload, tokens in sorted(total.items()) if tokens
     }

@@ -35,7 +35,8 @@ def trace_shapes(trace: Trace, load: Load, *, most: int = MOST_CALLS) -> tuple[T
     """
     found: dict[str, _Columns] = {}
     cache = IdealCache()
-    calls, is_whole = 0, True
+    calls = 0
+    is_whole = True
     for session in trace.sessions:
         calls += len(session.turns)
         if calls > most and found:

@@ -15,17 +15,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from agentload.dispatch.arrivals import SECOND, seeded, starts
+from agentload.dispatch.arrivals import SECOND, rng_of, starts
 from agentload.dispatch.foresight import foresight
 from agentload.errors import PlanError
-from agentload.layout.plan import families
+from agentload.layout.blocks import families
 from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Plan, Recorded
 from agentload.model.trace import Session
 
 FEWER: Final = "play from fewer nodes: --nodes"
 
 
-def divided(plan: Plan, shares: int) -> tuple[Plan, ...]:
+def divide(plan: Plan, shares: int) -> tuple[Plan, ...]:
     """Return the share of each of *shares* dispatchers; their blocks start at one instant.
 
     Raises PlanError where there is too little to divide.
@@ -89,7 +89,7 @@ def _families(groups: Sequence[Sequence[Session]]) -> str:
 
 def _started(plan: Plan, block: Block) -> tuple[Session, ...]:
     """Return a block's sessions; in an open loop, with the drawn instants of their starts."""
-    drawn = starts(plan.load.arrivals, seeded(plan.seed, "arrivals", block.index))
+    drawn = starts(plan.load.arrivals, rng_of(plan.seed, "arrivals", block.index))
     if drawn is None:
         return tuple(block.sessions)
     return tuple(
@@ -106,7 +106,8 @@ def _part(load: Load, number: int, shares: int) -> Load:
             raise PlanError(f"{option} {whole} cannot be divided over {shares} nodes", hint=FEWER)
         return whole // shares + (number < whole % shares)
 
-    arrivals, budget = load.arrivals, load.budget
+    arrivals = load.arrivals
+    budget = load.budget
     match arrivals:
         case ClosedLoop(sessions=sessions):
             arrivals = replace(arrivals, sessions=part(sessions, "--sessions"))

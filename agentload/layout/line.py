@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Final, TypeAlias
 
-from agentload.layout.timeline import Timeline, Timing, lasts_s
+from agentload.layout.timeline import Timeline, TurnTiming, lasts_s
 from agentload.model.trace import Session
 
 BEFORE_S: Final = 1e-6
@@ -94,7 +94,7 @@ def _stretches(families: Iterable[Timed], window_s: float) -> Iterator[Stretch]:
         begins_s += lasts_s
 
 
-def _calls(timed: Timed) -> tuple[list[Timing], float]:
+def _calls(timed: Timed) -> tuple[list[TurnTiming], float]:
     """Return when each call of a family is made, and how long the family lasts."""
     family, timings = timed
     return [each for turns in timings.values() for each in turns], lasts_s(family, timings)
@@ -136,7 +136,8 @@ def _overlap(some: Sequence[Span], others: Sequence[Span]) -> Iterator[Span]:
     """Yield the overlaps of two lists of spans, each ordered and without overlaps of its own."""
     left = right = 0
     while left < len(some) and right < len(others):
-        begin_s, end_s = max(some[left][0], others[right][0]), min(some[left][1], others[right][1])
+        begin_s = max(some[left][0], others[right][0])
+        end_s = min(some[left][1], others[right][1])
         if begin_s < end_s:
             yield begin_s, end_s
         if some[left][1] < others[right][1]:

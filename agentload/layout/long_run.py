@@ -98,11 +98,10 @@ def _reason(load: Load, lasted_s: float | None, lasts_s: float) -> str:
         return "as --duration says"
     if lasted_s is not None:
         return "as the run began"
-    said = (
-        "the least that tells anything"
-        if lasts_s == LASTS_S
-        else f"{FILLS} times what the slowest pool takes to fill"
-    )
+    if lasts_s == LASTS_S:
+        said = "the least that tells anything"
+    else:
+        said = f"{FILLS} times what the slowest pool takes to fill"
     return f"{said}; --duration SECONDS says otherwise"
 
 
@@ -145,11 +144,10 @@ class Fills:
         if not late:
             return None
         longest = max((self.minutes[arm] for arm in late if arm in self.minutes), default=None)
-        remedy = (
-            "more sessions"
-            if longest is None
-            else f"--duration {math.ceil(3 * longest) * 60}, or more sessions"
-        )
+        if longest is None:
+            remedy = "more sessions"
+        else:
+            remedy = f"--duration {math.ceil(3 * longest) * 60}, or more sessions"
         return (
             f"the KV pool of {' and '.join(late)} is full for less than half of "
             f"{self.lasts_minutes:.0f} min: {remedy}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
 
-from agentload.layout.timeline import NOMINAL, Pace, Timeline, timeline
+from agentload.layout.timeline import NOMINAL, ServerPace, Timeline, timeline
 from agentload.model.plan import Block, Budget, ClosedLoop, Load
 from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Turn
 from agentload.model.walk import contexts, families
@@ -35,7 +35,7 @@ class NominalCall:
 
 
 def nominal_calls(
-    header: Header, block: Block, load: Load, pace: Pace = NOMINAL
+    header: Header, block: Block, load: Load, pace: ServerPace = NOMINAL
 ) -> tuple[NominalCall, ...]:
     """Return the calls of a window in the order of sending.
 
@@ -66,7 +66,7 @@ def _afforded(sent: Iterable[NominalCall], budget: Budget) -> Iterator[NominalCa
 
 
 def _starts(
-    sessions: Iterable[Session], load: Load, seconds: float, pace: Pace
+    sessions: Iterable[Session], load: Load, seconds: float, pace: ServerPace
 ) -> Iterator[tuple[Sequence[Session], float]]:
     """Yield each family that starts in a window, and when."""
     slots = load.arrivals.sessions if isinstance(load.arrivals, ClosedLoop) else None
@@ -87,18 +87,22 @@ def _starts(
 
 def _primed_s(session: Session, timings: Timeline) -> float:
     """Return how much of a session's timeline its priming call takes, in s."""
-    return timings[session.session][0].answered_s if session.turns[0].event == PRIME else 0.0
+    if session.turns[0].event == PRIME:
+        return timings[session.session][0].answered_s
+    return 0.0
 
 
 def _lasts_s(family: Sequence[Session], timings: Timeline) -> float:
     """Return how long a family has its place in a closed loop, which its first session ends."""
     root = family[0]
     played = timings.get(root.session, ())
-    return played[-1].answered_s - _primed_s(root, timings) if played else 0.0
+    if played:
+        return played[-1].answered_s - _primed_s(root, timings)
+    return 0.0
 
 
 def _calls(
-    header: Header, family: Sequence[Session], load: Load, at_s: float, pace: Pace
+    header: Header, family: Sequence[Session], load: Load, at_s: float, pace: ServerPace
 ) -> Iterator[NominalCall]:
     timings = timeline(family, load, pace)
     primed_s = _primed_s(family[0], timings)

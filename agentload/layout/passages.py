@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Final
 
 from agentload.errors import PlanError
-from agentload.layout.traces import repeated
+from agentload.layout.traces import repeat
 from agentload.model.trace import Header, Segment, Trace
 from agentload.model.walk import contexts
 
@@ -18,7 +18,7 @@ SHORTEST: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class Passages:
     """Hold the prompts and lengths on which an arm is screened."""
 
     header: Header
@@ -48,13 +48,13 @@ def places(length: int, block: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(each for each in found if each > 1))
 
 
-def own(trace: Trace) -> Subject:
+def own_passages(trace: Trace) -> Passages:
     """Return the longest contexts of a trace's longest sessions, at the lengths of its calls.
 
     A short trace is repeated.
     """
     rounds = -(-PROMPTS // max(1, sum(1 for _ in islice(trace.sessions, PROMPTS))))
-    sessions = repeated(trace, rounds) if rounds > 1 else trace.sessions
+    sessions = repeat(trace, rounds) if rounds > 1 else trace.sessions
     calls: list[int] = []
     found: list[tuple[int, int, tuple[Segment, ...]]] = []
     for session in sessions:
@@ -70,7 +70,7 @@ def own(trace: Trace) -> Subject:
     if not calls:
         raise PlanError("the trace has no call to screen with", hint="agentload trace show")
     lengths = ladder(sorted(calls)[len(calls) // 10], max(calls))
-    return Subject(
+    return Passages(
         header=trace.header,
         contexts=tuple(each for *_, each in nlargest(PROMPTS, found)),
         lengths=lengths,
@@ -78,12 +78,12 @@ def own(trace: Trace) -> Subject:
     )
 
 
-def drawn(lengths: tuple[int, ...], *, seed: int) -> Subject:
+def random_passages(lengths: tuple[int, ...], *, seed: int) -> Passages:
     """Return drawn words at chosen lengths, for a screen without a trace."""
     most = max(lengths)
     texts = tuple(
         (Segment(role="user", tokens=most, key=f"screen{number}"),) for number in range(PROMPTS)
     )
-    return Subject(
+    return Passages(
         header=Header(name="drawn", seed=seed), contexts=texts, lengths=lengths, is_own=False
     )

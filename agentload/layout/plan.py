@@ -1,20 +1,52 @@
-"""Lay out a comparison: the same blocks on every arm, in an order that cancels drift."""
+"""Lay out a comparison: the same blocks on every arm, in an order that cancels drift.
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+Theory of operation
+-------------------
+A plan is a list of rounds, played one after the other. A round has one play, or with the design
+`parallel` one play of each arm, side by side. A *play* is one block of sessions on one arm.
+
+Blocks and pairs. The trace is cut into blocks (`blocks.cut`), or the blocks are windows that were
+laid out already. Pair n is block n, modulo the number of blocks, played once on every arm. Arms
+are compared within pairs alone, so whatever all plays of a pair share cancels: the sessions, and
+about the same minutes of the day. A run that is given more pairs later keeps the blocks with
+which it began (`Scheme.blocks`), and its first pairs stay as they were.
+
+Salts. The salt of a play replaces the head of every context. It is the run's name and the pair's
+number, so every arm is sent the same bytes, and with a cold cache no pair finds anything of an
+earlier one. With a warm cache all pairs have one salt. A control, the second copy of an arm on the
+same server, has a mark of its own beside the salt: else it would be served from what the first
+copy has left in the cache. A pair that is invalid is played again under another salt, which is
+the run's business and not the plan's.
+
+Orders. The order of the arms is drawn for every second pair, and the pair after it mirrors that
+order. Linear drift of the machines then cancels between the two. Three arms on eight replicas
+are also rotated, as a mirror would leave the middle arm in its place.
+
+Places. By default an arm stays on one server. With `swap` the two arms change machines half way,
+so that a slow machine slows both. With `replicas` pairs take turns: each arm plays a pair on its
+own replica of the same name. Servers that are started for the run (`with_starts`) share a start
+among several pairs: all pairs of a start are played on one arm before the next arm's server
+starts. Warm-up plays come before the first pair of each place. They have negative pair numbers,
+hence salts of their own, and are never evidence.
+
+Everything is drawn from the plan's seed, so the same study lays out the same plan, to the byte.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from random import Random
 from typing import Final
 
-from agentload.dispatch.arrivals import seeded
+from agentload.dispatch.arrivals import rng_of
 from agentload.dispatch.stretches import stretches
 from agentload.errors import PlanError
+from agentload.layout.blocks import cut
 from agentload.layout.windows import Laid, Steady, check_room, steady, windows
 from agentload.model.commands import Limits
 from agentload.model.controls import is_control
 from agentload.model.plan import Block, Cache, ClosedLoop, Design, Load, Plan, Play, Round
-from agentload.model.trace import Session, Trace
+from agentload.model.trace import Trace
 from agentload.study.kinds import Replay, Sweep
 from agentload.study.parts import Live, Timeouts
 
@@ -26,34 +58,71 @@ More is a typing error, and would be laid out until memory ends.
 """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """Say how often, in which order and where the arms of a plan play their blocks."""
+
+    pairs: int = 6
+    design: Design = "interleaved"
+    cache: Cache = "cold"
+    warmup: bool = False
+    """Whether every arm first plays the first block once more, which does not count."""
+    machines: Sequence[str] = ()
+    """Where each arm starts."""
+    swap: bool = False
+    """Whether the two arms change machines for the second half, and warm up once more."""
+    replicas: Sequence[str] = ()
+    """What pairs take turns on. Every arm has each of them: a start that was drawn already."""
+    blocks: int | None = None
+    """Into how many blocks the trace is cut, if a run gets more pairs than it started with."""
+
+    @property
+    def began(self) -> int:
+        """Number of pairs with which the run started."""
+        return self.blocks or self.pairs
+
+
+SIX_PAIRS: Final = Scheme()
+
+
 def plan(
     trace: Trace,
     arms: Sequence[str],
     *,
     run: str,
     seed: int = 0,
-    pairs: int = 6,
-    warmup: bool = False,
-    design: Design = "interleaved",
-    cache: Cache = "cold",
+    scheme: Scheme = SIX_PAIRS,
     load: Load | None = None,
     limits: Limits | None = None,
-    machines: Sequence[str] = (),
-    swap: bool = False,
-    replicas: Sequence[str] = (),
-    blocks: int | None = None,
     laid: Sequence[Block] = (),
 ) -> Plan:
-    """Plan *pairs* plays of the trace's blocks on each arm.
+    """Plan the plays of the trace's blocks on each arm.
 
-    With fewer blocks than pairs, blocks repeat under another salt.
-    With *warmup* every arm first plays the first block once more, which does not count.
-    *machines* say where each arm starts; with *swap* the two arms change machines for
-    the second half of the pairs, and warm up once more. Pairs take turns on
-    *replicas*, which every arm has: each is a start that was drawn already. *blocks* is the
-    number of blocks into which the trace is cut, if a run gets more pairs than it started with.
-    *laid* are blocks that were laid out already, used instead of the trace's.
+    With fewer blocks than pairs, blocks repeat under another salt. *laid* are blocks that were
+    laid out already, used instead of the trace's.
     """
+    _check_arms(arms, scheme)
+    stays = _stays(arms, scheme)
+    blocks = tuple(laid) or cut(trace.sessions, scheme.began)
+    orders = _orders(arms, scheme.pairs, rng_of(seed, "order"), replicas=len(scheme.replicas) or 1)
+    dealt = _Deal(run=run, arms=arms, scheme=scheme, blocks=blocks, orders=orders).rounds(stays)
+    return Plan(
+        run=run,
+        seed=seed,
+        header=trace.header,
+        arms=tuple(arms),
+        blocks=blocks,
+        rounds=tuple(Round(index=index, plays=plays) for index, plays in enumerate(dealt)),
+        load=load or Load(),
+        limits=limits or Limits(),
+        design=scheme.design,
+        cache=scheme.cache,
+    )
+
+
+def _check_arms(arms: Sequence[str], scheme: Scheme) -> None:
+    """Raise PlanError where the arms cannot play what the scheme says."""
+    pairs = scheme.pairs
     if not arms:
         raise PlanError(
             "no arm to play on", hint="agentload replay TRACE --endpoints NAME=URL,NAME=URL"
@@ -69,48 +138,73 @@ def plan(
         raise PlanError(
             f"'pairs' must be <= {MOST_PAIRS:,}, got {pairs:,}", hint="agentload replay --help"
         )
-    if design == "parallel" and any(map(is_control, arms)):
+    if scheme.design == "parallel" and any(map(is_control, arms)):
         raise PlanError(
             "--aa plays one server twice, which --design parallel would do at the same time",
             hint="--design interleaved --aa ARM",
         )
-    in_turn = replicas and _in_turn(
-        arms, replicas, pairs=pairs, is_fixed=swap or design == "sequential"
-    )
-    if swap:
-        check_swap(arms, machines, pairs=pairs, began=blocks or pairs, design=design)
-    parts = tuple(laid) or cut(trace.sessions, blocks or pairs)
-    orders = _orders(arms, pairs, seeded(seed, "order"), replicas=len(replicas) or 1)
-    rounds: list[tuple[Play, ...]] = []
-    for changes, (own, at) in enumerate(
-        in_turn or _in_place(arms, machines, pairs=pairs, began=blocks or pairs, swap=swap)
-    ):
-        play = partial(_play, run=run, cache=cache, machines=at)
-        if warmup and changes < (len(replicas) or pairs):
-            rounds += [(play(parts[0].index, -1 - changes, arm, warmup=True),) for arm in arms]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stay:
+    """Successive pairs during which no arm changes its machine."""
+
+    pairs: range
+    machines: Mapping[str, str]
+    """Machine or replica of each arm; empty where none are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Deal:
+    """Deal the blocks to the arms, pair by pair."""
+
+    run: str
+    arms: Sequence[str]
+    scheme: Scheme
+    blocks: Sequence[Block]
+    orders: Sequence[tuple[str, ...]]
+    """Order of the arms in each pair."""
+
+    def rounds(self, stays: Sequence[_Stay]) -> Iterator[tuple[Play, ...]]:
+        """Yield the plays of each round: those that run side by side."""
+        # A replica is the same server for all of its pairs, so each is warmed up once.
+        places = len(self.scheme.replicas) or self.scheme.pairs
+        for number, stay in enumerate(stays):
+            if self.scheme.warmup and number < places:
+                for arm in self.arms:
+                    yield (self._play(-1 - number, arm, stay),)
+            yield from self._in_order(stay)
+
+    def _in_order(self, stay: _Stay) -> Iterator[tuple[Play, ...]]:
         plays = {
-            pair: {arm: play(parts[pair % len(parts)].index, pair, arm) for arm in arms}
-            for pair in own
+            pair: {arm: self._play(pair, arm, stay) for arm in self.arms} for pair in stay.pairs
         }
-        match design:
+        match self.scheme.design:
             case "interleaved":
-                rounds += [(plays[pair][arm],) for pair in own for arm in orders[pair]]
+                for pair, by_arm in plays.items():
+                    for arm in self.orders[pair]:
+                        yield (by_arm[arm],)
             case "parallel":
-                rounds += [tuple(plays[pair][arm] for arm in arms) for pair in own]
+                for by_arm in plays.values():
+                    yield tuple(by_arm.values())
             case "sequential":
-                rounds += [(plays[pair][arm],) for arm in arms for pair in own]
-    return Plan(
-        run=run,
-        seed=seed,
-        header=trace.header,
-        arms=tuple(arms),
-        blocks=parts,
-        rounds=tuple(Round(index=i, plays=r) for i, r in enumerate(rounds)),
-        load=load or Load(),
-        limits=limits or Limits(),
-        design=design,
-        cache=cache,
-    )
+                for arm in self.arms:
+                    for by_arm in plays.values():
+                        yield (by_arm[arm],)
+
+    def _play(self, pair: int, arm: str, stay: _Stay) -> Play:
+        """Return the play of a pair on an arm; a negative pair warms the arm up."""
+        block = self.blocks[max(pair, 0) % len(self.blocks)]
+        is_cold = self.scheme.cache == "cold"
+        return Play(
+            block=block.index,
+            arm=arm,
+            pair=pair,
+            salt=f"{self.run}/{pair}" if is_cold else f"{self.run}/warm",
+            mark=arm if is_control(arm) else "",
+            warmup=pair < 0,
+            machine=stay.machines.get(arm),
+        )
 
 
 def _check_reached(parts: Sequence[Block], sessions: int) -> None:
@@ -118,13 +212,7 @@ def _check_reached(parts: Sequence[Block], sessions: int) -> None:
 
     Figures of a load that is never reached say nothing about that load.
     """
-    most = max(
-        sum(
-            1
-            for _ in islice((each for each in part.sessions if each.start_s is not None), sessions)
-        )
-        for part in parts
-    )
+    most = max(_roots(part, sessions) for part in parts)
     if most < sessions:
         in_all = f", in {len(parts)} blocks of at most {most}" if len(parts) > 1 else ""
         raise PlanError(
@@ -132,6 +220,12 @@ def _check_reached(parts: Sequence[Block], sessions: int) -> None:
             hint=f"--capacity {sessions} starts sessions again and again; else --sessions "
             f"{max(1, most)}, fewer --pairs, or a larger trace",
         )
+
+
+def _roots(block: Block, most: int) -> int:
+    """Count the sessions of a block that no other session spawns; stop at *most*."""
+    roots = (each for each in block.sessions if each.start_s is not None)
+    return sum(1 for _ in islice(roots, most))
 
 
 def of_study(
@@ -150,44 +244,38 @@ def of_study(
     *machines* are where each arm starts, *replicas* are what pairs take turns on.
     """
     match study:
-        case Sweep(pairs=pairs, seed=seed):
+        case Sweep():
+            scheme = Scheme(pairs=study.pairs)
             load = Load(arrivals=ClosedLoop(sessions=1))
-            made = plan(
-                trace,
-                arms,
-                run=run,
-                seed=seed,
-                pairs=pairs,
-                load=load,
-                limits=limits_of(study.timeouts),
-            )
         case Replay():
             if laid is None and study.windows is not None:
                 laid = laid_windows(study, steady(trace, study.load.planned()))
-            made = plan(
-                trace,
-                arms,
-                run=run,
-                seed=study.seed,
+            scheme = Scheme(
                 pairs=study.pairs,
-                warmup=study.warmup,
                 design=study.design,
                 cache=study.cache,
-                load=study.load.planned() if laid is None else laid.load,
-                limits=limits_of(study.timeouts),
+                warmup=study.warmup,
                 machines=machines,
                 swap=study.swap,
                 replicas=replicas,
                 blocks=study.blocks,
-                laid=() if laid is None else laid.blocks,
             )
+            load = study.load.planned() if laid is None else laid.load
+    made = plan(
+        trace,
+        arms,
+        run=run,
+        seed=study.seed,
+        scheme=scheme,
+        load=load,
+        limits=limits_of(study.timeouts),
+        laid=() if laid is None else laid.blocks,
+    )
     if isinstance(study, Replay) and laid is None and isinstance(made.load.arrivals, ClosedLoop):
         _check_reached(made.blocks, made.load.arrivals.sessions)
-    return (
-        with_starts(made, study.servers.restarts)
-        if isinstance(study.servers, Live) and study.servers.launch
-        else made
-    )
+    if isinstance(study.servers, Live) and study.servers.launch:
+        return with_starts(made, study.servers.restarts)
+    return made
 
 
 def limits_of(timeouts: Timeouts) -> Limits:
@@ -237,7 +325,8 @@ def _orders(
     """
     drawn = balanced_orders(arms, pairs + 2 * replicas, rng)
     orders: list[tuple[str, ...]] = []
-    for turn, place in (divmod(pair, replicas) for pair in range(pairs)):
+    for pair in range(pairs):
+        turn, place = divmod(pair, replicas)
         order = drawn[turn - turn % 2]
         if (len(arms), replicas) == TURNED:
             by = place // 2 % len(arms)
@@ -246,105 +335,30 @@ def _orders(
     return orders
 
 
-def _in_turn(
-    arms: Sequence[str], replicas: Sequence[str], *, pairs: int, is_fixed: bool
-) -> list[tuple[range, dict[str, str]]]:
-    """Return each pair with the replica on which all arms play it; replicas take turns."""
-    if is_fixed:
+def _stays(arms: Sequence[str], scheme: Scheme) -> list[_Stay]:
+    """Return the pairs between two changes of machines, with each arm's machine.
+
+    Pairs take turns on replicas; each is then a stay of its own.
+    """
+    pairs = scheme.pairs
+    replicas = scheme.replicas
+    if replicas and (scheme.swap or scheme.design == "sequential"):
         raise PlanError(
             "pairs take turns on replicas",
             hint="leave out --swap and --design sequential, or give each arm one URL",
         )
+    if replicas:
+        return [
+            _Stay(range(pair, pair + 1), dict.fromkeys(arms, replicas[pair % len(replicas)]))
+            for pair in range(pairs)
+        ]
+    if scheme.swap:
+        _check_swap(arms, scheme)
+    between = stays(pairs, scheme.began) if scheme.swap else (range(pairs),)
     return [
-        (range(pair, pair + 1), dict.fromkeys(arms, replicas[pair % len(replicas)]))
-        for pair in range(pairs)
+        _Stay(own, placement(arms, scheme.machines, changes=changes))
+        for changes, own in enumerate(between)
     ]
-
-
-def _in_place(
-    arms: Sequence[str], machines: Sequence[str], *, pairs: int, began: int, swap: bool
-) -> list[tuple[range, dict[str, str]]]:
-    """Return the pairs between two changes of machines, with each arm's machine."""
-    between = stays(pairs, began) if swap else (range(pairs),)
-    return [(own, placed(arms, machines, changes=changes)) for changes, own in enumerate(between)]
-
-
-def _play(
-    block: int,
-    pair: int,
-    arm: str,
-    *,
-    run: str,
-    cache: Cache,
-    machines: Mapping[str, str],
-    warmup: bool = False,
-) -> Play:
-    mark = arm if is_control(arm) else ""
-    salt = f"{run}/{pair}" if cache == "cold" else f"{run}/warm"
-    return Play(
-        block=block,
-        arm=arm,
-        pair=pair,
-        salt=salt,
-        mark=mark,
-        warmup=warmup,
-        machine=machines.get(arm),
-    )
-
-
-def families(sessions: Iterable[Session]) -> list[list[Session]]:
-    """Group sessions that spawn, await or quote each other, in order of their first member."""
-    leader: dict[str, str] = {}
-
-    def find(name: str) -> str:
-        while (above := leader.setdefault(name, name)) != name:
-            leader[name] = name = leader[above]
-        return name
-
-    kept = list(sessions)
-    for session in kept:
-        find(session.session)
-        for turn in session.turns:
-            partners = [
-                *turn.spawn,
-                *(ref.session for ref in turn.after),
-                *(s.source.session for s in turn.add if s.source),
-            ]
-            for partner in partners:
-                leader[find(partner)] = find(session.session)
-    groups: dict[str, list[Session]] = {}
-    for session in kept:
-        groups.setdefault(find(session.session), []).append(session)
-    return list(groups.values())
-
-
-def cut(sessions: Iterable[Session], count: int) -> tuple[Block, ...]:
-    """Cut *sessions* into at most *count* blocks of about equally many turns.
-
-    Neighbours in time stay together, and so do families.
-    """
-    if count == 1:
-        return (Block(index=0, sessions=sessions),)
-    groups = families(sessions)
-    turns = [sum(len(s.turns) for s in group) for group in groups]
-    total, count = sum(turns), min(count, len(groups))
-    blocks: list[list[Session]] = [[]]
-    before = 0
-    for position, (group, size) in enumerate(zip(groups, turns, strict=True)):
-        left_groups, left_blocks = len(groups) - position, count - len(blocks)
-        is_full = before + size / 2 >= total * len(blocks) / count
-        if blocks[-1] and left_blocks > 0 and (is_full or left_groups == left_blocks):
-            blocks.append([])
-        blocks[-1].extend(group)
-        before += size
-    return tuple(Block(index=i, sessions=_from_zero(block)) for i, block in enumerate(blocks))
-
-
-def _from_zero(sessions: Sequence[Session]) -> tuple[Session, ...]:
-    first_s = min((s.start_s for s in sessions if s.start_s is not None), default=0.0)
-    return tuple(
-        s if s.start_s is None else replace(s, start_s=s.start_s - first_s) for s in sessions
-    )
 
 
 PAIRED = 2
@@ -354,22 +368,22 @@ More would need as many changes as there are machines.
 """
 
 
-def check_swap(
-    arms: Sequence[str], machines: Sequence[str], *, pairs: int, began: int, design: Design
-) -> None:
+def _check_swap(arms: Sequence[str], scheme: Scheme) -> None:
     """Raise PlanError unless the two arms can change machines half way."""
+    pairs = scheme.pairs
+    began = scheme.began
     if len(arms) != PAIRED:
         raise PlanError(
             f"--swap exchanges two arms, got {len(arms)}: {', '.join(arms)}",
             hint="compare two at a time",
         )
-    if len(set(machines)) != PAIRED:
-        named = ", ".join(machines) or "none"
+    if len(set(scheme.machines)) != PAIRED:
+        named = ", ".join(scheme.machines) or "none"
         raise PlanError(
             f"--swap needs each arm on a machine of its own, got {named}",
             hint="'machine' in the arms file; docs/endpoints.md shows both ways",
         )
-    if design == "sequential":
+    if scheme.design == "sequential":
         raise PlanError(
             "--swap goes with blocks that alternate or run side by side",
             hint="--design parallel --swap",
@@ -392,13 +406,13 @@ def stays(pairs: int, began: int) -> tuple[range, ...]:
     return tuple(range(*each) for each in pairwise(edges))
 
 
-def placed(arms: Sequence[str], machines: Sequence[str], *, changes: int) -> dict[str, str]:
+def placement(arms: Sequence[str], machines: Sequence[str], *, changes: int) -> dict[str, str]:
     """Return each arm's machine after *changes* changes; empty where no machines are named."""
-    return (
-        {arm: machines[(position + changes) % len(machines)] for position, arm in enumerate(arms)}
-        if machines
-        else {}
-    )
+    if not machines:
+        return {}
+    return {
+        arm: machines[(position + changes) % len(machines)] for position, arm in enumerate(arms)
+    }
 
 
 def with_starts(made: Plan, restarts: int | None = None) -> Plan:
@@ -408,9 +422,8 @@ def with_starts(made: Plan, restarts: int | None = None) -> Plan:
     arm's server is started, in the order that was drawn for the pairs: a start is a random
     factor that pairs share, and drift still cancels.
     """
-    if made.design != "interleaved" or any(
-        play.warmup for round_ in made.rounds for play in round_.plays
-    ):
+    played = [play for round_ in made.rounds for play in round_.plays]
+    if made.design != "interleaved" or any(play.warmup for play in played):
         raise PlanError(
             "servers that are started in turn are played interleaved and without a warm-up block",
             hint="each start is primed: see --launch",
@@ -421,9 +434,8 @@ def with_starts(made: Plan, restarts: int | None = None) -> Plan:
             hint="leave out --launch, or --swap",
         )
     plays: dict[int, dict[str, Play]] = {}
-    for round_ in made.rounds:
-        for play in round_.plays:
-            plays.setdefault(play.pair, {})[play.arm] = play
+    for play in played:
+        plays.setdefault(play.pair, {})[play.arm] = play
     pairs = list(plays)
     starts = len(pairs) if restarts is None else restarts
     if not 1 <= starts <= len(pairs):
@@ -433,19 +445,18 @@ def with_starts(made: Plan, restarts: int | None = None) -> Plan:
         )
     rounds: list[Round] = []
     for number in range(starts):
-        shared = [
-            pair for position, pair in enumerate(pairs) if position * starts // len(pairs) == number
-        ]
+        first = _share(number, starts, len(pairs))
+        end = _share(number + 1, starts, len(pairs))
         for place, arm in enumerate(plays[pairs[number]]):
-            rounds += [
-                Round(
-                    index=len(rounds) + position,
-                    plays=(plays[pair][arm],),
-                    start=number * len(made.arms) + place,
-                )
-                for position, pair in enumerate(shared)
-            ]
+            start = number * len(made.arms) + place
+            for pair in pairs[first:end]:
+                rounds.append(Round(index=len(rounds), plays=(plays[pair][arm],), start=start))
     return replace(made, rounds=tuple(rounds))
+
+
+def _share(number: int, shares: int, things: int) -> int:
+    """Return where the share *number* of some things begins, all shares about equally large."""
+    return -(-number * things // shares)
 
 
 def starts_of(made: Plan) -> int:

@@ -8,7 +8,7 @@ few new tokens. No two sequences share a prefix: a kernel may read a shared one 
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,19 +17,7 @@ from agentload.model.apart import STEP_TIMES
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
 
 CONTEXTS: Final = (1024, 8192, 32768, 100_000)
-BATCHES: Final = (1, 2, 4, 8, 9, 16, 17, 32, 64)
-"""Batch sizes at the shortest context; a captured graph is padded most at 9 and 17."""
-FEW: Final = (1, 2, 8, 32)
-"""Batch sizes at other contexts: enough to tell context, batch and their product apart."""
-NEW: Final = (16, 512, 2048, 8192)
 CACHED: Final = (0, 16384, 65536)
-MIXED: Final = (8, 32)
-STEPS: Final = 100
-SMALL_CONTEXTS: Final = (256, 1024, 4096)
-SMALL_BATCHES: Final = (1, 2, 4)
-SMALL_NEW: Final = (16, 256, 1024, 4096)
-SMALL_CACHED: Final = (0, 1024)
-SMALL_STEPS: Final = 40
 ADDED: Final = 16
 """New tokens of a sequence that continues.
 
@@ -59,7 +47,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class StepGrid:
     """Hold the points that are played."""
 
     decode: tuple[tuple[int, int], ...]
@@ -71,112 +59,173 @@ class Grid:
     steps: int
 
 
-def grid(bounds: Bounds) -> Grid:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sizes:
+    """Sizes of the points that are tried; those outside a server's bounds are left out."""
+
+    contexts: tuple[int, ...]
+    batches: tuple[int, ...]
+    """Batch sizes at the shortest context."""
+    few: tuple[int, ...]
+    """Batch sizes at other contexts."""
+    new: tuple[int, ...]
+    cached: tuple[int, ...]
+    mixed: tuple[int, ...]
+    """Batch sizes that a prompt joins."""
+    steps: int
+
+    def tokens(self, context: int, batch: int) -> int:
+        """Return how many tokens a batch holds when it has decoded."""
+        return batch * (context + self.steps + ADDED)
+
+
+_OF_A_GPU: Final = _Sizes(
+    contexts=CONTEXTS,
+    # A captured graph is padded most at 9 and 17.
+    batches=(1, 2, 4, 8, 9, 16, 17, 32, 64),
+    # Enough to tell context, batch and their product apart.
+    few=(1, 2, 8, 32),
+    new=(16, 512, 2048, 8192),
+    cached=CACHED,
+    mixed=(8, 32),
+    steps=100,
+)
+_WITHOUT_A_GPU: Final = _Sizes(
+    contexts=(256, 1024, 4096),
+    batches=(1, 2, 4),
+    few=(1, 2, 4),
+    new=(16, 256, 1024, 4096),
+    cached=(0, 1024),
+    mixed=(4,),
+    steps=40,
+)
+
+
+def grid(bounds: Bounds) -> StepGrid:
     """Return the points inside the bounds.
 
     Raises PlanError where the bounds leave no room for two lengths.
     """
-    small = bounds.is_small
-    steps = SMALL_STEPS if small else STEPS
-    room = min(bounds.window - steps - ADDED, max(bounds.longest, CONTEXTS[1]))
-    contexts = [each for each in (SMALL_CONTEXTS if small else CONTEXTS) if each <= room]
-    decode = [
-        (context, batch)
-        for number, context in enumerate(contexts)
-        for batch in (SMALL_BATCHES if small else FEW if number else BATCHES)
-        if batch <= bounds.sequences
-        and batch * (context + steps + ADDED) <= FILLED * bounds.pool_tokens
-    ]
+    sizes = _WITHOUT_A_GPU if bounds.is_small else _OF_A_GPU
+    room = min(bounds.window - sizes.steps - ADDED, max(bounds.longest, CONTEXTS[1]))
+    contexts = [context for context in sizes.contexts if context <= room]
+    decode = list(_decode_points(sizes, bounds, contexts))
     if len({context for context, _ in decode}) < 2:
         raise PlanError(
             f"a window of {bounds.window:,} tokens and a pool of {bounds.pool_tokens:,.0f} "
             "leave no room for step times at two lengths",
             hint="a longer max_model_len",
         )
-    longest = min(bounds.window - SHORTEST, round(FILLED * bounds.pool_tokens))
-    new = SMALL_NEW if small else NEW
-    joins = next((each for each in reversed(new) if each + SHORTEST <= bounds.window), new[0])
-    return Grid(
+    joined = contexts[min(1, len(contexts) - 1)]
+    fitting = [new for new in sizes.new if new + SHORTEST <= bounds.window]
+    joins = max(fitting, default=sizes.new[0])
+    filled = FILLED * bounds.pool_tokens - joins
+    return StepGrid(
         decode=tuple(decode),
-        prefill=tuple(
-            (cached, each)
-            for cached in (SMALL_CACHED if small else CACHED)
-            for each in new
-            if cached + each <= longest and cached <= max(room, CACHED[1])
-        ),
+        prefill=tuple(_prefill_points(sizes, bounds, room)),
         mixed=tuple(
             (context, batch, joins)
             for context, batch in decode
-            if context == contexts[min(1, len(contexts) - 1)]
-            and batch in (SMALL_BATCHES[-1:] if small else MIXED)
-            and batch * (context + steps + ADDED) + joins <= FILLED * bounds.pool_tokens
+            if context == joined and batch in sizes.mixed
+            if sizes.tokens(context, batch) <= filled
         ),
-        steps=steps,
+        steps=sizes.steps,
     )
 
 
-def step_times(found: Grid, *, seed: int) -> Trace:
+def _decode_points(
+    sizes: _Sizes, bounds: Bounds, contexts: Sequence[int]
+) -> Iterator[tuple[int, int]]:
+    """Yield the pairs of context and batch inside the bounds."""
+    filled = FILLED * bounds.pool_tokens
+    for context in contexts:
+        for batch in sizes.batches if context == contexts[0] else sizes.few:
+            if batch <= bounds.sequences and sizes.tokens(context, batch) <= filled:
+                yield context, batch
+
+
+def _prefill_points(sizes: _Sizes, bounds: Bounds, room: int) -> Iterator[tuple[int, int]]:
+    """Yield the pairs of cached and new tokens inside the bounds."""
+    longest = min(bounds.window - SHORTEST, round(FILLED * bounds.pool_tokens))
+    for cached in sizes.cached:
+        for new in sizes.new:
+            if cached + new <= longest and cached <= max(room, CACHED[1]):
+                yield cached, new
+
+
+def step_times(found: StepGrid, *, seed: int) -> Trace:
     """Return the trace that plays a grid: one block, a point at a time."""
-    turns: dict[str, list[Turn]] = defaultdict(list)
-    last: tuple[TurnRef, ...] = ()
-
-    def play(
-        names: list[str],
-        tokens: int,
-        output: int,
-        *,
-        waits_s: float = 0.0,
-        beside: tuple[TurnRef, ...] | None = None,
-    ) -> None:
-        """Add a turn of *tokens* new tokens to each of the sessions, sent together.
-
-        They wait for everything sent before them, or only for the turns in *beside*.
-        """
-        nonlocal last
-        sent = []
-        for name in names:
-            own = turns[name]
-            add = (Segment(role="user", tokens=tokens, key=f"{name}.{len(own)}"),)
-            after = last if beside is None else beside
-            sent.append(TurnRef(session=name, turn=len(own)))
-            own.append(
-                Turn(
-                    add=add,
-                    output=output,
-                    after=after,
-                    keep=1 if own else None,
-                    wait="schedule" if waits_s else None,
-                    wait_s=waits_s,
-                )
-            )
-        last = tuple(sent) if beside is None else (*last, *sent)
-
+    script = _Script()
     mixed = {(context, batch): joins for context, batch, joins in found.mixed}
     for context, batches in _by(found.decode).items():
         names = [f"decode-{context}-{number}" for number in range(max(batches))]
         for name in names:
-            play([name], context, SHORTEST)
+            script.play([name], context, SHORTEST)
         for batch in batches:
-            play(names[:batch], ADDED, found.steps)
+            script.play(names[:batch], ADDED, found.steps)
         for batch in batches:
-            if (joins := mixed.get((context, batch))) is not None:
-                before = last
-                play(names[:batch], ADDED, found.steps)
-                play([f"mixed-{context}-{batch}"], joins, SHORTEST, waits_s=LEAD_S, beside=before)
+            if (context, batch) in mixed:
+                before = script.last
+                script.play(names[:batch], ADDED, found.steps)
+                script.join(f"mixed-{context}-{batch}", mixed[context, batch], before)
     for cached, new in _by(found.prefill).items():
         if cached:
-            play([f"prefill-{cached}"], cached, SHORTEST)
+            script.play([f"prefill-{cached}"], cached, SHORTEST)
         for each in new:
-            play([f"prefill-{cached}" if cached else f"prefill-0-{each}"], each, SHORTEST)
+            name = f"prefill-{cached}" if cached else f"prefill-0-{each}"
+            script.play([name], each, SHORTEST)
     sessions = tuple(
         Session(session=name, workload=STEP_TIMES, start_s=0.0, turns=tuple(own))
-        for name, own in turns.items()
+        for name, own in script.turns.items()
     )
     return Trace(header=Header(name=STEP_TIMES, seed=seed), sessions=sessions)
 
 
+class _Script:
+    """Write the turns of the sessions that play a grid."""
+
+    def __init__(self) -> None:
+        self.turns: dict[str, list[Turn]] = defaultdict(list)
+        self.last: tuple[TurnRef, ...] = ()
+        """Turns that the next point waits for."""
+
+    def play(self, names: Sequence[str], tokens: int, output: int) -> None:
+        """Let sessions send *tokens* new tokens together, after everything sent before them."""
+        after = self.last
+        self.last = tuple(self._add(name, tokens, output, after=after) for name in names)
+
+    def join(self, name: str, tokens: int, after: tuple[TurnRef, ...]) -> None:
+        """Let a prompt join the batch that started after the turns *after*."""
+        joined = self._add(name, tokens, SHORTEST, after=after, waits_s=LEAD_S)
+        self.last = (*self.last, joined)
+
+    def _add(
+        self,
+        name: str,
+        tokens: int,
+        output: int,
+        *,
+        after: tuple[TurnRef, ...],
+        waits_s: float = 0.0,
+    ) -> TurnRef:
+        own = self.turns[name]
+        ref = TurnRef(session=name, turn=len(own))
+        new = Segment(role="user", tokens=tokens, key=f"{name}.{len(own)}")
+        own.append(
+            Turn(
+                add=(new,),
+                output=output,
+                after=after,
+                keep=1 if own else None,
+                wait="schedule" if waits_s else None,
+                wait_s=waits_s,
+            )
+        )
+        return ref
+
+
 def seconds(
-    found: Grid, *, decode_s: Callable[[int, int], float], prefill_s: Callable[[int], float]
+    found: StepGrid, *, decode_s: Callable[[int, int], float], prefill_s: Callable[[int], float]
 ) -> float:
     """Return about how long one play of a grid takes.
 

@@ -17,14 +17,16 @@ ASSUMED_PREFILL_TOKENS_PER_S: Final = 10_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class ServerPace:
     """Hold the seconds that a server takes for an answer token and for a new prompt token."""
 
     token_s: float
     prompt_token_s: float
 
 
-NOMINAL: Final = Pace(token_s=ASSUMED_TOKEN_S, prompt_token_s=1 / ASSUMED_PREFILL_TOKENS_PER_S)
+NOMINAL: Final = ServerPace(
+    token_s=ASSUMED_TOKEN_S, prompt_token_s=1 / ASSUMED_PREFILL_TOKENS_PER_S
+)
 
 
 def seconds_of(load: Load, session: Session) -> float:
@@ -32,7 +34,7 @@ def seconds_of(load: Load, session: Session) -> float:
     return sum(turn_seconds(load, turn) for turn in session.turns)
 
 
-def turn_seconds(load: Load, turn: Turn, pace: Pace = NOMINAL) -> float:
+def turn_seconds(load: Load, turn: Turn, pace: ServerPace = NOMINAL) -> float:
     """Return about how long a turn takes until it is answered.
 
     Counted from the end of the turn before, with the wait.
@@ -48,27 +50,29 @@ def wait_s(load: Load, turn: Turn) -> float:
     """Return how long a turn waits before it is sent, under the load's rules for waits."""
     rule = load.waits.get(turn.wait or "")
     scaled_s = turn.wait_s * (rule.scale if rule else 1.0)
-    return min(scaled_s, rule.cap_s) if rule and rule.cap_s is not None else scaled_s
+    if rule and rule.cap_s is not None:
+        return min(scaled_s, rule.cap_s)
+    return scaled_s
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class TurnTiming:
     """Hold the instants of one turn, in seconds after its family started."""
 
     sent_s: float
     answered_s: float
 
 
-Timeline = Mapping[str, tuple[Timing, ...]]
+Timeline = Mapping[str, tuple[TurnTiming, ...]]
 """The timings of each session's turns, by the session's name.
 
 A turn that nothing ever starts has no timing.
 """
 
 
-def timeline(family: Sequence[Session], load: Load, pace: Pace = NOMINAL) -> Timeline:
+def timeline(family: Sequence[Session], load: Load, pace: ServerPace = NOMINAL) -> Timeline:
     """Return when each turn of a family is sent and answered under a load's waits."""
-    found: dict[str, list[Timing]] = {}
+    found: dict[str, list[TurnTiming]] = {}
     begins: dict[str, float] = {each.session: 0.0 for each in family if each.start_s is not None}
     members = {each.session: each for each in family}
     is_moving = True
@@ -99,14 +103,14 @@ def lasts_s(family: Sequence[Session], timings: Timeline) -> float:
     return root[-1].answered_s if root else 0.0
 
 
-def _timing(turn: Turn, ready_s: float, load: Load, pace: Pace) -> Timing:
-    return Timing(ready_s + wait_s(load, turn), ready_s + turn_seconds(load, turn, pace))
+def _timing(turn: Turn, ready_s: float, load: Load, pace: ServerPace) -> TurnTiming:
+    return TurnTiming(ready_s + wait_s(load, turn), ready_s + turn_seconds(load, turn, pace))
 
 
 def _ready_s(
     turn: Turn,
     before_s: float,
-    found: Mapping[str, Sequence[Timing]],
+    found: Mapping[str, Sequence[TurnTiming]],
     members: Mapping[str, Session],
 ) -> float | None:
     """Return when everything that a turn waits for is answered.
@@ -126,8 +130,10 @@ def _ready_s(
 
 
 def _answered_s(
-    ref: TurnRef, found: Mapping[str, Sequence[Timing]], members: Mapping[str, Session]
+    ref: TurnRef, found: Mapping[str, Sequence[TurnTiming]], members: Mapping[str, Session]
 ) -> float | None:
     timings = found.get(ref.session, ())
     turn = len(members[ref.session].turns) - 1 if ref.turn < 0 else ref.turn
-    return timings[turn].answered_s if turn < len(timings) else None
+    if turn < len(timings):
+        return timings[turn].answered_s
+    return None

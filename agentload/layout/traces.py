@@ -32,7 +32,7 @@ def _merged(traces: Sequence[Trace]) -> Iterator[Session]:
         yield from family
 
 
-def merged(traces: Sequence[Trace]) -> Trace:
+def merge(traces: Sequence[Trace]) -> Trace:
     """Join traces by start time; names are prefixed with their trace's name to stay unique.
 
     A single trace stays as it is.
@@ -90,7 +90,9 @@ class _Names:
         )
 
     def _key(self, key: Key) -> Key:
-        return self.name(key) if isinstance(key, str) else (key[0] + self.by, key[1])
+        if isinstance(key, str):
+            return self.name(key)
+        return (key[0] + self.by, key[1])
 
 
 def _of_trace(trace: Trace, place: int) -> _Names:
@@ -105,7 +107,9 @@ def _of_round(round_: int) -> _Names:
 def another(family: Sequence[Session], copy: int) -> tuple[Session, ...]:
     """Return a copy of a family: same shape, new content; copy 0 is the family itself."""
     names = _of_round(copy)
-    return tuple(map(names.of_session, family)) if copy else tuple(family)
+    if copy:
+        return tuple(map(names.of_session, family))
+    return tuple(family)
 
 
 def sweep(contexts: Sequence[int], *, pairs: int, output: int, seed: int) -> Trace:
@@ -132,7 +136,7 @@ def sweep(contexts: Sequence[int], *, pairs: int, output: int, seed: int) -> Tra
 
 
 @again
-def repeated(trace: Trace, rounds: int) -> Iterator[Session]:
+def repeat(trace: Trace, rounds: int) -> Iterator[Session]:
     """Yield a trace's sessions *rounds* times, each round with new content.
 
     A long run then never lacks load.
@@ -144,12 +148,12 @@ def repeated(trace: Trace, rounds: int) -> Iterator[Session]:
 
 
 @again
-def shortened(trace: Trace, tokens: int) -> Iterator[Session]:
+def shorten(trace: Trace, tokens: int) -> Iterator[Session]:
     """Return a trace's sessions, each ended before it needs more than *tokens* tokens."""
     return degrade.shortened(trace.header, trace.sessions, tokens=tokens)
 
 
-def spoken(trace: Trace, texts: Mapping[str, str], *, compares: bool) -> Trace:
+def with_texts(trace: Trace, texts: Mapping[str, str], *, compares: bool) -> Trace:
     """Return a trace whose segments have their real texts, taken from *texts* by key.
 
     If it *compares*, each turn also gets the recorded answer that the next turn contains.
@@ -178,8 +182,6 @@ def spoken(trace: Trace, texts: Mapping[str, str], *, compares: bool) -> Trace:
 def _answered(turn: Turn, following: Turn) -> Turn:
     said = [each.text for each in takewhile(lambda each: each.role == "assistant", following.add)]
     answer = "\n".join(filter(None, said))
-    return (
-        replace(turn, recorded=replace(turn.recorded or Recorded(), answer=answer))
-        if answer
-        else turn
-    )
+    if answer:
+        return replace(turn, recorded=replace(turn.recorded or Recorded(), answer=answer))
+    return turn

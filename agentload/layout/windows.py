@@ -21,9 +21,9 @@ from heapq import heapify, heapreplace
 from itertools import accumulate, count, islice, takewhile
 from typing import Final, TypeAlias
 
-from agentload.dispatch.arrivals import SECOND, open_starts, seeded
+from agentload.dispatch.arrivals import SECOND, open_starts, rng_of
 from agentload.errors import PlanError
-from agentload.layout.carried import Carried, carried
+from agentload.layout.carried import Carried, carry
 from agentload.layout.line import DrawingLine, Timed, line_of_arrivals, line_of_turns
 from agentload.layout.nominal import UNBOUNDED_S
 from agentload.layout.timeline import Timeline, lasts_s, timeline
@@ -75,10 +75,11 @@ class Steady:
     def from_then_on(self, place: int, at_s: float, copies: Counter[int]) -> Carried:
         """Carry a family over an instant; with new content if it was carried before."""
         family = self.fresh(place, copies)
-        timings = (
-            self.timeline(place) if family is self.families[place] else timeline(family, self.load)
-        )
-        return carried(self.header, family, timings, at_s=at_s)
+        if family is self.families[place]:
+            timings = self.timeline(place)
+        else:
+            timings = timeline(family, self.load)
+        return carry(self.header, family, timings, at_s=at_s)
 
     def fresh(self, place: int, copies: Counter[int]) -> Family:
         """Return a family, with new content each time but the first.
@@ -99,7 +100,8 @@ class Steady:
         return tuple(accumulate(lasts_s(family, timings) for family, timings in self._timed()))
 
     def _timed(self) -> Iterator[Timed]:
-        yield from ((family, self.timeline(place)) for place, family in enumerate(self.families))
+        for place, family in enumerate(self.families):
+            yield family, self.timeline(place)
 
     @cached_property
     def line(self) -> DrawingLine:
@@ -189,7 +191,9 @@ def room(stock: Steady) -> int:
 def slots(stock: Steady) -> int:
     """Return how many windows a pair has: one per session kept going, else one."""
     arrivals = stock.load.arrivals
-    return arrivals.sessions if isinstance(arrivals, ClosedLoop) else 1
+    if isinstance(arrivals, ClosedLoop):
+        return arrivals.sessions
+    return 1
 
 
 def fitting(stock: Steady, pairs: int) -> int:
@@ -202,7 +206,8 @@ def check_room(stock: Steady, number: int) -> None:
 
     A pair needs a window for each session that is kept going.
     """
-    least, most = slots(stock), max(slots(stock), room(stock))
+    least = slots(stock)
+    most = max(slots(stock), room(stock))
     if number < least:
         raise PlanError(
             f"--windows {number} is less than one for each of {least} sessions",
@@ -240,7 +245,7 @@ def _instant(pair: int, layouts: int, seed: int) -> float:
     first few already spread over it; the points of later pairs lie between theirs.
     """
     order = sorted(range(layouts), key=lambda place: place * GOLDEN % 1.0)
-    start = (seeded(seed, "windows").random() + pair // layouts * GOLDEN) % 1.0
+    start = (rng_of(seed, "windows").random() + pair // layouts * GOLDEN) % 1.0
     return (order.index(pair % layouts) + start) / layouts
 
 
@@ -286,7 +291,8 @@ class _Window:
     @cached_property
     def _first(self) -> tuple[tuple[Session, ...], Counter[int], int]:
         """The sessions likely to be played, uses of each family, and the number of followers."""
-        stock, copies = self.stock, Counter[int]()
+        stock = self.stock
+        copies = Counter[int]()
         alive = list(_alive(stock, self.instant))
         begun = [stock.from_then_on(place, at_s, copies) for place, at_s in alive]
         begun.sort(key=lambda each: -each.idle_s)
@@ -356,14 +362,13 @@ def _alive(stock: Steady, instant: float) -> Iterator[tuple[int, float]]:
     """Yield the place of each family that a window starts with, and how far into it."""
     match stock.load.arrivals:
         case ClosedLoop(sessions=sessions):
-            yield from (
-                stock.at((slot + instant) / sessions * stock.line.seconds)
-                for slot in range(sessions)
-            )
+            for slot in range(sessions):
+                yield stock.at((slot + instant) / sessions * stock.line.seconds)
         case OpenLoop(rate_per_s=rate):
             step_s = len(stock.families) / rate
             alive = max(0, math.ceil(stock.line.seconds / step_s - instant))
-            yield from (stock.at((number + instant) * step_s) for number in range(alive))
+            for number in range(alive):
+                yield stock.at((number + instant) * step_s)
         case Recorded():
             at_s = stock.line.at(instant * stock.line.seconds)
             for place, start_s in enumerate(_starts_s(stock)):
@@ -379,27 +384,22 @@ def _followers(stock: Steady, instant: float, pair: int, seed: int) -> Iterator[
     horizon_s = (stock.load.budget.seconds or UNBOUNDED_S) + BEYOND_S
     match stock.load.arrivals:
         case ClosedLoop(sessions=sessions):
-            yield from (
-                (place, 0.0) for place in _enough(stock, FASTER * sessions * horizon_s, seed, pair)
-            )
+            for place in _enough(stock, FASTER * sessions * horizon_s, seed, pair):
+                yield place, 0.0
         case OpenLoop() as load:
             starts = (
                 at_ns / SECOND
-                for at_ns in open_starts(replace(load, ramp_s=0.0), seeded(seed, "arrivals", pair))
+                for at_ns in open_starts(replace(load, ramp_s=0.0), rng_of(seed, "arrivals", pair))
             )
             drawn = _drawn(stock, seed, pair)
-            yield from (
-                (next(drawn), start_s)
-                for start_s in takewhile(lambda start_s: start_s < horizon_s, starts)
-            )
+            for start_s in takewhile(lambda start_s: start_s < horizon_s, starts):
+                yield next(drawn), start_s
         case Recorded():
             at_s = stock.line.at(instant * stock.line.seconds)
             begun = sorted((start_s, place) for place, start_s in enumerate(_starts_s(stock)))
-            yield from (
-                (place, start_s - at_s)
-                for start_s, place in begun
-                if at_s < start_s < at_s + horizon_s
-            )
+            for start_s, place in begun:
+                if at_s < start_s < at_s + horizon_s:
+                    yield place, start_s - at_s
 
 
 def _drawn(stock: Steady, seed: int, pair: int) -> Iterator[int]:
@@ -408,7 +408,7 @@ def _drawn(stock: Steady, seed: int, pair: int) -> Iterator[int]:
     Each pair spreads its own over all of them, and all pairs together spread their first, their
     second, and so on.
     """
-    start = seeded(seed, "followers").random() + pair * math.sqrt(2)
+    start = rng_of(seed, "followers").random() + pair * math.sqrt(2)
     return (int((start + number * GOLDEN) % 1.0 * len(stock.families)) for number in count())
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from agentload.dispatch.call import Asked
+from agentload.dispatch.call import CallTerms
 from agentload.dispatch.counting import Counting
 from agentload.live.wire import Wire, WireFacts, WireRequest
 from agentload.model.commands import Cancel, Forget, Halt, Outcome, Prepare, Send
@@ -171,7 +171,7 @@ class PromptCaller:
             body=chat(ready.prompt.messages, tools=ready.prompt.tools, sampling=sampling),
             released_ns=send.released_ns,
             limits=send.limits,
-            asked=Asked(
+            asked=CallTerms(
                 tokens=call.output, is_forced=speech.is_forced, wants_reply=call.wants_reply
             ),
             on_tokens=streamed if send.watch is not None else None,

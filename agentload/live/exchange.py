@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from agentload.dispatch.call import CallMachine, Failure
-from agentload.dispatch.fault import masked
+from agentload.dispatch.fault import redact
 from agentload.dispatch.framing import OverlongError
 from agentload.dispatch.sse import Parsed
 from agentload.live.channel import READ_BYTES, Link
@@ -356,5 +356,5 @@ def _why(error: Exception) -> str:
     return (
         str(error)
         if isinstance(error, (NotHttpError, OverlongError))
-        else f"{type(error).__name__}: {masked(str(error))}"
+        else f"{type(error).__name__}: {redact(str(error))}"
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from agentload.dispatch.checking import checked
+from agentload.dispatch.checking import answer_row
 from agentload.dispatch.row import row
 from agentload.errors import AgentloadError, is_out_of_memory
 from agentload.live.caller import PromptCaller, Speech
@@ -68,7 +68,7 @@ class Recorder:
         outcome, prompt_hash = await self._caller.call(send, streamed)
         ended = row(send, outcome, run_id=self._run_id, leg=self._leg, prompt_hash=prompt_hash)
         self._write(ended)
-        if (graded := checked(send, outcome, run_id=self._run_id)) is not None:
+        if (graded := answer_row(send, outcome, run_id=self._run_id)) is not None:
             self._write(graded)
         return Called(outcome=outcome, row=ended, chunks=len(outcome.chunks or ()))
 

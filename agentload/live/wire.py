@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, Self
 from urllib.parse import urljoin, urlsplit
 
-from agentload.dispatch.call import Asked, CallMachine
+from agentload.dispatch.call import CallMachine, CallTerms
 from agentload.dispatch.fault import retry_after_ns
 from agentload.dispatch.gateway import deed
 from agentload.dispatch.sse import Parsed
@@ -45,7 +45,7 @@ class WireRequest:
     released_ns: int
     """When the call is sent; if it is handed over earlier, it waits for that instant."""
     limits: Limits = field(default_factory=Limits)
-    asked: Asked = field(default_factory=Asked)
+    asked: CallTerms = field(default_factory=CallTerms)
     path: str = "/chat/completions"
     """Path under the arm's base URL."""
     on_tokens: Callable[[int], None] | None = None

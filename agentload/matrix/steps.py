@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, assert_never
 from agentload.endpoints.read import EMULATED
 from agentload.layout.cost import cost
 from agentload.layout.plan import of_study, starts_of
-from agentload.layout.traces import merged, sweep
+from agentload.layout.traces import merge, sweep
 from agentload.matrix.arms import gpus, settings_of
 from agentload.matrix.described import LeftOut, Matrix, MatrixFolder, MatrixModel
 from agentload.matrix.measure import MIX
@@ -213,7 +213,7 @@ def _taken(part: ModelPart, step: MatrixStep) -> tuple[int | None, int, float]:
             return 0, 0, 0.0
         case Replay() as study:
             played = step.arms if study.aa is None else (*step.arms, control_of(study.aa))
-            mix = merged([part.traces[each.name] for each in part.matrix.workloads])
+            mix = merge([part.traces[each.name] for each in part.matrix.workloads])
             # Placement of arms is unknown here and costs nothing.
             return _played(of_study(extend(study, swap=False), mix, played, run=""), arms)
         case Sweep(contexts=contexts, pairs=pairs, output_tokens=output, seed=seed) as study:
@@ -239,7 +239,9 @@ def _asked(study: Ask, arms: int, *, at_once: int) -> tuple[int, int, float]:
     if study.own is None:
         questions = catalog_questions(asking_of(study))
     else:
-        questions = own_questions(Path(study.own), repetitions=study.repetitions, form=study.own_format)
+        questions = own_questions(
+            Path(study.own), repetitions=study.repetitions, form=study.own_format
+        )
     expected = questions_cost(
         questions,
         arms=at_once,

@@ -26,7 +26,9 @@ DOUBTFUL_STEAL: Final = 0.05
 """Of the time of a virtual machine: the host gave it to others in pieces of some ms."""
 BUSY_SHARE: Final = 0.7
 """Of a core for a second: from here on bursts wait for the process, not for the network."""
-STREAM_US, TURN_US, MOST_US = 14.0, 1800.0, 120.0
+STREAM_US = 14.0
+TURN_US = 1800.0
+MOST_US = 120.0
 """CPU a chunk, in µs, as measured (docs/transport.md): 14, and a share of each turn of the loop,
 which 64 streams make 42 and 256 make 21; a few streams never share one."""
 

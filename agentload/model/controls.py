@@ -34,6 +34,6 @@ def is_control(arm: str) -> bool:
     return arm.endswith(_SUFFIX)
 
 
-def copied(control: str) -> str:
+def original(control: str) -> str:
     """Name the arm that a control is the second copy of."""
     return control.removesuffix(_SUFFIX)

@@ -22,11 +22,9 @@ T = TypeVar("T", int, float)
 
 def clock_start(load: Load) -> ClockStart:
     """Return where the clocks of a load's turns start."""
-    return (
-        "released"
-        if load.max_in_flight is not None or isinstance(load.arrivals, ClosedLoop)
-        else "due"
-    )
+    if load.max_in_flight is not None or isinstance(load.arrivals, ClosedLoop):
+        return "released"
+    return "due"
 
 
 class Clock:
@@ -53,7 +51,9 @@ class Clock:
 
 def ttft_ms(row: CallRow, since_ns: int) -> float | None:
     """Return the time to the first token of any kind."""
-    return None if row.first_ns is None else (row.first_ns - since_ns) / MS
+    if row.first_ns is None:
+        return None
+    return (row.first_ns - since_ns) / MS
 
 
 def tpot_ms(row: CallRow) -> float | None:
@@ -63,22 +63,24 @@ def tpot_ms(row: CallRow) -> float | None:
     A first chunk of several tokens says nothing of the time
     between them: only those after it took `last_ns - first_ns`.
     """
-    tokens, of_first = row.output_tokens, 1
+    tokens = row.output_tokens
+    of_first = 1
     if row.chunks is not None and len(row.chunks):
         counts = row.chunks.token_counts()
-        tokens, of_first = sum(counts) if tokens is None else tokens, counts[0]
+        tokens = sum(counts) if tokens is None else tokens
+        of_first = counts[0]
     if row.first_ns is None or row.last_ns is None or tokens is None or tokens <= of_first:
         return None
-    return (
-        (row.last_ns - row.first_ns) / MS / (tokens - of_first)
-        if row.last_ns > row.first_ns
-        else None
-    )
+    if row.last_ns > row.first_ns:
+        return (row.last_ns - row.first_ns) / MS / (tokens - of_first)
+    return None
 
 
 def turn_ms(row: CallRow, since_ns: int) -> float | None:
     """Return the time to the last byte of the answer."""
-    return None if row.done_ns is None else (row.done_ns - since_ns) / MS
+    if row.done_ns is None:
+        return None
+    return (row.done_ns - since_ns) / MS
 
 
 def lag_ns(row: CallRow) -> int | None:
@@ -114,15 +116,15 @@ def p99(values: Sequence[T]) -> T | None:
     """Return the lower of the two values around the 99th
     percentile: of fewer than 100, the upper is the single worst.
     """
-    return sorted(values)[int(0.99 * (len(values) - 1))] if values else None
+    if values:
+        return sorted(values)[int(0.99 * (len(values) - 1))]
+    return None
 
 
 def hit_rate(row: CallRow) -> float | None:
     """Return the share of prompt tokens that came from
     the cache; None where the server does not say.
     """
-    return (
-        row.cached_tokens / row.prompt_tokens
-        if row.cached_tokens is not None and row.prompt_tokens
-        else None
-    )
+    if row.cached_tokens is not None and row.prompt_tokens:
+        return row.cached_tokens / row.prompt_tokens
+    return None

@@ -44,7 +44,9 @@ def calibrate(count: Counter, *, count_text: Callable[[str], int] | None = None)
 
 
 def _frames(count: Counter) -> dict[Part, int]:
-    system, user, assistant = _said("system"), _said("user"), _said("assistant")
+    system = _said("system")
+    user = _said("user")
+    assistant = _said("assistant")
     base = _counted(count, [system, user])
     # Messages alternate, so only the sum of a user's and an
     # assistant's frame can be measured, and only it matters.
@@ -89,7 +91,8 @@ def _single(count: Counter, words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _tokens_a_word(count: Counter) -> float:
-    few, many = (" ".join(WORDS) * 1, " ".join(WORDS * 5))
+    few = " ".join(WORDS) * 1
+    many = " ".join(WORDS * 5)
     counts = [_counted(count, [{"role": "user", "content": content}]) for content in (few, many)]
     return (counts[1] - counts[0]) / (4 * len(WORDS))
 

@@ -103,7 +103,9 @@ def _strings(node: object) -> Iterator[str]:
 
 
 def _sequence(node: object) -> Iterable[object]:
-    return node if isinstance(node, Sequence) and not isinstance(node, str | bytes) else ()
+    if isinstance(node, Sequence) and not isinstance(node, str | bytes):
+        return node
+    return ()
 
 
 def _size(url: str) -> tuple[int, int]:

@@ -38,7 +38,7 @@ def digits(key: Key) -> str:
     return "".join(str(byte % 10) for byte in _stream(key)[:DIGITS])
 
 
-def sized(patches: float, *, aspect: float = 1.0) -> tuple[int, int]:
+def image_size(patches: float, *, aspect: float = 1.0) -> tuple[int, int]:
     """Return a width and height in pixels: whole patches, about *patches* in all.
 
     *aspect* is width over height.
@@ -58,7 +58,8 @@ def png(seed: int, key: Key, size: tuple[int, int], *, salt: str = "") -> bytes:
     """Draw a row of digits, as large as fits, in the middle of a pale background."""
     width, height = size
     dot = max(1, min(width // _COLUMNS, height // (_ROWS + 2)))
-    left, top = (width - dot * _COLUMNS) // 2, (height - dot * _ROWS) // 2
+    left = (width - dot * _COLUMNS) // 2
+    top = (height - dot * _ROWS) // 2
     rows = [_row("0" * width)] * height
     if left >= 0 and top >= 0:  # otherwise no room for digits: an empty background
         for row in range(_ROWS):

@@ -48,9 +48,10 @@ def from_file(path: Path) -> MeasuredTokens:
         raise UsageError(
             f"{path}: not a tokenizer: {error}", hint="give the tokenizer.json of the served model"
         ) from error
-    config = (
-        json.loads((path.parent / _CONFIG).read_text()) if (path.parent / _CONFIG).is_file() else {}
-    )
+    if (path.parent / _CONFIG).is_file():
+        config = json.loads((path.parent / _CONFIG).read_text())
+    else:
+        config = {}
     render = _environment().from_string(_template(path.parent, config)).render
     specials = {
         name: _special(config.get(name))
@@ -111,4 +112,5 @@ def _called(message: Message) -> dict[str, Any]:
 
 
 def _special(token: object) -> str:
-    return token["content"] if isinstance(token, dict) else token if isinstance(token, str) else ""
+    text = token["content"] if isinstance(token, dict) else token
+    return text if isinstance(text, str) else ""

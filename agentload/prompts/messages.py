@@ -57,10 +57,8 @@ def messages(context: Sequence[Segment]) -> Iterator[Message]:
                 last = _run(spoken, end, _TOOL)
                 results = tuple(spoken[end:last])
                 yield Message("assistant", tuple(spoken[at:end]), results)
-                yield from (
-                    Message("tool", (result,), position=position)
-                    for position, result in enumerate(results)
-                )
+                for position, result in enumerate(results):
+                    yield Message("tool", (result,), position=position)
                 at = last
             case "system":
                 end = _run(spoken, at, _SYSTEM)
@@ -102,7 +100,8 @@ def calls_in(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
 
     Imports write a call as a line name(arguments).
     """
-    lines, calls = text.rstrip().split("\n"), list[tuple[str, str]]()
+    lines = text.rstrip().split("\n")
+    calls = list[tuple[str, str]]()
     while lines and (found := _CALL.fullmatch(lines[-1])) is not None:
         calls.insert(0, (found[1], found[2]))
         lines.pop()
@@ -159,7 +158,7 @@ def _digest(seed: int, key: Key) -> bytes:
 SALT_TOKENS: Final = 8
 
 
-class Piece(NamedTuple):
+class JsonPiece(NamedTuple):
     """A piece of a request: JSON text and token count."""
 
     json: bytes
@@ -173,9 +172,9 @@ class Cache:
     def __init__(self, *, limit: int) -> None:
         self._limit = limit
         self._size = 0
-        self._kept: dict[Hashable, Piece] = {}
+        self._kept: dict[Hashable, JsonPiece] = {}
 
-    def piece(self, key: Hashable, make: Callable[[], Piece]) -> Piece:
+    def piece(self, key: Hashable, make: Callable[[], JsonPiece]) -> JsonPiece:
         """Return the piece of this key, making it if needed."""
         # A dict keeps insertion order: removing and inserting a key makes it the youngest.
         piece = self._kept.pop(key, None)
@@ -212,15 +211,13 @@ class Bodies:
         self._block = block
         self._table = np.array([f"{word} ".encode() for word in tokenizer.words], dtype=f"S{WIDTH}")
 
-    def text(self, slot: Slot) -> Piece:
+    def text(self, slot: Slot) -> JsonPiece:
         """Write a segment's text, ending in white space, escaped for JSON."""
         segment = slot.segment
         if segment.text is not None:
-            return (
-                self._literal(segment.text, slot)
-                if segment.source is None
-                else self._fitted(segment.text, slot)
-            )
+            if segment.source is None:
+                return self._literal(segment.text, slot)
+            return self._fitted(segment.text, slot)
         if segment.plant is not None:
             return self._planted(segment.plant, slot)
         words = self.words(slot)
@@ -242,10 +239,10 @@ class Bodies:
         """Count the tokens of drawn words."""
         return self._tokenizer.cost(len(words) // WIDTH)
 
-    def piece(self, json: bytes, tokens: int, slot: Slot) -> Piece:
+    def piece(self, json: bytes, tokens: int, slot: Slot) -> JsonPiece:
         """Return a segment's piece with its frame, and its excess over the requested length."""
         tokens += slot.frame + (slot.newline if json else 0)
-        return Piece(json, tokens, tokens - slot.segment.tokens)
+        return JsonPiece(json, tokens, tokens - slot.segment.tokens)
 
     def _drawn(self, slot: Slot, taken: int, least: int) -> bytes:
         fitting = self._tokenizer.fit(
@@ -257,21 +254,22 @@ class Bodies:
     def _salt(self, salt: str) -> bytes:
         return draw(self._seed, f"salt {salt}", SALT_TOKENS, table=self._table)
 
-    def _literal(self, text: str, slot: Slot) -> Piece:
+    def _literal(self, text: str, slot: Slot) -> JsonPiece:
         if slot.salt is not None:
             text = self._salt(slot.salt).decode() + "".join(
                 text.split(None, SALT_TOKENS)[SALT_TOKENS:]
             )
         # A word must not merge with the first word of the next segment.
         text = text if not text or text[-1].isspace() else text + "\n"
-        return Piece(_escaped(text), self._tokenizer.count(text) + slot.frame)
+        return JsonPiece(_escaped(text), self._tokenizer.count(text) + slot.frame)
 
-    def _fitted(self, text: str, slot: Slot) -> Piece:
+    def _fitted(self, text: str, slot: Slot) -> JsonPiece:
         # A live answer in place of `tokens` tokens: cut if
         # longer, padded with the key's words if shorter.
         room = max(0, slot.segment.tokens - slot.frame - slot.newline - slot.owed)
         words = text.split()
-        low, high = 0, len(words)
+        low = 0
+        high = len(words)
         while low < high:  # the longest run of leading words that fits
             middle = (low + high + 1) // 2
             low, high = (
@@ -285,7 +283,7 @@ class Bodies:
         whole = f"{kept} {filler.decode()}".strip()
         return self.piece(_escaped(whole + "\n") if whole else b"", used + self.cost(filler), slot)
 
-    def _planted(self, plant: str, slot: Slot) -> Piece:
+    def _planted(self, plant: str, slot: Slot) -> JsonPiece:
         cost = self._tokenizer.count(plant)
         words = self.words(slot, taken=cost, least=0)
         at = WIDTH * round(

@@ -8,15 +8,15 @@ is bounded in bytes; the least recently used segments are dropped first.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
-from typing import Final
+from typing import Final, NamedTuple
 
 from agentload.model.trace import Segment, image_tokens
 from agentload.prompts import images
 from agentload.prompts.messages import (
     Bodies,
     Cache,
+    JsonPiece,
     Message,
-    Piece,
     Slot,
     call_id,
     calls_in,
@@ -45,6 +45,13 @@ class Prompt:
     exact: Exactness
 
 
+class _Lead(NamedTuple):
+    """What a context's first segment carries: template tokens around all messages, and a salt."""
+
+    frame: int
+    salt: str
+
+
 class Renderer:
     """Render the contexts of one trace for one tokenizer."""
 
@@ -69,39 +76,44 @@ class Renderer:
         """
         grouped = list(messages(context))
         described = [segment for segment in context if segment.role == "tools"]
+        # The first segment carries the template's tokens around all messages, and the salt.
         around = self._tokenizer.frame("prompt")
         if not (grouped and grouped[0].role == "system"):
             around += self._tokenizer.frame("systemless")
-        # The first segment carries the template's tokens around all messages.
         tools_lead = bool(described) and context[0] is described[0]
-        written, owed = [], 0
-        for number, segment in enumerate(described):
-            leads = tools_lead and number == 0
-            is_salted = leads or (number == 0 and segment.text is None)
-            written.append(
-                self._schemas(
-                    Slot(segment, frame=around if leads else 0, salt=salt if is_salted else None),
-                    number,
-                )
-            )
-            owed += written[-1].over
-        spoken = []
-        for number, message in enumerate(grouped):
-            leads = number == 0 and not tools_lead
-            first = Slot(
-                message.segments[0],
-                frame=around if leads else 0,
-                owed=owed,
-                salt=salt if leads else None,
-            )
-            spoken.append(self._message(message, first))
-            owed += spoken[-1].over
+        lead = _Lead(frame=around, salt=salt)
+        written = self._written(described, lead if tools_lead else None, salt)
+        owed = sum(piece.over for piece in written)
+        spoken = self._spoken(grouped, None if tools_lead else lead, owed)
         return Prompt(
             messages=b"[%b]" % b",".join(piece.json for piece in spoken),
             tools=b"[%b]" % b",".join(piece.json for piece in written) if written else None,
-            tokens=sum(piece.tokens for piece in spoken) + sum(piece.tokens for piece in written),
+            tokens=sum(piece.tokens for piece in (*spoken, *written)),
             exact=self._exactness(context),
         )
+
+    def _written(
+        self, described: Sequence[Segment], lead: _Lead | None, salt: str
+    ) -> list[JsonPiece]:
+        """Write the tools; without a *lead*, the first ones get the salt if they are drawn."""
+        slots = [Slot(segment) for segment in described]
+        if lead is not None:
+            slots[0] = Slot(described[0], frame=lead.frame, salt=lead.salt)
+        elif described and described[0].text is None:
+            slots[0] = Slot(described[0], salt=salt)
+        return [self._schemas(slot, position) for position, slot in enumerate(slots)]
+
+    def _spoken(self, grouped: Sequence[Message], lead: _Lead | None, owed: int) -> list[JsonPiece]:
+        """Write the messages; *owed* tokens too many were written before them."""
+        spoken: list[JsonPiece] = []
+        for message in grouped:
+            first = Slot(message.segments[0], owed=owed)
+            if lead is not None and not spoken:
+                first = first._replace(frame=lead.frame, salt=lead.salt)
+            piece = self._message(message, first)
+            spoken.append(piece)
+            owed += piece.over
+        return spoken
 
     def _exactness(self, context: tuple[Segment, ...]) -> Exactness:
         if self._is_emulated:
@@ -111,9 +123,11 @@ class Renderer:
         ):  # an image is counted by the emulator's rule, which only some models share
             return "ratio"
         is_drawn = all(segment.text is None and segment.plant is None for segment in context)
-        return self._tokenizer.exact if is_drawn else self._tokenizer.counts
+        if is_drawn:
+            return self._tokenizer.exact
+        return self._tokenizer.counts
 
-    def _message(self, message: Message, first: Slot) -> Piece:
+    def _message(self, message: Message, first: Slot) -> JsonPiece:
         slots = self._slots(message, first)
         match message.role:
             case "assistant" if message.results:
@@ -159,7 +173,7 @@ class Renderer:
         slots = [framed, *(Slot(segment) for segment in message.segments[1:])]
         return [*(slot._replace(newline=newline) for slot in slots[:-1]), slots[-1]]
 
-    def _text(self, slot: Slot) -> Piece:
+    def _text(self, slot: Slot) -> JsonPiece:
         segment = slot.segment
         key = (
             "text",
@@ -172,20 +186,20 @@ class Renderer:
         )
         return self._cache.piece(key, lambda: self._bodies.text(slot))
 
-    def _image(self, slot: Slot) -> Piece:
+    def _image(self, slot: Slot) -> JsonPiece:
         size = slot.segment.size
         assert size is not None, slot.segment
 
-        def drawn() -> Piece:
+        def drawn() -> JsonPiece:
             url = images.data_url(self._seed, slot.segment.key, size, salt=slot.salt or "")
             tokens = image_tokens(size) + slot.frame
-            return Piece(
+            return JsonPiece(
                 b'{"type":"image_url","image_url":{"url":"%b"}}' % url.encode(), tokens, slot.frame
             )
 
         return self._cache.piece(("image", slot.segment.key, size, slot[1:]), drawn)
 
-    def _calling(self, slot: Slot, results: Sequence[Segment]) -> tuple[Piece, bytes]:
+    def _calling(self, slot: Slot, results: Sequence[Segment]) -> tuple[JsonPiece, bytes]:
         """Return an assistant's text and tool calls."""
         segment = slot.segment
         if segment.text is not None or segment.plant is not None:  # real words stay together
@@ -197,7 +211,9 @@ class Renderer:
             return self._text(slot), self._calls(b"", results)
         least = 1 + len(results)  # a word of text and one for each call
         key = ("words", segment.key, segment.tokens, slot[1:], least)
-        words = self._cache.piece(key, lambda: Piece(self._bodies.words(slot, least=least), 0)).json
+        words = self._cache.piece(
+            key, lambda: JsonPiece(self._bodies.words(slot, least=least), 0)
+        ).json
         count = len(words) // WIDTH
         # Half of an assistant's tokens go to its tools: judgement, any split counts the same.
         passed = max(len(results), count // 2) if count >= least else count // 2
@@ -224,12 +240,12 @@ class Renderer:
         )
         return b",".join(calls)
 
-    def _schemas(self, slot: Slot, position: int) -> Piece:
+    def _schemas(self, slot: Slot, position: int) -> JsonPiece:
         """Write a segment's schemas: the recorded ones if there is no salt, else drawn ones."""
 
-        def written() -> Piece:
+        def written() -> JsonPiece:
             if slot.salt is None and (kept := slot.segment.text or "").startswith(RECORDED_SCHEMAS):
-                return Piece(kept[1:-1].encode(), self._tokenizer.count(kept) + slot.frame)
+                return JsonPiece(kept[1:-1].encode(), self._tokenizer.count(kept) + slot.frame)
             count = schema_count(slot.segment.tokens)
             frame = self._tokenizer.frame("schema") * count + (
                 0 if position else self._tokenizer.frame("tools")
@@ -246,7 +262,9 @@ class Renderer:
         )
 
 
-def _joined(start: bytes, pieces: Iterable[Piece], end: bytes, separator: bytes) -> Piece:
+def _joined(start: bytes, pieces: Iterable[JsonPiece], end: bytes, separator: bytes) -> JsonPiece:
     pieces = list(pieces)
     whole = b"%b%b%b" % (start, separator.join(piece.json for piece in pieces), end)
-    return Piece(whole, sum(piece.tokens for piece in pieces), sum(piece.over for piece in pieces))
+    return JsonPiece(
+        whole, sum(piece.tokens for piece in pieces), sum(piece.over for piece in pieces)
+    )

@@ -86,11 +86,9 @@ class MeasuredTokens:
 
     def count(self, text: str) -> int:
         """Count the tokens of any text, or estimate them."""
-        return (
-            self.count_text(text)
-            if self.count_text is not None
-            else round(len(text) / CHARACTERS_A_TOKEN)
-        )
+        if self.count_text is not None:
+            return self.count_text(text)
+        return round(len(text) / CHARACTERS_A_TOKEN)
 
 
 def _words(text: str) -> int:

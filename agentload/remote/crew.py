@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from agentload import __version__
 from agentload.dispatch.dispatcher import PlayEnd
 from agentload.errors import AgentloadError, LaunchError
-from agentload.layout.division import divided
+from agentload.layout.division import divide
 from agentload.live.health import Health, Monitor, together, worst_of
 from agentload.live.workers.messages import Go, Order, Over, Reached, Ready, Report
 from agentload.live.workers.node import Seat, listen
@@ -120,7 +120,7 @@ class Crew:
         self._ended = ended
         self._opening = opening
         self._is_stopping = False
-        shares = divided(plan, len(seats))
+        shares = divide(plan, len(seats))
         self._orders = {
             seat: _of(share, order, number)
             for number, (seat, share) in enumerate(zip(self._seats, shares, strict=True), start=1)

@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from agentload.ask.asker import Answered, Failed
 from agentload.dispatch.garbage import garbage
-from agentload.dispatch.naming import named
+from agentload.dispatch.naming import hex_name
 from agentload.model.rows import AnswerRow
 from agentload.run.questions import Question
 from agentload.tasks import Grade
@@ -134,4 +134,6 @@ def answer_row(
 def request_id(run: str, question: Question, arm: str) -> str:
     """Name the request that asks an arm a question."""
     item = question.item if question.part is None else f"{question.item}.{question.part}"
-    return named(run, arm, question.task, *map(str, (question.context, item, question.repetition)))
+    return hex_name(
+        run, arm, question.task, *map(str, (question.context, item, question.repetition))
+    )

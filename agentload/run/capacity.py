@@ -17,9 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from agentload.dispatch.arrivals import seeded
+from agentload.dispatch.arrivals import rng_of
 from agentload.evidence.capacity import PROBE, VOID, Step, fit, next_search
-from agentload.layout.plan import limits_of, plan
+from agentload.layout.plan import Scheme, limits_of, plan
 from agentload.layout.windows import Steady, windows
 from agentload.model.metrics import clock_start
 from agentload.model.plan import Budget, ClosedLoop, OpenLoop, Plan
@@ -350,7 +350,14 @@ def trial_plan(study: Search, stock: Steady, arm: str, size: float, *, run: str,
     limits = limits_of(study.timeouts)
     trace = Trace(header=stock.header, sessions=())
     return plan(
-        trace, [arm], run=run, seed=seed, pairs=1, load=laid.load, limits=limits, laid=laid.blocks
+        trace,
+        [arm],
+        run=run,
+        seed=seed,
+        scheme=Scheme(pairs=1),
+        load=laid.load,
+        limits=limits,
+        laid=laid.blocks,
     )
 
 
@@ -360,5 +367,5 @@ def trial_seed(study: Search, arm: str, number: int) -> int:
     A study with windows repeats that many draws, the same on every arm.
     """
     if study.windows is not None:
-        return seeded(study.seed, "window", number % study.windows).getrandbits(32)
-    return seeded(study.seed, "trial", arm, number).getrandbits(32)
+        return rng_of(study.seed, "window", number % study.windows).getrandbits(32)
+    return rng_of(study.seed, "trial", arm, number).getrandbits(32)

@@ -11,7 +11,7 @@ from agentload.builtin import HERE, Kind, find
 from agentload.endpoints.read import is_arms_file
 from agentload.errors import AgentloadError, TraceError, UsageError
 from agentload.importers.parts.intake import read_texts, texts_path
-from agentload.layout.traces import merged, shortened, spoken
+from agentload.layout.traces import merge, shorten, with_texts
 from agentload.model.trace import Trace
 from agentload.study.change import extend
 from agentload.study.document import SHOWN, fields_of, parse
@@ -52,12 +52,12 @@ def read_traces(
     traces = [read(path, lenient=lenient) for path in paths]
     if compares is not None:
         traces = [
-            spoken(trace, read_texts(texts_path(path)), compares=compares)
+            with_texts(trace, read_texts(texts_path(path)), compares=compares)
             for trace, path in zip(traces, paths, strict=True)
         ]
-    made = merged(traces)
+    made = merge(traces)
     return made if max_context_tokens is None else replace(
-        made, sessions=shortened(made, max_context_tokens)
+        made, sessions=shorten(made, max_context_tokens)
     ), found
 
 

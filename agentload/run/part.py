@@ -22,7 +22,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.facts import LASTING, Facts, changed
 from agentload.endpoints.identity import Identity, identify_all, kind_of, served_model
 from agentload.errors import EndpointError, StoreError, alone
-from agentload.model.controls import copied, is_control
+from agentload.model.controls import is_control, original
 from agentload.model.plan import Plan
 from agentload.model.rows import LegRow, Row
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
@@ -244,7 +244,7 @@ async def _met(work: PartWork, relay: Relay | None, *, first: str | None, notice
         await asyncio.gather(*map(look, work.endpoints))
     else:
         # A control is its twin's server, started once more.
-        twins = {each.name: copied(each.name) for each in work.endpoints}
+        twins = {each.name: original(each.name) for each in work.endpoints}
         for each in sorted(
             (each for each in work.endpoints if not is_control(each.name)),
             key=lambda each: each.name == first,

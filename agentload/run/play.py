@@ -19,7 +19,7 @@ from agentload.live.runner import Listener, Runner
 from agentload.live.station import Job, Raw
 from agentload.live.workers.pool import calling
 from agentload.model.commands import Open
-from agentload.model.controls import copied
+from agentload.model.controls import original
 from agentload.model.plan import Plan
 from agentload.model.rows import BlockRow, CallRow, Row
 from agentload.prompts.tokenizer import WORD_TOKENS
@@ -36,7 +36,7 @@ from agentload.store import journal
 from agentload.store.database import WRITER_PATIENCE_S
 from agentload.store.places import worker_journals
 from agentload.study.kinds import Replay, Sweep
-from agentload.telemetry.watch import Watch
+from agentload.telemetry.watch import TelemetryWatch
 
 SAMPLE_S = 5.0
 # longest wait for the database between pairs: the journal holds every row, and servers cost money
@@ -188,7 +188,7 @@ class ReplayPart:
             playing,
             plan.run,
             before,
-            first=next((copied(play.arm) for play in own if play.pair not in before.done), None),
+            first=next((original(play.arm) for play in own if play.pair not in before.done), None),
             check=self._takes,
             is_stopping=self.is_stopping,
             notice=self.notice,
@@ -238,7 +238,7 @@ class ReplayPart:
     async def _measure(self, opened: Opened, before: Past) -> Health:
         playing, run, leg = self._playing, self._playing.plan.run, opened.row.leg
         sources = {e.name: source(e) for e in playing.endpoints}
-        watch = Watch(sources, every_s=playing.sample_s, notice=self.notice)
+        watch = TelemetryWatch(sources, every_s=playing.sample_s, notice=self.notice)
 
         def write(row: Row) -> None:
             opened.writer.append(row)

@@ -16,12 +16,12 @@ from types import MappingProxyType
 from typing import Final
 
 from agentload.ask.asker import Answered, Asker
-from agentload.dispatch.naming import named
+from agentload.dispatch.naming import hex_name
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, served_model
 from agentload.errors import EndpointError, UsageError
 from agentload.layout.cost import Prefill, assumed_prefill_s
-from agentload.layout.passages import Subject, drawn, own
+from agentload.layout.passages import Passages, own_passages, random_passages
 from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
 from agentload.prompts.count import count
 from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Part, Tokenizer
@@ -189,15 +189,15 @@ def asking(
     )
 
 
-def subject_of(study: Ask) -> Subject:
+def subject_of(study: Ask) -> Passages:
     """Return the prompts and lengths that a study is about.
 
     They are those of its trace's calls, else drawn words at the lengths that it names.
     """
     return (
-        own(read_traces(study.traces)[0])
+        own_passages(read_traces(study.traces)[0])
         if study.traces
-        else drawn(study.contexts, seed=study.seed)
+        else random_passages(study.contexts, seed=study.seed)
     )
 
 
@@ -441,7 +441,7 @@ async def _measured(asker: Asker, endpoint: str, name: str, seed: int) -> Scaled
             tools=item.tools,
             output_tokens=1,
             seed=seed,
-            request_id=named("length", name, str(length)),
+            request_id=hex_name("length", name, str(length)),
         )
         if not isinstance(reply, Answered):
             raise EndpointError(

@@ -21,7 +21,7 @@ from agentload.endpoints.facts import changed
 from agentload.endpoints.identity import Identity, identify, served_model
 from agentload.endpoints.launch import START_S, Running, start
 from agentload.errors import EndpointError
-from agentload.model.controls import copied
+from agentload.model.controls import original
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import WORD_TOKENS
@@ -72,7 +72,7 @@ class Relay:
         Raises EndpointError when it came back as another server.
         """
         unused, self._unused = self._unused, None
-        if unused is not None and copied(unused.endpoint.name) == copied(arm):
+        if unused is not None and original(unused.endpoint.name) == original(arm):
             return replace(unused, endpoint=replace(unused.endpoint, name=arm))
         return await self._started(arm)
 

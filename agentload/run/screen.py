@@ -11,11 +11,11 @@ from typing import Final
 from agentload.ask.asker import Failed
 from agentload.ask.likely import Likely, Prompt, Scorer, Source
 from agentload.ask.screening import Passage, Screening
-from agentload.emulator.logprobs import behind, listed, within
+from agentload.emulator.logprobs import behind, likeliest_words, within
 from agentload.endpoints.counting import token_ids
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, kind_of, served_model
-from agentload.layout.passages import Subject
+from agentload.layout.passages import Passages
 from agentload.model.profile import ArmProfile
 from agentload.prompts.renderer import Renderer
 from agentload.run.arms import EMULATED_SPEED, read_arms, with_control
@@ -69,7 +69,7 @@ def screen(study: Ask, place: StudyPlace, audience: Audience) -> Stored:
 class _Leg:
     work: PartWork
     run: str
-    subject: Subject
+    subject: Passages
     notice: Notice
     _stops: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _under_way: Screening | None = field(init=False, default=None)
@@ -161,7 +161,7 @@ class _Leg:
 
 
 def _passage(
-    subject: Subject, number: int, endpoint: Endpoint | None, model: str, longest: int
+    subject: Passages, number: int, endpoint: Endpoint | None, model: str, longest: int
 ) -> Passage:
     """Render a prompt after each salt, as token ids if the server states them, else words.
 
@@ -208,7 +208,7 @@ class Modelled:
         self._company[0] += 1
         await asyncio.sleep(0)
         text, tokens = " ".join(map(str, prompt)), len(prompt)
-        row = listed(
+        row = likeliest_words(
             self.arm, behind([text], [""], tokens), seed=self.seed, company=company, most=most
         )[0]
         self._company[0] -= 1
@@ -219,14 +219,14 @@ class Modelled:
     async def within(self, prompt: Prompt, *, most: int) -> tuple[Likely, ...] | Failed:
         """Return the *most* likely tokens at every place within a prompt but the first."""
         words = [str(each) for each in prompt]
-        rows = listed(self.arm, within(words), seed=self.seed, company=0, most=most)
+        rows = likeliest_words(self.arm, within(words), seed=self.seed, company=0, most=most)
         return tuple(
             Likely(listed=dict(row), prompt_tokens=len(words), cached_tokens=0) for row in rows
         )
 
 
 def _simulated(
-    study: Ask, place: StudyPlace, found: tuple[ArmProfile, ...], subject: Subject, notice: Notice
+    study: Ask, place: StudyPlace, found: tuple[ArmProfile, ...], subject: Passages, notice: Notice
 ) -> str:
     """Screen the arms of a profile by the log probabilities that it states; name the run."""
     run = place.into or place.run or simulated_id(study, found)

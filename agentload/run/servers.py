@@ -17,7 +17,7 @@ from agentload.live.target import Target
 from agentload.live.tls import context
 from agentload.model.profile import ArmProfile
 from agentload.study.parts import Request, Timeouts
-from agentload.telemetry.watch import Source
+from agentload.telemetry.watch import TelemetrySource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,9 +175,9 @@ def for_questions(
     )
 
 
-def source(endpoint: Endpoint) -> Source:
+def source(endpoint: Endpoint) -> TelemetrySource:
     """Return where the endpoint's metrics are read."""
-    return Source(
+    return TelemetrySource(
         urls=endpoint.metrics_urls,
         reach=reach(endpoint),
         renewed=endpoint.request_headers if endpoint.key_command is not None else None,

@@ -11,7 +11,7 @@ from agentload import __version__
 from agentload.dispatch.stretches import stretches
 from agentload.endpoints.identity import Identity
 from agentload.kvmath.pool import pool_of
-from agentload.model.controls import copied
+from agentload.model.controls import original
 from agentload.model.plan import Plan
 from agentload.model.profile import ArmProfile, Noise
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, Row
@@ -95,7 +95,7 @@ def opening(run: str, arms: Mapping[str, ArmProfile], *, start: int | None = Non
             position=position,
             url=None,
             model=arm.model.name,
-            profile=f"{arm.profile}/{copied(name)}",
+            profile=f"{arm.profile}/{original(name)}",
         )
     yield from _told(run, arms, start=start, at_ns=0, round_=0)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from agentload.ask.asker import Answered
-from agentload.dispatch.naming import named
+from agentload.dispatch.naming import hex_name
 from agentload.emulator.answers import GARBAGE, RETRIEVAL, succeeds, success_rate
 from agentload.errors import UsageError
 from agentload.model.controls import control_of
@@ -131,7 +131,7 @@ class Answering:
 
     def _row(self, question: Question, name: str, arm: ArmProfile, luck: float | None) -> AnswerRow:
         item = question.item if question.part is None else f"{question.item}.{question.part}"
-        prompt = named(
+        prompt = hex_name(
             question.task, str(question.context), item, str(question.repetition)
         ).encode()
         published = _published(question.task)

@@ -11,7 +11,7 @@ from typing import Final, assert_never
 
 from aiohttp import HttpVersion11, web
 
-from agentload.emulator.calls import Rejected, Request
+from agentload.emulator.calls import EngineRequest, Rejected
 from agentload.emulator.faults import Crash, Cut, InBand, OfRequest, Stall
 from agentload.serve import refusal, wanted
 from agentload.serve.faces import DONE, ChatFace, CompletionsFace, Exchange
@@ -200,7 +200,7 @@ class Delivery:
     def _submit(self, stream: Stream | None) -> Flight:
         log = self._log
         flight = self._pacer.submit(
-            Request(self._id, self._order.content, self._order.tokens),
+            EngineRequest(self._id, self._order.content, self._order.tokens),
             arrived_ns=log.arrived_ns,
             stream=stream,
         )

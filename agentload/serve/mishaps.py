@@ -16,7 +16,7 @@ from agentload.emulator.faults import (
     Restart,
     Stall,
     Trickle,
-    met,
+    faults_of_request,
 )
 from agentload.model.profile import ArmProfile
 
@@ -59,7 +59,7 @@ class Mishaps:
             for fault in self._script:
                 if isinstance(fault, Restart):
                     loop.call_later(fault.at_s / self._speed, self.die, fault.down_s)
-        return met(
+        return faults_of_request(
             self._script,
             seed=self._seed,
             number=self._count,

@@ -11,7 +11,7 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from agentload.emulator.calls import Finished, FirstToken, Gauges, Rejected, Request
+from agentload.emulator.calls import EngineRequest, Finished, FirstToken, Gauges, Rejected
 from agentload.emulator.engine import Engine
 from agentload.live.alarm import Alarm
 from agentload.serve.stream import Stream
@@ -61,7 +61,9 @@ class Pacer:
         """Tell whether a request with this id is in flight."""
         return request_id in self._flights
 
-    def submit(self, request: Request, *, arrived_ns: int, stream: Stream | None = None) -> Flight:
+    def submit(
+        self, request: EngineRequest, *, arrived_ns: int, stream: Stream | None = None
+    ) -> Flight:
         """Give the engine a request as of its arrival, or as of now if it has advanced since.
 
         A stream is offered the tokens of every step; without one, only the end is reported.

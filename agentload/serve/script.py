@@ -18,7 +18,7 @@ import msgspec
 
 from agentload.emulator.answers import GARBAGE, answer
 from agentload.emulator.logprobs import Listed, behind, of_answer, of_prompt, within
-from agentload.emulator.logprobs import listed as likely
+from agentload.emulator.logprobs import likeliest_words as likely
 from agentload.model.profile import ArmProfile
 from agentload.prompts import count, words
 from agentload.serve.wanted import Json, Wanted, token_id

@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 from aiohttp import web
 
 from agentload.emulator.engine import Engine
-from agentload.emulator.faults import parse, suffered
+from agentload.emulator.faults import faulty_arm, parse
 from agentload.emulator.steptime import off
 from agentload.kvmath.pool import pool_of
 from agentload.model.profile import ArmProfile
@@ -106,7 +106,7 @@ async def serve(
     Raises LaunchError when the port is taken.
     """
     script = parse(options.faults, name="faults") if options.faults else ()
-    arm = suffered(script, arm if options.noise else off(arm), others=options.others)
+    arm = faulty_arm(script, arm if options.noise else off(arm), others=options.others)
     facts = Facts(arm=arm, pool=pool_of(arm), created=int(time.time()))
     pacer = Pacer(
         Engine(arm, seed=options.seed), speed=options.speed, most_tokens=most_tokens(script)

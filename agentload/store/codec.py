@@ -47,7 +47,7 @@ class Frame(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Damage:
     """Bytes without a valid record: damage with valid records after it, or a torn tail."""
 
     kind: Literal["damaged", "torn"]
@@ -59,10 +59,11 @@ def frame(kind: int, payload: bytes) -> bytes:
     """Return the bytes of one record."""
     if len(payload) > MAX_PAYLOAD:
         raise ValueError(f"a record of {len(payload):,} bytes is longer than {MAX_PAYLOAD:,}")
-    return HEAD.pack(len(payload), crc32(payload, KIND_CRC[kind]), kind) + payload
+    checksum = crc32(payload, KIND_CRC[kind])
+    return HEAD.pack(len(payload), checksum, kind) + payload
 
 
-def frames(source: BinaryIO, *, offset: int, followed: bool = False) -> Iterator[Frame | Fault]:
+def frames(source: BinaryIO, *, offset: int, followed: bool = False) -> Iterator[Frame | Damage]:
     """Yield every valid record from *offset* on, and the faults between and after them.
 
     *source* must be unbuffered. *followed* stops at reserved space without
@@ -70,7 +71,8 @@ def frames(source: BinaryIO, *, offset: int, followed: bool = False) -> Iterator
     """
     source.seek(offset)
     block = NEWS if followed else BLOCK
-    data, at = b"", 0
+    data = b""
+    at = 0
     while True:
         for each in _run(data, at, offset):
             yield each
@@ -79,32 +81,40 @@ def frames(source: BinaryIO, *, offset: int, followed: bool = False) -> Iterator
             return
         # A frame may be cut by the block boundary; what another
         # block does not complete is damage, searched to the end.
-        if more := source.read(max(block, len(data) - at) if len(data) - at < BLOCK else -1):
-            data, offset, at = data[at:] + more, offset + at, 0
+        more = source.read(max(block, len(data) - at) if len(data) - at < BLOCK else -1)
+        if more:
+            data = data[at:] + more
+            offset = offset + at
+            at = 0
             continue
         length = len(data.rstrip(b"\0")) - at
         if length <= 0:
             return
         following = _next_whole(data, at + 1)
         if following is None:
-            yield Fault(kind="torn", offset=offset + at, length=length)
+            yield Damage(kind="torn", offset=offset + at, length=length)
             return
         source.seek(offset + at)
         if source.read(following - at) != data[at:following]:
             source.seek(offset + at)
-            data, offset, at = b"", offset + at, 0
+            data = b""
+            offset = offset + at
+            at = 0
             continue
         source.seek(offset + len(data))
-        yield Fault(kind="damaged", offset=offset + at, length=following - at)
+        yield Damage(kind="damaged", offset=offset + at, length=following - at)
         at = following
 
 
 def _run(data: bytes, at: int, offset: int) -> Iterator[Frame]:
     """Yield consecutive valid records from *at* on; a load spends its time in this loop."""
-    view, size, unpack = memoryview(data), len(data), HEAD.unpack_from
+    view = memoryview(data)
+    size = len(data)
+    unpack = HEAD.unpack_from
     while at + HEAD.size <= size:
         length, checksum, kind = unpack(data, at)
-        start, end = at + HEAD.size, at + HEAD.size + length
+        start = at + HEAD.size
+        end = at + HEAD.size + length
         if length > MAX_PAYLOAD or end > size:
             return
         payload = view[start:end]
@@ -116,9 +126,11 @@ def _run(data: bytes, at: int, offset: int) -> Iterator[Frame]:
 
 def _next_whole(data: bytes, at: int) -> int | None:
     end = len(data.rstrip(b"\0"))
-    return next(
-        (place for place in range(at, end) if next(_run(data, place, 0), None) is not None), None
-    )
+    for place in range(at, end):
+        found = next(_run(data, place, 0), None)
+        if found is not None:
+            return place
+    return None
 
 
 KINDS: Final[dict[int, type[Row]]] = {number: table.row for number, table in TABLES.items()}

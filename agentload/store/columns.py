@@ -29,6 +29,8 @@ LATE_BITS: Final = 48  # cost of storing one late gap separately
 WIDTHS: Final = range(9, 21)  # 0.5 ms to 1 s
 
 Gaps: TypeAlias = npt.NDArray[np.int32]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Columns: TypeAlias = Mapping[str, Sequence[Any]]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
@@ -37,46 +39,46 @@ def by_name(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> dict[str, Se
     return dict(zip(names, zip(*rows, strict=True), strict=True))
 
 
-def table(kind: int, columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> pa.Table:
+def table(kind: int, columns: Columns, schema: pa.Schema) -> pa.Table:
     """Build a table of *schema* from one kind's columns; a missing one takes its default."""
     length = len(next(iter(columns.values())))
     defaults = codec.DEFAULTS[kind]
-    known = dict(columns) | {
-        field.name: [defaults.get(field.name)] * length
-        for field in schema
-        if field.name not in columns
-    }
-    return pa.table(
-        {field.name: pa.array(known[field.name], field.type) for field in schema}, schema=schema
-    )
+    arrays = {}
+    for field in schema:
+        values = columns.get(field.name)
+        if values is None:
+            values = [defaults.get(field.name)] * length
+        arrays[field.name] = pa.array(values, field.type)
+    return pa.table(arrays, schema=schema)
 
 
 def chunks(call_ids: Sequence[int], stamps: Sequence[Mapping[str, Any] | None]) -> pa.Table:
     """Unpack the stamps of calls into rows of `chunks_row`."""
-    kept = [
-        (call_id, each)
-        for call_id, each in zip(call_ids, stamps, strict=True)
-        if each and each["gap_us"]
-    ]
-    lengths = np.fromiter(
-        (len(each["gap_us"]) // 4 for _, each in kept), dtype=np.int64, count=len(kept)
-    )
+    ids = []
+    kept = []
+    for call_id, each in zip(call_ids, stamps, strict=True):
+        if each and each["gap_us"]:
+            ids.append(call_id)
+            kept.append(each)
+    lengths = np.array([len(each["gap_us"]) // 4 for each in kept], dtype=np.int64)
     offsets = np.concatenate(([0], np.cumsum(lengths)))
-    gaps: Gaps = np.frombuffer(b"".join([each["gap_us"] for _, each in kept]), dtype=np.int32)
-    tokens = np.frombuffer(b"".join([each["tokens"] for _, each in kept]), dtype=np.uint16)
+    gap_bytes = b"".join([each["gap_us"] for each in kept])
+    gaps: Gaps = np.frombuffer(gap_bytes, dtype=np.int32)
+    token_bytes = b"".join([each["tokens"] for each in kept])
+    tokens = np.frombuffer(token_bytes, dtype=np.uint16)
     is_first = np.zeros(len(gaps), dtype=np.bool_)
     is_first[offsets[:-1]] = True
     late = is_late(gaps, is_first)
     late_counts = _counts(late, offsets)
     at = np.flatnonzero(late)
-    places = at - offsets[np.searchsorted(offsets, at, side="right") - 1] + 1
+    calls = np.searchsorted(offsets, at, side="right") - 1
+    places = at - offsets[calls] + 1
+    ends = pa.array(offsets, pa.int32())
     return pa.table(
         {
-            "call_id": pa.array([call_id for call_id, _ in kept], pa.int64()),
-            "start_ns": pa.array([each["first_ns"] for _, each in kept], pa.int64()),
-            "gap_us": pa.ListArray.from_arrays(
-                pa.array(offsets, pa.int32()), pa.array(gaps, mask=is_first | late)
-            ),
+            "call_id": pa.array(ids, pa.int64()),
+            "start_ns": pa.array([each["first_ns"] for each in kept], pa.int64()),
+            "gap_us": pa.ListArray.from_arrays(ends, pa.array(gaps, mask=is_first | late)),
             "late_at": _lists(places.astype(np.int32), late_counts),
             "late_us": _lists(gaps[late], late_counts),
             "tokens": _token_lists(tokens, lengths, offsets),
@@ -94,36 +96,40 @@ def is_late(gaps: Gaps, is_first: Mask) -> Mask:
         return is_first
     starts = np.arange(0, len(gaps), GROUP)
     size = np.diff(np.append(starts, len(gaps)))
-    lowest = np.minimum.reduceat(np.where(is_first, np.iinfo(np.int32).max, gaps), starts)
+    known = np.where(is_first, np.iinfo(np.int32).max, gaps)
+    lowest = np.minimum.reduceat(known, starts)
+    above = gaps - np.repeat(lowest, size)
     padded = np.zeros(len(starts) * GROUP, dtype=np.int32)
-    padded[: len(gaps)] = np.where(is_first, 0, gaps - np.repeat(lowest, size))
+    padded[: len(gaps)] = np.where(is_first, 0, above)
     span = padded.reshape(-1, GROUP)
-    best, cost = (
-        np.full(len(starts), np.iinfo(np.int64).max),
-        np.ceil(np.log2(span.max(axis=1) + 1.0)) * size,
-    )
+    best = np.full(len(starts), np.iinfo(np.int64).max)
+    cost = np.ceil(np.log2(span.max(axis=1) + 1.0)) * size
     for width in WIDTHS:
-        apart = width * size + LATE_BITS * (span >= 1 << width).sum(axis=1)
-        best, cost = np.where(apart < cost, 1 << width, best), np.minimum(apart, cost)
-    late: Mask = (span >= best[:, None]).ravel()[: len(gaps)]
+        late_gaps = (span >= 1 << width).sum(axis=1)
+        apart = width * size + LATE_BITS * late_gaps
+        best = np.where(apart < cost, 1 << width, best)
+        cost = np.minimum(apart, cost)
+    is_wide = span >= best[:, None]
+    late: Mask = is_wide.ravel()[: len(gaps)]
     return late
 
 
-def _token_lists(
-    tokens: npt.NDArray[np.uint16], lengths: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]
-) -> pa.Array:
+def _token_lists(tokens: npt.NDArray[np.uint16], lengths: Ints, offsets: Ints) -> pa.Array:
     """List each call's tokens by chunk; NULL if every chunk held one token, as nearly all do."""
-    kept = np.where(_counts(tokens != 1, offsets), lengths, 0)
-    return _lists(tokens[np.repeat(kept > 0, lengths)], kept)
+    others = _counts(tokens != 1, offsets)
+    kept = np.where(others, lengths, 0)
+    is_kept = np.repeat(kept > 0, lengths)
+    return _lists(tokens[is_kept], kept)
 
 
-def _counts(mask: Mask, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _counts(mask: Mask, offsets: Ints) -> Ints:
     """Count the set values of *mask* in each call."""
     at = np.flatnonzero(mask)
-    return np.bincount(np.searchsorted(offsets, at, side="right") - 1, minlength=len(offsets) - 1)
+    calls = np.searchsorted(offsets, at, side="right") - 1
+    return np.bincount(calls, minlength=len(offsets) - 1)
 
 
-def _lists(values: npt.NDArray[Any], lengths: npt.NDArray[np.int64]) -> pa.Array:
+def _lists(values: npt.NDArray[Any], lengths: Ints) -> pa.Array:
     """Split values into one list for each call; NULL for an empty one."""
     ends = np.concatenate(([0], np.cumsum(lengths)))
     return pa.ListArray.from_arrays(

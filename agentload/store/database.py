@@ -83,7 +83,8 @@ def reading(
     connection = _opened(path, patience_s=patience_s, read_only=True)
     try:
         with _translated(path):
-            if (found := _written(connection)) is None and _is_empty(connection):
+            found = _written(connection)
+            if found is None and _is_empty(connection):
                 raise AbsentError(
                     f"{path}: the database is empty",
                     hint="load a journal into it: agentload runs load RUN",
@@ -107,7 +108,8 @@ def writing(
     connection = _opened(path, patience_s=patience_s, read_only=False)
     try:
         with _translated(path):
-            if (found := _written(connection)) is None and _is_empty(connection):
+            found = _written(connection)
+            if found is None and _is_empty(connection):
                 _create(connection)
                 found = _written(connection)
             version = _check_version(found, path)
@@ -170,7 +172,8 @@ def _is_full(error: duckdb.Error | OSError) -> bool:
 
 
 def _opened(path: Path, *, patience_s: float, read_only: bool) -> duckdb.DuckDBPyConnection:
-    started_s, wait_s = time.monotonic(), 0.02
+    started_s = time.monotonic()
+    wait_s = 0.02
     while True:
         try:
             # Without the prefix, DuckDB opens data files (by
@@ -362,7 +365,8 @@ def _differences(
         if found.tables.get(table) == schema.tables[table]:
             continue
         own = _columns(connection, table) if table in found.tables else ()
-        names, known = {column.name for column in own}, {column.name for column in newest}
+        names = {column.name for column in own}
+        known = {column.name for column in newest}
         yield (
             table,
             tuple(each for each in newest if each.name not in names),
@@ -397,9 +401,10 @@ def _bring_up_to_date(connection: duckdb.DuckDBPyConnection, path: Path, version
     found = _schema(connection)
     differing = list(_differences(connection, found))
     for table, _, unknown in differing:
-        if required := [
+        required = [
             column.name for column in unknown if column.is_required and column.default is None
-        ]:
+        ]
+        if required:
             raise StoreError(
                 f"{path}: {table} needs {', '.join(required)}, which this agentload does not know",
                 hint=_UPGRADE,

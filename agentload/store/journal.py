@@ -26,7 +26,7 @@ from typing import Final, Self
 from agentload.errors import StoreError
 from agentload.model.rows import Row
 from agentload.store import codec
-from agentload.store.codec import MAGIC, Fault, Frame, frames
+from agentload.store.codec import MAGIC, Damage, Frame, frames
 
 DUE_NS: Final = 500_000_000
 """Least time between two flushes; a caller that tries as often keeps no row for a second."""
@@ -102,7 +102,8 @@ class Writer:
             self._require_in_place()
             self._write()
         finally:
-            fd, self._fd = self._fd, -1
+            fd = self._fd
+            self._fd = -1
             try:
                 if os.fstat(fd).st_size > self._end:
                     os.ftruncate(fd, self._end)
@@ -141,20 +142,21 @@ class Writer:
         A removed file is first written again from the descriptor that is still open.
         """
         try:
-            own, there = os.fstat(self._fd), _stat(self.path)
+            own = os.fstat(self._fd)
+            there = _stat(self.path)
         except OSError as error:
             raise StoreError(f"{self.path}: {error.strerror}", hint=UNTOUCHED) from error
         if there is None:
             self._write_again()
             self._write()
-            what, left = "was removed", f"its {self._end:,} bytes were written again"
+            what = "was removed"
+            left = f"its {self._end:,} bytes were written again"
         elif (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino):
-            what, left = (
-                "was replaced by another file",
-                f"the {self._rows:,} rows that were written are not in it",
-            )
+            what = "was replaced by another file"
+            left = f"the {self._rows:,} rows that were written are not in it"
         elif own.st_size < self._end:
-            what, left = "was cut", f"{own.st_size:,} of {self._end:,} bytes are left"
+            what = "was cut"
+            left = f"{own.st_size:,} of {self._end:,} bytes are left"
         else:
             return
         raise StoreError(f"{self.path} {what} while it was written: {left}", hint=UNTOUCHED)
@@ -182,7 +184,8 @@ class Writer:
             )
             raise StoreError(f"{self.path} {what}", hint=UNTOUCHED) from error
         os.close(self._fd)
-        self._fd, self._reserved = fd, self._end
+        self._fd = fd
+        self._reserved = self._end
 
     def _reserve(self) -> OSError | None:
         wanted = self._end + len(self._buffer)
@@ -191,9 +194,9 @@ class Writer:
         try:
             os.posix_fallocate(self._fd, self._end, len(self._buffer) + self._ahead)
         except OSError as error:
-            return (
-                error if error.errno in FULL else None
-            )  # some file systems cannot reserve; writing will fail instead
+            if error.errno in FULL:
+                return error
+            return None  # some file systems cannot reserve; writing will fail instead
         self._reserved = wanted + self._ahead
         return None
 
@@ -206,7 +209,7 @@ class Reader(Iterator[Row]):
         path: Path,
         *,
         offset: int = 0,
-        damaged: Callable[[Fault], None] | None = None,
+        damaged: Callable[[Damage], None] | None = None,
         followed: bool = False,
     ) -> None:
         """Start at *offset*, where an earlier reader stopped.
@@ -217,7 +220,7 @@ class Reader(Iterator[Row]):
         self.path = path
         self.offset = offset
         """End of the last record read."""
-        self.torn: Fault | None = None
+        self.torn: Damage | None = None
         """Bytes of an incomplete record at the end: cut by a crash, or still being written."""
         self.layout: codec.Layout = {}
         self._damaged = damaged
@@ -268,7 +271,7 @@ def read(
     path: Path,
     *,
     offset: int = 0,
-    damaged: Callable[[Fault], None] | None = None,
+    damaged: Callable[[Damage], None] | None = None,
     followed: bool = False,
 ) -> Reader:
     """Return an iterator over a journal's rows.

@@ -10,8 +10,9 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 import duckdb
@@ -19,7 +20,7 @@ import pyarrow as pa
 
 from agentload.model.rows import Row
 from agentload.store import codec, columns
-from agentload.store.codec import Fault
+from agentload.store.codec import Damage
 from agentload.store.database import WRITER_PATIENCE_S, transaction, writing
 from agentload.store.journal import Reader, Writer, read
 from agentload.store.places import journal_folder
@@ -31,6 +32,10 @@ BATCH_BYTES: Final = 80 * 1024 * 1024
 MARK_BYTES: Final = 4096
 FLUSHED: Final = 1000
 """Rows between two flushes of `keep`; readers that follow its journal see them then."""
+Rows: TypeAlias = list[list[Any]]
+"""Values of rows, each in the order of its journal's layout."""
+Batch: TypeAlias = dict[int, Rows]
+"""Rows by their kind."""
 # DuckDB locks out other processes, but not other threads.
 _ONE_AT_A_TIME: Final = threading.Lock()
 
@@ -58,7 +63,7 @@ class Loaded:
 
     calls: int = 0
     stamps: int = 0
-    faults: list[tuple[Path, Fault]] = field(default_factory=list)
+    faults: list[tuple[Path, Damage]] = field(default_factory=list)
 
 
 def load(
@@ -144,14 +149,10 @@ def _bookmark(connection: duckdb.DuckDBPyConnection, name: str, journal: Path) -
     rows = connection.execute(
         "SELECT loaded_bytes, mark FROM journals WHERE path = ?", [name]
     ).fetchall()
-    return next(
-        (
-            loaded
-            for loaded, mark in rows
-            if journal.stat().st_size >= loaded and _mark(journal, loaded) == mark
-        ),
-        0,
-    )
+    for loaded, mark in rows:
+        if journal.stat().st_size >= loaded and _mark(journal, loaded) == mark:
+            return int(loaded)
+    return 0
 
 
 def _mark(journal: Path, offset: int) -> int:
@@ -160,32 +161,36 @@ def _mark(journal: Path, offset: int) -> int:
         return crc32(source.read(min(offset, MARK_BYTES)))
 
 
-def _batches(reader: Reader) -> Iterator[dict[int, list[list[Any]]]]:
-    batch: dict[int, list[list[Any]]] = {}
+def _batches(reader: Reader) -> Iterator[Batch]:
+    batch: Batch = {}
     size = 0
     for frame in reader.frames():
         if frame.kind not in TABLES:
             continue
-        batch.setdefault(frame.kind, []).append(codec.values(frame.payload))
+        rows = batch.setdefault(frame.kind, [])
+        rows.append(codec.values(frame.payload))
         size += len(frame.payload)
         if size >= BATCH_BYTES:
             yield batch
-            batch, size = {}, 0
+            batch = {}
+            size = 0
     if batch:
         yield batch
 
 
 def _store(
-    connection: duckdb.DuckDBPyConnection, kind: int, rows: list[list[Any]], names: Sequence[str]
+    connection: duckdb.DuckDBPyConnection, kind: int, rows: Rows, names: Sequence[str]
 ) -> None:
     target = TABLES[kind]
     if target.keeps == "last":
-        places = [names.index(name) for name in target.key]
-        rows = list({tuple(row[place] for place in places): row for row in rows}.values())
-    same = " AND ".join(f'old."{name}" IS NOT DISTINCT FROM batch."{name}"' for name in target.key)
-    connection.register(
-        "batch", columns.table(kind, columns.by_name(rows, names), _schema(connection, kind))
-    )
+        key_of = itemgetter(*(names.index(name) for name in target.key))
+        last = {key_of(row): row for row in rows}
+        rows = list(last.values())
+    pairs = [f'old."{name}" IS NOT DISTINCT FROM batch."{name}"' for name in target.key]
+    same = " AND ".join(pairs)
+    named = columns.by_name(rows, names)
+    batch = columns.table(kind, named, _schema(connection, kind))
+    connection.register("batch", batch)
     if target.keeps == "last":
         # S608: the names are our own, never a user's
         connection.execute(f"DELETE FROM {target.name} AS old USING batch WHERE {same}")  # noqa: S608
@@ -197,31 +202,34 @@ def _store(
 
 
 def _store_calls(
-    connection: duckdb.DuckDBPyConnection, rows: list[list[Any]], names: Sequence[str]
+    connection: duckdb.DuckDBPyConnection, rows: Rows, names: Sequence[str]
 ) -> tuple[int, int]:
     """Store new calls with their chunks; return how many calls and stamps were added."""
-    place = names.index("request_id")
-    known = _known([row[place] for row in rows], connection)
-    fresh = {row[place]: row for row in reversed(rows) if row[place] not in known}
+    id_of = itemgetter(names.index("request_id"))
+    known = _known([id_of(row) for row in rows], connection)
+    fresh = {id_of(row): row for row in reversed(rows) if id_of(row) not in known}
     if not fresh:
         return 0, 0
-    found = columns.by_name(list(reversed(fresh.values())), names)
-    ((first_id,),) = connection.execute(
-        "SELECT coalesce(max(call_id) + 1, 0) FROM calls_row"
-    ).fetchall()
+    in_order = list(reversed(fresh.values()))
+    found = columns.by_name(in_order, names)
+    next_id = connection.execute("SELECT coalesce(max(call_id) + 1, 0) FROM calls_row")
+    ((first_id,),) = next_id.fetchall()
     found["call_id"] = range(first_id, first_id + len(fresh))
     chunks = columns.chunks(found["call_id"], found["chunks"])
-    connection.register("batch", columns.table(CALL, found, _schema(connection, CALL)))
+    calls = columns.table(CALL, found, _schema(connection, CALL))
+    connection.register("batch", calls)
     connection.register("chunks_batch", chunks)
     connection.execute("INSERT INTO chunks_row BY NAME FROM chunks_batch")
     connection.execute(_INSERT_CALLS)
     connection.unregister("batch")
     connection.unregister("chunks_batch")
-    return len(fresh), len(chunks["gap_us"].combine_chunks().values)
+    gaps = chunks["gap_us"].combine_chunks()
+    return len(fresh), len(gaps.values)
 
 
 def _known(request_ids: list[str], connection: duckdb.DuckDBPyConnection) -> set[str]:
-    connection.register("batch", pa.table({"request_id": pa.array(request_ids, pa.string())}))
+    ids = pa.array(request_ids, pa.string())
+    connection.register("batch", pa.table({"request_id": ids}))
     rows = connection.execute(
         "SELECT request_id FROM calls_row SEMI JOIN batch USING (request_id)"
     ).fetchall()
@@ -230,5 +238,6 @@ def _known(request_ids: list[str], connection: duckdb.DuckDBPyConnection) -> set
 
 def _schema(connection: duckdb.DuckDBPyConnection, kind: int) -> pa.Schema:
     """Return the columns that a kind of row fills; a newer version's table may have more."""
-    schema = connection.sql(f"FROM {TABLES[kind].name} LIMIT 0").to_arrow_table().schema
-    return pa.schema([field for field in schema if field.name in columns.FILLED[kind]])
+    filled = columns.FILLED[kind]
+    empty = connection.sql(f"FROM {TABLES[kind].name} LIMIT 0").to_arrow_table()
+    return pa.schema([field for field in empty.schema if field.name in filled])

@@ -6,7 +6,7 @@ from typing import Final
 
 from agentload.errors import StoreError
 from agentload.model.rows import Row
-from agentload.store.codec import Fault
+from agentload.store.codec import Damage
 from agentload.store.journal import Reader, read
 
 DATABASE: Final = "agentload.duckdb"
@@ -39,7 +39,7 @@ def journals(database: Path, run_id: str) -> tuple[Path, ...]:
 
 
 def journal_rows(
-    database: Path, run_id: str, *, damaged: Callable[[Fault], None] | None = None
+    database: Path, run_id: str, *, damaged: Callable[[Damage], None] | None = None
 ) -> Iterator[Row]:
     """Yield the rows of a run's journals; pass damage to *damaged*, or raise `StoreError`."""
     for path in journals(database, run_id):
@@ -54,11 +54,11 @@ def raw_files(database: Path, run_id: str) -> tuple[Path, ...]:
 def journalled_runs(database: Path) -> tuple[str, ...]:
     """List the runs with journals next to this database, loaded or not."""
     root = database.with_suffix(".journal")
-    return (
-        tuple(sorted(folder.name for folder in root.iterdir() if journals(database, folder.name)))
-        if root.is_dir()
-        else ()
-    )
+    if root.is_dir():
+        return tuple(
+            sorted(folder.name for folder in root.iterdir() if journals(database, folder.name))
+        )
+    return ()
 
 
 def _is_begun(journal: Path) -> bool:

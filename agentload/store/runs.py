@@ -173,7 +173,7 @@ def run_lines(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> tu
     return tables.records(connection, RunLine, _LINES, {"runs": list(names)})
 
 
-def named(connection: duckdb.DuckDBPyConnection, name: str) -> RunLine:
+def find_run(connection: duckdb.DuckDBPyConnection, name: str) -> RunLine:
     """Return the run with this name, or the only run with this prefix.
 
     Raises `StoreError` if no run or several match.
@@ -183,7 +183,7 @@ def named(connection: duckdb.DuckDBPyConnection, name: str) -> RunLine:
 
 def summary(connection: duckdb.DuckDBPyConnection, name: str) -> RunSummary:
     """Describe a run in full; raise `StoreError` if there is none."""
-    line = named(connection, name)
+    line = find_run(connection, name)
     (row,) = tables.rows(connection, RunRow, run_id=line.run_id)
     return RunSummary(
         run=line,
@@ -199,7 +199,7 @@ def summary(connection: duckdb.DuckDBPyConnection, name: str) -> RunSummary:
     )
 
 
-def measured(
+def latest_runs(
     connection: duckdb.DuckDBPyConnection, *, model: str | None, but: str, latest: int
 ) -> list[str]:
     """Return a model's latest measured runs that played blocks, newest first, except *but*."""
@@ -277,7 +277,9 @@ def run_named(database: Path, wanted: str | None) -> str:
     """
     with reading(database) as connection:
         runs = _names(connection)
-    return runs[-1] if runs and wanted is None else _match(runs, wanted or "", str(database))
+    if runs and wanted is None:
+        return runs[-1]
+    return _match(runs, wanted or "", str(database))
 
 
 def _match(runs: Sequence[str], wanted: str, where: str) -> str:
@@ -287,9 +289,10 @@ def _match(runs: Sequence[str], wanted: str, where: str) -> str:
             hint="agentload replay TRACE --endpoints ENDPOINTS makes one; agentload runs load "
             "reads journals",
         )
-    found = (
-        [wanted] if wanted in runs else [run for run in runs if wanted and run.startswith(wanted)]
-    )
+    if wanted in runs:
+        found = [wanted]
+    else:
+        found = [run for run in runs if wanted and run.startswith(wanted)]
     if len(found) == 1:
         return found[0]
     what = f"{len(found)} runs start with" if found else "no run"

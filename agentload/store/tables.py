@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class RowTable:
     """Where one kind of row is stored."""
 
     row: type[Row]
@@ -31,57 +31,57 @@ class Table:
 
 CALL: Final = 6
 # Part of the journal's format: the number of a kind never changes.
-TABLES: Final[Mapping[int, Table]] = {
-    1: Table(row=kinds.RunRow, name="runs", key=("run_id",)),
-    2: Table(row=kinds.LegRow, name="legs", key=("run_id", "leg"), order="leg"),
-    3: Table(row=kinds.ArmRow, name="arms", key=("run_id", "arm"), order="position"),
-    4: Table(
+TABLES: Final[Mapping[int, RowTable]] = {
+    1: RowTable(row=kinds.RunRow, name="runs", key=("run_id",)),
+    2: RowTable(row=kinds.LegRow, name="legs", key=("run_id", "leg"), order="leg"),
+    3: RowTable(row=kinds.ArmRow, name="arms", key=("run_id", "arm"), order="position"),
+    4: RowTable(
         row=kinds.FingerprintRow,
         name="fingerprints",
         key=("run_id", "leg", "arm", "round", "moment", "at_ns"),
         order="leg, at_ns, round, arm",
     ),
     # An arm plays one block a round; a repeated pair gets another round.
-    5: Table(
+    5: RowTable(
         row=kinds.BlockRow,
         name="blocks",
         key=("run_id", "leg", "arm", "round"),
         order="leg, started_ns, arm",
     ),
-    CALL: Table(row=kinds.CallRow, name="calls_row", key=("request_id",), keeps="first"),
-    7: Table(
+    CALL: RowTable(row=kinds.CallRow, name="calls_row", key=("request_id",), keeps="first"),
+    7: RowTable(
         row=kinds.SampleRow,
         name="samples",
         key=("run_id", "leg", "arm", "at_ns", "name", "labels"),
         keeps="first",
     ),
-    8: Table(
+    8: RowTable(
         row=kinds.AnswerRow,
         name="answers",
         key=("run_id", "arm", "task", "item", "context_tokens", "depth", "repetition"),
         order="task, context_tokens, item, arm, repetition",
     ),
-    9: Table(
+    9: RowTable(
         row=kinds.VerdictRow, name="verdicts", key=("run_id", "at_ns", "policy"), order="at_ns"
     ),
-    10: Table(
+    10: RowTable(
         row=kinds.ProbeRow, name="probes", key=("run_id", "arm", "probe", "settings"), order="at_ns"
     ),
-    11: Table(row=kinds.JobRow, name="jobs", key=("job",), order="job"),
-    12: Table(
+    11: RowTable(row=kinds.JobRow, name="jobs", key=("job",), order="job"),
+    12: RowTable(
         row=kinds.ExecutionRow,
         name="executions",
         key=("job", "started_ns"),
         order="started_ns, job",
     ),
-    13: Table(
+    13: RowTable(
         row=kinds.AlarmRow,
         name="alarms",
         key=("job", "kind", "metric", "raised_ns"),
         order="raised_ns, kind, metric",
     ),
 }
-_OF: Final[Mapping[type[Any], Table]] = {table.row: table for table in TABLES.values()}
+_OF: Final[Mapping[type[Any], RowTable]] = {table.row: table for table in TABLES.values()}
 
 
 def rows(connection: duckdb.DuckDBPyConnection, kind: type[_R], **where: object) -> tuple[_R, ...]:

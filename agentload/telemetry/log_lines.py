@@ -100,7 +100,7 @@ class StartUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class PeriodicLine:
     """One periodic line of a server's log."""
 
     prompt_tokens_per_s: float
@@ -121,64 +121,89 @@ class Work:
 
 def start_up(lines: Iterable[str]) -> StartUp:
     """Read what a server decided at its last start; a later line replaces an earlier one."""
-    found: dict[str, str] = {}
-    pools: dict[str, int] = {}
-    concurrent: dict[str, float] = {}
-    warnings: dict[str, None] = {}
-    settings: dict[str, str] = {}
-    arguments: Mapping[str, object] = {}
+    reading = _StartUpLines()
     for line in lines:
-        # Each engine logs its own pool. The server logs its
-        # version first, so this line begins another start.
-        if (match := _VERSION.search(line)) and match[1]:
-            pools.clear()
-            concurrent.clear()
-            found.pop("compile_cache", None)
-        process = match[1] if (match := _PROCESS.search(line)) else ""
-        if match := _POOL.search(line):
-            pools[process] = int(_plain(match[1]))
-        for name, pattern, _ in _FACTS:
-            if match := pattern.search(line):
-                found[name] = next(group for group in match.groups() if group is not None)
-        if match := _CONFIG.search(line):
-            settings = {
-                _SETTINGS[name]: value.strip("'")
-                for name, value in _SETTING.findall(match[1])
-                if name in _SETTINGS
-            }
-        if match := _ARGUMENTS.search(line):
-            arguments = _literal(match[1])
-        if match := _CONCURRENCY.search(line):
-            concurrent[process] = float(_plain(match[1]))
+        reading.take(line)
+    return reading.start_up()
+
+
+class _StartUpLines:
+    """Gather what the lines of a server say about its start."""
+
+    def __init__(self) -> None:
+        self._facts: dict[str, Any] = {}
+        self._pools: dict[str, int] = {}
+        self._concurrent: dict[str, float] = {}
+        self._compile_cache: str | None = None
+        self._arguments: Mapping[str, object] = {}
+        self._settings: dict[str, str] = {}
+        self._warnings: dict[str, None] = {}
+
+    def take(self, line: str) -> None:
+        """Keep what a line says."""
+        self._take_numbers(line)
+        for name, pattern, kind in _FACTS:
+            match = pattern.search(line)
+            if match:
+                text = next(group for group in match.groups() if group is not None)
+                self._facts[name] = int(_plain(text)) if kind is int else text
+        match = _CONFIG.search(line)
+        if match:
+            self._settings = dict(_settings(match[1]))
+        match = _ARGUMENTS.search(line)
+        if match:
+            self._arguments = _literal(match[1])
         for mark, state in _COMPILED.items():
-            if (
-                mark in line and found.get("compile_cache") != "missed"
-            ):  # one missed graph of several is enough
-                found["compile_cache"] = state
+            # One missed graph of several is enough.
+            if mark in line and self._compile_cache != "missed":
+                self._compile_cache = state
         if any(mark in line for mark in _WARNINGS):
-            warnings[_PREFIX.sub("", line.strip())] = None
-    facts = {
-        name: kind(_plain(found[name]) if kind is int else found[name])
-        for name, _, kind in _FACTS
-        if name in found
-    }
-    return StartUp(
-        **facts,
-        pool_tokens=sum(pools.values()) or None,
-        max_concurrency=sum(concurrent.values()) or None,
-        arguments=arguments,
-        settings={name: value for name, value in settings.items() if value != "None"},
-        compile_cache=found.get("compile_cache"),
-        warnings=tuple(warnings),
-    )
+            self._warnings[_PREFIX.sub("", line.strip())] = None
+
+    def _take_numbers(self, line: str) -> None:
+        """Keep the size of an engine's pool; each engine logs its own."""
+        version = _VERSION.search(line)
+        # The server logs its version first, so this line begins another start.
+        if version is not None and version[1]:
+            self._pools.clear()
+            self._concurrent.clear()
+            self._compile_cache = None
+        process = match[1] if (match := _PROCESS.search(line)) else ""
+        match = _POOL.search(line)
+        if match:
+            self._pools[process] = int(_plain(match[1]))
+        match = _CONCURRENCY.search(line)
+        if match:
+            self._concurrent[process] = float(_plain(match[1]))
+
+    def start_up(self) -> StartUp:
+        """Return what the lines so far say."""
+        return StartUp(
+            **self._facts,
+            pool_tokens=sum(self._pools.values()) or None,
+            max_concurrency=sum(self._concurrent.values()) or None,
+            arguments=self._arguments,
+            settings=self._settings,
+            compile_cache=self._compile_cache,
+            warnings=tuple(self._warnings),
+        )
 
 
-def work(lines: Iterable[str]) -> Iterator[Work]:
+def _settings(config: str) -> Iterator[tuple[str, str]]:
+    """Yield the settings that a configuration gives, by our names."""
+    for name, quoted in _SETTING.findall(config):
+        value = quoted.strip("'")
+        if name in _SETTINGS and value != "None":
+            yield _SETTINGS[name], value
+
+
+def work(lines: Iterable[str]) -> Iterator[PeriodicLine]:
     """Yield the periodic lines among *lines*, in their order."""
     for line in lines:
-        if match := _WORK.search(line):
+        match = _WORK.search(line)
+        if match:
             engine, prompt, output, running, waiting, preemptions, usage, hits = match.groups()
-            yield Work(
+            yield PeriodicLine(
                 engine=engine,
                 prompt_tokens_per_s=float(prompt),
                 output_tokens_per_s=float(output),
@@ -209,7 +234,7 @@ class LogTail:
         self._path = Path(path)
         self._rest = b""
         self._preemptions = 0
-        self._engines: dict[str | None, Work] = {}
+        self._engines: dict[str | None, PeriodicLine] = {}
         try:
             self._offset = self._path.stat().st_size
         except OSError:
@@ -229,7 +254,8 @@ class LogTail:
             return
         engines = tuple(self._engines.values())
         yield "preemptions", float(self._preemptions)
-        yield from ((name, float(sum(getattr(each, name) for each in engines))) for name in ADDED)
+        for name in ADDED:
+            yield name, float(sum(getattr(each, name) for each in engines))
         yield "kv_usage", max(each.kv_usage for each in engines)
         rates = [each.prefix_hit_rate for each in engines]
         if (
@@ -241,7 +267,8 @@ class LogTail:
         try:
             size = self._path.stat().st_size
             if size < self._offset:  # rotated, or overwritten by a restarted server
-                self._offset, self._rest = 0, b""
+                self._offset = 0
+                self._rest = b""
                 self._engines.clear()
             with self._path.open("rb") as file:
                 file.seek(max(self._offset, size - MOST_BYTES))

@@ -90,7 +90,7 @@ async def _bytes_of(response: aiohttp.ClientResponse) -> bytearray:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class HttpAnswer:
     """Status and body of a server's answer."""
 
     status: int
@@ -102,22 +102,21 @@ class Page:
         return self.status < HTTPStatus.MULTIPLE_CHOICES
 
 
-def page(url: str, by: Reach, *, within_s: float, given: object = None) -> Page:
+def page(url: str, by: Reach, *, within_s: float, given: object = None) -> HttpAnswer:
     """Fetch a page, or post *given* as JSON and return the answer, within *within_s* in all.
 
     No event loop may be running in this thread. Raises aiohttp.ClientError, OSError or ValueError.
     """
 
-    async def asked() -> Page:
+    async def asked() -> HttpAnswer:
         async with by.session(aiohttp.ClientTimeout(total=within_s)) as session:
             # A redirect would lose the document, or send it to another server.
-            asking = (
-                session.get(plain(url))
-                if given is None
-                else session.post(plain(url), json=given, allow_redirects=False)
-            )
+            if given is None:
+                asking = session.get(plain(url))
+            else:
+                asking = session.post(plain(url), json=given, allow_redirects=False)
             async with asking as response:
-                return Page(status=response.status, body=await _bytes_of(response))
+                return HttpAnswer(status=response.status, body=await _bytes_of(response))
 
     return asyncio.run(asked())
 
@@ -139,14 +138,12 @@ def document_of(text: str) -> object:
 def plain(url: str) -> str:
     """Return a URL as HTTP libraries take it; a Unix socket gets an unused `localhost`."""
     parts = urlsplit(url)
-    return (
-        urlunsplit(("http", "localhost", parts.path, parts.query, ""))
-        if parts.scheme == "http+unix"
-        else url
-    )
+    if parts.scheme == "http+unix":
+        return urlunsplit(("http", "localhost", parts.path, parts.query, ""))
+    return url
 
 
-def shown(url: str) -> str:
+def public_url(url: str) -> str:
     """Return a URL as people may see it: without name, password and query."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
@@ -157,9 +154,9 @@ def is_url(source: str) -> bool:
     return source.startswith(("http://", "https://"))
 
 
-def called(source: str) -> str:
+def public_name(source: str) -> str:
     """Return a source as people may see it: a URL without name, password and query."""
-    return shown(source) if is_url(source) else source
+    return public_url(source) if is_url(source) else source
 
 
 def scrape(source: str) -> Scrape:
@@ -167,7 +164,7 @@ def scrape(source: str) -> Scrape:
     return _parsed(source, _text(source))
 
 
-def kept(source: str, into: Path) -> Path:
+def metrics_file(source: str, into: Path) -> Path:
     """Return a file with metrics: the named file, or *into* with the answer of a URL."""
     text = _text(source)
     _parsed(source, text)
@@ -183,7 +180,7 @@ def _text(source: str) -> str:
             return Path(source).read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise TraceError(f"{source}: {error.strerror}", hint=HINT) from error
-    where = called(source)
+    where = public_name(source)
     if (
         "@" in source.partition("://")[2].partition("/")[0]
     ):  # urllib takes a password for a part of the host's name
@@ -193,9 +190,8 @@ def _text(source: str) -> str:
         if not answer.is_good:
             raise ValueError(f"HTTP status {answer.status}")
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        said = (
-            "no address" if isinstance(error, aiohttp.InvalidURL) else str(error)
-        )  # an InvalidURL would show the whole URL with its query
+        # An InvalidURL would show the whole URL with its query.
+        said = "no address" if isinstance(error, aiohttp.InvalidURL) else str(error)
         why = said or f"no whole answer within {TIMEOUT_S:g} s"
         raise EndpointError(
             f"{where}: {why}", hint="name the whole address: http://HOST:8000/metrics"
@@ -207,6 +203,6 @@ def _parsed(source: str, text: str) -> Scrape:
     try:
         return parse(text)
     except OversizeError as error:
-        raise TraceError(f"{called(source)}: {error}", hint=HINT) from error
+        raise TraceError(f"{public_name(source)}: {error}", hint=HINT) from error
     except ValueError as error:
-        raise TraceError(f"{called(source)}: no metrics text", hint=HINT) from error
+        raise TraceError(f"{public_name(source)}: no metrics text", hint=HINT) from error

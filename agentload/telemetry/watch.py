@@ -8,25 +8,27 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import aiohttp
 
 from agentload.errors import AgentloadError
-from agentload.exposition.scrape import of_replicas, parse
+from agentload.exposition.scrape import Scrape, of_replicas, parse
 from agentload.exposition.text import OversizeError
 from agentload.model.rows import SampleRow
 from agentload.telemetry.gpu import Gpus, GpuSample, of_page
 from agentload.telemetry.log_lines import LogTail
-from agentload.telemetry.reach import Reach, plain, shown, text_of
+from agentload.telemetry.reach import Reach, plain, public_url, text_of
 
 LONGEST_S: Final = 300.0
 PATIENCE: Final = aiohttp.ClientTimeout(total=5)
 FROM_LOG: Final = json.dumps({"source": "log"})
 Read = TypeVar("Read")
+Figures: TypeAlias = tuple[tuple[str, float], ...]
+"""Names and values of samples."""
 REFUSALS: Final = frozenset({403, 404, 405})
 """Status codes that will hardly be different at the next look."""
 SPARED_LOOKS: Final = 2
@@ -50,9 +52,9 @@ class Refusals:
     def refused(self, url: str, at_s: float) -> None:
         """Record a refusal: wait twice as long as after the last, at most LONGEST_S."""
         self._since_s.setdefault(url, at_s)
-        self._wait_s[url] = wait_s = (
-            min(2 * self._wait_s[url], LONGEST_S) if url in self._wait_s else self._first_s
-        )
+        before_s = self._wait_s.get(url)
+        wait_s = self._first_s if before_s is None else min(2 * before_s, LONGEST_S)
+        self._wait_s[url] = wait_s
         self._until_s[url] = at_s + wait_s
 
     def answered(self, url: str, at_s: float) -> float | None:
@@ -64,7 +66,7 @@ class Refusals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class TelemetrySource:
     """Where an arm's metrics, log and GPU figures are read."""
 
     urls: tuple[str, ...]
@@ -87,17 +89,17 @@ class Source:
 class _Look:
     at_ns: int
     arm: str
-    scraped: tuple[tuple[str, float], ...] = ()
-    logged: tuple[tuple[str, float], ...] = ()
+    scraped: Figures = ()
+    logged: Figures = ()
     gpus: tuple[GpuSample, ...] = ()
 
 
-class Watch:
+class TelemetryWatch:
     """Sample the metrics, log and GPUs of every arm at an interval, and keep the figures."""
 
     def __init__(
         self,
-        sources: Mapping[str, Source],
+        sources: Mapping[str, TelemetrySource],
         *,
         every_s: float,
         gpus: Gpus | None = None,
@@ -153,7 +155,8 @@ class Watch:
 
     def rows(self, *, run_id: str, leg: int) -> Iterator[SampleRow]:
         """Yield the samples kept since the last call, as rows."""
-        looks, self._looks = self._looks, []
+        looks = self._looks
+        self._looks = []
         for look in looks:
 
             def row(
@@ -169,47 +172,60 @@ class Watch:
                     labels=labels,
                 )
 
-            yield from (row(name, value) for name, value in look.scraped)
-            yield from (row(name, value, FROM_LOG) for name, value in look.logged)
-            yield from (row(each.name, each.value, each.labels) for each in look.gpus)
+            for name, value in look.scraped:
+                yield row(name, value)
+            for name, value in look.logged:
+                yield row(name, value, FROM_LOG)
+            for each in look.gpus:
+                yield row(each.name, each.value, each.labels)
 
     async def _look(
         self,
         session: aiohttp.ClientSession,
         exporter: aiohttp.ClientSession,
         arm: str,
-        source: Source,
+        source: TelemetrySource,
     ) -> None:
+        whole = await self._scrape(session, arm, source)
+        scraped: Figures = () if whole is None else tuple(whole.samples())
+        logged: Figures = ()
+        tail = self._tails.get(arm)
+        if whole is None and tail is not None:
+            logged = await asyncio.to_thread(lambda: tuple(tail.values()))
+        every = await self._gpu_samples(exporter, arm, source)
+        gpus = tuple(each for each in every if each.is_of(source.gpu_ids))
+        if scraped or logged or gpus:
+            self._looks.append(_Look(time.monotonic_ns(), arm, scraped, logged, gpus))
+
+    async def _scrape(
+        self, session: aiohttp.ClientSession, arm: str, source: TelemetrySource
+    ) -> Scrape | None:
+        """Return the figures of all replicas of an arm together; None if one is missing.
+
+        A sum over some replicas alone would seem to run backwards.
+        """
         headers = self._headers.get(arm, {})
         pages = await asyncio.gather(
             *(self._page(session, arm, url, headers, parse) for url in source.urls)
         )
-        # A sum over some replicas alone would seem to run backwards: all of them, or none.
-        whole = [page for page in pages if page is not None] if None not in pages else []
-        scraped = tuple(of_replicas(whole).samples()) if whole else ()
-        tail = self._tails.get(arm)
-        logged = (
-            await asyncio.to_thread(lambda: tuple(tail.values()))
-            if tail is not None and not whole
-            else ()
-        )
+        there = [page for page in pages if page is not None]
+        if there and len(there) == len(pages):
+            return of_replicas(there)
+        return None
+
+    async def _gpu_samples(
+        self, exporter: aiohttp.ClientSession, arm: str, source: TelemetrySource
+    ) -> Sequence[GpuSample]:
+        """Return what an exporter says of the arm's GPUs, or this machine where it has them."""
         if source.gpu_url is not None:
-            gpus = (
-                await self._page(
-                    exporter, arm, source.gpu_url, {}, lambda text: tuple(of_page(text))
-                )
-                or ()
+            page = await self._page(
+                exporter, arm, source.gpu_url, {}, lambda text: [*of_page(text)]
             )
-        else:
-            # A driver may take milliseconds: not on the loop that stamps answers.
-            gpus = (
-                await asyncio.to_thread(lambda: tuple(self._gpus.samples()))
-                if source.is_here and self._gpus.count
-                else ()
-            )
-        gpus = tuple(each for each in gpus if each.is_of(source.gpu_ids))
-        if scraped or logged or gpus:
-            self._looks.append(_Look(time.monotonic_ns(), arm, scraped, logged, gpus))
+            return page or ()
+        if not source.is_here or not self._gpus.count:
+            return ()
+        # A driver may take milliseconds: not on the loop that stamps answers.
+        return await asyncio.to_thread(lambda: [*self._gpus.samples()])
 
     async def _page(
         self,
@@ -225,15 +241,13 @@ class Watch:
         try:
             async with session.get(plain(url), headers=headers) as response:
                 self._tell(arm, url, response.status)
-                return (
-                    await asyncio.to_thread(read, await text_of(response))
-                    if response.status == 200
-                    else None
-                )
+                if response.status == 200:
+                    text = await text_of(response)
+                    return await asyncio.to_thread(read, text)
         except OversizeError as error:
             if url not in self._oversize:
                 self._oversize.add(url)
-                self._notice(f"{arm}: {shown(url)}: {error}: left out")
+                self._notice(f"{arm}: {public_url(url)}: {error}: left out")
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             pass
         return None
@@ -249,9 +263,11 @@ class Watch:
             if url in self._seen:
                 self._seen.remove(url)
                 self._notice(
-                    f"{arm}: {shown(url)} answers {status}: asked less often until it answers again"
+                    f"{arm}: {public_url(url)} answers {status}: "
+                    "asked less often until it answers again"
                 )
         elif status == 200:
             self._seen.add(url)
-            if (gone_s := self._refusals.answered(url, now_s)) is not None:
-                self._notice(f"{arm}: {shown(url)} answers again after {gone_s:.0f} s")
+            gone_s = self._refusals.answered(url, now_s)
+            if gone_s is not None:
+                self._notice(f"{arm}: {public_url(url)} answers again after {gone_s:.0f} s")

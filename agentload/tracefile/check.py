@@ -35,7 +35,7 @@ _ROLE_BITS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class CheckReport:
     """The result of a check."""
 
     sessions: int
@@ -49,7 +49,7 @@ class Report:
     """At most the first hundred."""
 
 
-def check(trace: Trace) -> Report:
+def check(trace: Trace) -> CheckReport:
     """Read a trace and report its problems; raises `TraceError` if it cannot be read."""
     reading = _Reading(trace.header)
     kept: list[Problem] = []
@@ -60,7 +60,7 @@ def check(trace: Trace) -> Report:
         count += 1
         if len(kept) < MOST_PROBLEMS:
             kept.append(problem)
-    return Report(
+    return CheckReport(
         sessions=len(reading.names),
         turns=reading.turns,
         off_context=reading.off_context,
@@ -104,30 +104,30 @@ class _Reading:
         lengths = [segment.tokens for segment in prefix]
         stages = list(_stages((), prefix))
         for index, turn in enumerate(session.turns):
-            if turn.keep is not None and turn.keep > len(lengths):
-                what = f"keeps {turn.keep} segments of a context of {len(lengths)}"
+            for what in self._turn(turn, lengths, stages):
                 yield Problem(session=session.session, turn=index, what=what)
-            del lengths[len(lengths) if turn.keep is None else turn.keep :]
-            del stages[len(lengths) :]
-            stages += _stages(stages, turn.add)
-            self.off_order += bool(stages) and stages[-1] < 0
-            for segment in turn.add:
-                lengths.append(segment.tokens)
-                self.keys.append(_key(segment))
-                if segment.tokens < 0 or segment.plant is not None:
-                    yield from (
-                        Problem(session=session.session, turn=index, what=what)
-                        for what in _segment(segment)
-                    )
-            yield from (
-                Problem(session=session.session, turn=index, what=what)
-                for what in _turn(turn, lengths)
-            )
-            if (
-                turn.context is not None
-                and abs(sum(lengths) - turn.context) > CONTEXT_TOLERANCE * turn.context
-            ):
-                self.off_context += 1
+
+    def _turn(self, turn: Turn, lengths: list[int], stages: list[int]) -> Iterator[str]:
+        """Yield what is wrong with a turn.
+
+        *lengths* and *stages* are those of the segments before it, and then of its context.
+        """
+        if turn.keep is not None and turn.keep > len(lengths):
+            yield f"keeps {turn.keep} segments of a context of {len(lengths)}"
+        if turn.keep is not None:
+            del lengths[turn.keep :]
+        del stages[len(lengths) :]
+        stages += _stages(stages, turn.add)
+        self.off_order += bool(stages) and stages[-1] < 0
+        for segment in turn.add:
+            lengths.append(segment.tokens)
+            self.keys.append(_key(segment))
+            if segment.tokens < 0 or segment.plant is not None:
+                yield from _segment(segment)
+        yield from _request(turn, lengths)
+        if turn.context is not None:
+            difference = abs(sum(lengths) - turn.context)
+            self.off_context += difference > CONTEXT_TOLERANCE * turn.context
 
 
 def _stages(before: Sequence[int], segments: Sequence[Segment]) -> Iterator[int]:
@@ -149,14 +149,15 @@ def _stages(before: Sequence[int], segments: Sequence[Segment]) -> Iterator[int]
         yield stage
 
 
-def _turn(turn: Turn, lengths: list[int]) -> Iterator[str]:
+def _request(turn: Turn, lengths: list[int]) -> Iterator[str]:
     if not lengths:
         yield "sends nothing"
     if turn.output < 1:
         yield f"asks for {turn.output} tokens"
     if turn.thinking is not None and turn.thinking > turn.output:
         yield f"thinks {turn.thinking} of {turn.output} tokens"
-    if ours := sorted(OURS & {name for name, _ in turn.asks}):
+    ours = sorted(OURS & {name for name, _ in turn.asks})
+    if ours:
         yield f"asks for {', '.join(ours)}, which the replay sets"
     if turn.wait_s < 0:
         yield f"waits {turn.wait_s:g} s"
@@ -183,9 +184,8 @@ def _segment(segment: Segment) -> Iterator[str]:
 def _prefixes(header: Header) -> Iterator[Problem]:
     for name, segments in header.prefixes.items():
         for segment in segments:
-            yield from (
-                Problem(session=f"(prefix {name})", what=what) for what in _segment(segment)
-            )
+            for what in _segment(segment):
+                yield Problem(session=f"(prefix {name})", what=what)
 
 
 def _key(segment: Segment) -> int:

@@ -26,10 +26,10 @@ from agentload.tracefile import wire
 T = TypeVar("T")
 _FORMAT: Final = "docs/trace.schema.json describes every field"
 _IMPORT: Final = "if it is another program's log: agentload trace import FORMAT FILE"
-_HEADER: Final = frozenset(wire.Header.__struct_fields__)
-_SESSION: Final = frozenset(wire.Session.__struct_fields__)
-_TURN: Final = frozenset(wire.Turn.__struct_fields__)
-_OPTIONS: Final = frozenset(wire.Options.__struct_encode_fields__)
+_HEADER: Final = frozenset(wire.JsonHeader.__struct_fields__)
+_SESSION: Final = frozenset(wire.JsonSession.__struct_fields__)
+_TURN: Final = frozenset(wire.JsonTurn.__struct_fields__)
+_OPTIONS: Final = frozenset(wire.JsonOptions.__struct_encode_fields__)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -54,7 +54,7 @@ def header(line: bytes) -> Header:
             f"trace version {version} is newer than this program reads ({wire.VERSION})",
             hint="pip install --upgrade agentload",
         )
-    read = _convert(found, wire.Header)
+    read = _convert(found, wire.JsonHeader)
     prefixes = found.get("prefixes", {})
     return Header(
         name=read.name,
@@ -72,7 +72,7 @@ def header(line: bytes) -> Header:
 def session(line: bytes) -> Session:
     """Decode a session's line: any line but the first."""
     found = _json(line)
-    read = _convert(found, wire.Session)
+    read = _convert(found, wire.JsonSession)
     return Session(
         session=read.session,
         workload=read.workload,
@@ -104,7 +104,7 @@ def _convert(found: Mapping[str, Any], kind: type[T]) -> T:
         raise LineError(f"{where}: {what}" if where else what, hint=_FORMAT) from error
 
 
-def _turn(read: wire.Turn, raw: Mapping[str, Any]) -> Turn:
+def _turn(read: wire.JsonTurn, raw: Mapping[str, Any]) -> Turn:
     parts: dict[str, Any] = {
         "add": _segments(read.add, raw["add"]),
         "after": tuple(TurnRef(session=session, turn=turn) for session, turn in read.after),
@@ -118,14 +118,16 @@ def _turn(read: wire.Turn, raw: Mapping[str, Any]) -> Turn:
     return Turn(**{**msgspec.structs.asdict(read), **parts})
 
 
-def _segments(read: tuple[wire.Segment, ...], raw: list[Any]) -> tuple[Segment, ...]:
+def _segments(read: tuple[wire.JsonSegment, ...], raw: list[Any]) -> tuple[Segment, ...]:
     return tuple(map(_segment, read, raw))
 
 
-def _segment(read: wire.Segment, raw: list[Any]) -> Segment:
-    size, tokens = None, read.tokens
+def _segment(read: wire.JsonSegment, raw: list[Any]) -> Segment:
+    size = None
+    tokens = read.tokens
     if isinstance(tokens, tuple):
-        size, tokens = tokens, image_tokens(tokens)
+        size = tokens
+        tokens = image_tokens(tokens)
     if (size is None) == (read.role == "image"):
         raise LineError(
             f"segment {read.key!r}: [width, height] replaces tokens for images only", hint=_FORMAT
@@ -153,7 +155,7 @@ def _segment(read: wire.Segment, raw: list[Any]) -> Segment:
     )
 
 
-def check(read: wire.Check) -> checks.Check:
+def check(read: wire.JsonCheck) -> checks.Check:
     """Return a check of the model; raise `LineError` unless it has exactly one kind."""
     kinds = [
         kind
@@ -165,19 +167,19 @@ def check(read: wire.Check) -> checks.Check:
             f"a check has exactly one kind, this one has {', '.join(kinds) or 'none'}", hint=_FORMAT
         )
     match read:
-        case wire.Check(has=str(text)):
+        case wire.JsonCheck(has=str(text)):
             return checks.Has(text=text)
-        case wire.Check(matches=str(pattern)):
+        case wire.JsonCheck(matches=str(pattern)):
             return checks.Matches(pattern=pattern)
-        case wire.Check(number=float(value)):
+        case wire.JsonCheck(number=float(value)):
             return checks.Number(value=value, tolerance=read.tolerance or 0.0)
-        case wire.Check(json=dict(schema)):
+        case wire.JsonCheck(json=dict(schema)):
             return checks.JsonSchema(schema=_text(schema))
-        case wire.Check(tool=str(name)):
+        case wire.JsonCheck(tool=str(name)):
             return checks.ToolCall(name=name, arguments=_text(read.arguments or {}))
-        case wire.Check(equals=str(text)):
+        case wire.JsonCheck(equals=str(text)):
             return checks.Equals(text=text)
-        case wire.Check(length=(at_least, at_most)):
+        case wire.JsonCheck(length=(at_least, at_most)):
             return checks.Length(at_least=at_least, at_most=at_most)
         case _:
             raise AssertionError(read)
@@ -272,15 +274,15 @@ def _check_line(said: checks.Check) -> dict[str, Any]:
         case checks.Matches(pattern=pattern):
             return {"matches": pattern}
         case checks.Number(value=value, tolerance=tolerance):
-            return {"number": value, "tolerance": tolerance} if tolerance else {"number": value}
+            if tolerance:
+                return {"number": value, "tolerance": tolerance}
+            return {"number": value}
         case checks.JsonSchema(schema=schema):
             return {"json": _raw(schema)}
         case checks.ToolCall(name=name, arguments=arguments):
-            return (
-                {"tool": name}
-                if arguments == "{}"
-                else {"tool": name, "arguments": _raw(arguments)}
-            )
+            if arguments == "{}":
+                return {"tool": name}
+            return {"tool": name, "arguments": _raw(arguments)}
         case checks.Equals(text=text):
             return {"equals": text}
         case checks.Length(at_least=at_least, at_most=at_most):

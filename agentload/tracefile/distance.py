@@ -19,7 +19,8 @@ from agentload.tracefile.overview import fields
 
 FIELDS: Final = ("context", "output", "tool", "wait.tool", "wait.user")
 FIGURES: Final = {"q50": 0.50, "q90": 0.90, "q99": 0.99}
-LOW, HIGH = 0.8, 1.25
+LOW = 0.8
+HIGH = 1.25
 """Bounds of a ratio that counts as alike: judgement."""
 _SPLITS: Final = 100
 _WITHIN: Final = (0.05, 0.95)
@@ -45,14 +46,16 @@ class Distance:
 
 def distances(ours: Trace, real: Trace) -> Iterator[Distance]:
     """Compare the fields that both traces have; quantiles that are 0 in *real* are left out."""
-    mine, theirs = _values(ours), _values(real)
+    mine = _values(ours)
+    theirs = _values(real)
     for field in FIELDS:
         if field not in mine or field not in theirs:
             continue
         values, owners = theirs[field]
         halves = _halves(values, owners)
         for (figure, share), between in zip(FIGURES.items(), halves, strict=True):
-            found, aim = _quantile(mine[field][0], share), _quantile(values, share)
+            found = _quantile(mine[field][0], share)
+            aim = _quantile(values, share)
             if aim:
                 verdict = _verdict(found / aim, between)
                 yield Distance(
@@ -93,7 +96,8 @@ def _halves(
     for _ in range(_SPLITS):
         chosen = (rng.permutation(owners[-1] + 1) % 2 == 0)[owners]
         if chosen.any() and not chosen.all():
-            one, other = values[chosen], values[~chosen]
+            one = values[chosen]
+            other = values[~chosen]
             ratios.append(
                 [
                     _quantile(one, share) / max(_quantile(other, share), 1e-9)

@@ -26,7 +26,7 @@ STDIN: Final = "-"
 _LEVEL: Final = 9
 
 
-class Source:
+class LineSource:
     """Lines that can be read repeatedly; standard input is copied to a temporary file."""
 
     def __init__(self, path: Path | str) -> None:
@@ -60,7 +60,7 @@ SMALL: Final = 1 << 20
 
 @again
 def _sessions(
-    source: Source,
+    source: LineSource,
     prefixes: Container[str],
     ending: Literal["strict", "lenient"],
     kept: list[tuple[Session, ...]],
@@ -79,7 +79,8 @@ def _sessions(
             if session.prefix is not None and session.prefix not in prefixes:
                 raise LineError(f"prefix: the header has no '{session.prefix}'")
             yield session
-            if (size := size + len(line)) <= SMALL:
+            size = size + len(line)
+            if size <= SMALL:
                 seen.append(session)
         except LineError as error:
             if line.endswith(b"\n"):
@@ -98,7 +99,7 @@ def read(path: Path | str, *, lenient: bool = False) -> Trace:
 
     *lenient* skips a last line that was cut short. Raises `TraceError` with `path:line`.
     """
-    source = Source(path)
+    source = LineSource(path)
     try:
         header = codec.header(next(source.lines(), b""))
     except LineError as error:
@@ -112,12 +113,12 @@ def read(path: Path | str, *, lenient: bool = False) -> Trace:
 def digest(path: Path | str) -> str:
     """Return the SHA-256 of a trace's lines, equal for a file and its compressed copy."""
     seen = hashlib.sha256()
-    for line in Source(path).lines():
+    for line in LineSource(path).lines():
         seen.update(line)
     return seen.hexdigest()
 
 
-def _placed(source: Source, number: int, error: LineError) -> TraceError:
+def _placed(source: LineSource, number: int, error: LineError) -> TraceError:
     return TraceError(
         f"{source.name}:{number}: {error}", hint=error.hint or _look_at(source.name, number)
     )

@@ -13,7 +13,7 @@ import numpy as np
 
 from agentload.model.trace import Trace, Turn
 from agentload.tracefile.overview import BINS
-from agentload.tracefile.pace import Call, Paced
+from agentload.tracefile.pace import Paced, TimedCall
 from agentload.tracefile.reuse import Chain, PoolCache
 
 PREFILL_TOKENS_PER_S: Final = 10_000.0
@@ -26,7 +26,7 @@ MOST_PLAYED: Final = 50_000
 """Calls that are played; later ones are left out."""
 
 
-def calls_of(trace: Trace) -> Iterator[Call]:
+def calls_of(trace: Trace) -> Iterator[TimedCall]:
     """Yield the calls of a trace in the order they start, at the nominal speed.
 
     A call that waits for a missing turn is left out.
@@ -40,7 +40,7 @@ def _nominal(turn: Turn, at_s: float) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class LoadCurve:
     """The load over time: the largest value in each of equal spans."""
 
     calls: int
@@ -54,7 +54,7 @@ class Load:
     """Hit rate by pool size in tokens."""
 
 
-def load(trace: Trace, *, pools: Sequence[int] = ()) -> Load:
+def load(trace: Trace, *, pools: Sequence[int] = ()) -> LoadCurve:
     """Play a trace; `pools` are the sizes in tokens to compute hit rates for."""
     chains: dict[str, Chain] = {}
     caches = {tokens: PoolCache(tokens) for tokens in pools}
@@ -80,7 +80,7 @@ def load(trace: Trace, *, pools: Sequence[int] = ()) -> Load:
         else:
             changes.append((call.end_s, 0, 0, -tokens))
     span_s, peaks = _peaks(changes)
-    return Load(
+    return LoadCurve(
         calls=calls,
         span_s=span_s,
         running=peaks[0],

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -63,12 +63,7 @@ def fields(header: Header, session: Session) -> Iterator[Observation]:
             and (turn.keep is None or turn.wait == "user")
         )
         yield f"context{label}", total
-        for role, tokens in brought.items():
-            if role == "image":
-                yield from ((f"image{label}", length) for length in tokens)
-                yield f"images{label}", len(tokens)
-            else:
-                yield f"{role}{label}", sum(tokens)
+        yield from _content(brought, label)
         yield from _answer(turn, label, goes_on=_goes_on(session, index))
         if turn.wait is not None:
             yield f"wait.{turn.wait}{label}", turn.wait_s
@@ -76,6 +71,16 @@ def fields(header: Header, session: Session) -> Iterator[Observation]:
     yield f"calls{whole}", len(session.turns)
     yield f"messages{whole}", messages
     yield f"peak{whole}", peak
+
+
+def _content(brought: Mapping[Role, Sequence[int]], label: str) -> Iterator[Observation]:
+    for role, tokens in brought.items():
+        if role == "image":
+            for length in tokens:
+                yield f"image{label}", length
+            yield f"images{label}", len(tokens)
+        else:
+            yield f"{role}{label}", sum(tokens)
 
 
 def _answer(turn: Turn, label: str, *, goes_on: bool) -> Iterator[Observation]:
@@ -116,7 +121,7 @@ def _labelled(event: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class FieldSummary:
     """The distribution of one field."""
 
     count: int
@@ -125,7 +130,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
+class ContextGrowth:
     """Context tokens at the n-th call, over all sessions that have one."""
 
     call: int
@@ -135,7 +140,7 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reuse:
+class PrefixReuse:
     """Tokens of all contexts, and how many an unlimited prefix cache would serve."""
 
     tokens: int
@@ -152,34 +157,33 @@ class Overview:
     turns: int
     last_start_s: float
     workloads: Mapping[str, int]
-    fields: Mapping[str, Summary]
-    growth: tuple[Growth, ...]
+    fields: Mapping[str, FieldSummary]
+    growth: tuple[ContextGrowth, ...]
     arrivals: tuple[int, ...]
     """Session starts in each of equal spans."""
     arrivals_cv: float | None
     """Coefficient of variation of the gaps between starts."""
-    reuse: Reuse
-    reuse_by_event: Mapping[str, Reuse]
+    reuse: PrefixReuse
+    reuse_by_event: Mapping[str, PrefixReuse]
     events: Mapping[str, int]
 
 
 def overview(trace: Trace) -> Overview:
     """Read a trace and summarise it."""
     values: dict[str, array[float]] = defaultdict(lambda: array("d"))
-    workloads: dict[str, int] = defaultdict(int)
+    workloads = Counter[str]()
     reuse: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     contexts: dict[int, array[float]] = defaultdict(
         lambda: array("d")
     )  # a sum of tokens may need more bits than its parts
     starts = array("d")
-    events: dict[str, int] = defaultdict(int)
+    events = Counter[str]()
     spawned = turns = 0
     cache = IdealCache()
     for session in trace.sessions:
         turns += len(session.turns)
         workloads[session.workload] += 1
-        for event in {turn.event for turn in session.turns if turn.event is not None}:
-            events[event] += 1
+        events.update({turn.event for turn in session.turns if turn.event is not None})
         if session.start_s is None:
             spawned += 1
         else:
@@ -192,6 +196,8 @@ def overview(trace: Trace) -> Overview:
             kind[1] += known
             if _is_shown(index):
                 contexts[index].append(tokens)
+    all_tokens = sum(tokens for tokens, _ in reuse.values())
+    all_known = sum(known for _, known in reuse.values())
     return Overview(
         sessions=spawned + len(starts),
         spawned=spawned,
@@ -202,16 +208,14 @@ def overview(trace: Trace) -> Overview:
         growth=tuple(_growth(index, found) for index, found in sorted(contexts.items())),
         arrivals=_histogram(starts),
         arrivals_cv=_cv(starts),
-        reuse=_reuse(
-            sum(tokens for tokens, _ in reuse.values()), sum(known for _, known in reuse.values())
-        ),
+        reuse=_reuse(all_tokens, all_known),
         reuse_by_event={event: _reuse(tokens, known) for event, (tokens, known) in reuse.items()},
         events=dict(events),
     )
 
 
-def _reuse(tokens: int, known: int) -> Reuse:
-    return Reuse(tokens=tokens, known=known, share=known / tokens if tokens else math.nan)
+def _reuse(tokens: int, known: int) -> PrefixReuse:
+    return PrefixReuse(tokens=tokens, known=known, share=known / tokens if tokens else math.nan)
 
 
 def _is_shown(index: int) -> bool:
@@ -220,9 +224,11 @@ def _is_shown(index: int) -> bool:
     return call / 10 ** math.floor(math.log10(call)) in {1, 2, 3, 5}
 
 
-def _summary(found: array[float]) -> Summary:
+def _summary(found: array[float]) -> FieldSummary:
     every = np.asarray(found)
-    return Summary(count=len(every), mean=float(every.mean()), quantiles=_quantiles(every, SHARES))
+    return FieldSummary(
+        count=len(every), mean=float(every.mean()), quantiles=_quantiles(every, SHARES)
+    )
 
 
 def _quantiles(
@@ -232,9 +238,9 @@ def _quantiles(
     return tuple(np.quantile(every, shares, method="inverted_cdf").tolist())
 
 
-def _growth(index: int, found: array[float]) -> Growth:
+def _growth(index: int, found: array[float]) -> ContextGrowth:
     q50, q90 = _quantiles(np.asarray(found), (0.5, 0.9))
-    return Growth(call=index + 1, sessions=len(found), q50=q50, q90=q90)
+    return ContextGrowth(call=index + 1, sessions=len(found), q50=q50, q90=q90)
 
 
 def _histogram(starts: array[float]) -> tuple[int, ...]:
@@ -247,4 +253,6 @@ def _histogram(starts: array[float]) -> tuple[int, ...]:
 
 def _cv(starts: array[float]) -> float | None:
     gaps = np.diff(np.asarray(starts))
-    return float(gaps.std() / gaps.mean()) if len(gaps) > 1 and gaps.mean() > 0 else None
+    if len(gaps) > 1 and gaps.mean() > 0:
+        return float(gaps.std() / gaps.mean())
+    return None

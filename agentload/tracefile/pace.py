@@ -14,7 +14,7 @@ Pace: TypeAlias = Callable[[Turn, float], tuple[float, float]]
 """Returns when a turn is sent and complete, for the instant at which its wait is over."""
 
 
-class Call(NamedTuple):
+class TimedCall(NamedTuple):
     """A turn with its start and end, in seconds from the trace's start."""
 
     start_s: float
@@ -37,7 +37,7 @@ class Paced:
     def __init__(self, trace: Trace, pace: Pace) -> None:
         self._trace = trace
         self._pace = pace
-        self._due: list[tuple[float, int, int, Call]] = []
+        self._due: list[tuple[float, int, int, TimedCall]] = []
         """A heap of calls whose times are known, each with its place in the trace."""
         self._held: dict[str, tuple[int, Session]] = {}
         """Sessions not yet spawned, with their places."""
@@ -62,7 +62,7 @@ class Paced:
             )
         )
 
-    def __iter__(self) -> Iterator[Call]:
+    def __iter__(self) -> Iterator[TimedCall]:
         places = count()
         for first, *spawned in families(self._trace.sessions):
             start_s = first.start_s or 0.0
@@ -82,14 +82,16 @@ class Paced:
         ready = [(place, session, 0, start_s)]
         while ready:
             place, session, number, at_s = ready.pop()
-            turn, name = session.turns[number], session.session
+            turn = session.turns[number]
+            name = session.session
             for ref in turn.after:
-                if (end_s := self._ends.get(ref.session, {}).get(ref.turn)) is None:
+                end_s = self._ends.get(ref.session, {}).get(ref.turn)
+                if end_s is None:
                     self._parked.setdefault(ref.session, []).append((place, session, number, at_s))
                     break
                 at_s = max(at_s, end_s)
             else:
-                call = Call(*self._pace(turn, at_s + turn.wait_s), session, number)
+                call = TimedCall(*self._pace(turn, at_s + turn.wait_s), session, number)
                 heappush(self._due, (call.start_s, place, number, call))
                 self._ended(call)
                 ready += (
@@ -101,7 +103,7 @@ class Paced:
                 if number + 1 < len(session.turns):
                     ready.append((place, session, number + 1, call.end_s))
 
-    def _ended(self, call: Call) -> None:
+    def _ended(self, call: TimedCall) -> None:
         ends = self._ends.setdefault(call.session.session, {})
         ends[call.number] = call.end_s
         if call.number + 1 == len(call.session.turns):

@@ -25,11 +25,10 @@ class Problem:
     what: str
 
     def __str__(self) -> str:
-        place = (
-            f"session {self.session}"
-            if self.turn is None
-            else f"session {self.session}, turn {self.turn}"
-        )
+        if self.turn is None:
+            place = f"session {self.session}"
+        else:
+            place = f"session {self.session}, turn {self.turn}"
         return f"{place}: {self.what}"
 
 
@@ -147,13 +146,13 @@ class References:
                 last = self._lengths.get(ref.session, REACH) - 1 if ref.turn == -1 else ref.turn
                 done[ref.session] = max(done.get(ref.session, -1), last)
             for segment in turn.add:
-                if (source := segment.source) is None:
+                source = segment.source
+                if source is None:
                     continue
-                wanted = (
-                    self._lengths.get(source.session, REACH) - 1
-                    if source.turn == -1
-                    else source.turn
-                )
+                if source.turn == -1:
+                    wanted = self._lengths.get(source.session, REACH) - 1
+                else:
+                    wanted = source.turn
                 if done.get(source.session, -1) < wanted:
                     what = (
                         f"takes the answer of turn {source.turn} of session {source.session} "
@@ -190,13 +189,12 @@ def _dependencies(sessions: list[tuple[Session, _Place | None]]) -> dict[_Place,
     graph: dict[_Place, list[_Place]] = {}
     for session, parent in sessions:
         for index, turn in enumerate(session.turns):
-            before = (
-                [_Place(session.session, index - 1)]
-                if index
-                else [parent]
-                if parent is not None
-                else []
-            )
+            if index:
+                before = [_Place(session.session, index - 1)]
+            elif parent is not None:
+                before = [parent]
+            else:
+                before = []
             # Sessions before the first open reference cannot wait for anything here.
             before += [
                 _Place(ref.session, ref.turn % lengths[ref.session])

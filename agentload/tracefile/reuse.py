@@ -12,7 +12,7 @@ BLOCK: Final = 16
 """Tokens of a cache block; a partly known block counts as new, as in vLLM."""
 
 
-class Place(NamedTuple):
+class ChainLink(NamedTuple):
     """A segment together with everything before it."""
 
     identity: int
@@ -27,16 +27,19 @@ class Chain:
     """The places of a session's context from turn to turn."""
 
     def __init__(self, header: Header, session: Session) -> None:
-        self.places: list[Place] = []
+        self.places: list[ChainLink] = []
         self._turns = session.turns
-        self._lead = header.prefixes[session.prefix] if session.prefix is not None else ()
+        if session.prefix is not None:
+            self._lead = header.prefixes[session.prefix]
+        else:
+            self._lead = ()
 
     @property
     def tokens(self) -> int:
         """Tokens of the context by now."""
         return self.places[-1].end if self.places else 0
 
-    def turn(self, index: int) -> list[Place]:
+    def turn(self, index: int) -> list[ChainLink]:
         """Advance to the next turn; return the places it adds."""
         turn = self._turns[index]
         added = turn.add
@@ -49,7 +52,7 @@ class Chain:
             before, end = (self.places[-1].identity, self.places[-1].end) if self.places else (0, 0)
             text = hash((before, segment.key))
             self.places.append(
-                Place(hash((text, segment.tokens)), text, segment.tokens, end + segment.tokens)
+                ChainLink(hash((text, segment.tokens)), text, segment.tokens, end + segment.tokens)
             )
         return self.places[kept:]
 
@@ -71,8 +74,9 @@ class IdealCache:
             known = total - sum(place.tokens for place in added) + self._told(added)
             yield total, known // self._block * self._block
 
-    def _told(self, added: Sequence[Place]) -> int:
-        known, unbroken = 0, True
+    def _told(self, added: Sequence[ChainLink]) -> int:
+        known = 0
+        unbroken = True
         for place in added:
             longest = self._longest.get(place.text, 0)
             if unbroken:
@@ -90,7 +94,7 @@ class _Kept:
     A call that uses a place uses all before it, so only its last place is marked as used.
     """
 
-    place: Place
+    place: ChainLink
     before: int | None
     """Identity of the place before it."""
     used: int = 0
@@ -112,7 +116,7 @@ class PoolCache:
         """A heap of (used, -end, identity), also of places that are no leaves any more."""
         self._calls = 0
 
-    def call(self, places: Sequence[Place]) -> int:
+    def call(self, places: Sequence[ChainLink]) -> int:
         """Return how many tokens of a call's context are cached, and cache all of it that fits."""
         fits = bisect_right(places, self._size, key=lambda place: place.end)
         held = bisect_left(
@@ -151,5 +155,6 @@ class PoolCache:
         self._room += kept.place.tokens
         if kept.before is not None:
             before = self._kept[kept.before]
-            before.used, before.followers = max(before.used, used), before.followers - 1
+            before.used = max(before.used, used)
+            before.followers = before.followers - 1
             self._leaf(before)

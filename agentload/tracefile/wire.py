@@ -26,7 +26,7 @@ Key: TypeAlias = Annotated[
 ]
 
 
-class Options(Struct, rename={"source": "from"}, omit_defaults=True):
+class JsonOptions(Struct, rename={"source": "from"}, omit_defaults=True):
     """Options of a segment besides role, tokens and key."""
 
     source: Ref | None = None
@@ -45,7 +45,7 @@ class Options(Struct, rename={"source": "from"}, omit_defaults=True):
     ) = None
 
 
-class Segment(Struct, array_like=True):
+class JsonSegment(Struct, array_like=True):
     """A piece of context: [role, tokens, key,
     options?]; for an image, tokens is [width, height].
     """
@@ -55,10 +55,10 @@ class Segment(Struct, array_like=True):
     # on a union of a bounded integer with a tuple of fixed length.
     tokens: int | tuple[int, int]
     key: Key
-    options: Options | None = None
+    options: JsonOptions | None = None
 
 
-class Check(Struct, omit_defaults=True):
+class JsonCheck(Struct, omit_defaults=True):
     """A check of the answer, of exactly one kind."""
 
     has: str | None = None
@@ -83,7 +83,7 @@ class Check(Struct, omit_defaults=True):
     ) = None
 
 
-class Recorded(Struct, omit_defaults=True):
+class JsonRecorded(Struct, omit_defaults=True):
     """Recorded timings, for comparison only."""
 
     ttft_s: Seconds | None = None
@@ -95,10 +95,10 @@ class Recorded(Struct, omit_defaults=True):
     ) = None
 
 
-class Turn(Struct, omit_defaults=True):
+class JsonTurn(Struct, omit_defaults=True):
     """One model call: due when the turn before it and every `after` are complete, plus `wait_s`."""
 
-    add: Annotated[tuple[Segment, ...], Meta(description="What this turn adds to the context.")]
+    add: Annotated[tuple[JsonSegment, ...], Meta(description="What this turn adds to the context.")]
     output: Annotated[
         int, Meta(ge=0, description="Tokens of the answer, forced unless the history is live.")
     ]
@@ -121,7 +121,7 @@ class Turn(Struct, omit_defaults=True):
         ]
         | None
     ) = None
-    check: tuple[Check, ...] = ()
+    check: tuple[JsonCheck, ...] = ()
     event: Annotated[str, Meta(description="A label, such as compact.")] | None = None
     model: (
         Annotated[str, Meta(description="An alias that endpoints map to one of their models.")]
@@ -138,16 +138,16 @@ class Turn(Struct, omit_defaults=True):
             "reasoning_effort."
         ),
     ] = {}
-    recorded: Recorded | None = None
+    recorded: JsonRecorded | None = None
     context: Annotated[int, Meta(ge=0, description="Recorded prompt tokens.")] | None = None
 
 
-class Session(Struct, omit_defaults=True):
+class JsonSession(Struct, omit_defaults=True):
     """One agent conversation; without `start_s` it is spawned by another session's turn."""
 
     session: Annotated[str, Meta(min_length=1)]
     workload: str
-    turns: Annotated[tuple[Turn, ...], Meta(min_length=1)]
+    turns: Annotated[tuple[JsonTurn, ...], Meta(min_length=1)]
     start_s: Seconds | None = None
     prefix: (
         Annotated[
@@ -157,7 +157,7 @@ class Session(Struct, omit_defaults=True):
     ) = None
 
 
-class Header(Struct, omit_defaults=True):
+class JsonHeader(Struct, omit_defaults=True):
     """The first line."""
 
     kind: Literal["agentload-trace"]
@@ -166,5 +166,5 @@ class Header(Struct, omit_defaults=True):
     seed: int = 0
     block: Annotated[int, Meta(ge=1, description="Tokens of a block of an imported run.")] = 64
     tokenizer: str | None = None
-    prefixes: dict[str, tuple[Segment, ...]] = {}
+    prefixes: dict[str, tuple[JsonSegment, ...]] = {}
     source: Annotated[dict[str, Any], Meta(description="The origin of the trace.")] = {}

@@ -6,7 +6,7 @@ answered as the emulated model answers behind HTTP.
 
 from collections.abc import Iterable, Mapping
 from itertools import chain, takewhile
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -23,35 +23,45 @@ LEADING: Final = frozenset({"system", "tools"})
 """Roles whose segments a server puts first, wherever they are in the context."""
 
 
+class _Converted(NamedTuple):
+    """A context as it was sent last, and its runs."""
+
+    salt: str
+    segments: tuple[Segment, ...]
+    runs: tuple[Run, ...]
+
+
+_NOTHING: Final = _Converted("", (), ())
+
+
 class Contents:
     """Turn contexts into runs; as a session's context grows, only what is new is converted."""
 
     def __init__(self, *, block: int) -> None:
         self._block = block
-        self._known: dict[tuple[str, str], tuple[str, tuple[Segment, ...], tuple[Run, ...]]] = {}
+        self._known: dict[tuple[str, str], _Converted] = {}
+        """What was converted last, by arm and session."""
 
     def runs(self, send: Send) -> tuple[Run, ...]:
         """Return the runs of a call's prompt, in the order in which a server sees them."""
         call = send.call
         place = (send.arm, call.session)
-        salt, segments, runs = self._known.get(place, ("", (), ()))
+        salt, segments, runs = self._known.get(place, _NOTHING)
         size = len(segments)
         added = call.context[size:]
-        if (
-            runs
-            and salt == send.salt
-            and call.context[:size] == segments
-            and LEADING.isdisjoint([segment.role for segment in added])
-        ):
+        has_grown = salt == send.salt and call.context[:size] == segments
+        if runs and has_grown and LEADING.isdisjoint([segment.role for segment in added]):
             runs += self._runs(added)
         else:
-            runs = salted(self._runs(in_server_order(call.context)), send.salt)
-        self._known[place] = send.salt, call.context, runs
+            ordered = in_server_order(call.context)
+            runs = with_salt(self._runs(ordered), send.salt)
+        self._known[place] = _Converted(send.salt, call.context, runs)
         return runs
 
     def forget(self, send: Send) -> None:
         """Drop what is kept of a session that is over."""
-        self._known.pop((send.arm, send.call.session), None)
+        place = (send.arm, send.call.session)
+        self._known.pop(place, None)
 
     def _runs(self, segments: Iterable[Segment]) -> tuple[Run, ...]:
         runs: list[Run] = []
@@ -64,10 +74,12 @@ class Contents:
                         key = f"{key}\x1f{segment.size}"
                     runs.append((key, segment.tokens))
                 case (first, _):
-                    for position, start in enumerate(range(0, segment.tokens, self._block)):
-                        runs.append(
-                            (f"#{first + position}", min(self._block, segment.tokens - start))
-                        )
+                    left = segment.tokens
+                    while left > 0:
+                        size = min(self._block, left)
+                        runs.append((f"#{first}", size))
+                        first += 1
+                        left -= size
         return tuple(runs)
 
 
@@ -82,15 +94,16 @@ def in_server_order(context: tuple[Segment, ...]) -> Iterable[Segment]:
     )
 
 
-def salted(runs: tuple[Run, ...], salt: str) -> tuple[Run, ...]:
+def with_salt(runs: tuple[Run, ...], salt: str) -> tuple[Run, ...]:
     """Return runs whose first tokens are replaced by the salt."""
     if not runs:
         return runs
     identity, tokens = runs[0]
+    rest = runs[1:]
     head = (f"salt\x1f{salt}", min(SALT_TOKENS, tokens))
     if tokens > SALT_TOKENS:
-        return head, (identity, tokens - SALT_TOKENS), *runs[1:]
-    return head, *runs[1:]
+        return head, (identity, tokens - SALT_TOKENS), *rest
+    return head, *rest
 
 
 class Speaker:
@@ -104,12 +117,9 @@ class Speaker:
     def says(self, send: Send, tokens: int) -> str:
         """Return the answer to a call, exactly *tokens* tokens long."""
         prompt = self._renderer.render(send.call.context, salt=send.salt)
+        messages = msgspec.json.decode(prompt.messages)
         tools = None if prompt.tools is None else msgspec.json.decode(prompt.tools)
-        texts = [
-            piece
-            for piece in pieces(msgspec.json.decode(prompt.messages), tools)
-            if isinstance(piece, str)
-        ]
+        texts = [piece for piece in pieces(messages, tools) if isinstance(piece, str)]
         said = answer(
             self._arms[send.arm],
             texts,

@@ -14,16 +14,23 @@ from typing import assert_never
 
 import numpy as np
 
-from agentload.dispatch.call import Asked, CallMachine
-from agentload.dispatch.checking import checked
+from agentload.dispatch.call import CallMachine, CallTerms
+from agentload.dispatch.checking import answer_row
 from agentload.dispatch.dispatcher import Dispatcher
 from agentload.dispatch.row import row
 from agentload.dispatch.session import live_key
 from agentload.dispatch.sse import Parsed
 from agentload.dispatch.stretches import stretches, where
-from agentload.emulator.calls import PS_PER_NS, Finished, FirstToken, Gauges, Rejected, Request
+from agentload.emulator.calls import (
+    PS_PER_NS,
+    EngineRequest,
+    Finished,
+    FirstToken,
+    Gauges,
+    Rejected,
+)
 from agentload.emulator.engine import Engine
-from agentload.emulator.steptime import slowed
+from agentload.emulator.steptime import slower_arm
 from agentload.model.commands import (
     Cancel,
     Chunks,
@@ -56,16 +63,19 @@ NO_GAP = bytes(4)
 SETTLE_NS = 1_000_000_000  # virtual time between rounds, about as long as a live barrier takes
 
 
-def packed(done: Finished) -> Stamps:
+def stamps_of(done: Finished) -> Stamps:
     """Return the stamps of a finished call, equal to `model.stamps.stamps` of its instants."""
     first_ns = done.instant_ns(0)
     # Round up to whole ns, then count whole µs from half a µs before
     # the first instant: one division does both.
-    offsets_us = done.ends_ps + (PS_PER_NS * (done.origin_ns - first_ns + US // 2) + PS_PER_NS - 1)
+    before_ns = done.origin_ns - first_ns + US // 2
+    offsets_us = done.ends_ps + (PS_PER_NS * before_ns + PS_PER_NS - 1)
     offsets_us //= PS_PER_NS * US
-    gaps_us = (offsets_us[1:] - offsets_us[:-1]).astype(np.int32)
+    gaps_us = offsets_us[1:] - offsets_us[:-1]
     return Stamps(
-        first_ns=first_ns, gap_us=NO_GAP + gaps_us.tobytes(), tokens=done.token_counts.tobytes()
+        first_ns=first_ns,
+        gap_us=NO_GAP + gaps_us.astype(np.int32).tobytes(),
+        tokens=done.token_counts.tobytes(),
     )
 
 
@@ -99,7 +109,8 @@ class Sampler:
 
     def take(self, now_ns: int, engines: Mapping[str, Engine]) -> Iterator[SampleRow]:
         """Return the samples of all engines, and set when the next ones are due."""
-        self.next_ns = now_ns - now_ns % self._every_ns + self._every_ns
+        looks = now_ns // self._every_ns + 1
+        self.next_ns = looks * self._every_ns
         return self.now(now_ns, engines)
 
     def now(self, now_ns: int, engines: Mapping[str, Engine]) -> Iterator[SampleRow]:
@@ -150,12 +161,11 @@ class Shell:
         self._arms = arms
         self._seed = seed
         self._slowness = slowness
-        self._stretches = {stretch[0].index: stretch for stretch in stretches(plan.rounds)}
+        self._stretches = {rounds[0].index: rounds for rounds in stretches(plan.rounds)}
         self._engines = self._started(0)
         self._contents = Contents(block=plan.header.block)
-        self._speaker = Speaker(
-            arms, Renderer(seed=plan.header.seed, block=plan.header.block), seed=seed
-        )
+        renderer = Renderer(seed=plan.header.seed, block=plan.header.block)
+        self._speaker = Speaker(arms, renderer, seed=seed)
         self._sampler = Sampler(run_id=plan.run, leg=leg, every_ns=round(sample_s * 1e9))
         self._flights: dict[str, _Flight] = {}
         self._limits: list[tuple[int, int, str]] = []
@@ -176,7 +186,8 @@ class Shell:
             self._next()
 
     def _next(self) -> None:
-        limits, flights = self._limits, self._flights
+        limits = self._limits
+        flights = self._flights
         while limits and limits[0][2] not in flights:  # mostly a call is over long before its limit
             heapq.heappop(limits)
         at_ns = others_ns = NEVER
@@ -195,7 +206,8 @@ class Shell:
         if at_ns <= command_ns and at_ns < NEVER:
             self._sample(at_ns)
             until_ns = min(command_ns, others_ns - 1, self._sampler.next_ns - 1)
-            for happening in self._engines[arm].advance_to_end(max(at_ns, until_ns)):
+            until_ns = max(at_ns, until_ns)
+            for happening in self._engines[arm].advance_to_end(until_ns):
                 self._happened(happening)
         elif limit_ns <= wake_ns and limit_ns < NEVER:
             self._check_limit()
@@ -207,7 +219,8 @@ class Shell:
 
     def _sample(self, now_ns: int) -> None:
         if now_ns >= self._sampler.next_ns:
-            self._rows.extend(self._sampler.take(now_ns, self._engines))
+            samples = self._sampler.take(now_ns, self._engines)
+            self._rows.extend(samples)
 
     # --- what engines and limits do ---
 
@@ -240,8 +253,10 @@ class Shell:
         limit_ns, _, name = heapq.heappop(self._limits)
         flight = self._flights[name]
         engine = self._engine(flight.send, limit_ns)
-        if flight.machine.stage == "streaming" and len(emitted := engine.emitted(name)[0]):
-            flight.machine.heard(int(emitted[-1]))
+        if flight.machine.stage == "streaming":
+            emitted, _ = engine.emitted(name)
+            if len(emitted):
+                flight.machine.heard(int(emitted[-1]))
         if flight.machine.expired(limit_ns):
             engine.abort(name, limit_ns)
             self._end(flight, limit_ns)
@@ -255,11 +270,12 @@ class Shell:
         return engine
 
     def _end(self, flight: _Flight, at_ns: int, *, error: str | None = None) -> None:
-        send, answer = flight.send, flight.answer
+        send = flight.send
+        answer = flight.answer
         if answer is None:
             outcome = flight.machine.outcome()
         else:
-            chunks = packed(answer)
+            chunks = stamps_of(answer)
             parsed = _parsed(
                 answer,
                 chunks.first_ns,
@@ -268,12 +284,17 @@ class Shell:
                 is_whole=flight.tokens == send.call.output,
             )
             outcome = flight.machine.outcome(parsed, chunks=chunks)
-        outcome = outcome if error is None else replace(outcome, error=error)
+        if error is not None:
+            outcome = replace(outcome, error=error)
         del self._flights[send.request_id]
-        self._rows.append(row(send, outcome, run_id=self._plan.run, leg=self._leg))
-        if (graded := checked(send, outcome, run_id=self._plan.run)) is not None:
+        self._keep(send, outcome)
+        graded = answer_row(send, outcome, run_id=self._plan.run)
+        if graded is not None:
             self._rows.append(graded)
         self._tell(Ended(at_ns=at_ns, request_id=send.request_id, outcome=outcome))
+
+    def _keep(self, send: Send, outcome: Outcome) -> None:
+        self._rows.append(row(send, outcome, run_id=self._plan.run, leg=self._leg))
 
     # --- what the dispatcher decides ---
 
@@ -288,16 +309,10 @@ class Shell:
             case Wake(at_ns=at_ns):
                 self._wake_ns = at_ns
             case Skip(send=send):
-                self._rows.append(
-                    row(
-                        send,
-                        Outcome(status="not_sent", stamp_source="virtual"),
-                        run_id=self._plan.run,
-                        leg=self._leg,
-                    )
-                )
+                self._keep(send, Outcome(status="not_sent", stamp_source="virtual"))
             case Cancel(request_id=name, why=why):
-                if (flight := self._flights.get(name)) is not None:
+                flight = self._flights.get(name)
+                if flight is not None:
                     flight.machine.cancel(now_ns, why)
                     self._engine(flight.send, now_ns).abort(name, now_ns)
                     self._end(flight, now_ns)
@@ -316,22 +331,20 @@ class Shell:
                 assert_never(command)
 
     def _send(self, send: Send, now_ns: int) -> None:
-        asked = Asked(tokens=send.call.output, is_forced=True, wants_reply=send.call.wants_reply)
+        call = send.call
+        asked = CallTerms(tokens=call.output, is_forced=True, wants_reply=call.wants_reply)
         machine = CallMachine(released_ns=send.released_ns, limits=send.limits, asked=asked)
         machine.opened(now_ns, is_new=False)
         machine.sent(now_ns)
         limit = None if send.watch is None else send.watch.cancel_after_tokens
-        tokens = send.call.output if limit is None else min(limit, send.call.output)
-        text = self._speaker.says(send, tokens) if send.call.wants_reply else ""
+        tokens = call.output if limit is None else min(limit, call.output)
+        text = self._speaker.says(send, tokens) if call.wants_reply else ""
         self._flights[send.request_id] = _Flight(send, machine, tokens, text)
         self._watch_limit(send.request_id, machine)
+        runs = self._contents.runs(send)
         said = live_key(text) if text else None
-        request = Request(
-            send.request_id,
-            self._contents.runs(send),
-            tokens,
-            said,
-            prompt_tokens=send.call.context_tokens,
+        request = EngineRequest(
+            send.request_id, runs, tokens, said, prompt_tokens=call.context_tokens
         )
         self._engine(send, now_ns).submit(request, now_ns)
 
@@ -342,21 +355,20 @@ class Shell:
             heapq.heappush(self._limits, (deadline_ns, self._order, name))
 
     def _settle(self, now_ns: int) -> None:
-        self._rows.extend(
-            end.row(run_id=self._plan.run, leg=self._leg) for end in self._dispatcher.ended_plays()
-        )
-        self._rows.extend(self._sampler.now(now_ns, self._engines))
+        for end in self._dispatcher.ended_plays():
+            self._rows.append(end.row(run_id=self._plan.run, leg=self._leg))
+        samples = self._sampler.now(now_ns, self._engines)
+        self._rows.extend(samples)
 
     def _started(self, round_: int) -> dict[str, Engine]:
         """Return new engines for a stretch of rounds, each slowed as its machine is."""
-        on = where(self._stretches.get(round_, ()))
-        return {
-            name: Engine(
-                slowed(self._arms[name], self._slowness.get(on.get(name) or "", 1.0)),
-                seed=self._seed + round_,
-            )
-            for name in self._plan.arms
-        }
+        machines = where(self._stretches.get(round_, ()))
+        engines = {}
+        for name in self._plan.arms:
+            machine = machines.get(name) or ""
+            arm = slower_arm(self._arms[name], self._slowness.get(machine, 1.0))
+            engines[name] = Engine(arm, seed=self._seed + round_)
+        return engines
 
 
 def _parsed(done: Finished, first_ns: int, tokens: int, *, text: str, is_whole: bool) -> Parsed:

@@ -15,7 +15,7 @@ import msgspec
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import AgentloadError, EndpointError, InterruptError, first_of
 from agentload.layout.windows import fitting, steady
-from agentload.model.controls import copied, is_control
+from agentload.model.controls import is_control, original
 from agentload.run import door
 from agentload.run.arms import ALL, read_arms
 from agentload.run.audience import Audience
@@ -226,5 +226,5 @@ def outcome(played: Played | None, *, stopped: str | None) -> tuple[Outcome, str
     if stopped is not None or played is None:
         return "failed", stopped
     if played.died and played.was_stopped:
-        return "dead", f"{copied(played.died[0])} stopped answering"
+        return "dead", f"{original(played.died[0])} stopped answering"
     return ("done" if played.health.void is None else "void"), played.health.void

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from agentload.model.check import Has
 from agentload.model.trace import Segment, Session, TurnRef, image_tokens
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
-from agentload.prompts.images import digits, sized
+from agentload.prompts.images import digits, image_size
 from agentload.workloads.parts.clients import CLIENTS
 from agentload.workloads.parts.draws import (
     Choice,
@@ -215,7 +215,7 @@ def _perception(rng: Random, name: str, *, start_s: float | None, pause: Pause) 
 
 
 def _images(rng: Random, talk: Talk, count: int, image: Distribution) -> tuple[Segment, ...]:
-    sizes = [sized(tokens(rng, image), aspect=_ASPECT(rng.random())) for _ in range(count)]
+    sizes = [image_size(tokens(rng, image), aspect=_ASPECT(rng.random())) for _ in range(count)]
     return tuple(
         Segment(role="image", tokens=image_tokens(size), key=talk.key(), size=size)
         for size in sizes

@@ -12,7 +12,7 @@ import pytest
 from agentload.ask.asker import Failed
 from agentload.ask.likely import Likely, Prompt, Source
 from agentload.ask.screening import Passage, Screening
-from agentload.layout.passages import PLACES, drawn, ladder, own, places
+from agentload.layout.passages import PLACES, ladder, own_passages, places, random_passages
 from agentload.model.profile import Logprobs
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.screen import Modelled
@@ -172,13 +172,13 @@ def test_the_users_own_prompts_are_the_longest_contexts_of_the_longest_sessions(
         )
 
     trace = Trace(header=Header(name="t"), sessions=tuple(session(number) for number in range(12)))
-    found = own(trace)
+    found = own_passages(trace)
     assert [sum(each.tokens for each in context) for context in found.contexts] == [
         1000 * n for n in range(12, 4, -1)
     ]
     assert (found.lengths, found.is_own) == ((1024, 2048, 4096, 8192), True)
-    few = own(replace(trace, sessions=trace.sessions[:2]))  # type: ignore[index]  # a tuple here
+    few = own_passages(replace(trace, sessions=trace.sessions[:2]))  # type: ignore[index]  # a tuple here
     assert (
         len({context[0].key for context in few.contexts}) == 8
     )  # gone through again, with other content
-    assert drawn((4096,), seed=1).contexts[0][0].tokens == 4096
+    assert random_passages((4096,), seed=1).contexts[0][0].tokens == 4096

@@ -10,7 +10,7 @@ import pytest
 from agentload.cli._audience import Progress
 from agentload.cli._print import notice, silenced, transient
 from agentload.layout.cost import cost
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 
 TURN = Turn(add=(Segment(role="user", tokens=10, key="u"),), output=5)
@@ -27,7 +27,9 @@ def test_the_time_left_is_the_plans_at_first_and_what_was_seen_at_last(
         header=Header(name="t"), sessions=(Session(session="s", workload="chat", turns=(TURN,)),)
     )
     expected = replace(
-        cost(plan(trace, ["a"], run="r", pairs=1)), calls_by_arm={"a": 100}, minutes=60.0
+        cost(plan(trace, ["a"], run="r", scheme=Scheme(pairs=1))),
+        calls_by_arm={"a": 100},
+        minutes=60.0,
     )
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     progress = Progress(expected)
@@ -66,7 +68,11 @@ def test_a_bar_says_how_much_is_done_and_a_row_what_each_arm_does() -> None:
         header=Header(name="t"), sessions=(Session(session="s", workload="chat", turns=(TURN,)),)
     )
     progress = Progress(
-        replace(cost(plan(trace, ["a"], run="r", pairs=1)), calls_by_arm={"a": 100}, minutes=60.0)
+        replace(
+            cost(plan(trace, ["a"], run="r", scheme=Scheme(pairs=1))),
+            calls_by_arm={"a": 100},
+            minutes=60.0,
+        )
     )
     progress._arms["a"].done = 50
     bar, head, row = progress.lines()
@@ -79,6 +85,6 @@ def test_what_a_replay_is_part_of_is_drawn_above_it() -> None:
     trace = Trace(
         header=Header(name="t"), sessions=(Session(session="s", workload="chat", turns=(TURN,)),)
     )
-    expected = cost(plan(trace, ["a"], run="r", pairs=1))
+    expected = cost(plan(trace, ["a"], run="r", scheme=Scheme(pairs=1)))
     whole = Progress(expected, above=lambda: ("speed, 4 block pairs · 3 of 45 min spent",)).lines()
     assert whole == ("speed, 4 block pairs · 3 of 45 min spent", *Progress(expected).lines())

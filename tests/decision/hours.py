@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from agentload.emulator.steptime import off
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.layout.traces import another
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import CallRow
@@ -62,7 +62,7 @@ def steady_calls(
         math.ceil(sessions * seconds / calls_a_round) + 1
     )  # no call takes less than a second on average
     many = Trace(header=trace.header, sessions=tuple(mixed(trace, rounds)))
-    made = plan(many, tuple(arms), run="truth", pairs=1, load=load)
+    made = plan(many, tuple(arms), run="truth", scheme=Scheme(pairs=1), load=load)
     calls: dict[str, list[CallRow]] = {arm: [] for arm in arms}
     quiet = {name: off(arm) for name, arm in arms.items()}
     for row in Shell(made, quiet, seed=0, sample_s=seconds).play():

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.dispatch.arrivals import SECOND, open_starts, seeded
-from agentload.dispatch.intake import AHEAD_NS, Intake
+from agentload.dispatch.arrivals import SECOND, open_starts, rng_of
+from agentload.dispatch.intake import AHEAD_NS, SessionStarts
 from agentload.model.plan import Burst, ClosedLoop, OpenLoop
 from agentload.model.trace import Session
 
@@ -15,7 +15,7 @@ from agentload.model.trace import Session
 def starts(load: OpenLoop, until_s: float) -> list[float]:
     return [
         at / SECOND
-        for at in takewhile(lambda at: at < until_s * SECOND, open_starts(load, seeded("test")))
+        for at in takewhile(lambda at: at < until_s * SECOND, open_starts(load, rng_of("test")))
     ]
 
 
@@ -69,7 +69,7 @@ def test_starts_never_run_backwards(
     rate: float, cv: float, ramp_s: float, ramp_from: float, burst: Burst | None
 ) -> None:
     load = OpenLoop(rate_per_s=rate, cv=cv, ramp_s=ramp_s, ramp_from_per_s=ramp_from, burst=burst)
-    stream = open_starts(load, seeded("any"))
+    stream = open_starts(load, rng_of("any"))
     found = [next(stream) for _ in range(50)]
     assert found[0] == 0
     assert found == sorted(found)
@@ -83,7 +83,7 @@ def test_a_closed_loop_opens_its_places_one_after_the_other_and_refills_them_at_
     sessions = tuple(
         Session(session=f"s{i}", workload="w", start_s=0.0, turns=()) for i in range(6)
     )
-    intake = Intake(sessions, ClosedLoop(sessions=4, ramp_s=8), seed=("test",), started_ns=0)
+    intake = SessionStarts(sessions, ClosedLoop(sessions=4, ramp_s=8), seed=("test",), started_ns=0)
     begun = [start for at_s in range(7) for _, start in intake.take(at_s * SECOND)]
     assert begun == [0, 2 * SECOND, 4 * SECOND, 6 * SECOND]
     intake.ended("s0", 7 * SECOND)

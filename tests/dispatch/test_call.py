@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.dispatch.call import Asked, CallMachine
+from agentload.dispatch.call import CallMachine, CallTerms
 from agentload.dispatch.fault import Fault
-from agentload.dispatch.sse import Parsed, ToolCall
+from agentload.dispatch.sse import Parsed, ReplyToolCall
 from agentload.model.commands import Limits, Outcome, Reply, Status
 from agentload.model.stamps import stamps
 
@@ -26,13 +26,13 @@ GOOD = Parsed(
 )
 
 
-def machine(asked: Asked | None = None) -> CallMachine:
+def machine(asked: CallTerms | None = None) -> CallMachine:
     return CallMachine(
-        released_ns=T0, limits=LIMITS, asked=asked or Asked(tokens=3, is_forced=True)
+        released_ns=T0, limits=LIMITS, asked=asked or CallTerms(tokens=3, is_forced=True)
     )
 
 
-def streaming(asked: Asked | None = None, *, status: int = 200) -> CallMachine:
+def streaming(asked: CallTerms | None = None, *, status: int = 200) -> CallMachine:
     call = machine(asked)
     call.opened(T0 + 10)
     call.sent(T0 + 20)
@@ -55,7 +55,7 @@ def _with(**changes: object) -> Parsed:
 
 
 def test_a_good_call_tells_everything() -> None:
-    call = streaming(Asked(tokens=3, is_forced=True, wants_reply=True))
+    call = streaming(CallTerms(tokens=3, is_forced=True, wants_reply=True))
     call.heard(T0 + 85)
     call.closed(T0 + 90)
     assert call.outcome(GOOD, stamp_source="kernel") == Outcome(
@@ -80,9 +80,11 @@ def test_a_good_call_tells_everything() -> None:
 
 
 def test_a_reply_says_which_tool_was_called() -> None:
-    call = streaming(Asked(tokens=3, is_forced=True, wants_reply=True))
+    call = streaming(CallTerms(tokens=3, is_forced=True, wants_reply=True))
     call.closed(T0 + 90)
-    found = call.outcome(_with(tool_calls=(ToolCall(name="ls", arguments='{"path":"/a"}'),))).reply
+    found = call.outcome(
+        _with(tool_calls=(ReplyToolCall(name="ls", arguments='{"path":"/a"}'),))
+    ).reply
     assert found is not None
     assert found.called == '{"name": "ls", "arguments": {"path": "/a"}}'
 
@@ -259,26 +261,26 @@ def test_a_connection_that_ends_in_mid_answer_truncates_it() -> None:
 
 
 def test_a_server_without_end_marks_ends_with_its_finish_reason() -> None:
-    call = streaming(Asked(tokens=3, is_forced=True, ends_with_mark=False))
+    call = streaming(CallTerms(tokens=3, is_forced=True, ends_with_mark=False))
     call.closed(T0 + 90)
     assert call.outcome(_with(has_end_mark=False)).status == "ok"
 
 
 def test_fewer_tokens_are_no_fault_when_none_were_forced() -> None:
-    call = streaming(Asked(tokens=3))
+    call = streaming(CallTerms(tokens=3))
     call.closed(T0 + 90)
     assert call.outcome(_with(output_tokens=1, finish_reason="stop")).status == "ok"
 
 
 def test_an_answer_that_says_it_reached_a_length_which_nobody_asked_for_is_short() -> None:
-    call = streaming(Asked(tokens=3))
+    call = streaming(CallTerms(tokens=3))
     call.closed(T0 + 90)
     outcome = call.outcome(_with(output_tokens=2, finish_reason="length"))
     assert (outcome.status, outcome.error) == ("short", "cut at 2 tokens, where up to 3 were asked")
 
 
 def test_an_aborted_answer_stays_one_when_no_length_was_forced() -> None:
-    call = streaming(Asked(tokens=5))
+    call = streaming(CallTerms(tokens=5))
     call.closed(T0 + 90)
     assert call.outcome(_with(output_tokens=2, finish_reason="abort")).status == "aborted"
 
@@ -317,7 +319,7 @@ def test_the_first_end_counts() -> None:
 def test_an_answer_without_an_end_mark_is_whole_where_its_framing_ends_and_not_where_its_connection_dies() -> (
     None
 ):
-    asked = Asked(tokens=3, is_forced=True, ends_with_mark=False)
+    asked = CallTerms(tokens=3, is_forced=True, ends_with_mark=False)
     ended, died = streaming(asked), streaming(asked)
     ended.closed(T0 + 90)
     died.failed(T0 + 90, "reset", "reset by peer")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from agentload.builtin import find
 from agentload.emulator.profile import parse
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.model.check import Has
 from agentload.model.rows import AnswerRow, CallRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
@@ -30,7 +30,9 @@ def test_checked_turns_of_a_replayed_trace_become_graded_answers() -> None:
         header=Header(name="t", seed=1),
         sessions=(asked("right", "ZX-4417"), asked("wrong", "no such text")),
     )
-    rows = list(Shell(plan(trace, ["bf16", "fp8"], run="r", pairs=1), ARMS, seed=0).play())
+    rows = list(
+        Shell(plan(trace, ["bf16", "fp8"], run="r", scheme=Scheme(pairs=1)), ARMS, seed=0).play()
+    )
     answers = [row for row in rows if isinstance(row, AnswerRow)]
     calls = {row.request_id: row for row in rows if isinstance(row, CallRow)}
     assert [(row.arm, row.task, row.item) for row in answers] == [

@@ -1,6 +1,6 @@
 import pytest
 
-from agentload.dispatch.counting import Chunk, Shows, counted
+from agentload.dispatch.counting import Chunk, Shows, token_counts
 from agentload.model.commands import TokenRule
 
 
@@ -69,6 +69,6 @@ ROLE = chunk("nothing")
 def test_tokens_are_counted_by_the_best_evidence_there_is(
     chunks: list[Chunk], total: int | None, tokens: tuple[int, ...], rule: TokenRule | None
 ) -> None:
-    found = counted(chunks, total=total)
+    found = token_counts(chunks, total=total)
     assert (tuple(found.tokens), found.rule) == (tokens, rule)
     assert len(found.chunks) == len(tokens)

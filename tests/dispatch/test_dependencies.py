@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentload.dispatch.session import shortened
+from agentload.dispatch.session import cut_answer
 from agentload.model.check import Has
 from agentload.model.commands import Outcome, Reply, Send
 from agentload.model.plan import ClosedLoop, Load, WaitScale
@@ -72,7 +72,7 @@ def test_a_live_edge_carries_the_answer_and_is_cut_to_the_segment() -> None:
 def test_an_answer_is_cut_at_a_word_in_proportion_to_its_tokens(
     text: str, tokens: int, wanted: int, kept: str
 ) -> None:
-    assert shortened(Reply(text=text, tokens=tokens), wanted) == kept
+    assert cut_answer(Reply(text=text, tokens=tokens), wanted) == kept
 
 
 def test_a_checked_turn_wants_its_answer() -> None:

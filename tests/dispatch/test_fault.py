@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.dispatch.fault import LOOKED_AT, Fault, body_fault, masked, retry_after_ns, without
+from agentload.dispatch.fault import LOOKED_AT, Fault, body_fault, redact, retry_after_ns, without
 
 WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
 PROMPT = "my diary of the third of May, which nobody may read"
@@ -75,11 +75,11 @@ def test_an_error_body_is_read_whoever_wrote_it(body: bytes, expected: Fault) ->
     ],
 )
 def test_prompts_and_keys_that_a_server_echoes_are_not_kept(message: str, expected: str) -> None:
-    assert masked(message) == expected
+    assert redact(message) == expected
 
 
 def test_a_message_is_one_line_of_at_most_200_characters() -> None:
-    line = masked("so long\na message " * 40)
+    line = redact("so long\na message " * 40)
     assert (len(line), line[:26], line[-1]) == (200, "so long a message so long ", "…")
 
 
@@ -138,7 +138,7 @@ def test_an_error_body_that_no_parser_can_read_is_an_error_all_the_same(body: by
 
 def test_a_message_is_cut_before_it_is_searched_for_secrets() -> None:
     began = time.process_time()
-    line = masked(("it's 'a " + "b" * 40) * 400_000)
+    line = redact(("it's 'a " + "b" * 40) * 400_000)
     assert len(line) <= 200
     assert time.process_time() - began < 2.0  # 9 MB took 5 s, 60 MB 25 s
 
@@ -146,9 +146,9 @@ def test_a_message_is_cut_before_it_is_searched_for_secrets() -> None:
 @pytest.mark.parametrize("before", range(LOOKED_AT - 60, LOOKED_AT + 1, 5))
 def test_no_key_is_half_shown_where_a_long_message_was_cut(before: int) -> None:
     quoted = "'" + "x" * (before - 3) + "' "
-    assert masked(
+    assert redact(
         f"{quoted}sk-abcdefgh0123456789abcdefgh0123456789 and more" + "y " * 9_000
     ).startswith("'…'")
-    assert "abc" not in masked(
+    assert "abc" not in redact(
         f"{quoted}sk-abcdefgh0123456789abcdefgh0123456789 and more" + "y " * 9_000
     )

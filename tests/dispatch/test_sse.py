@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agentload.dispatch.fault import Fault
 from agentload.dispatch.framing import OverlongError
-from agentload.dispatch.sse import Parsed, StreamParser, ToolCall, document
+from agentload.dispatch.sse import Parsed, ReplyToolCall, StreamParser, document
 
 WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
 STREAMS = sorted(path.name for path in WIRE.glob("*.sse"))
@@ -70,7 +70,7 @@ TRUTH = {
         output_tokens=6,
         finish_reason="tool_calls",
         has_end_mark=True,
-        tool_calls=(ToolCall(name="read_file", arguments='{"path": "a.py"}'),),
+        tool_calls=(ReplyToolCall(name="read_file", arguments='{"path": "a.py"}'),),
     ),
     "vllm_engine_killed.sse": Parsed(
         stamps_ns=(2, 3),
@@ -434,7 +434,9 @@ def test_an_answer_that_was_not_streamed_has_no_stamps() -> None:
         ),
         (
             b'{"choices":[{"message":{"content":null,"tool_calls":[{"function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}',
-            Parsed(finish_reason="tool_calls", tool_calls=(ToolCall(name="f", arguments="{}"),)),
+            Parsed(
+                finish_reason="tool_calls", tool_calls=(ReplyToolCall(name="f", arguments="{}"),)
+            ),
         ),
     ],
 )

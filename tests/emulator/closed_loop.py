@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agentload.emulator.calls import Finished, FirstToken, Request
+from agentload.emulator.calls import EngineRequest, Finished, FirstToken
 from agentload.emulator.engine import Engine
 from agentload.model.profile import ArmProfile
 
@@ -51,7 +51,7 @@ def closed_loop(of: ArmProfile, lengths: Sequence[tuple[int, int]], clients: int
         index, (prompt, output) = next(todo, (-1, (0, 0)))
         if index >= 0:
             sent[str(index)] = at_ns
-            engine.submit(Request(str(index), ((f"p{index}", prompt),), output), at_ns)
+            engine.submit(EngineRequest(str(index), ((f"p{index}", prompt),), output), at_ns)
 
     for _ in range(clients):
         send(0)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agentload.dispatch.garbage import garbage
-from agentload.emulator.answers import Found, altered, answer, read, success_rate
+from agentload.emulator.answers import Found, answer, other_text, read, success_rate
 from agentload.model.profile import Accuracy, ArmProfile
 from tests.emulator.arms import shipped, small
 
@@ -82,7 +82,7 @@ def test_what_cannot_be_looked_up_is_not_answered(texts: list[str]) -> None:
 
 @pytest.mark.parametrize("text", ["7314062", "ZX-4417", "abc", "aba", "x"])
 def test_a_wrong_answer_differs(text: str) -> None:
-    assert altered(text) != text
+    assert other_text(text) != text
 
 
 @pytest.mark.parametrize(

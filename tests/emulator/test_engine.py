@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from agentload.emulator.calls import Finished, FirstToken, Happening, Rejected, Request, Run
+from agentload.emulator.calls import EngineRequest, Finished, FirstToken, Happening, Rejected, Run
 from agentload.emulator.engine import Engine
 from agentload.model.profile import ArmProfile, Episode, Noise, Speculation
 from tests.emulator.arms import small, without_cache
@@ -25,8 +25,8 @@ NOISY = Noise(
 )
 
 
-def request(name: str, prompt: int, output: int, *, text: str | None = None) -> Request:
-    return Request(name, ((text or name, prompt),), output)
+def request(name: str, prompt: int, output: int, *, text: str | None = None) -> EngineRequest:
+    return EngineRequest(name, ((text or name, prompt),), output)
 
 
 def run(engine: Engine) -> list[Happening]:
@@ -130,7 +130,7 @@ def test_a_prompt_that_was_seen_before_comes_from_the_cache_in_whole_blocks() ->
     engine = Engine(small())
     engine.submit(request("a", 90, 2, text="same"), 0)
     run(engine)
-    engine.submit(Request("b", (("same", 90), ("new", 9)), 2), 500 * MS)
+    engine.submit(EngineRequest("b", (("same", 90), ("new", 9)), 2), 500 * MS)
     first, done = run(engine)
     assert isinstance(first, FirstToken)
     assert isinstance(done, Finished)
@@ -155,9 +155,9 @@ def test_a_whole_hit_still_computes_its_last_block() -> None:
 
 def test_an_answer_that_is_named_can_be_hit_by_the_next_turn() -> None:
     engine = Engine(small())
-    engine.submit(Request("a", (("user", 40),), 41, answer="reply"), 0)
+    engine.submit(EngineRequest("a", (("user", 40),), 41, answer="reply"), 0)
     run(engine)
-    engine.submit(Request("b", (("user", 40), ("reply", 41), ("more", 20)), 1), 900 * MS)
+    engine.submit(EngineRequest("b", (("user", 40), ("reply", 41), ("more", 20)), 1), 900 * MS)
     # The KV of the last token was never computed: 80 tokens are, five blocks.
     first = run(engine)[0]
     assert isinstance(first, FirstToken)
@@ -308,7 +308,9 @@ def play(
         happened += engine.advance(instant)
         now = instant
         if what == "submit":
-            engine.submit(Request(str(index), tuple(calls[index][1]), calls[index][2]), instant)
+            engine.submit(
+                EngineRequest(str(index), tuple(calls[index][1]), calls[index][2]), instant
+            )
         else:
             engine.abort(str(index), instant)
     while (nxt := engine.next_step_ns() if looks else engine.next_ns()) is not None:
@@ -358,7 +360,7 @@ def test_playing_from_end_to_end_of_calls_equals_playing_event_by_event(
             assert all(event.at_ns <= end for event in some for end in ends)
             happened += some
         engine.advance(at)
-        engine.submit(Request(str(index), tuple(content), output), at)
+        engine.submit(EngineRequest(str(index), tuple(content), output), at)
     while engine.next_ns() is not None:
         happened += engine.advance_to_end(1 << 62)
     assert shown(happened) == play(

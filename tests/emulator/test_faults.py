@@ -16,9 +16,9 @@ from agentload.emulator.faults import (
     Stall,
     Trickle,
     WrongDtype,
-    met,
+    faults_of_request,
+    faulty_arm,
     parse,
-    suffered,
 )
 from agentload.errors import ProfileError
 from agentload.model.profile import Episode, Noise
@@ -71,12 +71,15 @@ def test_a_request_meets_the_faults_whose_conditions_it_fits(
     number: int, at_s: float, expected: tuple[object, ...]
 ) -> None:
     without_draws = tuple(fault for fault in FAULTS if fault is not FAULTS[1])
-    assert met(without_draws, seed=1, number=number, at_s=at_s) == expected
+    assert faults_of_request(without_draws, seed=1, number=number, at_s=at_s) == expected
 
 
 def test_a_share_is_drawn_by_seed_and_request() -> None:
     drawn = [
-        [bool(met((FAULTS[1],), seed=seed, number=number, at_s=0)) for number in range(4000)]
+        [
+            bool(faults_of_request((FAULTS[1],), seed=seed, number=number, at_s=0))
+            for number in range(4000)
+        ]
         for seed in (1, 1, 2)
     ]
     assert drawn[0] == drawn[1] != drawn[2]
@@ -88,16 +91,16 @@ def test_the_machine_suffers_drift_and_neighbours() -> None:
     expected = Noise(
         drift_per_hour=0.01 + 0.05, episodes=(Episode(from_s=60, until_s=120, factor=1.5),)
     )
-    assert suffered(FAULTS[9:], arm) == replace(arm, noise=expected)
+    assert faulty_arm(FAULTS[9:], arm) == replace(arm, noise=expected)
 
 
 def test_another_arm_runs_behind_a_right_name() -> None:
     bf16, fp8 = shipped("llama-3.1-8b-h100", "bf16"), shipped("llama-3.1-8b-h100", "fp8")
-    assert suffered((WrongDtype(really="bf16"),), fp8, others=(bf16, fp8)) == replace(
+    assert faulty_arm((WrongDtype(really="bf16"),), fp8, others=(bf16, fp8)) == replace(
         bf16, name="fp8"
     )
     with pytest.raises(ProfileError, match="no arm 'fp4' to run"):
-        suffered((WrongDtype(really="fp4"),), fp8, others=(bf16, fp8))
+        faulty_arm((WrongDtype(really="fp4"),), fp8, others=(bf16, fp8))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from agentload.emulator.calls import Finished, Request
+from agentload.emulator.calls import EngineRequest, Finished
 from agentload.emulator.engine import Engine
 from agentload.emulator.fit import Observed, fit
 from agentload.errors import ProfileError
@@ -38,7 +38,7 @@ def measured(arm: ArmProfile, *, clients: int, calls: int, pause_s: float) -> Ob
             content[client] = (*before, (f"{client}.{len(rows)}.{now}", rng.randint(500, 20_000)))
             name = f"{now}.{client}"
             sent[name] = (now, client)
-            engine.submit(Request(name, content[client], rng.randint(50, 600)), now)
+            engine.submit(EngineRequest(name, content[client], rng.randint(50, 600)), now)
         elif at is not None:
             done = engine.advance(at)
         else:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agentload.builtin import find, names
-from agentload.emulator.calls import Finished, Request
+from agentload.emulator.calls import EngineRequest, Finished
 from agentload.emulator.engine import Engine
 from agentload.emulator.profile import parse
 from agentload.emulator.steptime import off
@@ -47,7 +47,7 @@ def test_ttft_and_itl_of_a_single_request_are_those_of_the_formulas_within_one_p
     assert arm.step
     for tokens in (length for length in LENGTHS if length + 128 <= arm.server.max_model_len):
         engine = Engine(arm)
-        engine.submit(Request("a", (("text", tokens),), 128), 0)
+        engine.submit(EngineRequest("a", (("text", tokens),), 128), 0)
         done: list[Finished] = []
         while (at := engine.next_ns()) is not None:
             done += [event for event in engine.advance(at) if isinstance(event, Finished)]

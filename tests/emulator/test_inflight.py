@@ -3,7 +3,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
-from agentload.emulator.calls import Finished, Request
+from agentload.emulator.calls import EngineRequest, Finished
 from agentload.emulator.engine import TRIM_STEPS, Engine
 from agentload.emulator.inflight import StepLog
 from agentload.emulator.stepper import span, steps_to_reach, steps_within
@@ -53,7 +53,7 @@ def test_memory_grows_with_what_is_in_flight_and_not_with_what_is_done() -> None
     engine = Engine(small(blocks=200))
     at = calls = 0
     while calls < 1500:
-        engine.submit(Request(str(calls), (("shared", 40), (f"own{calls}", 100)), 200), at)
+        engine.submit(EngineRequest(str(calls), (("shared", 40), (f"own{calls}", 100)), 200), at)
         while (nxt := engine.next_ns()) is not None:
             for event in engine.advance(nxt):
                 if isinstance(event, Finished):

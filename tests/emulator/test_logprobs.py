@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentload.emulator.logprobs import Listed, behind, listed, of_answer, of_prompt, within
+from agentload.emulator.logprobs import (
+    Listed,
+    behind,
+    likeliest_words,
+    of_answer,
+    of_prompt,
+    within,
+)
 from agentload.model.profile import ArmProfile, Logprobs
 from tests.serve.arms import arm
 
@@ -29,7 +36,7 @@ def rows(
     of: ArmProfile, words: list[str], *, company: int = 0, tokens: int | None = None
 ) -> list[Listed]:
     at = behind([" ".join(words)], ["", ""], len(words) if tokens is None else tokens)
-    return listed(of, at, seed=1, company=company, most=20)
+    return likeliest_words(of, at, seed=1, company=company, most=20)
 
 
 def apart(one: list[Listed], other: list[Listed]) -> float:
@@ -99,9 +106,11 @@ def test_the_token_of_an_answer_is_the_likeliest_and_that_of_a_prompt_as_likely_
 
 def test_what_stands_within_a_prompt_is_what_stands_behind_its_start() -> None:
     words = ["also", "area", "arts", "auto", "away", "axis"]
-    inside = listed(EXACT, within(words), seed=1, company=0, most=3)
+    inside = likeliest_words(EXACT, within(words), seed=1, company=0, most=3)
     assert len(inside) == len(words) - 1
     assert (
         inside[4]
-        == listed(EXACT, behind([" ".join(words[:5])], [""], 5), seed=1, company=0, most=3)[0]
+        == likeliest_words(
+            EXACT, behind([" ".join(words[:5])], [""], 5), seed=1, company=0, most=3
+        )[0]
     )

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from agentload.emulator.calls import Finished, Request
+from agentload.emulator.calls import EngineRequest, Finished
 from agentload.emulator.engine import Engine
 from agentload.emulator.steptime import ONE, NoiseSource, off
 from agentload.model.profile import Episode, Noise
@@ -55,7 +55,7 @@ def test_drift_and_episodes_follow_the_clock() -> None:
 
 def gaps(noise: Noise, *, seed: int) -> list[float]:
     engine = Engine(small(noise=noise), seed=seed)
-    engine.submit(Request("a", (("text", 50),), 500), 0)
+    engine.submit(EngineRequest("a", (("text", 50),), 500), 0)
     done: list[Finished] = []
     while (at := engine.next_ns()) is not None:
         done += [event for event in engine.advance(at) if isinstance(event, Finished)]

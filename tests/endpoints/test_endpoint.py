@@ -19,7 +19,7 @@ from agentload.endpoints.endpoint import (
 )
 from agentload.endpoints.read import read_file
 from agentload.errors import EndpointError
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.live.target import address
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.record import again, without_secrets
@@ -216,7 +216,13 @@ def halves(arms: tuple[Endpoint, ...]) -> tuple[Stage, ...]:
     names, machines = [each.name for each in arms], beginnings(arms)
     trace = Trace(header=Header(name="t"), sessions=sessions)
     return stages(
-        plan(trace, names, run="r", pairs=2, design="parallel", machines=machines, swap=True), arms
+        plan(
+            trace,
+            names,
+            run="r",
+            scheme=Scheme(pairs=2, design="parallel", machines=machines, swap=True),
+        ),
+        arms,
     )
 
 

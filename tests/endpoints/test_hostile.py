@@ -28,7 +28,7 @@ from agentload.endpoints.launch import is_healthy
 from agentload.endpoints.reach import reach
 from agentload.errors import AgentloadError, EndpointError, TraceError
 from agentload.telemetry.reach import scrape
-from agentload.telemetry.watch import Source, Watch
+from agentload.telemetry.watch import TelemetrySource, TelemetryWatch
 from tests.live.hostile import NESTED
 from tests.live.scripted import Peer, serving
 from tests.run.playing import answering
@@ -79,7 +79,9 @@ async def reads_its_metrics(there: Endpoint) -> None:
 
 
 async def watches(there: Endpoint) -> None:
-    watch = Watch({"a": Source(urls=tuple(there.metrics_urls), reach=reach(there))}, every_s=0.01)
+    watch = TelemetryWatch(
+        {"a": TelemetrySource(urls=tuple(there.metrics_urls), reach=reach(there))}, every_s=0.01
+    )
     task = asyncio.create_task(watch.run())
     await asyncio.sleep(0.3)
     assert not task.done()

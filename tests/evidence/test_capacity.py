@@ -22,7 +22,7 @@ from agentload.evidence.plays import PlayedBlock
 from agentload.evidence.view import run_view
 from agentload.kvmath.pool import GIB, pool_of
 from agentload.layout.long_run import long_run
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.model.plan import Budget, Load
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import ProbeRow
@@ -211,7 +211,14 @@ def played(folder: Path, on: dict[str, ArmProfile], *, seconds: float = 120.0) -
     long = long_run(
         TRACE, Load(budget=Budget(seconds=seconds)), agents=AGENTS, pairs=2, seed=1, pools=pools
     )
-    made = plan(TRACE, tuple(on), run="r", pairs=2, load=long.laid.load, laid=long.laid.blocks)
+    made = plan(
+        TRACE,
+        tuple(on),
+        run="r",
+        scheme=Scheme(pairs=2),
+        load=long.laid.load,
+        laid=long.laid.blocks,
+    )
     study = Replay(
         traces=(TraceRef(path="t"),),
         servers=Virtual(profile="llama-3.1-8b-h100"),

@@ -1,12 +1,12 @@
 """A trace and a run are held against what a server's metrics tell of production."""
 
-from agentload.exposition.likeness import Figures, Level, Likeness, Spread, likeness
+from agentload.exposition.likeness import Figures, Level, Likeness, MeanAndQuantiles, likeness
 from agentload.exposition.scrape import Scrape, parse
 from tests.importers.test_prometheus import CHAT
 
 TRACE = Figures(
-    prompt=Spread(mean=2_000.0, quantiles={0.5: 900.0, 0.9: 20_000.0}),
-    output=Spread(mean=40.0, quantiles={0.5: 30.0, 0.9: 80.0}),
+    prompt=MeanAndQuantiles(mean=2_000.0, quantiles={0.5: 900.0, 0.9: 20_000.0}),
+    output=MeanAndQuantiles(mean=40.0, quantiles={0.5: 30.0, 0.9: 80.0}),
     cached=0.65,
 )
 BUSY = """\
@@ -86,7 +86,7 @@ def test_a_runs_first_tokens_batch_and_pool_are_compared_too() -> None:
     part, and a moment is like a run that mostly lies around it.
     """
     run = Figures(
-        ttft_s=Spread(mean=0.45, quantiles={0.5: 0.7}),
+        ttft_s=MeanAndQuantiles(mean=0.45, quantiles={0.5: 0.7}),
         running=Level(low=3.0, middle=8.0, high=12.0),
         kv_usage=Level(low=0.2, middle=0.5, high=0.8),
     )

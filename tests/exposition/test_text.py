@@ -13,8 +13,8 @@ from agentload.exposition.text import (
     MOST_BYTES,
     MOST_LABELS,
     MOST_OF_A_LINE,
+    MetricSample,
     OversizeError,
-    Sample,
     samples,
 )
 
@@ -28,10 +28,10 @@ def line_with(*labels: str) -> str:
     return f"{GAUGE}{{{','.join(labels)}}} 1\n"
 
 
-def of_library(text: str) -> list[Sample]:
+def of_library(text: str) -> list[MetricSample]:
     families = text_string_to_metric_families(text)
     return [
-        Sample(each.name, each.labels, each.value)
+        MetricSample(each.name, each.labels, each.value)
         for family in families
         for each in family.samples
         if each.name in WANTED
@@ -64,14 +64,14 @@ def test_any_label_and_value_that_the_library_writes_is_read_as_it_reads_them(
 
 def test_blanks_are_no_part_of_a_line() -> None:
     text = f"  # TYPE x gauge\n \t\n  {GAUGE}{{ }} 5\r\n"
-    assert list(samples(text, WANTED)) == [Sample(GAUGE, {}, 5.0)] == of_library(text)
+    assert list(samples(text, WANTED)) == [MetricSample(GAUGE, {}, 5.0)] == of_library(text)
 
 
 def test_a_counter_has_its_suffix_where_the_page_leaves_it_out() -> None:
     text = '# TYPE tgi_request_success counter\ntgi_request_success{method="a"} 4\n'
     assert (
         list(samples(text, WANTED))
-        == [Sample("tgi_request_success_total", {"method": "a"}, 4.0)]
+        == [MetricSample("tgi_request_success_total", {"method": "a"}, 4.0)]
         == of_library(text)
     )
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentload.layout.carried import Carried, carried
+from agentload.layout.carried import Carried, carry
 from agentload.layout.timeline import lasts_s, timeline
 from agentload.model.plan import Load
 from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Turn, TurnRef
@@ -39,7 +39,7 @@ def session(
 
 def cut(family: Family, share: float) -> tuple[float, Carried]:
     at_s = share * lasts_s(family, timeline(family, LOAD))
-    return at_s, carried(HEADER, family, timeline(family, LOAD), at_s=at_s)
+    return at_s, carry(HEADER, family, timeline(family, LOAD), at_s=at_s)
 
 
 # --- cases ---
@@ -49,14 +49,14 @@ PREFIX = HEADER.prefixes["P"]
 
 
 def test_who_waits_at_the_instant_is_primed_and_sends_the_next_turn_at_once() -> None:
-    found = carried(HEADER, (TALK,), timeline((TALK,), LOAD), at_s=3.0)
+    found = carry(HEADER, (TALK,), timeline((TALK,), LOAD), at_s=3.0)
     prime = Turn(add=(said(1, "0"),), output=1, event=PRIME)
     assert found.sessions == (replace(TALK, turns=(prime, ask("1"), ask("2"))),)
     assert found.idle_s == pytest.approx(3.0 - 1.0, abs=0.1)
 
 
 def test_the_rest_of_an_answer_under_way_is_asked_for_behind_the_part_that_is_there() -> None:
-    found = carried(HEADER, (TALK,), timeline((TALK,), LOAD), at_s=0.5)
+    found = carry(HEADER, (TALK,), timeline((TALK,), LOAD), at_s=0.5)
     prime, rest, *others = found.sessions[0].turns
     part = Segment(role="assistant", tokens=prime.add[-1].tokens, key="s~3")
     assert prime == Turn(add=(said(1, "0"), part), output=1, event=PRIME)
@@ -68,7 +68,7 @@ def test_the_rest_of_an_answer_under_way_is_asked_for_behind_the_part_that_is_th
 
 def test_a_family_that_has_sent_nothing_is_itself() -> None:
     family = (session("s", ask("0", wait="schedule", wait_s=9.0)),)
-    assert carried(HEADER, family, timeline(family, LOAD), at_s=4.0) == Carried(
+    assert carry(HEADER, family, timeline(family, LOAD), at_s=4.0) == Carried(
         sessions=family, idle_s=0.0
     )
 
@@ -89,7 +89,7 @@ CHILD = session("c", ask("c0"), ask("c1"), ask("c2"), start_s=None)
 def test_a_child_is_to_come_or_alive_or_over(
     at_s: float, expected: dict[str, list[str | None]]
 ) -> None:
-    found = carried(HEADER, (PARENT, CHILD), timeline((PARENT, CHILD), LOAD), at_s=at_s)
+    found = carry(HEADER, (PARENT, CHILD), timeline((PARENT, CHILD), LOAD), at_s=at_s)
     assert {
         each.session: [turn.event for turn in each.turns] for each in found.sessions
     } == expected
@@ -106,7 +106,7 @@ def test_what_waited_for_a_turn_waits_for_it_where_it_stands_now() -> None:
         ),
         CHILD,
     )
-    joined = carried(HEADER, family, timeline(family, LOAD), at_s=2.5).sessions[0].turns[-1]
+    joined = carry(HEADER, family, timeline(family, LOAD), at_s=2.5).sessions[0].turns[-1]
     assert joined.after == (
         TurnRef(session="c", turn=2),
     )  # behind its prime, and the rest of its second
@@ -128,7 +128,7 @@ def test_an_answer_is_quoted_live_only_where_all_of_it_is_to_come(
         ),
         CHILD,
     )
-    found = carried(HEADER, family, timeline(family, LOAD), at_s=at_s).sessions[0]
+    found = carry(HEADER, family, timeline(family, LOAD), at_s=at_s).sessions[0]
     segment = next(each for turn in found.turns for each in turn.add if each.key == "q")
     assert (segment.source is not None) == is_live
 
@@ -237,7 +237,7 @@ def test_a_carried_family_plays_to_its_end(family: Family, share: float) -> None
 
 def test_prefixes_that_a_context_has_left_are_not_primed() -> None:
     family = (session("s", ask("0"), ask("1", keep=0), ask("2"), prefix="P"),)
-    found = carried(
+    found = carry(
         Header(name="t", prefixes=HEADER.prefixes), family, timeline(family, LOAD), at_s=2.5
     )
     assert [each.key for each in next(iter(contexts(HEADER, found.sessions[0])))][:2] == ["1", "2"]

@@ -6,7 +6,7 @@ import pytest
 
 from agentload.errors import PlanError
 from agentload.layout.cost import Cost, about, cost, ideal_hit_rates, too_long
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.model.plan import (
     Budget,
     Cache,
@@ -43,11 +43,8 @@ def costs(
             TRACE,
             ("a", "b"),
             run="r",
-            pairs=pairs,
-            blocks=1,
-            design=design,
+            scheme=Scheme(pairs=pairs, blocks=1, design=design, warmup=warmup),
             load=load,
-            warmup=warmup,
         )
     )
 
@@ -146,13 +143,13 @@ def trace(sessions: int) -> Trace:
 def test_the_ideal_is_what_an_empty_cache_of_each_pair_could_find(
     sessions: int, pairs: int, cache: Cache, rate: float
 ) -> None:
-    made = plan(trace(sessions), ["a", "b"], run="r", pairs=pairs, cache=cache)
+    made = plan(trace(sessions), ["a", "b"], run="r", scheme=Scheme(pairs=pairs, cache=cache))
     assert ideal_hit_rates(made) == {"chat": pytest.approx(rate)}
 
 
 @pytest.mark.parametrize(("block", "rate"), [(None, 320 / 800), (128, 256 / 800), (512, 0.0)])
 def test_a_cache_of_larger_blocks_finds_less(block: int | None, rate: float) -> None:
-    assert ideal_hit_rates(plan(trace(1), ["a"], run="r", pairs=1), block=block) == {
+    assert ideal_hit_rates(plan(trace(1), ["a"], run="r", scheme=Scheme(pairs=1)), block=block) == {
         "chat": pytest.approx(rate)
     }
 
@@ -164,8 +161,7 @@ def test_a_block_of_a_closed_loop_lasts_at_least_as_long_as_its_longest_session(
         replace(TRACE, sessions=(brief, brief, long)),
         ("a",),
         run="r",
-        pairs=1,
-        blocks=1,
+        scheme=Scheme(pairs=1, blocks=1),
         load=Load(arrivals=ClosedLoop(sessions=16)),
     )
     assert cost(made).minutes * 60 == pytest.approx(4 * 7.5)
@@ -253,8 +249,7 @@ def test_what_primed_contexts_begin_with_is_read_once() -> None:
         ("bf16",),
         run="r",
         seed=0,
-        pairs=1,
-        blocks=1,
+        scheme=Scheme(pairs=1, blocks=1),
         load=Load(arrivals=ClosedLoop(sessions=2), budget=Budget(seconds=9.0)),
     )
     window = replace(made, blocks=tuple(replace(each, is_window=True) for each in made.blocks))

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from agentload.dispatch.intake import intake
 from agentload.errors import PlanError
-from agentload.layout.division import divided
-from agentload.layout.plan import families, plan
+from agentload.layout.blocks import families
+from agentload.layout.division import divide
+from agentload.layout.plan import Scheme, plan
 from agentload.model.plan import Budget, Burst, ClosedLoop, Load, OpenLoop, Plan, Recorded
 from agentload.model.trace import Session, TurnRef
 from tests.layout.test_plan import session, trace
@@ -50,8 +51,8 @@ def starts(made: Plan) -> dict[str, int | None]:
 def test_every_session_is_in_one_share_and_with_it_all_that_it_needs(
     count: int, shares: int, pairs: int
 ) -> None:
-    whole = plan(trace(*many(count)), ("a", "b"), run="r", pairs=pairs)
-    made = divided(whole, shares)
+    whole = plan(trace(*many(count)), ("a", "b"), run="r", scheme=Scheme(pairs=pairs))
+    made = divide(whole, shares)
     for place, block in enumerate(whole.blocks):
         parts = [share.blocks[place] for share in made]
         assert Counter(name for part in parts for name in names(part.sessions)) == Counter(
@@ -79,9 +80,16 @@ def test_every_session_is_in_one_share_and_with_it_all_that_it_needs(
     ],
 )
 def test_sessions_start_when_one_dispatcher_would_start_them(arrivals: OpenLoop | Recorded) -> None:
-    whole = plan(trace(*many(40)), ("a",), run="r", pairs=1, seed=4, load=Load(arrivals=arrivals))
+    whole = plan(
+        trace(*many(40)),
+        ("a",),
+        run="r",
+        scheme=Scheme(pairs=1),
+        seed=4,
+        load=Load(arrivals=arrivals),
+    )
     found: dict[str, int | None] = {}
-    for share in divided(whole, 3):
+    for share in divide(whole, 3):
         found |= starts(share)
     assert found == starts(whole)
 
@@ -91,10 +99,10 @@ def test_the_first_sessions_of_a_closed_loop_are_those_of_one_dispatcher() -> No
         trace(*(session(f"s{number}") for number in range(20))),
         ("a",),
         run="r",
-        pairs=1,
+        scheme=Scheme(pairs=1),
         load=Load(arrivals=ClosedLoop(sessions=7)),
     )
-    made = divided(whole, 3)
+    made = divide(whole, 3)
     loops = [share.load.arrivals for share in made]
     assert loops == [ClosedLoop(sessions=each) for each in (3, 2, 2)]
     begun = [
@@ -109,7 +117,7 @@ def test_the_first_sessions_of_a_closed_loop_are_those_of_one_dispatcher() -> No
 
 def test_caps_and_budgets_are_divided_and_a_duration_holds_for_all() -> None:
     load = Load(max_in_flight=8, budget=Budget(calls=10, tokens=1_000, seconds=60.0))
-    made = divided(plan(trace(*many(30)), ("a",), run="r", pairs=1, load=load), 3)
+    made = divide(plan(trace(*many(30)), ("a",), run="r", scheme=Scheme(pairs=1), load=load), 3)
     assert [share.load.max_in_flight for share in made] == [3, 3, 2]
     assert [share.load.budget for share in made] == [
         Budget(calls=4, tokens=334, seconds=60.0),
@@ -128,7 +136,7 @@ def test_caps_and_budgets_are_divided_and_a_duration_holds_for_all() -> None:
 )
 def test_a_load_with_less_than_one_for_each_node_is_refused(load: Load, said: str) -> None:
     with pytest.raises(PlanError, match=said):
-        divided(plan(trace(*many(30)), ("a",), run="r", pairs=1, load=load), 3)
+        divide(plan(trace(*many(30)), ("a",), run="r", scheme=Scheme(pairs=1), load=load), 3)
 
 
 def test_sessions_that_wait_for_each_other_are_not_torn_apart_and_the_reason_is_said() -> None:
@@ -141,4 +149,4 @@ def test_sessions_that_wait_for_each_other_are_not_torn_apart_and_the_reason_is_
         match=r"6 sessions are 1 family, because sessions wait for each other \(turn 0 of s1 is "
         r"after s0\)",
     ):
-        divided(plan(trace(*waiting), ("a",), run="r", pairs=1), 2)
+        divide(plan(trace(*waiting), ("a",), run="r", scheme=Scheme(pairs=1)), 2)

@@ -7,7 +7,7 @@ import pytest
 from agentload.errors import UsageError
 from agentload.layout.cost import fill_s
 from agentload.layout.long_run import long_run
-from agentload.layout.traces import repeated
+from agentload.layout.traces import repeat
 from agentload.layout.windows import Laid
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.trace import PRIME, Header, Segment, Session, Trace, Turn
@@ -139,7 +139,7 @@ def test_each_round_is_new_content_and_shares_within_itself_what_was_shared() ->
         header=Header(name="t"),
         sessions=(session("s0", (7, 2), "own"), session("s1", (7, 2), "other")),
     )
-    played = [[part.key for part in each.turns[0].add] for each in repeated(trace, 3)]
+    played = [[part.key for part in each.turns[0].add] for each in repeat(trace, 3)]
     shared, texts = [keys[0] for keys in played], [keys[1] for keys in played]
     assert shared[::2] == shared[1::2]
     assert len(set(shared)) == 3

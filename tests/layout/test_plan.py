@@ -2,20 +2,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.dispatch.arrivals import seeded
+from agentload.dispatch.arrivals import rng_of
 from agentload.dispatch.stretches import stretches, where
 from agentload.errors import PlanError
+from agentload.layout.blocks import cut, families
 from agentload.layout.plan import (
     MOST_PAIRS,
+    Scheme,
     balanced_orders,
-    cut,
-    families,
     of_study,
     plan,
     starts_of,
@@ -55,7 +56,7 @@ def test_pairs_that_nobody_can_mean_are_refused_before_they_are_laid_out(
     pairs: int, says: str
 ) -> None:
     with pytest.raises(PlanError, match=says):
-        plan(trace(session("a")), ["x", "y"], run="r", pairs=pairs)
+        plan(trace(session("a")), ["x", "y"], run="r", scheme=Scheme(pairs=pairs))
 
 
 def test_sessions_that_need_each_other_stay_together() -> None:
@@ -102,7 +103,11 @@ def test_every_second_pair_mirrors_the_one_before_it() -> None:
 
 def test_a_seed_draws_the_same_orders_for_ever_so_that_a_run_can_be_resumed() -> None:
     made = plan(
-        trace(*(session(f"s{i}") for i in range(4))), ("a", "b", "c"), run="r", seed=7, pairs=4
+        trace(*(session(f"s{i}") for i in range(4))),
+        ("a", "b", "c"),
+        run="r",
+        seed=7,
+        scheme=Scheme(pairs=4),
     )
     assert [
         "".join(p.arm for r in made.rounds for p in r.plays if p.pair == pair) for pair in range(4)
@@ -111,7 +116,10 @@ def test_a_seed_draws_the_same_orders_for_ever_so_that_a_run_can_be_resumed() ->
 
 def test_an_interleaved_plan_plays_each_pair_on_each_arm_in_its_own_round_with_one_salt() -> None:
     made = plan(
-        trace(*(session(f"s{i}", start_s=float(i)) for i in range(8))), ("a", "b"), run="r", pairs=4
+        trace(*(session(f"s{i}", start_s=float(i)) for i in range(8))),
+        ("a", "b"),
+        run="r",
+        scheme=Scheme(pairs=4),
     )
     assert [len(r.plays) for r in made.rounds] == [1] * 8
     plays = [p for r in made.rounds for p in r.plays]
@@ -125,27 +133,27 @@ def test_a_parallel_plan_plays_all_arms_at_once_and_a_sequential_one_arm_after_a
     made = trace(*(session(f"s{i}") for i in range(4)))
     assert [
         [p.arm for p in r.plays]
-        for r in plan(made, ("a", "b"), run="r", pairs=2, design="parallel").rounds
+        for r in plan(made, ("a", "b"), run="r", scheme=Scheme(pairs=2, design="parallel")).rounds
     ] == [["a", "b"]] * 2
-    sequential = plan(made, ("a", "b"), run="r", pairs=2, design="sequential")
+    sequential = plan(made, ("a", "b"), run="r", scheme=Scheme(pairs=2, design="sequential"))
     assert [p.arm for r in sequential.rounds for p in r.plays] == ["a", "a", "b", "b"]
 
 
 def test_fewer_blocks_than_pairs_repeat_under_another_salt() -> None:
-    made = plan(trace(session("only")), ("a",), run="r", pairs=3)
+    made = plan(trace(session("only")), ("a",), run="r", scheme=Scheme(pairs=3))
     assert [(p.block, p.salt) for r in made.rounds for p in r.plays] == [
         (0, "r/0"),
         (0, "r/1"),
         (0, "r/2"),
     ]
-    warm = plan(trace(session("only")), ("a",), run="r", pairs=2, cache="warm")
+    warm = plan(trace(session("only")), ("a",), run="r", scheme=Scheme(pairs=2, cache="warm"))
     assert {p.salt for r in warm.rounds for p in r.plays} == {"r/warm"}
 
 
 def test_a_run_that_is_given_more_pairs_begins_with_those_it_had() -> None:
     made = trace(*(session(f"s{n}") for n in range(9)))
     first, more = (
-        plan(made, ("a", "b"), run="r", seed=3, pairs=pairs, blocks=3, warmup=True)
+        plan(made, ("a", "b"), run="r", seed=3, scheme=Scheme(pairs=pairs, blocks=3, warmup=True))
         for pairs in (3, 7)
     )
     assert [r.plays for r in more.rounds[: len(first.rounds)]] == [r.plays for r in first.rounds]
@@ -164,13 +172,13 @@ def test_a_run_that_is_given_more_pairs_begins_with_those_it_had() -> None:
 @pytest.mark.parametrize(("arms", "pairs"), [((), 1), (("a", "a"), 1), (("a",), 0)])
 def test_an_impossible_plan_is_refused(arms: tuple[str, ...], pairs: int) -> None:
     with pytest.raises(PlanError):
-        plan(trace(session("s")), arms, run="r", pairs=pairs)
+        plan(trace(session("s")), arms, run="r", scheme=Scheme(pairs=pairs))
 
 
 def test_a_control_has_prompts_of_its_own_so_that_it_finds_nothing_of_its_twin_in_the_cache() -> (
     None
 ):
-    made = plan(trace(session("s")), ("a", "a@aa"), run="r", pairs=2, warmup=True)
+    made = plan(trace(session("s")), ("a", "a@aa"), run="r", scheme=Scheme(pairs=2, warmup=True))
     plays = [p for r in made.rounds for p in r.plays]
     assert {(p.pair, p.salt) for p in plays} == {(-1, "r/-1"), (0, "r/0"), (1, "r/1")}
     assert {(p.arm, p.mark) for p in plays} == {("a", ""), ("a@aa", "a@aa")}
@@ -196,12 +204,9 @@ def swapped(
         TRACE,
         ("a", "b"),
         run="r",
-        pairs=pairs,
-        design=design,
-        machines=machines,
-        swap=True,
-        warmup=warmup,
-        blocks=began,
+        scheme=Scheme(
+            pairs=pairs, design=design, machines=machines, swap=True, warmup=warmup, blocks=began
+        ),
     )
 
 
@@ -242,7 +247,7 @@ def test_pairs_take_turns_on_replicas_and_both_orders_do_on_each(
     pairs: int, replicas: int, arms: tuple[str, ...], seed: int
 ) -> None:
     names = [f"replica {number + 1}" for number in range(replicas)]
-    made = plan(TRACE, arms, run="r", pairs=pairs, seed=seed, replicas=names)
+    made = plan(TRACE, arms, run="r", scheme=Scheme(pairs=pairs, replicas=names), seed=seed)
     on: dict[int, set[str | None]] = {}
     orders: dict[int, list[str]] = {}
     for each in made.rounds:
@@ -255,17 +260,29 @@ def test_pairs_take_turns_on_replicas_and_both_orders_do_on_each(
         if pair // replicas % 2 == 0:
             assert orders[pair + replicas] == orders[pair][::-1]
     assert [len(each) for each in stretches(made.rounds)] == [len(arms)] * pairs
-    longer = plan(TRACE, arms, run="r", pairs=pairs + 3, seed=seed, replicas=names, blocks=pairs)
+    longer = plan(
+        TRACE,
+        arms,
+        run="r",
+        scheme=Scheme(pairs=pairs + 3, replicas=names, blocks=pairs),
+        seed=seed,
+    )
     assert (
         longer.rounds[: len(made.rounds)]
-        == plan(TRACE, arms, run="r", pairs=pairs, seed=seed, replicas=names).rounds
+        == plan(TRACE, arms, run="r", scheme=Scheme(pairs=pairs, replicas=names), seed=seed).rounds
     )
 
 
 def orders_of(arms: Sequence[str], *, replicas: int, pairs: int) -> list[tuple[str, ...]]:
     """Return the order in which each pair of a plan runs its arms."""
     names = [f"replica {number + 1}" for number in range(replicas)]
-    made = plan(TRACE, arms, run="r", pairs=pairs, seed=7, replicas=names if replicas > 1 else ())
+    made = plan(
+        TRACE,
+        arms,
+        run="r",
+        scheme=Scheme(pairs=pairs, replicas=names if replicas > 1 else ()),
+        seed=7,
+    )
     plays = [play for round_ in made.rounds for play in round_.plays]
     return [tuple(play.arm for play in plays if play.pair == pair) for pair in range(pairs)]
 
@@ -284,7 +301,7 @@ def test_pairs_of_other_numbers_of_arms_and_replicas_share_the_order_of_two_turn
     arms: str, replicas: int
 ) -> None:
     pairs = 4 * replicas
-    drawn = balanced_orders(arms, pairs + 2 * replicas, seeded(7, "order"))
+    drawn = balanced_orders(arms, pairs + 2 * replicas, rng_of(7, "order"))
     turns = [divmod(pair, replicas) for pair in range(pairs)]
     shared = [drawn[2 * (turn // 2) + (turn + place) % 2] for turn, place in turns]
     assert orders_of(arms, replicas=replicas, pairs=pairs) == shared
@@ -292,13 +309,19 @@ def test_pairs_of_other_numbers_of_arms_and_replicas_share_the_order_of_two_turn
 
 def test_each_replica_is_warmed_up_once_and_no_arm_stays_on_one() -> None:
     made = plan(
-        TRACE, ("a", "b"), run="r", pairs=5, warmup=True, replicas=["replica 1", "replica 2"]
+        TRACE,
+        ("a", "b"),
+        run="r",
+        scheme=Scheme(pairs=5, warmup=True, replicas=["replica 1", "replica 2"]),
     )
     warm = [(play.pair, play.machine) for each in made.rounds for play in each.plays if play.warmup]
     assert warm == [(-1, "replica 1")] * 2 + [(-2, "replica 2")] * 2
-    for fixed in ({"design": "sequential"}, {"swap": True, "machines": ("m1", "m2"), "pairs": 6}):
+    in_turn = Scheme(replicas=["replica 1", "replica 2"])
+    sequential = replace(in_turn, design="sequential")
+    with_a_swap = replace(in_turn, pairs=6, swap=True, machines=("m1", "m2"))
+    for fixed in (sequential, with_a_swap):
         with pytest.raises(PlanError, match="take turns on replicas"):
-            plan(TRACE, ("a", "b"), run="r", replicas=["replica 1", "replica 2"], **fixed)
+            plan(TRACE, ("a", "b"), run="r", scheme=fixed)
 
 
 def test_no_two_arms_are_ever_on_one_machine() -> None:
@@ -323,9 +346,11 @@ def test_a_server_that_was_moved_is_warmed_up_again_under_a_salt_of_its_own() ->
 
 
 def test_a_plan_without_a_swap_is_one_stretch() -> None:
-    still = plan(TRACE, ("a", "b"), run="r", pairs=4, design="parallel", machines=("m1", "m2"))
+    still = plan(
+        TRACE, ("a", "b"), run="r", scheme=Scheme(pairs=4, design="parallel", machines=("m1", "m2"))
+    )
     assert [where(stretch) for stretch in stretches(still.rounds)] == [{"a": "m1", "b": "m2"}]
-    unnamed = plan(TRACE, ("a", "b"), run="r", pairs=4)
+    unnamed = plan(TRACE, ("a", "b"), run="r", scheme=Scheme(pairs=4))
     assert [where(stretch) for stretch in stretches(unnamed.rounds)] == [{"a": None, "b": None}]
 
 
@@ -343,12 +368,20 @@ def test_what_one_change_cannot_balance_is_refused(
     arms: tuple[str, ...], machines: tuple[str, ...], pairs: int, design: Design, says: str
 ) -> None:
     with pytest.raises(PlanError, match=says):
-        plan(TRACE, arms, run="r", pairs=pairs, design=design, machines=machines, swap=True)
+        plan(
+            TRACE,
+            arms,
+            run="r",
+            scheme=Scheme(pairs=pairs, design=design, machines=machines, swap=True),
+        )
 
 
 def swept(pairs: int) -> Plan:
     return plan(
-        sweep((64, 128), pairs=pairs, output=1, seed=0), ("a", "b", "c"), run="r", pairs=pairs
+        sweep((64, 128), pairs=pairs, output=1, seed=0),
+        ("a", "b", "c"),
+        run="r",
+        scheme=Scheme(pairs=pairs),
     )
 
 
@@ -384,8 +417,8 @@ def test_what_cannot_be_divided_is_told() -> None:
             with_starts(swept(3), restarts)
     trace = sweep((64,), pairs=2, output=1, seed=0)
     for other in (
-        plan(trace, ("a", "b"), run="r", pairs=2, warmup=True),
-        plan(trace, ("a", "b"), run="r", pairs=2, design="parallel"),
+        plan(trace, ("a", "b"), run="r", scheme=Scheme(pairs=2, warmup=True)),
+        plan(trace, ("a", "b"), run="r", scheme=Scheme(pairs=2, design="parallel")),
     ):
         with pytest.raises(PlanError, match="interleaved and without a warm-up"):
             with_starts(other)
@@ -393,7 +426,9 @@ def test_what_cannot_be_divided_is_told() -> None:
 
 def test_servers_that_are_started_in_turn_cannot_change_machines() -> None:
     trace = sweep((64,), pairs=4, output=1, seed=0)
-    swapped = plan(trace, ("a", "b"), run="r", pairs=4, machines=("m1", "m2"), swap=True)
+    swapped = plan(
+        trace, ("a", "b"), run="r", scheme=Scheme(pairs=4, machines=("m1", "m2"), swap=True)
+    )
     with pytest.raises(PlanError, match="--swap needs servers that run all the time"):
         with_starts(swapped)
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.errors import PlanError
-from agentload.layout.plan import cut
-from agentload.layout.step_times import Bounds, Grid, grid, seconds, step_times
+from agentload.layout.blocks import cut
+from agentload.layout.step_times import Bounds, StepGrid, grid, seconds, step_times
 from agentload.model.trace import Trace, Turn
 from agentload.model.walk import contexts
 
@@ -83,7 +83,7 @@ def test_contexts_that_the_user_never_reaches_are_not_filled() -> None:
 
 
 def test_one_point_is_played_at_a_time_and_each_sequence_behind_a_prefix_of_its_own() -> None:
-    found = Grid(
+    found = StepGrid(
         decode=((1024, 1), (1024, 4), (8192, 2)),
         prefill=((0, 512), (16384, 16)),
         mixed=((8192, 2, 2048),),
@@ -117,7 +117,7 @@ def test_one_point_is_played_at_a_time_and_each_sequence_behind_a_prefix_of_its_
 
 
 def test_a_prompt_joins_a_batch_that_has_begun_to_decode() -> None:
-    found = Grid(decode=((1024, 1), (8192, 2)), prefill=(), mixed=((8192, 2, 2048),), steps=100)
+    found = StepGrid(decode=((1024, 1), (8192, 2)), prefill=(), mixed=((8192, 2, 2048),), steps=100)
     sessions = {session.session: session for session in step_times(found, seed=0).sessions}
     (joining,) = sessions["mixed-8192-2"].turns
     beside = sessions["decode-8192-0"].turns[-1]
@@ -126,7 +126,7 @@ def test_a_prompt_joins_a_batch_that_has_begun_to_decode() -> None:
 
 
 def test_a_play_takes_as_long_as_its_prefixes_and_its_steps() -> None:
-    found = Grid(decode=((1000, 2), (1000, 4)), prefill=((500, 100),), mixed=(), steps=50)
+    found = StepGrid(decode=((1000, 2), (1000, 4)), prefill=((500, 100),), mixed=(), steps=50)
     took = seconds(
         found,
         decode_s=lambda batch, context: batch * context / 1e6,

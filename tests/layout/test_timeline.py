@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 
-from agentload.layout.timeline import Timing, lasts_s, seconds_of, timeline
+from agentload.layout.timeline import TurnTiming, lasts_s, seconds_of, timeline
 from agentload.model.plan import Load, WaitScale
 from agentload.model.trace import Segment, Session, Turn, TurnRef
 from tests.layout.family_draws import LOAD, drawn_families
@@ -27,23 +27,27 @@ def session(name: str, *turns: Turn, start_s: float | None = 0.0) -> Session:
 @pytest.mark.parametrize(
     ("turns", "load", "expected"),
     [
-        ((ask(),), Load(), [Timing(0.0, 1.0)]),
-        ((ask(tokens=10_000),), Load(), [Timing(0.0, 2.0)]),
-        ((ask(), ask(wait="user", wait_s=4.0)), Load(), [Timing(0.0, 1.0), Timing(5.0, 6.0)]),
+        ((ask(),), Load(), [TurnTiming(0.0, 1.0)]),
+        ((ask(tokens=10_000),), Load(), [TurnTiming(0.0, 2.0)]),
+        (
+            (ask(), ask(wait="user", wait_s=4.0)),
+            Load(),
+            [TurnTiming(0.0, 1.0), TurnTiming(5.0, 6.0)],
+        ),
         (
             (ask(), ask(wait="user", wait_s=4.0)),
             Load(waits={"user": WaitScale(cap_s=2.0)}),
-            [Timing(0.0, 1.0), Timing(3.0, 4.0)],
+            [TurnTiming(0.0, 1.0), TurnTiming(3.0, 4.0)],
         ),
         (
             (ask(), ask(wait="user", wait_s=4.0)),
             Load(waits={"user": WaitScale(scale=0.5)}),
-            [Timing(0.0, 1.0), Timing(3.0, 4.0)],
+            [TurnTiming(0.0, 1.0), TurnTiming(3.0, 4.0)],
         ),
     ],
 )
 def test_a_turn_waits_reads_and_answers(
-    turns: tuple[Turn, ...], load: Load, expected: list[Timing]
+    turns: tuple[Turn, ...], load: Load, expected: list[TurnTiming]
 ) -> None:
     assert list(timeline([session("s", *turns)], load)["s"]) == expected
 
@@ -56,8 +60,8 @@ def test_a_join_waits_for_the_last_of_those_it_names() -> None:
         session("b", ask(output=200), ask(), start_s=None),
     ]
     found = timeline(family, Load())
-    assert found["p"] == (Timing(0.0, 1.0), Timing(5.0, 6.0))
-    assert found["b"] == (Timing(1.0, 5.0), Timing(5.0, 6.0))
+    assert found["p"] == (TurnTiming(0.0, 1.0), TurnTiming(5.0, 6.0))
+    assert found["b"] == (TurnTiming(1.0, 5.0), TurnTiming(5.0, 6.0))
     assert lasts_s(family, timeline(family, Load())) == 6.0
 
 
@@ -66,7 +70,7 @@ def test_what_nobody_starts_has_no_timings_and_what_others_do_is_not_waited_for(
     found = timeline(
         [session("p", ask(after=(elsewhere,))), session("never", ask(), start_s=None)], Load()
     )
-    assert found == {"p": (Timing(0.0, 1.0),)}
+    assert found == {"p": (TurnTiming(0.0, 1.0),)}
 
 
 @settings(max_examples=100, deadline=None)

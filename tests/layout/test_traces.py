@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import json
 
-from agentload.layout.plan import plan
-from agentload.layout.traces import merged, sweep
+from agentload.layout.plan import Scheme, plan
+from agentload.layout.traces import merge, sweep
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
 
 
@@ -35,17 +35,17 @@ def numbered(name: str) -> Trace:
 
 def test_one_trace_stays_as_it_is() -> None:
     only = trace("a", 0.0)
-    assert merged([only]) is only
+    assert merge([only]) is only
 
 
 def test_traces_are_joined_by_start_with_children_behind_their_parents() -> None:
-    both = merged([trace("a", 0.0, 4.0), trace("b", 1.0)])
+    both = merge([trace("a", 0.0, 4.0), trace("b", 1.0)])
     assert [s.session for s in both.sessions] == ["a/s0", "a/c0", "b/s0", "b/c0", "a/s1", "a/c1"]
     assert [s.session for s in both.sessions] == [s.session for s in both.sessions]
 
 
 def test_names_keys_and_references_stay_apart() -> None:
-    both = merged([trace("a", 0.0), trace("b", 1.0)])
+    both = merge([trace("a", 0.0), trace("b", 1.0)])
     assert {name: segments[0].key for name, segments in both.header.prefixes.items()} == {
         "a/P": "a/sys",
         "b/P": "b/sys",
@@ -61,7 +61,7 @@ def test_each_of_several_traces_is_still_known_to_come_from_where_it_came() -> N
     imported = Trace(
         header=Header(name="mine", source=(("importer", '"pi"'), ("files", "2"))), sessions=()
     )
-    both = merged(
+    both = merge(
         [imported, Trace(header=Header(name="rag", source=(("workload", '"rag"'),)), sessions=())]
     )
     assert {name: json.loads(said) for name, said in both.header.source} == {
@@ -72,14 +72,17 @@ def test_each_of_several_traces_is_still_known_to_come_from_where_it_came() -> N
 
 def test_block_ids_of_two_traces_are_not_the_same_blocks() -> None:
     imported = [numbered(name) for name in ("a", "b")]
-    first, second = [session.turns[0].add[0].key for session in merged(imported).sessions]
+    first, second = [session.turns[0].add[0].key for session in merge(imported).sessions]
     assert first == (0, 3)
     assert first != second
 
 
 def test_each_block_holds_every_length_once_in_its_own_order_and_no_content_twice() -> None:
     made = plan(
-        sweep((1024, 2048, 4096, 8192), pairs=6, output=16, seed=1), ["a", "b"], run="r", pairs=6
+        sweep((1024, 2048, 4096, 8192), pairs=6, output=16, seed=1),
+        ["a", "b"],
+        run="r",
+        scheme=Scheme(pairs=6),
     )
     orders = [
         tuple(turn.add[0].tokens for session in block.sessions for turn in session.turns)

@@ -2,7 +2,7 @@
 
 import time
 
-from agentload.dispatch.call import Asked
+from agentload.dispatch.call import CallTerms
 from agentload.live.target import Target
 from agentload.live.wire import Wire, WireRequest
 from agentload.model.commands import Limits, Outcome
@@ -21,7 +21,7 @@ def request(
     is_streamed: bool = True,
     arm: str = "a",
 ) -> WireRequest:
-    asked = Asked(tokens=tokens, is_forced=True, is_streamed=is_streamed, wants_reply=True)
+    asked = CallTerms(tokens=tokens, is_forced=True, is_streamed=is_streamed, wants_reply=True)
     return WireRequest(
         request_id=f"r{number}",
         arm=arm,

@@ -6,7 +6,7 @@ import json
 import pytest
 
 import agentload
-from agentload.dispatch.call import Asked
+from agentload.dispatch.call import CallTerms
 from agentload.live import exchange
 from agentload.live.channel import READ_BYTES
 from agentload.live.exchange import BEHIND_BYTES, Exchange, Memory, own_bytes
@@ -101,7 +101,7 @@ async def test_a_call_that_needs_more_than_is_left_is_unreadable() -> None:
                 session="s",
                 body=(b"{}",),
                 released_ns=wire.clock.now_ns(),
-                asked=Asked(tokens=3),
+                asked=CallTerms(tokens=3),
             )
         )
     assert outcome.status == "unreadable"
@@ -141,7 +141,7 @@ async def test_the_end_of_an_answer_is_expected_by_the_tokens_that_were_asked_an
         await peer.send(END)
 
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
-        asked = Asked(tokens=chunks * tokens_each, ends_with_mark=False)
+        asked = CallTerms(tokens=chunks * tokens_each, ends_with_mark=False)
         limits = Limits()
         await wire.call(
             WireRequest(

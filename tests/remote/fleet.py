@@ -14,7 +14,7 @@ from pathlib import Path
 from agentload.builtin import find
 from agentload.dispatch.dispatcher import PlayEnd
 from agentload.emulator.profile import parse
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.live.caller import Speech
 from agentload.live.health import Health
 from agentload.live.runner import Runner
@@ -46,7 +46,13 @@ def planned(
     sessions: int = 9, *, pairs: int = 1, load: Load | None = None, wait_s: float = 0.05
 ) -> Plan:
     """Plan the trace on both arms."""
-    return plan(traced(sessions, wait_s=wait_s), tuple(ARMS), run="crew", pairs=pairs, load=load)
+    return plan(
+        traced(sessions, wait_s=wait_s),
+        tuple(ARMS),
+        run="crew",
+        scheme=Scheme(pairs=pairs),
+        load=load,
+    )
 
 
 def traced(sessions: int = 9, *, wait_s: float = 0.05) -> Trace:

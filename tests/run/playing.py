@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentload.endpoints.endpoint import Endpoint
-from agentload.layout.plan import plan, with_starts
+from agentload.layout.plan import Scheme, plan, with_starts
 from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.rows import Row
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
@@ -108,7 +108,11 @@ async def played(
     """Replay, one pair if not told otherwise, and return every row of the journals."""
     arms, load = [each.name for each in endpoints], Load(arrivals=ClosedLoop(sessions=2))
     made = plan(
-        trace(sessions, output=output), arms, run="r1", pairs=pairs, warmup=warmup, load=load
+        trace(sessions, output=output),
+        arms,
+        run="r1",
+        scheme=Scheme(pairs=pairs, warmup=warmup),
+        load=load,
     )
     made = made if launching is None else with_starts(made)
     database = folder / "x.duckdb"

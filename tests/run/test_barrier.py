@@ -15,7 +15,7 @@ from agentload.dispatch.dispatcher import PlayEnd
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify
 from agentload.errors import EndpointError
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.model.commands import Limits, Settle
 from agentload.model.plan import ClosedLoop, Load, Play
 from agentload.model.rows import BlockRow, FingerprintRow, Row, SampleRow
@@ -277,7 +277,13 @@ async def test_a_stop_ends_the_wait_for_a_dead_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(barrier, "WAIT_S", 0.02)
-    made = plan(trace(6), ["a"], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=6)))
+    made = plan(
+        trace(6),
+        ["a"],
+        run="r1",
+        scheme=Scheme(pairs=1),
+        load=Load(arrivals=ClosedLoop(sessions=6)),
+    )
     is_lost = asyncio.Event()
     async with serving(dying()) as server:
         how = playing(made, [Endpoint(name="a", url=server.url)], tmp_path / "x.duckdb")
@@ -304,7 +310,7 @@ async def test_what_was_played_names_the_arms_that_stopped_answering(
         trace(6),
         ["a", "b"],
         run="r1",
-        pairs=1,
+        scheme=Scheme(pairs=1),
         load=Load(arrivals=ClosedLoop(sessions=6)),
         limits=soon,
     )

@@ -14,7 +14,7 @@ from advisor.policy import Policy
 from advisor.steps import Swap
 from agentload.evidence.gather import gather
 from agentload.evidence.view import run_view
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.model.plan import Design
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
@@ -55,7 +55,11 @@ def played(
         arms["fp8"] = replace(arms["bf16"], name="fp8")
     machines = tuple(SLOWNESS)
     made = plan(
-        TRACE, tuple(arms), run="r", seed=3, pairs=8, design=design, machines=machines, swap=swap
+        TRACE,
+        tuple(arms),
+        run="r",
+        seed=3,
+        scheme=Scheme(pairs=8, design=design, machines=machines, swap=swap),
     )
     study = Replay(
         traces=(TraceRef(path="t"),),

@@ -14,7 +14,7 @@ import pytest
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError, InterruptError, StoreError
 from agentload.layout.cost import cost
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
 from agentload.model.rows import CallRow
@@ -68,7 +68,7 @@ def test_what_makes_timings_void_is_said(
     )
     ended = Played(run_id="r1", health=Monitor().health(facts), was_stopped=False)
     monkeypatch.setattr("agentload.run.measure.play_stages", lambda *_: ended)
-    made = playing(plan(trace(), ["a"], run="r1", pairs=1), (), Path("x.duckdb"))
+    made = playing(plan(trace(), ["a"], run="r1", scheme=Scheme(pairs=1)), (), Path("x.duckdb"))
     said: list[str] = []
     measure(
         Prepared(playing=made, cost=cost(made.plan)), StudyPlace(), Audience(notice=said.append)
@@ -120,7 +120,7 @@ async def test_a_stopped_replay_ends_in_bounded_time_whatever_its_servers_do(
     said: list[str] = []
     async with serving(trickling) as server:
         how = playing(
-            plan(trace(), ["a"], run="r1", pairs=1),
+            plan(trace(), ["a"], run="r1", scheme=Scheme(pairs=1)),
             [Endpoint(name="a", url=server.url)],
             tmp_path / "x.duckdb",
         )

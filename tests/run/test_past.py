@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentload.errors import PlanError
-from agentload.layout.plan import plan, with_starts
+from agentload.layout.plan import Scheme, plan, with_starts
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow
 from agentload.model.trace import Header, Session, Trace, Turn
@@ -52,11 +52,9 @@ def planned(arms: Sequence[str] = ("a", "b"), *, pairs: int = 2, study: Replay =
         TRACE,
         arms,
         run="r",
-        pairs=pairs,
+        scheme=Scheme(pairs=pairs, design=study.design, cache=study.cache),
         load=study.load.planned(),
         seed=study.seed,
-        design=study.design,
-        cache=study.cache,
     )
 
 
@@ -296,7 +294,7 @@ def test_a_run_tells_into_how_many_blocks_it_cut_its_trace_and_how_long_they_may
 def test_a_leg_leaves_out_what_is_done_and_warms_up_only_for_something(
     *, warmup: bool, done: set[int], left_out: set[int]
 ) -> None:
-    made = plan(TRACE, ("a", "b"), run="r", pairs=2, warmup=warmup)
+    made = plan(TRACE, ("a", "b"), run="r", scheme=Scheme(pairs=2, warmup=warmup))
     assert (
         needless((play for round_ in made.rounds for play in round_.plays), frozenset(done))
         == left_out

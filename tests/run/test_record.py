@@ -11,7 +11,7 @@ import pytest
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, RunRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
@@ -62,7 +62,7 @@ def described(made: Plan, *, notes: Notes = NOTES) -> RunRow:
 def test_a_run_is_described_once_with_its_study_what_was_found_out_and_where_its_trace_came_from() -> (
     None
 ):
-    found = described(plan(TRACE, ("a", "b"), run="r", seed=5, pairs=2))
+    found = described(plan(TRACE, ("a", "b"), run="r", seed=5, scheme=Scheme(pairs=2)))
     assert replace(found, version="", options="", study=None) == RunRow(
         run_id="r",
         kind="measured",
@@ -170,7 +170,7 @@ def test_what_a_server_is_is_kept_for_the_moment_and_the_round_it_was_asked_at()
 def test_a_command_that_can_go_on_with_a_run_says_which_and_others_are_typed_again(
     study: Replay | Sweep, into: str | None, goes_on: str
 ) -> None:
-    made = plan(TRACE, ("a", "b"), run="r", seed=5, pairs=2)
+    made = plan(TRACE, ("a", "b"), run="r", seed=5, scheme=Scheme(pairs=2))
     own = extend(study, endpoints="e")
     playing = Playing(
         study=own,

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from agentload.decision.sequence import lengths
-from agentload.layout.traces import spoken
+from agentload.layout.traces import with_texts
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.prompts.renderer import Renderer
 from agentload.report.advise import advise
@@ -39,7 +39,7 @@ def test_turns_know_what_the_next_one_took_for_their_answer() -> None:
         sessions=[Session(session="s0", workload="w", start_s=0.0, prefix="P", turns=turns)],
     )
     texts = {"s": "be brief", "a": "list it", "b": 'ls({"path":"/tmp/x1"})', "c": "x1"}
-    found = spoken(trace, texts, compares=True)
+    found = with_texts(trace, texts, compares=True)
     (session,) = found.sessions
     assert [turn.recorded and turn.recorded.answer for turn in session.turns] == [
         'ls({"path":"/tmp/x1"})',
@@ -53,7 +53,7 @@ def test_turns_know_what_the_next_one_took_for_their_answer() -> None:
         None,
     ]
     assert found.header.prefixes["P"][0].text == "be brief"
-    assert next(iter(spoken(trace, texts, compares=False).sessions)).turns[0].recorded is None
+    assert next(iter(with_texts(trace, texts, compares=False).sessions)).turns[0].recorded is None
 
 
 def test_a_recorded_call_is_sent_as_the_call_that_it_was() -> None:

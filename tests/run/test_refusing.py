@@ -13,7 +13,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify
 from agentload.endpoints.read import read_file
 from agentload.errors import EndpointError
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.rows import CallRow, RunRow
 from agentload.run.relay import prime
@@ -37,7 +37,7 @@ async def test_its_calls_are_ok_and_that_nobody_listed_the_model_is_a_caveat(
             trace(output=TOKENS),
             ["a"],
             run="r1",
-            pairs=1,
+            scheme=Scheme(pairs=1),
             load=Load(arrivals=ClosedLoop(sessions=2)),
         )
         database = tmp_path / "x.duckdb"
@@ -58,7 +58,13 @@ async def test_a_server_that_refuses_every_call_ends_the_run_with_what_it_said(
 ) -> None:
     async with serving(refusing) as server:
         endpoint = Endpoint(name="a", url=server.url, model="m", force_lengths=False)
-        made = plan(trace(40), ["a"], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=2)))
+        made = plan(
+            trace(40),
+            ["a"],
+            run="r1",
+            scheme=Scheme(pairs=1),
+            load=Load(arrivals=ClosedLoop(sessions=2)),
+        )
         with pytest.raises(
             EndpointError, match=r"a refused each of its first 20 calls: 422: .*return_token_ids"
         ) as caught:
@@ -89,7 +95,13 @@ async def test_a_server_without_a_tool_parser_ends_the_run_with_both_ways_out(
 ) -> None:
     async with serving(parserless) as server:
         endpoint = Endpoint(name="a", url=server.url, model="m")
-        made = plan(trace(40), ["a"], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=2)))
+        made = plan(
+            trace(40),
+            ["a"],
+            run="r1",
+            scheme=Scheme(pairs=1),
+            load=Load(arrivals=ClosedLoop(sessions=2)),
+        )
         with pytest.raises(EndpointError, match="tool choice requires") as caught:
             await Journalled(playing(made, [endpoint], tmp_path / "x.duckdb")).play()
     assert (caught.value.hint or "").startswith(

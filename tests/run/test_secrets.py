@@ -14,7 +14,7 @@ import zstandard
 
 from agentload.endpoints.read import read_file
 from agentload.errors import EndpointError
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.rows import CallRow
 from agentload.run.play import ReplayPart
@@ -71,7 +71,7 @@ async def left_behind(folder: Path, arms: str, monkeypatch: pytest.MonkeyPatch) 
         trace(),
         [each.name for each in endpoints],
         run="r1",
-        pairs=1,
+        scheme=Scheme(pairs=1),
         load=Load(arrivals=ClosedLoop(sessions=2)),
     )
     database = folder / "x.duckdb"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentload.endpoints.endpoint import Endpoint
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.trace import Segment
 from agentload.run.servers import speech
@@ -57,7 +57,13 @@ async def test_a_vllm_is_sent_tools_that_no_parser_must_read(
     )
     async with serving(answering(pages=lambda path, _: pages.get(path))) as server:
         endpoint = Endpoint(name="a", url=server.url, model="m", extra_body=own)
-        planned = plan(made, ["a"], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=2)))
+        planned = plan(
+            made,
+            ["a"],
+            run="r1",
+            scheme=Scheme(pairs=1),
+            load=Load(arrivals=ClosedLoop(sessions=2)),
+        )
         await Journalled(playing(planned, [endpoint], tmp_path / "x.duckdb")).play()
         bodies: list[dict[str, Any]] = [
             json.loads(each.body)

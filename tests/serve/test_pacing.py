@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from agentload.emulator.calls import Finished, Rejected, Request
+from agentload.emulator.calls import EngineRequest, Finished, Rejected
 from agentload.emulator.engine import Engine
 from agentload.model.profile import ArmProfile, Speculation
 from agentload.serve.faces import ChatFace, Exchange
@@ -32,7 +32,7 @@ def submitted(pacer: Pacer, name: str, *, prompt: int = 16) -> tuple[Flight, Log
     log = Log(request_id=name, arrived_ns=time.monotonic_ns())
     stream = Stream(ChatFace(exchange), Pipe(), log, tokens=OUTPUT, is_chunked=True)
     return pacer.submit(
-        Request(name, ((name, prompt),), OUTPUT), arrived_ns=log.arrived_ns, stream=stream
+        EngineRequest(name, ((name, prompt),), OUTPUT), arrived_ns=log.arrived_ns, stream=stream
     ), log
 
 
@@ -108,7 +108,7 @@ async def test_a_request_counts_from_its_arrival_not_from_when_it_was_read() -> 
     pacer = Pacer(Engine(arm(step_ms=1)))
     arrived = time.monotonic_ns()
     time.sleep(0.005)  # noqa: ASYNC251  # reading a long prompt holds up the loop
-    flight = pacer.submit(Request("late", (("late", 16),), 1), arrived_ns=arrived)
+    flight = pacer.submit(EngineRequest("late", (("late", 16),), 1), arrived_ns=arrived)
     assert pacer.wall_ns(flight.submitted_ns) == pytest.approx(arrived, abs=2)
     await ended(flight)
     pacer.close()

@@ -18,7 +18,7 @@ from agentload.errors import StoreError
 from agentload.model.rows import Row
 from agentload.model.stamps import stamps
 from agentload.store import codec
-from agentload.store.codec import HEAD, MAGIC, NEWS, Fault, Frame, frame, frames
+from agentload.store.codec import HEAD, MAGIC, NEWS, Damage, Frame, frame, frames
 from agentload.store.journal import RESERVE, Writer, read
 from agentload.store.tables import CALL
 from tests.store.rows import ONE_OF_EACH, S, call
@@ -183,9 +183,9 @@ def test_one_damaged_byte_costs_one_row_and_is_named(data: st.DataObject) -> Non
         path.write_bytes(whole)
         with pytest.raises(StoreError, match=f"damaged at byte {start:,} "):
             list(read(path))
-        faults: list[Fault] = []
+        faults: list[Damage] = []
         assert list(read(path, damaged=faults.append)) == rows[:victim] + rows[victim + 1 :]
-        assert faults == [Fault(kind="damaged", offset=start, length=length)]
+        assert faults == [Damage(kind="damaged", offset=start, length=length)]
 
 
 class Growing(io.BytesIO):
@@ -248,7 +248,7 @@ def test_what_is_being_written_is_never_taken_for_damage(
         []
         if broken is None
         else [
-            Fault(
+            Damage(
                 kind="damaged",
                 offset=ends[broken] - len(records[broken]),
                 length=len(records[broken]),

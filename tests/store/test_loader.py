@@ -14,7 +14,7 @@ import pytest
 from agentload.errors import StoreError
 from agentload.model.rows import LegRow, Row, SampleRow
 from agentload.store import codec, loader
-from agentload.store.codec import Fault
+from agentload.store.codec import Damage
 from agentload.store.database import reading
 from agentload.store.journal import Reader, Writer, read
 from agentload.store.loader import Loaded, load
@@ -93,7 +93,7 @@ def test_a_load_goes_on_where_the_last_one_stopped(
     database, path = tmp_path / "x.duckdb", tmp_path / "a.journal"
     read_from: list[int] = []
 
-    def noted(path: Path, *, offset: int, damaged: Callable[[Fault], None]) -> Reader:
+    def noted(path: Path, *, offset: int, damaged: Callable[[Damage], None]) -> Reader:
         read_from.append(offset)
         return read(path, offset=offset, damaged=damaged)
 
@@ -158,13 +158,13 @@ def test_what_is_whole_around_damage_is_loaded_and_the_damage_reported(tmp_path:
     assert load([journal], tmp_path / "x.duckdb") == Loaded(
         calls=1,
         stamps=5,
-        faults=[(journal, Fault(kind="torn", offset=head + record, length=2 * record - 10))],
+        faults=[(journal, Damage(kind="torn", offset=head + record, length=2 * record - 10))],
     )
     journal.write_bytes(content)
     assert load([journal], tmp_path / "x.duckdb") == Loaded(
         calls=1,
         stamps=5,
-        faults=[(journal, Fault(kind="damaged", offset=head + record, length=record))],
+        faults=[(journal, Damage(kind="damaged", offset=head + record, length=record))],
     )
 
 

@@ -79,12 +79,12 @@ def test_a_run_is_found_by_its_name_or_how_it_begins(tmp_path: Path) -> None:
     with reading(
         database(tmp_path, [run_row("20261120-aa"), run_row("20261120-ab"), run_row("20261120-a")])
     ) as connection:
-        assert runs.named(connection, "20261120-a").run_id == "20261120-a"
-        assert runs.named(connection, "20261120-ab").run_id == "20261120-ab"
+        assert runs.find_run(connection, "20261120-a").run_id == "20261120-a"
+        assert runs.find_run(connection, "20261120-ab").run_id == "20261120-ab"
         with pytest.raises(StoreError, match="3 runs start with"):
-            runs.named(connection, "2026")
+            runs.find_run(connection, "2026")
         with pytest.raises(StoreError, match="no run 'x'"):
-            runs.named(connection, "x")
+            runs.find_run(connection, "x")
 
 
 def test_a_summary_counts_statuses_and_leaves_the_drain_tail_out_of_rates(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from agentload.telemetry.log_lines import LogTail, StartUp, Work, start_up, work
-from agentload.telemetry.watch import Source, Watch
+from agentload.telemetry.log_lines import LogTail, PeriodicLine, StartUp, start_up, work
+from agentload.telemetry.watch import TelemetrySource, TelemetryWatch
 
 CPU = """\
 (APIServer pid=1) INFO 11-20 12:40:33 [api_utils.py:347]  ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.32.0
@@ -150,7 +150,7 @@ def test_the_pools_of_a_servers_engines_are_one_and_a_later_start_has_its_own() 
 
 def test_periodic_lines_say_how_busy_the_server_was() -> None:
     assert tuple(work(PERIODIC.splitlines())) == (
-        Work(
+        PeriodicLine(
             engine="000",
             prompt_tokens_per_s=1745.6,
             output_tokens_per_s=82.4,
@@ -159,7 +159,7 @@ def test_periodic_lines_say_how_busy_the_server_was() -> None:
             kv_usage=0.125,
             prefix_hit_rate=0.26,
         ),
-        Work(
+        PeriodicLine(
             engine="000",
             prompt_tokens_per_s=0.0,
             output_tokens_per_s=9.1,
@@ -168,7 +168,7 @@ def test_periodic_lines_say_how_busy_the_server_was() -> None:
             kv_usage=0.99,
             preemptions=15,
         ),
-        Work(
+        PeriodicLine(
             engine="001",
             prompt_tokens_per_s=5.0,
             output_tokens_per_s=9.1,
@@ -252,9 +252,9 @@ async def test_the_log_stands_in_where_metrics_are_closed_and_only_there(tmp_pat
     for log in logs.values():
         log.write_text("")
     async with TestServer(app) as server:
-        watch = Watch(
+        watch = TelemetryWatch(
             {
-                name: Source(urls=(str(server.make_url(f"/{name}")),), log=str(log))
+                name: TelemetrySource(urls=(str(server.make_url(f"/{name}")),), log=str(log))
                 for name, log in logs.items()
             },
             every_s=0.01,

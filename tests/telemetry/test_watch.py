@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from agentload.telemetry import watch as module
-from agentload.telemetry.watch import LONGEST_S, Refusals, Source, Watch
+from agentload.telemetry.watch import LONGEST_S, Refusals, TelemetrySource, TelemetryWatch
 
 
 @pytest.mark.loopback
@@ -43,10 +43,10 @@ async def test_replicas_are_one_server_and_gpus_are_told_apart(
             return str(server.make_url(path))
 
         sources = {
-            "two": Source(urls=(url("/a"), url("/b")), gpu_url=url("/gpu")),
-            "none": Source(urls=(url("/nothing"),)),
+            "two": TelemetrySource(urls=(url("/a"), url("/b")), gpu_url=url("/gpu")),
+            "none": TelemetrySource(urls=(url("/nothing"),)),
         }
-        watch = Watch(sources, every_s=0.01)
+        watch = TelemetryWatch(sources, every_s=0.01)
         task = asyncio.create_task(watch.run())
         await asyncio.wait_for(enough.wait(), 30)
         task.cancel()
@@ -76,7 +76,9 @@ async def test_a_page_that_is_no_text_is_no_sample_and_does_not_end_the_run() ->
     app = web.Application()
     app.router.add_get("/metrics", page)
     async with TestServer(app) as server:
-        watch = Watch({"a": Source(urls=(str(server.make_url("/metrics")),))}, every_s=0.01)
+        watch = TelemetryWatch(
+            {"a": TelemetrySource(urls=(str(server.make_url("/metrics")),))}, every_s=0.01
+        )
         task = asyncio.create_task(watch.run())
         await asyncio.wait_for(asyncio.gather(twice.wait(), asyncio.sleep(0.05)), 20)
         assert not task.done()
@@ -103,8 +105,8 @@ async def test_metrics_that_are_refused_for_a_while_are_sampled_again_and_that_i
     said: list[str] = []
     async with TestServer(app) as server:
         url = str(server.make_url("/metrics"))
-        watch = Watch(
-            {"a": Source(urls=(url.replace("//", "//name:secret@"),))},
+        watch = TelemetryWatch(
+            {"a": TelemetrySource(urls=(url.replace("//", "//name:secret@"),))},
             every_s=0.01,
             notice=said.append,
         )
@@ -160,9 +162,10 @@ async def test_a_page_beyond_the_bounds_is_said_once_and_its_text_is_not_kept() 
     app.router.add_get("/{any}", page)
     async with TestServer(app) as server:
         sources = {
-            name: Source(urls=(str(server.make_url(f"/{name}")),)) for name in ("good", "long")
+            name: TelemetrySource(urls=(str(server.make_url(f"/{name}")),))
+            for name in ("good", "long")
         }
-        watch = Watch(sources, every_s=0.01, notice=said.append)
+        watch = TelemetryWatch(sources, every_s=0.01, notice=said.append)
         task = asyncio.create_task(watch.run())
         await asyncio.wait_for(enough.wait(), 30)
         task.cancel()

@@ -5,7 +5,7 @@ import pytest
 
 from agentload.model.check import Matches
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
-from agentload.tracefile.check import Report, check
+from agentload.tracefile.check import CheckReport, check
 from agentload.workloads import catalog
 
 HEADER = Header(
@@ -39,7 +39,7 @@ def found(*sessions: Session) -> list[str]:
     return [str(problem) for problem in checked(*sessions).problems]
 
 
-def checked(*sessions: Session) -> Report:
+def checked(*sessions: Session) -> CheckReport:
     return check(Trace(header=HEADER, sessions=sessions))
 
 
@@ -143,7 +143,7 @@ def test_a_check_counts_what_it_read_and_contexts_off_the_recorded_ones() -> Non
     report = checked(
         session("a", turn(context=100), turn(said(96, "v"), context=100)), session("b")
     )
-    assert report == Report(
+    assert report == CheckReport(
         sessions=2, turns=3, off_context=1, off_order=0, problem_count=0, problems=()
     )
 

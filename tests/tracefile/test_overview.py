@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from agentload.model.trace import Header, Role, Segment, Session, Trace, Turn, TurnRef
 from agentload.tracefile.load import calls_of, load
-from agentload.tracefile.overview import Growth, Reuse, Summary, overview
-from agentload.tracefile.reuse import BLOCK, Chain, Place, PoolCache
+from agentload.tracefile.overview import ContextGrowth, FieldSummary, PrefixReuse, overview
+from agentload.tracefile.reuse import BLOCK, Chain, ChainLink, PoolCache
 
 HEADER = Header(name="x", prefixes={"p": (Segment(role="system", tokens=1_000, key="sys"),)})
 
@@ -48,18 +48,18 @@ def test_a_trace_is_summed_up() -> None:
     )
     assert (found.sessions, found.spawned, found.turns, found.last_start_s) == (3, 1, 4, 10.0)
     assert (found.workloads, found.events) == ({"a": 2, "b": 1}, {"report": 1})
-    assert found.fields["output"] == Summary(
+    assert found.fields["output"] == FieldSummary(
         count=3, mean=200 / 3, quantiles=(40, 40, 60, 100, 100, 100, 100)
     )
     assert found.growth == (
-        Growth(call=1, sessions=3, q50=2_000, q90=2_000),
-        Growth(call=2, sessions=1, q50=3_000, q90=3_000),
+        ContextGrowth(call=1, sessions=3, q50=2_000, q90=2_000),
+        ContextGrowth(call=2, sessions=1, q50=3_000, q90=3_000),
     )
     # The second session knows the prefix, to whole blocks of 16 tokens;
     # the second call of the first knows the first's 2,000 tokens.
     assert found.reuse_by_event == {
-        "": Reuse(tokens=7_000, known=2_000 + 992, share=2_992 / 7_000),
-        "report": Reuse(tokens=2_000, known=992, share=992 / 2_000),
+        "": PrefixReuse(tokens=7_000, known=2_000 + 992, share=2_992 / 7_000),
+        "report": PrefixReuse(tokens=2_000, known=992, share=992 / 2_000),
     }
     assert (sum(found.arrivals), found.arrivals[0], found.arrivals[-1], found.arrivals_cv) == (
         2,
@@ -149,7 +149,7 @@ class FlatPool:
     def __init__(self, tokens: int) -> None:
         self.room, self.kept = tokens, OrderedDict[int, int]()
 
-    def call(self, places: Sequence[Place]) -> int:
+    def call(self, places: Sequence[ChainLink]) -> int:
         known = sum(
             place.tokens for place in takewhile(lambda place: place.identity in self.kept, places)
         )

@@ -3,19 +3,19 @@ from pathlib import Path
 
 import msgspec
 
-from agentload.tracefile.wire import KIND, VERSION, Header, Session
+from agentload.tracefile.wire import KIND, VERSION, JsonHeader, JsonSession
 
 
 def schema() -> bytes:
     """Return the JSON Schema of a line."""
     (header, session), parts = msgspec.json.schema_components(
-        (Header, Session), ref_template="#/$defs/{name}"
+        (JsonHeader, JsonSession), ref_template="#/$defs/{name}"
     )
     whole = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"{KIND}/{VERSION}",
         "description": (
-            "A line of a trace file: the first is a Header, all others are Sessions. Unknown "
+            "A line of a trace file: the first is the header, all others are sessions. Unknown "
             "fields are kept."
         ),
         "oneOf": [header, session],

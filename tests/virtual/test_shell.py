@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from agentload.builtin import find
 from agentload.emulator.calls import Finished
 from agentload.emulator.profile import parse
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.model.commands import Limits
 from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.rows import BlockRow, CallRow, SampleRow
 from agentload.model.stamps import stamps
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
-from agentload.virtual.shell import Shell, packed
+from agentload.virtual.shell import Shell, stamps_of
 
 ARMS = {
     arm.name: arm
@@ -54,7 +54,7 @@ def planned(
         Trace(header=Header(name="t"), sessions=sessions),
         arms,
         run="r",
-        pairs=pairs,
+        scheme=Scheme(pairs=pairs),
         limits=limits,
         load=load,
     )
@@ -188,4 +188,4 @@ def test_whole_calls_are_packed_as_single_stamps_are(
     done = Finished("r", ns[-1], ends_ps, counts, 10, 0, 0, origin)
     assert done.token_ns.tolist() == ns
     assert [done.instant_ns(at) for at in range(len(ns))] == ns
-    assert packed(done) == stamps(ns, counts.tolist())
+    assert stamps_of(done) == stamps(ns, counts.tolist())

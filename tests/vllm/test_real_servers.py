@@ -19,7 +19,7 @@ import duckdb
 import pytest
 
 from agentload.ask.probes import crossed, reuse
-from agentload.dispatch.call import Asked
+from agentload.dispatch.call import CallTerms
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
@@ -30,7 +30,7 @@ from agentload.evidence.gather import gather
 from agentload.evidence.view import run_view
 from agentload.kvmath.compare import sizes
 from agentload.kvmath.config import model_shape
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.layout.traces import sweep as swept
 from agentload.live.caller import Sampling, chat
 from agentload.live.raw import RawLog
@@ -100,7 +100,7 @@ def played(
         trace,
         [arm.name for arm in served],
         run="real",
-        pairs=pairs,
+        scheme=Scheme(pairs=pairs),
         load=load,
         limits=Limits(total_ns=120 * SECOND),
     )
@@ -409,6 +409,6 @@ def _request(
         ),
         released_ns=time.monotonic_ns(),
         limits=Limits(idle_ns=int(IDLE_S * SECOND)),
-        asked=Asked(tokens=tokens, is_forced=True),
+        asked=CallTerms(tokens=tokens, is_forced=True),
         on_tokens=streamed,
     )

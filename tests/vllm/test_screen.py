@@ -16,7 +16,7 @@ from agentload.ask.screening import Passage, Screening
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.launch import launched
 from agentload.evidence.screen import read
-from agentload.layout.passages import drawn
+from agentload.layout.passages import random_passages
 from agentload.run.screen import _passage
 from tests.vllm.serving import arms, missing, model
 
@@ -42,7 +42,7 @@ def test_fp8_is_outside_the_scatter_of_its_reference_and_a_scored_prompt_reads_n
 
 async def _screened(found: tuple[Endpoint, ...]) -> None:
     bf16, fp8 = found
-    subject = drawn((LENGTH,), seed=1)
+    subject = random_passages((LENGTH,), seed=1)
     passages = [
         await asyncio.to_thread(_passage, subject, number, bf16, "tiny", LENGTH)
         for number in range(len(subject.contexts))

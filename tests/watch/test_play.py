@@ -13,7 +13,7 @@ import pytest
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import AgentloadError
 from agentload.layout.cost import cost
-from agentload.layout.plan import plan
+from agentload.layout.plan import Scheme, plan
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
 from agentload.model.profile import Price
@@ -99,7 +99,7 @@ def test_a_limit_counts_from_the_beginning_of_the_run_and_not_of_each_part(tmp_p
         waited_s.append(time.monotonic() - began_s)
 
     sitting = Sitting(job=replace(JOB, budget=JobBudget(minutes=1 / 60)), is_controlled=False)
-    laid_out = plan(trace(), ["a"], run="r1", pairs=1)
+    laid_out = plan(trace(), ["a"], run="r1", scheme=Scheme(pairs=1))
     made = playing(laid_out, (), tmp_path / "x.duckdb")
     begun = sitting.begin(Prepared(playing=made, cost=cost(laid_out))).playing
     assert isinstance(begun, Playing)

@@ -13,7 +13,7 @@ from agentload.cli._print import ABSENT, notice, print_json, print_table, table
 from agentload.errors import AgentloadError, StoreError, UsageError
 from agentload.report.format import when
 from agentload.store import runs as stored
-from agentload.store.codec import Fault
+from agentload.store.codec import Damage
 from agentload.store.database import reading, writing
 from agentload.store.places import journal_folder, journalled_runs, journals, raw_files
 from agentload.store.runs import (
@@ -22,8 +22,8 @@ from agentload.store.runs import (
     LegLine,
     RunLine,
     RunSummary,
+    find_run,
     lines,
-    named,
     run_named,
     summary,
 )
@@ -290,7 +290,7 @@ def _files(name: str, database: Path) -> tuple[Path, ...]:
     return found
 
 
-def _lost(fault: Fault) -> str:
+def _lost(fault: Damage) -> str:
     match fault.kind:
         case "torn":
             return (
@@ -326,7 +326,7 @@ def delete(
         agentload runs delete 20261120-074205-1f3a
     """
     with reading(db) as connection:
-        runs = {each.run_id: each for each in (named(connection, name) for name in names)}
+        runs = {each.run_id: each for each in (find_run(connection, name) for name in names)}
     if not yes:
         _ask(", ".join(f"{each.run_id} ({each.calls:,} calls)" for each in runs.values()))
     deleted = []

@@ -9,7 +9,7 @@ from agentload.cli.trace._seen import LENGTHS, Seen, arm_rows, duration, length_
 from agentload.report.charts.spec import Axis, Mark, Plot, Series
 from agentload.report.format import number
 from agentload.report.formats import html
-from agentload.tracefile.load import DECODE_TOKENS_PER_S, PREFILL_TOKENS_PER_S, Load
+from agentload.tracefile.load import DECODE_TOKENS_PER_S, PREFILL_TOKENS_PER_S, LoadCurve
 from agentload.tracefile.overview import BINS, SHARES, Overview
 
 _LENGTHS: Final = ("context", "user", "tool", "output.reply", "output.step", "image")
@@ -117,7 +117,7 @@ def _arrivals(found: Overview) -> list[Plot]:
     return [plot] if span_s > 0 else []
 
 
-def _over_time(load: Load) -> list[Plot]:
+def _over_time(load: LoadCurve) -> list[Plot]:
     if not load.calls:
         return []
     speed = (

@@ -10,13 +10,13 @@ from agentload.cli._named import production
 from agentload.cli._print import blocks, table
 from agentload.emulator.profile import arm as arm_of
 from agentload.emulator.profile import read
-from agentload.exposition.likeness import Figures, Likeness, Spread, likeness
+from agentload.exposition.likeness import Figures, Likeness, MeanAndQuantiles, likeness
 from agentload.kvmath.layout import bytes_per_token
 from agentload.kvmath.pool import GIB, pool_of
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
 from agentload.report.format import number, plural
-from agentload.tracefile.load import DECODE_TOKENS_PER_S, PREFILL_TOKENS_PER_S, Load, load
+from agentload.tracefile.load import DECODE_TOKENS_PER_S, PREFILL_TOKENS_PER_S, LoadCurve, load
 from agentload.tracefile.overview import SHARES, Overview, overview
 
 LENGTHS: Final = ("count", *(f"q{share * 100:g}" for share in SHARES), "mean")
@@ -53,7 +53,7 @@ class Seen:
     name: str
     seed: int
     overview: Overview
-    load: Load
+    load: LoadCurve
     arms: tuple[OnArm, ...]
 
 
@@ -80,7 +80,7 @@ def _arms(profile: str | None) -> tuple[ArmProfile, ...]:
     return (arm_of(found, wanted),) if wanted else found.arms
 
 
-def _on_arm(arm: ArmProfile, pool_tokens: int, found: Load) -> OnArm:
+def _on_arm(arm: ArmProfile, pool_tokens: int, found: LoadCurve) -> OnArm:
     size = bytes_per_token(arm.model, arm.kv_dtype, arm.skip_layers)
     return OnArm(
         arm=arm.name,
@@ -95,7 +95,7 @@ def _on_arm(arm: ArmProfile, pool_tokens: int, found: Load) -> OnArm:
 def beside(found: Overview, source: str) -> tuple[Likeness, ...]:
     """Compare a trace with the metrics that `prometheus=URL|FILE` names."""
     prompt, output = (
-        Spread(
+        MeanAndQuantiles(
             mean=field.mean,
             quantiles={share: field.quantiles[SHARES.index(share)] for share in _COMPARED},
         )
@@ -189,7 +189,7 @@ def _figure(name: str, value: float) -> str:
     return f"{value:,.2f}" if name.startswith("wait") and value < 10 else number(value)
 
 
-def _over_time(found: Overview, load: Load) -> Iterator[str]:
+def _over_time(found: Overview, load: LoadCurve) -> Iterator[str]:
     rate = (found.sessions - found.spawned) / found.last_start_s if found.last_start_s else 0.0
     spread = "" if found.arrivals_cv is None else f", CV of the gaps {found.arrivals_cv:.2f}"
     yield (

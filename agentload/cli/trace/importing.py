@@ -18,7 +18,7 @@ from agentload.importers import catalog
 from agentload.importers.parts.intake import Texts, texts_path
 from agentload.importers.parts.notes import Counted, Summary, Tolerance
 from agentload.report.format import plural
-from agentload.telemetry.reach import is_url, kept
+from agentload.telemetry.reach import is_url, metrics_file
 from agentload.tracefile import write
 
 PROGRESS_S: Final = 10.0
@@ -198,12 +198,12 @@ def fit(
     options = named(given or [], hint="agentload trace import prometheus")
     with tempfile.TemporaryDirectory(prefix="agentload-") as folder:
         paths = [
-            kept(source, Path(folder) / f"{number}.prom")
+            metrics_file(source, Path(folder) / f"{number}.prom")
             for number, source in enumerate(prometheus)
         ]
         if watch:
             time.sleep(watch)
-            paths.append(kept(prometheus[-1], Path(folder) / "later.prom"))
+            paths.append(metrics_file(prometheus[-1], Path(folder) / "later.prom"))
         made = catalog.conversion(
             paths, key=secrets.token_bytes(32), format="prometheus", options=options
         )

@@ -14,7 +14,7 @@ from agentload.cli.trace._seen import Seen, beside, lines, look
 from agentload.errors import TraceError
 from agentload.model.trace import Trace
 from agentload.report.format import number, plural, significant
-from agentload.tracefile.check import Report
+from agentload.tracefile.check import CheckReport
 from agentload.tracefile.check import check as checked
 from agentload.tracefile.distance import HIGH, LOW, Distance, distances
 from agentload.tracefile.overview import overview
@@ -70,7 +70,7 @@ def _targets(trace: Trace) -> tuple[Held, ...]:
     )
 
 
-def _print(report: Report, targets: Sequence[Held]) -> None:
+def _print(report: CheckReport, targets: Sequence[Held]) -> None:
     for problem in report.problems:
         print(problem)
     if report.problem_count > len(report.problems):

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from advisor.evidence import Calls, Floats
-from agentload.exposition.likeness import Figures, Level, Likeness, Spread, Unit, likeness
+from agentload.exposition.likeness import Figures, Level, Likeness, MeanAndQuantiles, Unit, likeness
 from agentload.report import format as say
 from agentload.report.parts import (
     Cell,
@@ -96,12 +96,12 @@ def _joined(calls: Sequence[Calls], name: str) -> Floats:
     return np.concatenate(found)
 
 
-def _spread(values: Floats, factor: float = 1.0) -> Spread | None:
+def _spread(values: Floats, factor: float = 1.0) -> MeanAndQuantiles | None:
     known = values[np.isfinite(values)] * factor
     if not known.size:
         return None
     quantiles = {share: float(np.quantile(known, share)) for share in _SHOWN}
-    return Spread(mean=float(known.mean()), quantiles=quantiles)
+    return MeanAndQuantiles(mean=float(known.mean()), quantiles=quantiles)
 
 
 def _level(values: Sequence[float]) -> Level | None:

@@ -26,7 +26,7 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
     """One item of the file."""
 
     messages: tuple[dict[str, Any], ...]
-    grader: wire.Check | tuple[wire.Check, ...]
+    grader: wire.JsonCheck | tuple[wire.JsonCheck, ...]
     id: str | None = None
     task: str = "own"
     context: int | None = None

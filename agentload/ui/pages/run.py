@@ -14,7 +14,7 @@ from agentload.report.charts.spec import Axis, Chart, Plot, Series
 from agentload.report.labels import SLOTS
 from agentload.report.parts import Answer, Tone
 from agentload.store import tables
-from agentload.store.runs import BlockLine, RunSummary, named, summary
+from agentload.store.runs import BlockLine, RunSummary, find_run, summary
 from agentload.ui.pages import records
 from agentload.ui.pages.listed import TONES
 from agentload.ui.source import NotFoundError, Query
@@ -140,7 +140,7 @@ def run_named(connection: duckdb.DuckDBPyConnection, name: str) -> str:
     Raise `NotFoundError` otherwise.
     """
     try:
-        return named(connection, name).run_id
+        return find_run(connection, name).run_id
     except StoreError as error:
         job = _job(connection, name)
         kept = (
