@@ -15,7 +15,7 @@ from agentload.matrix.past import Progress
 from agentload.matrix.play import play
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.rows import Row
-from agentload.report.matrix import Page
+from agentload.report.matrix import MatrixPage
 from agentload.run.files import read_traces
 from agentload.run.place import Place
 from agentload.store.journal import Writer
@@ -117,6 +117,6 @@ def played(text: str, folder: Path, verbs: Verbs, **options: Any) -> tuple[Progr
     )
 
 
-def paged(text: str, now: tuple[Progress, ...], folder: Path) -> Page:
+def paged(text: str, now: tuple[Progress, ...], folder: Path) -> MatrixPage:
     made = matrix(text)
     return write_page(made, now, Places(folder / "out"), traces_of(made))[0]

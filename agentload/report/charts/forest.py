@@ -47,14 +47,10 @@ def first_group(chart: Lanes) -> Lanes:
     )
 
 
-def forest_rows(chart: Lanes, names: Sequence[str]) -> ForestRows:
-    """Draw each lane into the first row whose name begins with the lane's."""
+def forest_rows(chart: Lanes, names: Sequence[str | None]) -> ForestRows:
+    """Draw each lane into the row of its name; a lane without a name is left out."""
     x = _axis(chart)
-    drawn = {}
-    for lane, label in enumerate(chart.lanes):
-        name = next((each for each in names if each.startswith(label)), None)
-        if name is not None:
-            drawn[name] = _row(chart, lane, x)
+    drawn = {name: _row(chart, lane, x) for lane, name in enumerate(names) if name is not None}
     return ForestRows(head=_head(x), rows=drawn)
 
 

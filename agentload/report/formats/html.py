@@ -7,7 +7,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import resources
 
@@ -58,7 +58,13 @@ def forest(document: Document) -> ForestRows | None:
     found = next((each for each in charts if each.name == "differences"), None)
     if not isinstance(found, Lanes):
         return None
-    return forest_rows(first_group(found), [row[0].text for row in document.arms.rows])
+    mix, rows = first_group(found), [row[0].text for row in document.arms.rows]
+    return forest_rows(mix, [_row_of(lane, rows) for lane in mix.lanes])
+
+
+def _row_of(lane: str, rows: Iterable[str]) -> str | None:
+    """Return the first row whose name begins with the lane's."""
+    return next((row for row in rows if row.startswith(lane)), None)
 
 
 def sides(table: Table) -> tuple[str, ...]:
@@ -69,7 +75,7 @@ def sides(table: Table) -> tuple[str, ...]:
 def _side(column: tuple[Cell, ...]) -> str:
     filled = [cell.text for cell in column if cell.text not in ("", ABSENT)]
     figures = sum(_FIGURE.match(text) is not None for text in filled)
-    return "figure" if 2 * figures > len(filled) else ""
+    return "figure" if 2 * figures > len(filled) else "words"
 
 
 def style() -> str:
