@@ -1,11 +1,11 @@
 """Lay values over pixels: where an axis begins and ends, and which round values it names."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from agentload.report.charts.spec import Axis
+from agentload.report.charts.spec import Axis, Plot
 
 EDGE = 0.03
 """Share of the range that stays free beyond the first and the last value, so that no mark is
@@ -83,6 +83,25 @@ def fit(
     if axis.high is None:
         high = high_end
     return Scale(axis=axis, low=low, high=high, start=start, end=end, step=step)
+
+
+def equal_heights(plots: Iterable[Plot]) -> tuple[Plot, ...]:
+    """Return plots of one quantity with one y axis, which reaches over what any of them shows."""
+    known = tuple(plots)
+    shown = [value for plot in known for value in _heights(plot)]
+    if not shown:
+        return known
+    axis = fit(known[0].y, shown, start=0.0, end=1.0, ends="ticks")
+    return tuple(replace(plot, y=replace(plot.y, low=axis.low, high=axis.high)) for plot in known)
+
+
+def _heights(plot: Plot) -> Iterator[float]:
+    """Yield the values of a plot, and the ends of its intervals and bands."""
+    for each in plot.series:
+        yield from (*each.ys, *each.lows, *each.highs)
+    for band in plot.bands:
+        if band.axis == "y":
+            yield from (end for end in (band.low, band.high) if end is not None)
 
 
 def round_step(rough: float) -> float:

@@ -18,7 +18,6 @@ from agentload.report.charts.data import csv, vega_lite
 from agentload.report.charts.draw import FILTERS
 from agentload.report.charts.forest import ForestRows, first_group, forest_rows
 from agentload.report.charts.spec import Lanes
-from agentload.report.format import ABSENT
 from agentload.report.labels import slug
 from agentload.report.parts import Cell, Document, Table
 from agentload.visible import visible
@@ -73,7 +72,7 @@ def sides(table: Table) -> tuple[str, ...]:
 
 
 def _side(column: tuple[Cell, ...]) -> str:
-    filled = [cell.text for cell in column if cell.text not in ("", ABSENT)]
+    filled = [cell.text for cell in column if cell.text and cell.tone != "muted"]
     figures = sum(_FIGURE.match(text) is not None for text in filled)
     return "figure" if 2 * figures > len(filled) else "words"
 

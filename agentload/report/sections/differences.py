@@ -16,7 +16,7 @@ from advisor.statistics.paired import same_turns
 from advisor.verdict import Change
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.scale import EDGE
+from agentload.report.charts.scale import EDGE, equal_heights
 from agentload.report.charts.spec import Axis, Band, Lanes, LaneSpan, Plot, RuleLine, Series, every
 from agentload.report.parts import Group, group
 from agentload.report.sections.arms import METRICS, Metric, classes
@@ -127,19 +127,23 @@ def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[
 
 
 QUANTILES: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-FEWEST_PAIRS: Final = 3
-"""Below, no interval is worth a band."""
+FEWEST_PAIRS: Final = 5
+"""Below, the band of each quantile is wider than the plot: no evidence."""
 MOST_PAIRS: Final = 150
 """As many as are looked at for a picture: more make no narrower a band that anyone could see."""
 
 
-def shifts(view: View, name: str) -> Iterator[Plot]:
-    """Yield, for each metric of a class, by how much the arms move each of its quantiles."""
+def shifts(view: View, name: str) -> tuple[Plot, ...]:
+    """Draw, for each metric of a class, by how much the arms move each of its quantiles.
+
+    The charts are neighbours, so their axes are equal.
+    """
     margin = 100 * view.policy.min_change
     band = f"grey: ±{say.number(margin)}%"
+    drawn = []
     for metric, words in METRICS:
         found = (_shift(view, name, arm, metric) for arm in view.others)
-        yield Plot(
+        plot = Plot(
             name=f"shift-{metric.removesuffix('_ms')}-{labels.slug(name)}",
             title=f"{name}: change of {words}, from the fastest to the slowest calls",
             caption=(
@@ -152,6 +156,8 @@ def shifts(view: View, name: str) -> Iterator[Plot]:
             bands=(Band(axis="y", low=-margin, high=margin),),
             rules=(RuleLine(axis="y", at=0.0),),
         )
+        drawn.append(plot)
+    return equal_heights(drawn)
 
 
 def _shift(view: View, name: str, arm: str, metric: Metric) -> Series | None:

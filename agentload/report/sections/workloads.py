@@ -51,7 +51,7 @@ def _pairs(view: View, name: str | None) -> Iterator[Plot]:
             f"Each mark is one block pair compared with {view.against}; the band is the "
             f"interval of {labels.arm(focus.arm)}."
         ),
-        x=Axis(label="block pair", quantity="count"),
+        x=Axis(label="block pair", quantity="count", whole=True),
         y=Axis(label="change of turn latency, %", quantity="percent"),
         series=tuple(_by_pair(view, each) for each in changes),
         bands=(interval,),
