@@ -15,7 +15,7 @@ from advisor.verdict import Change, Word
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.forest import ForestRows, forest_rows
-from agentload.report.charts.spec import Axis, Band, Lanes, LaneSpan, RuleLine
+from agentload.report.charts.spec import Band, ChartAxis, Lanes, LaneSpan, RuleLine
 from agentload.report.formats.html import environment, security_policy, style
 from agentload.report.formats.json import plain
 from agentload.report.formats.md import rendered as as_markdown
@@ -131,7 +131,7 @@ class MatrixPage:
             name="scenarios",
             title="Change of turn latency",
             caption="",
-            x=Axis(label="change of turn latency, %", quantity="percent"),
+            x=ChartAxis(label="change of turn latency, %", quantity="percent"),
             lanes=tuple(each.name for each in shown),
             spans=spans,
             bands=(Band(axis="x", low=-100 * least, high=100 * least),),

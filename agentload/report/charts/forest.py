@@ -12,7 +12,7 @@ from markupsafe import Markup
 from agentload.report.charts.frame import band, rule
 from agentload.report.charts.lanes import spans
 from agentload.report.charts.scale import Scale, fit
-from agentload.report.charts.spec import Axis, Lanes
+from agentload.report.charts.spec import ChartAxis, Lanes
 from agentload.report.charts.svg import element, text
 from agentload.report.format import tick
 
@@ -65,7 +65,7 @@ def _axis(chart: Lanes) -> Scale:
     return fit(axis, inside, start=PAD, end=WIDTH - PAD, ends="values")
 
 
-def _limits(axis: Axis) -> tuple[float, float]:
+def _limits(axis: ChartAxis) -> tuple[float, float]:
     low = -float("inf") if axis.low is None else axis.low
     return low, float("inf") if axis.high is None else axis.high
 
@@ -97,7 +97,7 @@ def _row(chart: Lanes, lane: int, x: Scale) -> Markup:
     height = max(ROW, chart.height)
     own = [replace(span, lane=0) for span in chart.spans if span.lane == lane]
     frame = Scale(
-        axis=Axis(label="", quantity="count"), low=0, high=1, start=height, end=0.0, step=1
+        axis=ChartAxis(label="", quantity="count"), low=0, high=1, start=height, end=0.0, step=1
     )
     behind: Iterable[str] = (
         *(band(replace(each, label=""), x, frame) for each in chart.bands),

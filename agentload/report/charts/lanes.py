@@ -9,7 +9,7 @@ from typing import Final
 from agentload.report.charts.frame import BOTTOM, RIGHT, TOP, WIDTH, band, foot, names, rule
 from agentload.report.charts.plot import line, stairs
 from agentload.report.charts.scale import Scale, fit
-from agentload.report.charts.spec import Axis, Lanes, LaneSpan, LaneTrace, Look
+from agentload.report.charts.spec import ChartAxis, Lanes, LaneSpan, LaneTrace, Look
 from agentload.report.charts.svg import across, element, marker, of_arm, text, title
 
 LEFT = 146
@@ -25,7 +25,7 @@ def lanes(chart: Lanes) -> str:
     for each in chart.bands:
         ends += [end for end in (each.low, each.high) if end is not None]
     x = fit(chart.x, ends, start=LEFT, end=WIDTH - RIGHT, ends="values")
-    count = Axis(label="", quantity="count")
+    count = ChartAxis(label="", quantity="count")
     frame = Scale(axis=count, low=0, high=1, start=bottom, end=TOP, step=1)
     return "".join(
         (

@@ -17,7 +17,16 @@ from advisor.verdict import Change
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.scale import EDGE, equal_heights
-from agentload.report.charts.spec import Axis, Band, Lanes, LaneSpan, Plot, RuleLine, Series, every
+from agentload.report.charts.spec import (
+    Band,
+    ChartAxis,
+    Lanes,
+    LaneSpan,
+    Plot,
+    RuleLine,
+    Series,
+    every,
+)
 from agentload.report.parts import Group, group
 from agentload.report.sections.arms import METRICS, Metric, classes
 from agentload.report.sections.view import View
@@ -57,7 +66,9 @@ def forest(view: View) -> Lanes:
         name="differences",
         title=f"Change against {view.against}",
         caption=_caption(view, spans, low, high),
-        x=Axis(label=f"change against {view.against}, %", quantity="percent", low=low, high=high),
+        x=ChartAxis(
+            label=f"change against {view.against}, %", quantity="percent", low=low, high=high
+        ),
         lanes=tuple(lanes),
         spans=tuple(spans),
         arms=tuple((labels.arm(arm), view.slots[arm]) for arm in view.others),
@@ -150,8 +161,10 @@ def shifts(view: View, name: str) -> tuple[Plot, ...]:
                 f"Below 0 is faster than {view.against}. Coloured bands: 95% intervals over "
                 f"block pairs; {band}."
             ),
-            x=Axis(label="quantile of the calls of a block", quantity="share", low=0.0, high=1.0),
-            y=Axis(label=f"change of {words}, %", quantity="percent"),
+            x=ChartAxis(
+                label="quantile of the calls of a block", quantity="share", low=0.0, high=1.0
+            ),
+            y=ChartAxis(label=f"change of {words}, %", quantity="percent"),
             series=tuple(each for each in found if each is not None),
             bands=(Band(axis="y", low=-margin, high=margin),),
             rules=(RuleLine(axis="y", at=0.0),),

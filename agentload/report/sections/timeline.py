@@ -11,7 +11,7 @@ from typing import Final
 from advisor.assess.room import FULL
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, Lanes, LaneSpan, LaneTrace, Look, every
+from agentload.report.charts.spec import ChartAxis, Lanes, LaneSpan, LaneTrace, Look, every
 from agentload.report.parts import Block, Group, Timeline, Turn, group
 from agentload.report.sections.view import View
 
@@ -42,7 +42,7 @@ def _run(view: View) -> Lanes:
         name="timeline",
         title="Blocks and KV pool over time" if lines else "Blocks over time",
         caption=_caption(blocks, lines, preempted),
-        x=Axis(label="seconds since the run's start", quantity="seconds", low=0.0),
+        x=ChartAxis(label="seconds since the run's start", quantity="seconds", low=0.0),
         lanes=tuple(map(labels.arm, view.arms)),
         spans=(*played, *preempted),
         traces=tuple(_usage(each, lane[each.arm]) for each in lines),
@@ -124,7 +124,7 @@ def _session(view: View) -> Lanes:
         caption="The same session on both arms: thinking and tools (pale), held back by the load's "
         "own limit (outlined), "
         "time to first token (light), answer (dark).",
-        x=Axis(label="seconds since the session's start", quantity="seconds", low=0.0),
+        x=ChartAxis(label="seconds since the session's start", quantity="seconds", low=0.0),
         lanes=tuple(lanes),
         spans=tuple(spans),
     )

@@ -19,7 +19,7 @@ import msgspec
 from agentload.errors import AgentloadError
 from agentload.model.rows import AlarmRow, ExecutionRow, JobRow
 from agentload.report import format as say
-from agentload.report.charts.spec import Axis, Band, Plot, RuleLine, Series
+from agentload.report.charts.spec import Band, ChartAxis, Plot, RuleLine, Series
 from agentload.report.labels import slug
 from agentload.report.parts import Tone
 from agentload.store import tables
@@ -171,7 +171,7 @@ class JobsPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trend:
+class TrendChart:
     """One series: its chart, and its level changes in words."""
 
     name: str
@@ -184,7 +184,7 @@ class JobPage:
     """The data of the page."""
 
     line: JobLine
-    trends: tuple[Trend, ...]
+    trends: tuple[TrendChart, ...]
     alarms: tuple[Raised, ...]
     identities: tuple[IdentityChange, ...]
     executions: tuple[Execution, ...]
@@ -298,7 +298,7 @@ def trends_of(
     return trends.trends(name, executions(connection, name), own)
 
 
-def trend(series: trends.Trend, *, job: str) -> Trend:
+def trend(series: trends.Trend, *, job: str) -> TrendChart:
     """Draw a series."""
     points = series.points
     lows = [point.value if point.low is None else point.low for point in points]
@@ -326,8 +326,10 @@ def trend(series: trends.Trend, *, job: str) -> Trend:
         name=slug(f"{job}-{series.name}"),
         title=f"{METRICS[series.metric].capitalize()} of {series.arm}",
         caption=say.join(caption, " "),
-        x=Axis(label=f"run, {_day(points[0])} to {_day(points[-1])}", quantity="count", whole=True),
-        y=Axis(label="change, %", quantity="percent", low=-reach, high=reach),
+        x=ChartAxis(
+            label=f"run, {_day(points[0])} to {_day(points[-1])}", quantity="count", whole=True
+        ),
+        y=ChartAxis(label="change, %", quantity="percent", low=-reach, high=reach),
         series=(values, *means),
         bands=bands,
         rules=tuple(
@@ -335,7 +337,7 @@ def trend(series: trends.Trend, *, job: str) -> Trend:
             for level in series.change_points
         ),
     )
-    return Trend(name=series.name, chart=chart, levels=series.change_points[::-1])
+    return TrendChart(name=series.name, chart=chart, levels=series.change_points[::-1])
 
 
 def _means(series: trends.Trend) -> Iterator[Series]:

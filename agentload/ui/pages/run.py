@@ -11,7 +11,7 @@ from agentload import documents
 from agentload.errors import StoreError
 from agentload.model.rows import ExecutionRow, VerdictRow
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, Chart, Plot, Series
+from agentload.report.charts.spec import Chart, ChartAxis, Plot, Series
 from agentload.report.labels import SLOTS
 from agentload.report.parts import Answer, Step, Tone
 from agentload.store import tables
@@ -225,8 +225,8 @@ def _charts(found: RunSummary) -> Iterator[Chart]:
             "One mark for each block and arm, in the order they were played; drain tails "
             "and invalid blocks are excluded."
         ),
-        x=Axis(label="round", quantity="count", whole=True),
-        y=Axis(label="tokens/s", quantity="tokens/s"),
+        x=ChartAxis(label="round", quantity="count", whole=True),
+        y=ChartAxis(label="tokens/s", quantity="tokens/s"),
         series=tuple(_rates(slot, arm.arm, blocks) for slot, arm in enumerate(found.arms)),
     )
 

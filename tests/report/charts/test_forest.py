@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.report.charts.forest import WIDTH, ForestRows, first_group, forest_rows
-from agentload.report.charts.spec import Axis, Band, Lanes, LaneSpan, RuleLine
+from agentload.report.charts.spec import Band, ChartAxis, Lanes, LaneSpan, RuleLine
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -19,7 +19,7 @@ CHART = Lanes(
     name="differences",
     title="Change against BF16",
     caption="",
-    x=Axis(label="change, %", quantity="percent", low=-400.0, high=400.0),
+    x=ChartAxis(label="change, %", quantity="percent", low=-400.0, high=400.0),
     lanes=("your mix", " turn latency", " time to first token", "rag", " turn latency"),
     spans=(interval(1, -83.0, -81.0), interval(2, -97.0, -96.0), interval(4, 300.0, 390.0)),
     bands=(Band(axis="x", low=-3.0, high=3.0),),
