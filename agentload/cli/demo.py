@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from agentload.cli._tour import LIVE, STOPS, live, visit
-from agentload.report.matrix import Page, write
+from agentload.report.matrix import MatrixPage, write
 
 NEXT: Final = (
     "\nNext, decide on two servers of your own: 45 minutes at most. "
@@ -46,7 +46,7 @@ def demo(
         shutil.rmtree(out / stop.name, ignore_errors=True)
     first = live(out, profile=profile, seed=seed)
     found = (first, *(visit(stop, out / stop.name) for stop in STOPS))
-    made = Page(title="Demo", models=found, missing=())
+    made = MatrixPage(title="Demo", models=found, missing=())
     paths = write(made, out, name="demo")
     print()
     for listing in made.lists:

@@ -9,7 +9,7 @@ from agentload.matrix.described import Matrix, MatrixFolder
 from agentload.matrix.parts import parts
 from agentload.matrix.past import ModelProgress, diff, progress_of
 from agentload.model.trace import Trace
-from agentload.report.matrix import Page, write
+from agentload.report.matrix import MatrixPage, write
 from agentload.report.record import Measured, Missing, record_of
 
 NOT_STARTED: Final = "its run has not started"
@@ -20,7 +20,7 @@ def write_page(
     played: Sequence[ModelProgress],
     places: MatrixFolder,
     traces: Mapping[str, Trace],
-) -> tuple[Page, tuple[Path, ...]]:
+) -> tuple[MatrixPage, tuple[Path, ...]]:
     """Write the page over all models; return it with the paths.
 
     A part of one configuration and the reference is a separate comparison, with its own page in its
@@ -42,7 +42,7 @@ def write_page(
             found += _measured(model, matrix, folder)
         except AgentloadError as error:
             missing.append(Missing(model=name, what="decision", why=error.message))
-    made = Page(title=matrix.name, models=tuple(found), missing=tuple(missing))
+    made = MatrixPage(title=matrix.name, models=tuple(found), missing=tuple(missing))
     return made, write(made, folder)
 
 

@@ -1,5 +1,6 @@
-"""Lay out one page for several models: four lists, a line for each, record, what is missing."""
+"""Lay out one page for several models: a line for each, four lists, record, what is missing."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,15 @@ from markupsafe import Markup
 
 from advisor.estimate import Estimate
 from advisor.evidence import Kind
+from advisor.verdict import Change, Word
 from agentload.report import format as say
 from agentload.report import labels
+from agentload.report.charts.forest import ForestRows, forest_rows
+from agentload.report.charts.spec import Band, ChartAxis, Lanes, LaneSpan, RuleLine
 from agentload.report.formats.html import environment, security_policy, style
 from agentload.report.formats.json import plain
 from agentload.report.formats.md import rendered as as_markdown
-from agentload.report.parts import Cell, Listing, Table, table
+from agentload.report.parts import Cell, Listing, Table, Tone, table
 from agentload.report.record import Measured, Missing, Row, rows
 from agentload.report.sections.arms import need, words
 from agentload.report.sections.opening import BANNERS, HEADINGS
@@ -24,30 +28,58 @@ GIB: Final = 1 << 30
 NOT_SEEN: Final = Cell(text="not observed", tone="muted")
 TOO_FEW: Final = Cell(text="too few sessions", tone="muted")
 ABSENT: Final = Cell(text=say.ABSENT, tone="muted")
+UNKNOWN: Final = (ABSENT, NOT_SEEN, TOO_FEW)
 KINDS: Final[tuple[Kind, ...]] = ("measured", "emulated", "simulated")
-NOTES: Final = (
-    "Latencies are of turns that succeeded, with 95 % intervals over sessions.",
-    (
-        "Output tokens per second of a workload are its own, measured next to the others of "
-        "the mix; those of a whole server are of all."
+NOTES: Final[Mapping[str, str]] = {
+    "TPOT p50": "Latencies are of turns that succeeded, with 95% intervals over sessions.",
+    "output tokens/s": (
+        "Output tokens/s of a workload are its own, measured while the other workloads of the mix "
+        "ran; those of a whole server are of all."
     ),
-    (
-        "KV pool, GPU memory, accuracy and accepted drafts are the server's: equal in all rows "
-        "of a configuration."
+    "KV pool, tokens": (
+        "KV pool, GPU memory, accuracy and accepted drafts belong to the server, so they are equal "
+        "in all rows of an arm."
     ),
-    (
+    "GPU memory": (
         "Compare KV caches in pool tokens: GPU memory is filled to the same share whatever the "
         "cache's dtype."
     ),
-    (
-        "Sessions are those that ran at once without preemptions, queues, failures or a broken "
+    "sessions at once": (
+        "Sessions are those that ran at once without preemptions, queues, failures or a missed "
         "limit, and the number that did not."
     ),
-)
+}
+"""By the column that a note explains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Scenario:
+    """One line of the page: what was decided of a model, and the figure behind it."""
+
+    name: str
+    model: str
+    """As its servers call it; empty where the scenario has the same name."""
+    where: str
+    headline: str
+    tone: Tone
+    why: str
+    report: str | None
+    change: Change | None
+    """Of turn latency, for the arm that the decision is about."""
+    is_judged: bool
+    """False: nothing of the change counts, because a validity check failed."""
+
+    @property
+    def figure(self) -> Cell:
+        """Return the change in words."""
+        if self.change is None:
+            return ABSENT
+        text = say.change(self.change.relative)
+        return Cell(text=text, tone="plain" if self.is_judged else "muted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixPage:
     """Everything that the page says.
 
     What was measured never shares a table with what was not.
@@ -67,6 +99,45 @@ class Page:
     def banners(self) -> tuple[str, ...]:
         """Say how the figures came about."""
         return tuple(BANNERS[kind] for kind in self.kinds)
+
+    @property
+    def headline(self) -> str:
+        """Say for how many of the models each verdict was given."""
+        found = Counter(each.document.decision.choice.verdict for each in self.models)
+        given = [word for word in COUNTED if found[word]]
+        if not given:
+            return self.title
+        is_fp8 = all(labels.is_fp8(each.evidence) for each in self.models)
+        first, *others = given
+        subject = "FP8" if is_fp8 else "the new setting"
+        counted = (f"{COUNTED[word].format('it')} {found[word]}" for word in others)
+        opening = f"{COUNTED[first].format(subject)} {found[first]} of {len(self.models)}"
+        return f"{self.title}: {', '.join((opening, *counted))}"
+
+    @property
+    def scenarios(self) -> tuple[Scenario, ...]:
+        """Return a line for each model."""
+        return tuple(map(_scenario, self.models))
+
+    @property
+    def forest(self) -> ForestRows | None:
+        """Draw the change of turn latency of every model on one axis; None without any."""
+        shown = self.scenarios
+        spans = tuple(_span(lane, each) for lane, each in enumerate(shown) if each.change)
+        if not spans:
+            return None
+        least = min(each.document.policy.min_change for each in self.models)
+        chart = Lanes(
+            name="scenarios",
+            title="Change of turn latency",
+            caption="",
+            x=ChartAxis(label="change of turn latency, %", quantity="percent"),
+            lanes=tuple(each.name for each in shown),
+            spans=spans,
+            bands=(Band(axis="x", low=-100 * least, high=100 * least),),
+            rules=(RuleLine(axis="x", at=0.0),),
+        )
+        return forest_rows(chart, [each.name for each in shown])
 
     @property
     def lists(self) -> tuple[Listing, ...]:
@@ -105,8 +176,61 @@ class Page:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Say what the columns mean."""
-        return NOTES if self.models else ()
+        """Say what the columns mean that the tables have."""
+        shown = {column for each in self.tables for column in each.columns}
+        return tuple(note for column, note in NOTES.items() if column in shown)
+
+
+COUNTED: Final[Mapping[Word, str]] = {
+    "use": "use {} in",
+    "avoid": "avoid {} in",
+    "calibrate": "calibrate {} in",
+    "no difference": "{} makes no difference in",
+    "test further": "test {} further in",
+}
+
+
+def _scenario(of: Measured) -> Scenario:
+    document, decision = of.document, of.document.decision
+    names = [each.name for each in of.evidence.challengers]
+    choice = decision.choice
+    about = next((name for name in (choice.arm, choice.runner_up, *names) if name in names), "")
+    change = next(
+        (
+            each
+            for each in decision.changes
+            if (each.metric, each.arm, each.workload) == ("turn_ms", about, None)
+        ),
+        None,
+    )
+    found = of.verdict(about, None)
+    return Scenario(
+        name=of.model,
+        model="" if document.model == of.model else document.model,
+        where=document.where,
+        headline=document.headline,
+        tone=document.tone,
+        why=document.why,
+        report=of.report,
+        change=change,
+        is_judged=found is None or found.pays.state != "untested",
+    )
+
+
+def _span(lane: int, of: Scenario) -> LaneSpan:
+    """Draw a change in the colour of a challenger, or in grey where nothing of it counts."""
+    assert of.change is not None
+    found = of.change.relative
+    low, high = (found.value if end is None else end for end in (found.low, found.high))
+    return LaneSpan(
+        lane=lane,
+        look="interval",
+        low=100 * low,
+        high=100 * high,
+        at=100 * found.value,
+        slot=1 if of.is_judged else None,
+        tip=f"{of.name}: {say.change(found)}",
+    )
 
 
 def _of_models(models: Sequence[Measured], items: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
@@ -152,7 +276,7 @@ def _price(each: Estimate) -> str:
 COLUMNS: Final[Mapping[str, tuple[str, Callable[[Any], str], Cell]]] = {
     "model": ("model", str, ABSENT),
     "workload": ("workload", str, ABSENT),
-    "configuration": ("config", labels.arm, ABSENT),
+    "arm": ("config", labels.arm, ABSENT),
     "verdict": ("verdict", str, ABSENT),
     "TTFT p50": ("ttft_p50_ms", say.estimate, ABSENT),
     "TTFT p95": ("ttft_p95_ms", say.estimate, ABSENT),
@@ -190,12 +314,11 @@ def _cell(of: Measured, row: Row, column: str) -> Cell | str:
 def _table(
     title: str, found: Iterable[tuple[Measured, Row]], *, left_out: Collection[str]
 ) -> Table:
-    """Lay rows out, without the columns in *left_out* and those that nothing was to fill."""
+    """Lay rows out, without the columns in *left_out* and those of which no figure is known."""
     columns = [name for name in COLUMNS if name not in left_out]
     cells = [[_cell(of, row, name) for name in columns] for of, row in found]
-    # A column that no measurement was to fill is left out; one whose figures are missing stays.
     by_column = zip(columns, zip(*cells, strict=True), strict=True) if cells else ()
-    kept = {name: said for name, said in by_column if any(each is not ABSENT for each in said)}
+    kept = {name: said for name, said in by_column if any(each not in UNKNOWN for each in said)}
     return table(title, tuple(kept), zip(*kept.values(), strict=True))
 
 
@@ -204,7 +327,7 @@ WIDE: Final = "body { max-width: 100rem; }\n"
 """A record has many columns."""
 
 
-def write(page: Page, folder: Path, *, name: str = "matrix") -> tuple[Path, ...]:
+def write(page: MatrixPage, folder: Path, *, name: str = "matrix") -> tuple[Path, ...]:
     """Write `NAME.md`, `NAME.html` and `NAME.json`; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     out = []
@@ -214,12 +337,12 @@ def write(page: Page, folder: Path, *, name: str = "matrix") -> tuple[Path, ...]
     return tuple(out)
 
 
-def markdown(page: Page) -> str:
+def markdown(page: MatrixPage) -> str:
     """Render the page for GitHub and terminals."""
     return as_markdown("matrix.md.j2", page=page)
 
 
-def html(page: Page) -> str:
+def html(page: MatrixPage) -> str:
     """Render the page as one file that needs no other."""
     styled = style() + WIDE
     # Our own style sheet, not a reader's words.
@@ -230,7 +353,7 @@ def html(page: Page) -> str:
     )
 
 
-def json(page: Page) -> str:
+def json(page: MatrixPage) -> str:
     """Render the record for machines."""
     said = {
         "format": FORMAT,

@@ -32,7 +32,7 @@ from agentload.ui.pages.listed import (
 from agentload.ui.pages.run import run
 from agentload.ui.render import assets, context_of, render
 from agentload.ui.reports import Reports
-from agentload.ui.source import Answered, NotFoundError, Query, Source
+from agentload.ui.source import CachedAnswer, DatabaseFile, NotFoundError, Query
 from agentload.watch.jobs_file import DEFAULT, read_jobs
 
 Read = Callable[[duckdb.DuckDBPyConnection, Query], object]
@@ -54,7 +54,7 @@ DAY_NS: Final = 86_400_000_000_000
 class Site:
     """What is shown, and to whom."""
 
-    sources: Mapping[str, Source]
+    sources: Mapping[str, DatabaseFile]
     reports: Reports
     hosts: frozenset[str]
     """Host names that a browser may use."""
@@ -106,7 +106,7 @@ class _Routes:
         text = await asyncio.to_thread(self._databases, sources)
         return web.Response(text=text, content_type="text/html")
 
-    def _databases(self, sources: tuple[Source, ...]) -> str:
+    def _databases(self, sources: tuple[DatabaseFile, ...]) -> str:
         frame = _frame(self._site, sources[0], "databases", "") | {"name": None, "path": ""}
         running = frozenset[str]().union(*(each.live.running() for each in sources))
         found = tuple(map(_glance, sources))
@@ -173,7 +173,7 @@ class _Routes:
         suffix = f"?arm={quote(arm, safe='')}" if arm else ""
         raise web.HTTPFound(f"{_base(self._source(request))}/compare/{runs}{suffix}")
 
-    def _source(self, request: web.Request) -> Source:
+    def _source(self, request: web.Request) -> DatabaseFile:
         name = request.match_info["db"]
         found = self._site.sources.get(name)
         if found is None:
@@ -182,14 +182,14 @@ class _Routes:
             )
         return found
 
-    def _page(self, source: Source, query: Query) -> str:
+    def _page(self, source: DatabaseFile, query: Query) -> str:
         # Taken before anything is read, so the page notices later changes.
         frame = _frame(self._site, source, query.page, _token(source))
         is_alive = query.page in ALIVE
         seen = _seen(source, query.name) if is_alive else ()
         query = _noted(source, query)
         is_new = query.page == "overview" and not source.path.is_file()
-        answer: Answered[Any] = Answered(value=None)
+        answer: CachedAnswer[Any] = CachedAnswer(value=None)
         # Until its first block pair is finished, a run is
         # only in its journal, and there may be no database.
         with suppress(*((NotFoundError, StoreError) if seen or is_new else ())):
@@ -226,7 +226,7 @@ class Glance:
     """Why it cannot be read now."""
 
 
-def _glance(source: Source) -> Glance:
+def _glance(source: DatabaseFile) -> Glance:
     query, running = _noted(source, Query(page="overview")), source.live.running()
     bare = Glance(name=source.name, base=_base(source), path=source.path, running=running)
     try:
@@ -253,7 +253,7 @@ def _query(request: web.Request, page: str) -> Query:
     )
 
 
-def _noted(source: Source, query: Query) -> Query:
+def _noted(source: DatabaseFile, query: Query) -> Query:
     """Return a query with the jobs and runs that its page needs and the database lacks."""
     if query.page in WATCHED:
         today_ns = time.time_ns() // DAY_NS * DAY_NS
@@ -263,11 +263,11 @@ def _noted(source: Source, query: Query) -> Query:
     return query
 
 
-def _seen(source: Source, name: str) -> tuple[Any, ...]:
+def _seen(source: DatabaseFile, name: str) -> tuple[Any, ...]:
     return tuple(each for each in source.live.seen() if name in ("", each.run_id))
 
 
-def _planned(source: Source) -> tuple[str, ...]:
+def _planned(source: DatabaseFile) -> tuple[str, ...]:
     """List the jobs of the jobs file next to a database, where the file is for that database."""
     try:
         found = read_jobs(source.path.with_name(DEFAULT))
@@ -276,16 +276,16 @@ def _planned(source: Source) -> tuple[str, ...]:
     return tuple(each.name for each in found.jobs) if found.database == source.path else ()
 
 
-def _base(source: Source) -> str:
+def _base(source: DatabaseFile) -> str:
     return f"/db/{quote(source.name, safe='')}"
 
 
-def _token(source: Source) -> str:
+def _token(source: DatabaseFile) -> str:
     """Return a token that changes with the database and with the set of active runs."""
     return f"{zlib.crc32(repr((source.stamp(), source.live.running())).encode()):08x}"
 
 
-def _frame(site: Site, source: Source, page: str, token: str) -> dict[str, Any]:
+def _frame(site: Site, source: DatabaseFile, page: str, token: str) -> dict[str, Any]:
     return {
         "names": tuple(site.sources),
         "name": source.name,

@@ -7,7 +7,7 @@ from typing import Final
 
 from agentload.model.metrics import Clock, ttft_ms
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, LegRow, Row, RunRow
-from agentload.report.charts.spec import Axis, Plot, Series
+from agentload.report.charts.spec import ChartAxis, Plot, Series
 from agentload.report.labels import SLOTS
 from agentload.run.latest import SECOND, Latest, LatestSpread, is_shown, share
 from agentload.study.stored import clock_start_of, notes, study_of
@@ -261,7 +261,7 @@ def chart(progress: RunProgress) -> Plot | None:
         name="so-far",
         title="Time to first token so far",
         caption="One mark for each answered call at its first token; long runs are thinned evenly.",
-        x=Axis(label=f"{unit} since the run started or resumed", quantity="count"),
-        y=Axis(label="ms", quantity="ms", low=0.0),
+        x=ChartAxis(label=f"{unit} since the run started or resumed", quantity="count"),
+        y=ChartAxis(label="ms", quantity="ms", low=0.0),
         series=tuple(series),
     )

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from agentload import __version__
 from agentload.endpoints.endpoint import without_user
 from agentload.report import format as say
+from agentload.report import labels
 from agentload.report.charts.svg import element, path
 from agentload.report.formats import html
 from agentload.ui.pages.calls import Bar
@@ -61,6 +62,8 @@ def environment() -> Environment:
         "worded": in_words,
         "standing": standing,
         "typeset": say.typeset,
+        "arm": labels.arm,
+        "named": labels.with_names,
         "opening": lambda words: say.typeset(f"{words[:1].upper()}{words[1:]}"),
         "spark": _spark,
         "waterfall": _waterfall,

@@ -19,7 +19,7 @@ from agentload.report.render import render
 from agentload.store.database import refusal
 from agentload.ui.pages.compared import ComparedPage, comparison
 from agentload.ui.pages.run import run_named
-from agentload.ui.source import LatestFew, Query, Source
+from agentload.ui.source import DatabaseFile, LatestFew, Query
 from agentload.verdict.policy import Setting
 
 KEPT: Final = 8
@@ -39,7 +39,7 @@ class Reports:
     # a GB. Waiting requests take no thread from the pages.
     _thread: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "reports"))
 
-    async def page(self, source: Source, query: Query) -> str:
+    async def page(self, source: DatabaseFile, query: Query) -> str:
         """Return a report's page.
 
         Raise `AgentloadError` if a run is missing or two cannot be compared.
@@ -47,7 +47,7 @@ class Reports:
         text = await self._soon(lambda: render(self._document(source, query), "html"))
         return text.replace("<body>", f"<body>\n{_home(source, query)}", 1)
 
-    async def comparison(self, source: Source, query: Query) -> ComparedPage:
+    async def comparison(self, source: DatabaseFile, query: Query) -> ComparedPage:
         """Return the page that compares two runs; raise as `page` does."""
         return await self._soon(lambda: comparison(self._document(source, query)))
 
@@ -58,7 +58,7 @@ class Reports:
         """Make no more reports; one in progress is finished."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _document(self, source: Source, query: Query) -> Document:
+    def _document(self, source: DatabaseFile, query: Query) -> Document:
         key = (source.name, query.name, query.other, query.word("arm"))
         stamp, kept = source.stamp(), self._kept.get(key)
         if kept is not None and kept.stamp == stamp:
@@ -70,7 +70,7 @@ class Reports:
         self._kept.put(key, stamp, found)
         return found
 
-    def _made(self, source: Source, query: Query) -> Document:
+    def _made(self, source: DatabaseFile, query: Query) -> Document:
         # Imports all of the statistics; without them the pages start in half the time.
         from agentload.report.advise import advise, compare
 
@@ -88,7 +88,7 @@ class Reports:
         return advise(source.path, name, setting=self.setting, profile=self.profile)
 
 
-def _home(source: Source, query: Query) -> str:
+def _home(source: DatabaseFile, query: Query) -> str:
     """Return the links back: a report knows no other page."""
     base = f"/db/{quote(source.name, safe='')}"
     back = (
@@ -104,5 +104,5 @@ def _home(source: Source, query: Query) -> str:
     return f'<nav aria-label="Pages">{links}</nav>'
 
 
-def _known(source: Source, name: str) -> str:
+def _known(source: DatabaseFile, name: str) -> str:
     return source.ask(("run", name), partial(run_named, name=name)).value

@@ -60,7 +60,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered(Generic[T]):
+class CachedAnswer(Generic[T]):
     """The answer of the database."""
 
     value: T
@@ -99,7 +99,7 @@ class LatestFew(Generic[K, T]):
                 self._known.popitem(last=False)
 
 
-class Source:
+class DatabaseFile:
     """Answer queries on one database; thread-safe."""
 
     def __init__(self, name: str, path: Path) -> None:
@@ -112,14 +112,16 @@ class Source:
         """Return a stamp that changes with the file."""
         return tuple(_stamp(path) for path in (self.path, Path(f"{self.path}.wal")))
 
-    def ask(self, key: Hashable, question: Callable[[duckdb.DuckDBPyConnection], T]) -> Answered[T]:
+    def ask(
+        self, key: Hashable, question: Callable[[duckdb.DuckDBPyConnection], T]
+    ) -> CachedAnswer[T]:
         """Run a query, or return the cached answer for its key.
 
         Raise `StoreError` if the database cannot be read and never was.
         """
         stamp, kept = self.stamp(), self._kept.get(key)
         if kept is not None and kept.stamp == stamp:
-            return Answered(value=kept.value)
+            return CachedAnswer(value=kept.value)
         try:
             with reading(self.path, patience_s=PATIENCE_S) as connection:
                 # Read again under the lock: no writer is active now.
@@ -129,20 +131,20 @@ class Source:
         except StoreError:
             if kept is None or not self.path.is_file():
                 raise
-            return Answered(value=kept.value, stale_ns=kept.at_ns)
+            return CachedAnswer(value=kept.value, stale_ns=kept.at_ns)
         self._kept.put(key, stamp, value)
-        return Answered(value=value)
+        return CachedAnswer(value=value)
 
 
-def sources(databases: tuple[Path, ...]) -> dict[str, Source]:
+def sources(databases: tuple[Path, ...]) -> dict[str, DatabaseFile]:
     """Name each database by its file, numbered where two names are equal."""
-    found: dict[str, Source] = {}
+    found: dict[str, DatabaseFile] = {}
     for path in dict.fromkeys(Path(os.path.realpath(each)) for each in databases):
         stem, name, number = path.stem, path.stem, 1
         while name in found:
             number += 1
             name = f"{stem}-{number}"
-        found[name] = Source(name, path)
+        found[name] = DatabaseFile(name, path)
     return found
 
 

@@ -15,7 +15,7 @@ from agentload.matrix.past import ModelProgress
 from agentload.matrix.play import play
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.rows import Row
-from agentload.report.matrix import Page
+from agentload.report.matrix import MatrixPage
 from agentload.run.files import read_traces
 from agentload.run.place import StudyPlace
 from agentload.store.journal import Writer
@@ -122,6 +122,6 @@ def played(text: str, folder: Path, verbs: Verbs, **options: Any) -> tuple[Model
     )
 
 
-def paged(text: str, now: tuple[ModelProgress, ...], folder: Path) -> Page:
+def paged(text: str, now: tuple[ModelProgress, ...], folder: Path) -> MatrixPage:
     made = matrix(text)
     return write_page(made, now, MatrixFolder(folder / "out"), traces_of(made))[0]

@@ -9,7 +9,7 @@ from advisor.evidence import Kind
 from advisor.policy import Policy
 from agentload.evidence.capacity import Concurrency
 from agentload.report.document import document
-from agentload.report.matrix import Page, html, markdown
+from agentload.report.matrix import MatrixPage, html, markdown
 from agentload.report.matrix import json as as_json
 from agentload.report.record import Measured, Missing
 from tests.report import sample
@@ -44,8 +44,8 @@ def measured(model: str, kind: Kind = "measured") -> Measured:
     )
 
 
-def made(*models: Measured) -> Page:
-    return Page(title="Four models", models=models, missing=MISSING)
+def made(*models: Measured) -> MatrixPage:
+    return MatrixPage(title="Four models", models=models, missing=MISSING)
 
 
 def test_the_page_reads_as_it_was_looked_at() -> None:
@@ -113,13 +113,43 @@ def test_what_was_measured_never_shares_a_table_with_what_was_not() -> None:
     assert len(found.banners) == 2
 
 
-def test_what_nobody_asked_for_is_no_column_and_what_was_not_seen_is_said() -> None:
+def test_a_column_of_which_no_figure_is_known_is_left_out() -> None:
     bare = replace(measured("chat"), held=(), right={}, gpu_memory={})
     (record, _) = made(bare).tables
     assert "sessions at once" not in record.columns
     assert "answers right" not in record.columns
-    memory = record.columns.index("GPU memory")
-    assert {row[memory].text for row in record.rows} == {"not observed"}
+    assert "GPU memory" not in record.columns
+    assert "GPU memory" not in " ".join(made(bare).notes).replace("KV pool, GPU memory", "")
+
+
+def test_a_heading_counts_the_verdicts() -> None:
+    assert made(measured("chat"), measured("code")).headline == "Four models: use FP8 in 2 of 2"
+    assert made().headline == "Four models"
+
+
+def test_each_model_is_a_line_with_its_figure_on_one_axis() -> None:
+    found = made(measured("chat"), measured("acme/hybrid-30b"))
+    assert [(each.name, each.model) for each in found.scenarios] == [
+        ("chat", "acme/hybrid-30b"),
+        ("acme/hybrid-30b", ""),
+    ]
+    assert found.scenarios[0].figure.text == "−6.0% [−7.9, −4.1]"
+    assert found.forest is not None
+    assert list(found.forest.rows) == ["chat", "acme/hybrid-30b"]
+    told = html(found)
+    assert told.count('class="chart forest"') == 3
+    assert "could not be judged<" not in told
+
+
+def test_a_change_of_which_nothing_counts_is_grey_with_the_cause() -> None:
+    of = measured("chat")
+    untested = [
+        replace(each, pays=replace(each.pays, state="untested"))
+        for each in of.document.decision.server
+    ]
+    decision = replace(of.document.decision, server=tuple(untested))
+    (line,) = made(replace(of, document=replace(of.document, decision=decision))).scenarios
+    assert (line.is_judged, line.figure.tone) == (False, "muted")
 
 
 def test_without_a_model_the_page_says_what_is_missing() -> None:

@@ -77,10 +77,10 @@ async def test_the_page_asks_for_nothing_and_complains_of_nothing(page: Page) ->
 async def test_every_chart_is_drawn_inside_its_frame(page: Page) -> None:
     await page.run(UNFOLD)
     empty = (
-        "[...document.querySelectorAll('svg.chart')].filter(svg => !svg.querySelector('.mark, "
+        "[...document.querySelectorAll('figure svg.chart')].filter(svg => !svg.querySelector('.mark, "
         ".line, .heat')).length"
     )
-    outside = """[...document.querySelectorAll('svg.chart')].flatMap(svg => {
+    outside = """[...document.querySelectorAll('figure svg.chart')].flatMap(svg => {
         const frame = svg.getBoundingClientRect();
         return [...svg.querySelectorAll('text, .mark, .line, .heat')]
           .filter(part => { const box = part.getBoundingClientRect();
@@ -132,6 +132,46 @@ async def test_text_has_the_contrast_that_readers_need(page: Page) -> None:
     for scheme in ("light", "dark"):
         await page.shape(width=DESKTOP, height=900, scheme=scheme)
         assert await page.run(CONTRAST) == []
+
+
+TARGETS = """[...document.querySelectorAll('a, button, summary, select, input, pre[tabindex]')]
+      .filter(part => part.checkVisibility() && !part.closest('p:not(.data), li, .skip, td, th, dd'))
+      .map(part => [part.getBoundingClientRect(), part.tagName + ' ' + part.textContent.slice(0, 30)])
+      .filter(([box]) => Math.min(box.width, box.height) < 24).map(([, name]) => name)"""
+"""Controls smaller than 24 pixels, but for links inside a sentence (WCAG 2.2, 2.5.8)."""
+
+
+async def test_what_is_pressed_is_large_enough_for_a_finger(page: Page) -> None:
+    for width in (DESKTOP, PHONE):
+        await page.shape(width=width, height=900, mobile=width == PHONE)
+        await page.run(UNFOLD)
+        assert await page.run(TARGETS) == []
+
+
+async def test_a_command_is_copied_with_the_keyboard(page: Page) -> None:
+    count = "document.querySelectorAll('pre').length"
+    assert await page.run(count) == await page.run(
+        "document.querySelectorAll('.command > pre + button').length"
+    )
+    # The clipboard of a headless browser belongs to nobody: what would be copied is kept.
+    await page.run(
+        "Object.defineProperty(navigator, 'clipboard', "
+        "{value: {writeText: async text => { window.copied = text; }}})"
+    )
+    await page.run("document.querySelector('.command button').focus()")
+    await page.send("Input.dispatchKeyEvent", type="keyDown", key="Enter", code="Enter", text="\r")
+    await page.send("Input.dispatchKeyEvent", type="keyUp", key="Enter", code="Enter")
+    await page.run("new Promise(done => setTimeout(done, 50))")
+    assert await page.run("window.copied === document.querySelector('pre').textContent")
+    assert await page.run("document.querySelector('.command button').textContent") == "Copied"
+
+
+async def test_the_forest_lies_in_the_rows_that_it_is_about(page: Page) -> None:
+    await page.shape(width=1_440, height=900)
+    rows = """[...document.querySelectorAll('#decision tbody tr')].filter(row => row.querySelector('svg.forest'))
+      .map(row => [row.querySelector('th').textContent, row.getBoundingClientRect().height <= 34])"""
+    assert await page.run(rows) == [["turn latency", True]]
+    assert await page.run("document.querySelectorAll('#decision thead svg.forest').length") == 1
 
 
 async def test_a_chart_is_read_with_the_keyboard(page: Page) -> None:

@@ -9,7 +9,7 @@ import pytest
 from agentload.model.rows import Row
 from agentload.model.stamps import stamps as packed
 from agentload.store.database import reading
-from agentload.ui.pages.calls import Arrival, call, pair, session
+from agentload.ui.pages.calls import ChunkLine, call, pair, session
 from agentload.ui.source import NotFoundError, Query
 from tests.store.rows import MS, S
 from tests.ui.site import EVIL, block, hostile, site, stored, whole
@@ -90,9 +90,9 @@ def test_a_call_has_its_tokens_one_by_one_and_its_neighbours(tmp_path: Path) -> 
     with reading(stored(tmp_path, run())) as connection:
         found = call(connection, asked("call", call="fp8-a-1"))
     assert found.chunks == (
-        Arrival(at_ms=300.0, gap_ms=None, tokens=1),
-        Arrival(at_ms=400.0, gap_ms=100.0, tokens=2),
-        Arrival(at_ms=600.0, gap_ms=200.0, tokens=1),
+        ChunkLine(at_ms=300.0, gap_ms=None, tokens=1),
+        ChunkLine(at_ms=400.0, gap_ms=100.0, tokens=2),
+        ChunkLine(at_ms=600.0, gap_ms=200.0, tokens=1),
     )
     assert [each.request_id for each in found.twins] == ["bf16-a-1"]
     assert found.before is not None

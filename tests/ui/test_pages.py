@@ -158,6 +158,8 @@ def test_a_run_is_told_with_its_latest_decision(connection: Connection) -> None:
         version=None,
         headline="stay on BF16",
         tone="bad",
+        why="",
+        do_now=(),
         answers=(),
     )
     timing = CallTimes(
@@ -322,7 +324,9 @@ async def test_a_decision_of_another_version_is_said_to_be_made_again(tmp_path: 
     async with site(database) as client:
         for page in ("", "runs", "decisions"):
             told = await (await client.get(f"/db/bench/{page}")).text()
-            assert told.count("Use FP8") == (6 if page == "" else 3), page  # the latest of each run
+            assert told.count("Use FP8") == (7 if page == "" else 3), (
+                page
+            )  # each run, and the heading
             assert told.count("decides again") == (4 if page == "" else 2), page
             assert "by agentload 0.0.1; its report decides again" in told
             assert "by an older agentload; its report decides again" in told
@@ -339,3 +343,16 @@ def test_a_trend_of_two_runs_claims_no_more_than_they_show(tmp_path: Path) -> No
     assert fit(plot.x, plot.series[0].xs, start=0.0, end=100.0, ends="values").ticks() == (1.0, 2.0)
     assert "means" not in plot.caption
     assert "alarm" not in plot.caption
+
+
+def test_a_stored_decision_says_why_and_what_to_do_next(tmp_path: Path) -> None:
+    step = '{"text": "Decide on them", "command": "agentload decide rag", "cost": "45 min"}'
+    decision = f'{{"headline": "use FP8", "why": "It is faster.", "do_now": [{step}]}}'
+    row = VerdictRow(run_id="r1", at_ns=S, policy="default", decision=decision)
+    with reading(stored(tmp_path, [*whole("r1"), row])) as opened:
+        found = run(opened, asked("run", "r1")).verdict
+    assert found is not None
+    assert found.why == "It is faster."
+    assert [(each.command, each.cost) for each in found.do_now] == [
+        ("agentload decide rag", "45 min")
+    ]

@@ -23,7 +23,7 @@ async def test_pages_are_served_until_told_to_stop(tmp_path: Path) -> None:
     ((url, path),) = running.pages.items()
     assert (url, path) == (f"{running.url}/db/bench/", (tmp_path / "bench.duckdb").resolve())
     async with aiohttp.ClientSession() as client, client.get(url) as answer:
-        assert "no job" in await answer.text()
+        assert "nothing decided" in await answer.text()
     taken = SiteOptions(
         databases=(tmp_path / "bench.duckdb",), port=int(running.url.rpartition(":")[2])
     )

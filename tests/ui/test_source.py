@@ -6,7 +6,7 @@ import pytest
 from agentload.errors import StoreError
 from agentload.store.database import writing
 from agentload.ui import source
-from agentload.ui.source import Source, sources
+from agentload.ui.source import DatabaseFile, sources
 from tests.ui.site import empty, stored, whole
 
 
@@ -21,7 +21,7 @@ class Question:
 
 
 def test_a_database_is_asked_again_only_when_it_has_changed(tmp_path: Path) -> None:
-    asked, question = Source("bench", empty(tmp_path)), Question()
+    asked, question = DatabaseFile("bench", empty(tmp_path)), Question()
     assert [asked.ask("runs", question).value for _ in range(3)] == [0, 0, 0]
     assert question.asked == 1
     stored(tmp_path, whole("r1"))
@@ -32,7 +32,7 @@ def test_while_it_is_written_the_last_answer_is_told_as_such(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source, "PATIENCE_S", 0.02)
-    asked, question = Source("bench", empty(tmp_path)), Question()
+    asked, question = DatabaseFile("bench", empty(tmp_path)), Question()
     first = asked.ask("runs", question)
     with writing(asked.path) as connection:
         connection.execute("CREATE TABLE grown AS SELECT range AS number FROM range(100000)")
@@ -46,7 +46,7 @@ def test_while_it_is_written_the_last_answer_is_told_as_such(
 
 def test_few_answers_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "KEPT", 2)
-    asked, question = Source("bench", empty(tmp_path)), Question()
+    asked, question = DatabaseFile("bench", empty(tmp_path)), Question()
     for key in range(source.KEPT + 1):
         asked.ask(key, question)
     asked.ask(source.KEPT, question)
@@ -58,7 +58,7 @@ def test_an_answer_that_is_asked_for_again_and_again_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source, "KEPT", 2)
-    asked, question = Source("bench", empty(tmp_path)), Question()
+    asked, question = DatabaseFile("bench", empty(tmp_path)), Question()
     for key in ("overview", "a", "overview", "b", "overview", "c", "overview"):
         asked.ask(key, question)
     assert question.asked == 4

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from agentload.ui.pages.jobs import JobLine, standing
+from agentload.store.database import reading
+from agentload.ui.pages.jobs import JobLine, jobs, standing
+from agentload.ui.source import Query
+from agentload.watch.alarms import ChangeRule, alarms
 from agentload.watch.history import Execution
+from agentload.watch.ledger import alarm_rows, execution_row
 from agentload.watch.schedule import Schedule
-from tests.ui.site import empty, site
+from tests.ui.site import empty, site, stored, whole
 from tests.watch.histories import DAY_NS, execution, history
 
 DAILY = Schedule(cron="0 0 * * *", time_zone="UTC")
@@ -33,6 +37,7 @@ def line(
         changes=(),
         worse=worse,
         changed=changed,
+        failing=0,
         better=0,
         muted=muted,
     )
@@ -49,7 +54,7 @@ VOID = line(*history(0.0, 0.0), execution(3, "void", reason="requests left 6.8 m
         (
             [VOID],
             "plain",
-            "The job could not be judged",
+            "nightly could not be judged",
             ["the latest run is invalid: requests left 6.8 ms late"],
         ),
         (
@@ -64,23 +69,23 @@ VOID = line(*history(0.0, 0.0), execution(3, "void", reason="requests left 6.8 m
             "1 of 3 jobs could not be judged · nothing got worse in the others",
             None,
         ),
-        ([line()], "plain", "The job could not be judged", ["has never run"]),
+        ([line()], "plain", "nightly could not be judged", ["has never run"]),
         (
             [line(*history(0.0))],
             "plain",
-            "The job could not be judged",
+            "nightly could not be judged",
             ["is overdue: 2 firings without a run"],
         ),
         (
             [line(execution(3))],
             "plain",
-            "The job could not be judged",
+            "nightly could not be judged",
             ["has only its first run, which later ones are compared with"],
         ),
         (
             [line(*history(0.0, 0.0), execution(3, "running"))],
             "plain",
-            "The job could not be judged",
+            "nightly could not be judged",
             ["the latest run was killed"],
         ),
         ([line(*history(0.0, 0.0, 0.0), execution(3, "skipped"))], "good", "Nothing got worse", []),
@@ -126,3 +131,36 @@ async def test_a_job_of_the_jobs_file_that_never_ran_is_named(tmp_path: Path) ->
             told = await (await client.get(f"/db/bench/{page}")).text()
             assert "has never run" in told, page
             assert "headline good" not in told, page
+
+
+LATE = "requests left 14.8 ms late (p99; limit 5)"
+
+
+def unjudged(folder: Path) -> Path:
+    """Return a database of a job whose two runs were both invalid."""
+    past = tuple(execution(day, "void", reason=LATE) for day in (1, 2))
+    raised = alarms(past, ChangeRule())
+    assert [each.kind for each in raised] == ["failing schedule"]
+    runs = [*whole("r1"), *whole("r2"), *map(execution_row, past)]
+    return stored(folder, [*runs, *alarm_rows("nightly", raised, (), at_ns=0)])
+
+
+def test_a_schedule_without_usable_figures_is_not_worse_but_could_not_be_judged(
+    tmp_path: Path,
+) -> None:
+    with reading(unjudged(tmp_path)) as connection:
+        (found,) = jobs(connection, Query(page="jobs")).lines
+    assert (found.worse, found.failing) == (0, 1)
+    said = standing([found], frozenset(), NOW_NS)
+    assert (said.tone, said.text) == ("plain", "nightly could not be judged")
+    assert said.blind == (("nightly", f"the latest run is invalid: {LATE}; 2 of 2 runs ended so"),)
+
+
+async def test_no_page_calls_an_invalid_run_worse_or_fine(tmp_path: Path) -> None:
+    async with site(unjudged(tmp_path)) as client:
+        for page in ("", "jobs", "jobs/nightly", "runs"):
+            told = await (await client.get(f"/db/bench/{page}")).text()
+            assert "got worse<" not in told, page
+            assert 'class="state bad"' not in told, page
+            assert '<span class="state good">done' not in told, page
+            assert "invalid" in told, page

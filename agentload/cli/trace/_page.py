@@ -6,7 +6,7 @@ from jinja2 import PackageLoader
 from markupsafe import Markup
 
 from agentload.cli.trace._seen import LENGTHS, Seen, arm_rows, duration, length_rows
-from agentload.report.charts.spec import Axis, Mark, Plot, Series
+from agentload.report.charts.spec import ChartAxis, Mark, Plot, Series
 from agentload.report.format import number
 from agentload.report.formats import html
 from agentload.tracefile.load import DECODE_TOKENS_PER_S, PREFILL_TOKENS_PER_S, LoadCurve
@@ -64,8 +64,8 @@ def _lengths(found: Overview) -> list[Plot]:
         name="lengths",
         title="How long prompts, messages, results and answers are",
         caption="Share of values below a length, from 10 % to 99 % of them.",
-        x=Axis(label="tokens", quantity="tokens", scale="log"),
-        y=Axis(label="share below", quantity="share", low=0.0, high=1.0),
+        x=ChartAxis(label="tokens", quantity="tokens", scale="log"),
+        y=ChartAxis(label="share below", quantity="share", low=0.0, high=1.0),
         series=series,
     )
     return [plot] if series else []
@@ -97,8 +97,8 @@ def _growth(found: Overview) -> list[Plot]:
             title="How contexts grow from call to call",
             caption="Context below which half, and nine in ten, of the sessions lie that reach a "
             "call.",
-            x=Axis(label="call of a session", quantity="count", scale="log"),
-            y=Axis(label="tokens", quantity="tokens", low=0.0),
+            x=ChartAxis(label="call of a session", quantity="count", scale="log"),
+            y=ChartAxis(label="tokens", quantity="tokens", low=0.0),
             series=series,
         )
     ]
@@ -172,7 +172,7 @@ def _steps(
         name=name,
         title=title,
         caption=caption,
-        x=Axis(label="time in s", quantity="seconds"),
-        y=Axis(label=unit, quantity="tokens" if unit == "tokens" else "count", low=0.0),
+        x=ChartAxis(label="time in s", quantity="seconds"),
+        y=ChartAxis(label=unit, quantity="tokens" if unit == "tokens" else "count", low=0.0),
         series=tuple(drawn),
     )

@@ -3,10 +3,10 @@
 import csv as comma
 import io
 import json
-from collections.abc import Iterable
-from typing import Any, Final, assert_never
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias, assert_never
 
-from agentload.report.charts.spec import Axis, Chart, HeatMap, Lanes, Plot
+from agentload.report.charts.spec import Chart, ChartAxis, HeatMap, Lanes, Plot, Series
 
 _SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v5.json"
 _MARKS: Final[dict[str, Any]] = {
@@ -16,52 +16,56 @@ _MARKS: Final[dict[str, Any]] = {
 }
 
 
+Fields: TypeAlias = tuple[object, ...]
+
+
 def csv(chart: Chart) -> str:
     """Return the chart's values as a table, one row for each thing that is drawn."""
-    match chart:
-        case Plot():
-            columns = ("series", "mark", "x", "y", "low", "high")
-            rows: Iterable[tuple[object, ...]] = (
-                (each.label, each.mark, *values)
-                for each in chart.series
-                for values in zip(
-                    each.xs,
-                    each.ys,
-                    each.lows or [None] * len(each.xs),
-                    each.highs or [None] * len(each.xs),
-                    strict=True,
-                )
-            )
-        case HeatMap():
-            columns = ("column", "row", "value", "text", "says", "")
-            rows = (
-                (chart.columns[each.column], chart.rows[each.row], each.value, each.text, each.tip)
-                for each in chart.cells
-            )
-        case Lanes():
-            columns = ("lane", "arm", "what", "low", "at", "high")
-            arms = {slot: label for label, slot in chart.arms}
-            names = _lane_names(chart)
-            rows = (
-                (
-                    names[each.lane],
-                    arms.get(each.slot or 0),
-                    each.look,
-                    each.low,
-                    each.at,
-                    each.high,
-                )
-                for each in chart.spans
-            )
-        case _:
-            assert_never(chart)
     out = io.StringIO()
     writer = comma.writer(out, lineterminator="\n")
-    writer.writerow(name for name in columns if name)
-    writer.writerows(
-        [f"{field:.6g}" if isinstance(field, float) else field for field in row] for row in rows
-    )
+    writer.writerow(_columns(chart))
+    for row in _rows(chart):
+        writer.writerow([f"{field:.6g}" if isinstance(field, float) else field for field in row])
     return out.getvalue()
+
+
+def _columns(chart: Chart) -> Fields:
+    match chart:
+        case Plot():
+            return ("series", "mark", "x", "y", "low", "high")
+        case HeatMap():
+            return ("column", "row", "value", "text", "says")
+        case Lanes():
+            return ("lane", "arm", "what", "low", "at", "high")
+        case _:
+            assert_never(chart)
+
+
+def _rows(chart: Chart) -> Iterator[Fields]:
+    match chart:
+        case Plot():
+            for series in chart.series:
+                yield from _values(series)
+        case HeatMap():
+            for cell in chart.cells:
+                column, row = chart.columns[cell.column], chart.rows[cell.row]
+                yield column, row, cell.value, cell.text, cell.tip
+        case Lanes():
+            arms = {slot: label for label, slot in chart.arms}
+            names = _lane_names(chart)
+            for span in chart.spans:
+                arm = arms.get(span.slot or 0)
+                yield names[span.lane], arm, span.look, span.low, span.at, span.high
+        case _:
+            assert_never(chart)
+
+
+def _values(series: Series) -> Iterator[Fields]:
+    """Yield each value of a series with the ends of its interval."""
+    none = [None] * len(series.xs)
+    lows, highs = series.lows or none, series.highs or none
+    for values in zip(series.xs, series.ys, lows, highs, strict=True):
+        yield series.label, series.mark, *values
 
 
 def _lane_names(chart: Lanes) -> list[str]:
@@ -153,7 +157,7 @@ def vega_lite(chart: Chart) -> dict[str, Any]:
             assert_never(chart)
 
 
-def _axis(field: str, axis: Axis) -> dict[str, Any]:
+def _axis(field: str, axis: ChartAxis) -> dict[str, Any]:
     return {
         "field": field,
         "type": "quantitative",

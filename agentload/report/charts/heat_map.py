@@ -8,8 +8,6 @@ LEFT = 64
 GAP = 2.0
 PALE = 0.08
 """Opacity of a share of 0: still a field, not a hole."""
-INVERT = 0.6
-"""From this share on the field is dark enough for light ink."""
 
 
 def heat_map(chart: HeatMap) -> str:
@@ -39,6 +37,5 @@ def _field(cell: Square, wide: float, high: float) -> str:
         rx=2,
         fill_opacity=f"{opacity:.2f}",
     )
-    ink = "heat-ink light" if cell.value >= INVERT else "heat-ink"
-    words = text(cell.text, ink, left + wide / 2, top + high / 2 + 4, "middle")
+    words = text(cell.text, "heat-ink", left + wide / 2, top + high / 2 + 4, "middle")
     return element("g", title(cell.tip), box, words, class_=f"field arm-{cell.slot}")

@@ -3,12 +3,13 @@
 Differences with their intervals, blocks of a run, phases of a call.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from agentload.report.charts.frame import BOTTOM, RIGHT, TOP, WIDTH, band, foot, names, rule
 from agentload.report.charts.plot import line, stairs
 from agentload.report.charts.scale import Scale, fit
-from agentload.report.charts.spec import Axis, Lanes, LaneSpan, LaneTrace, Look
+from agentload.report.charts.spec import ChartAxis, Lanes, LaneSpan, LaneTrace, Look
 from agentload.report.charts.svg import across, element, marker, of_arm, text, title
 
 LEFT = 146
@@ -24,7 +25,7 @@ def lanes(chart: Lanes) -> str:
     for each in chart.bands:
         ends += [end for end in (each.low, each.high) if end is not None]
     x = fit(chart.x, ends, start=LEFT, end=WIDTH - RIGHT, ends="values")
-    count = Axis(label="", quantity="count")
+    count = ChartAxis(label="", quantity="count")
     frame = Scale(axis=count, low=0, high=1, start=bottom, end=TOP, step=1)
     return "".join(
         (
@@ -33,7 +34,7 @@ def lanes(chart: Lanes) -> str:
             *(_label(label, index, chart.height) for index, label in enumerate(chart.lanes)),
             foot(x, bottom),
             names(x.axis.label, "", LEFT, bottom + BOTTOM),
-            _spans(chart, x),
+            spans(chart.spans, x, top=TOP, height=chart.height),
             *(_trace(each, x, chart.height) for each in chart.traces),
         )
     )
@@ -47,17 +48,17 @@ def _label(label: str, lane: int, height: float) -> str:
     return text(label, "label lane", 4.0, y)
 
 
-def _spans(chart: Lanes, x: Scale) -> str:
-    """Draw the spans arm by arm, the noise behind all others."""
+def spans(of: Iterable[LaneSpan], x: Scale, *, top: float, height: float) -> str:
+    """Draw spans arm by arm, the noise behind all others; lanes of *height* begin at *top*."""
     by_slot: dict[int | None, str] = {}
-    for span in sorted(chart.spans, key=lambda span: span.look != "noise"):
-        by_slot[span.slot] = by_slot.get(span.slot, "") + _span(span, x, chart.height)
+    for span in sorted(of, key=lambda span: span.look != "noise"):
+        middle = top + height * (span.lane + span.offset)
+        by_slot[span.slot] = by_slot.get(span.slot, "") + _span(span, x, middle, height)
     groups = by_slot.items()
     return "".join(element("g", drawn, class_=of_arm("series", slot)) for slot, drawn in groups)
 
 
-def _span(span: LaneSpan, x: Scale, height: float) -> str:
-    middle = TOP + height * (span.lane + span.offset)
+def _span(span: LaneSpan, x: Scale, middle: float, height: float) -> str:
     low, high = x.at(span.low), x.at(span.high)
     tip = title(span.tip)
     if span.look == "interval":

@@ -1,11 +1,11 @@
 """Lay values over pixels: where an axis begins and ends, and which round values it names."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from agentload.report.charts.spec import Axis
+from agentload.report.charts.spec import ChartAxis, Plot
 
 EDGE = 0.03
 """Share of the range that stays free beyond the first and the last value, so that no mark is
@@ -17,7 +17,7 @@ cut.
 class Scale:
     """A stretch of values laid over a stretch of pixels."""
 
-    axis: Axis
+    axis: ChartAxis
     low: float
     high: float
     start: float
@@ -48,7 +48,7 @@ SMALLEST_SPAN = 1e-100
 
 
 def fit(
-    axis: Axis,
+    axis: ChartAxis,
     values: Iterable[float],
     *,
     start: float,
@@ -59,30 +59,60 @@ def fit(
 
     Where it is left open it ends on a tick, or just beyond the values.
     """
-    is_log, low, high = axis.scale == "log", axis.low, axis.high
-    known = [value for value in values if math.isfinite(value) and (value > 0 or not is_log)]
-    if low is None:
-        low = min(known, default=1.0 if is_log else 0.0)  # zeroes alone have no logarithm
-    if high is None:
-        high = max(known, default=1.0)
-    if is_log:
-        if high <= low:
-            low, high = low / 2, low * 2
+    if axis.scale == "log":
+        low, high = _log_reach(axis, [value for value in values if 0 < value < math.inf])
         return Scale(axis=axis, low=low, high=high, start=start, end=end, step=low)
-    if high - low <= SMALLEST * max(abs(low), abs(high)) + SMALLEST_SPAN:
-        half = abs(low) / 2 if abs(low) > SMALLEST_SPAN else 0.5
-        low, high = (low - half, low + half) if axis.low is None else (low, low + 2 * half)
+    low, high = _reach(axis, [value for value in values if math.isfinite(value)])
     step = max(round_step((high - low) / 4), 1.0 if axis.whole else 0.0)
     edge = EDGE * (high - low)
-    low_end, high_end = low - edge, high + edge
+    open_low, open_high = low - edge, high + edge
     if ends == "ticks":
-        low_end = math.floor(low / step + 1e-9) * step
-        high_end = math.ceil(high / step - 1e-9) * step
-    if axis.low is None:
-        low = low_end
-    if axis.high is None:
-        high = high_end
-    return Scale(axis=axis, low=low, high=high, start=start, end=end, step=step)
+        open_low = math.floor(low / step + 1e-9) * step
+        open_high = math.ceil(high / step - 1e-9) * step
+    return Scale(
+        axis=axis,
+        low=open_low if axis.low is None else low,
+        high=open_high if axis.high is None else high,
+        start=start,
+        end=end,
+        step=step,
+    )
+
+
+def _log_reach(axis: ChartAxis, known: Sequence[float]) -> tuple[float, float]:
+    """Return from where to where positive values go; zeroes alone have no logarithm."""
+    low = min(known, default=1.0) if axis.low is None else axis.low
+    high = max(known, default=1.0) if axis.high is None else axis.high
+    return (low / 2, low * 2) if high <= low else (low, high)
+
+
+def _reach(axis: ChartAxis, known: Sequence[float]) -> tuple[float, float]:
+    """Return from where to where values go, apart enough to be told apart."""
+    low = min(known, default=0.0) if axis.low is None else axis.low
+    high = max(known, default=1.0) if axis.high is None else axis.high
+    if high - low > SMALLEST * max(abs(low), abs(high)) + SMALLEST_SPAN:
+        return low, high
+    half = abs(low) / 2 if abs(low) > SMALLEST_SPAN else 0.5
+    return (low - half, low + half) if axis.low is None else (low, low + 2 * half)
+
+
+def equal_heights(plots: Iterable[Plot]) -> tuple[Plot, ...]:
+    """Return plots of one quantity with one y axis, which reaches over what any of them shows."""
+    known = tuple(plots)
+    shown = [value for plot in known for value in _heights(plot)]
+    if not shown:
+        return known
+    axis = fit(known[0].y, shown, start=0.0, end=1.0, ends="ticks")
+    return tuple(replace(plot, y=replace(plot.y, low=axis.low, high=axis.high)) for plot in known)
+
+
+def _heights(plot: Plot) -> Iterator[float]:
+    """Yield the values of a plot, and the ends of its intervals and bands."""
+    for each in plot.series:
+        yield from (*each.ys, *each.lows, *each.highs)
+    for band in plot.bands:
+        if band.axis == "y":
+            yield from (end for end in (band.low, band.high) if end is not None)
 
 
 def round_step(rough: float) -> float:

@@ -16,7 +16,7 @@ Mark: TypeAlias = Literal["points", "line", "steps"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
+class ChartAxis:
     """One axis: what it counts, and from where to where (None: as far as the values go)."""
 
     label: str
@@ -94,8 +94,8 @@ class Plot:
     title: str
     caption: str
     """What to see in it, in a sentence or two."""
-    x: Axis
-    y: Axis
+    x: ChartAxis
+    y: ChartAxis
     series: tuple[Series, ...]
     bands: tuple[Band, ...] = ()
     rules: tuple[RuleLine, ...] = ()
@@ -173,7 +173,7 @@ class Lanes:
     name: str
     title: str
     caption: str
-    x: Axis
+    x: ChartAxis
     lanes: tuple[str, ...]
     spans: tuple[LaneSpan, ...]
     arms: tuple[tuple[str, int], ...] = ()

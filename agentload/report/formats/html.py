@@ -7,7 +7,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import resources
 
@@ -16,12 +16,15 @@ from markupsafe import Markup
 
 from agentload.report.charts.data import csv, vega_lite
 from agentload.report.charts.draw import FILTERS
+from agentload.report.charts.forest import ForestRows, first_group, forest_rows
+from agentload.report.charts.spec import Lanes
 from agentload.report.labels import slug
-from agentload.report.parts import Document
+from agentload.report.parts import Cell, Document, Table
 from agentload.visible import visible
 
 _UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|pp|ms|s|min|h|USD|TB/s|calls?|agents?)(?:\W|$))")
 _INSIDE = re.compile(r", (?=[^\[(]*[\])])")
+_FIGURE = re.compile(r"[~<>≤≥±×]? ?[+−-]?\d")
 
 
 def files(document: Document) -> Iterator[tuple[str, str]]:
@@ -37,11 +40,41 @@ def html(document: Document) -> str:
         .get_template("decision.html.j2")
         .render(
             document=document,
+            forest=forest(document),
             style=Markup(style()),  # noqa: S704
             script=Markup(script()),  # noqa: S704
             policy=security_policy(),
         )
     )
+
+
+def forest(document: Document) -> ForestRows | None:
+    """Draw the differences of the user's mix into the rows of the table that decides.
+
+    None where nothing was compared.
+    """
+    charts = (chart for group in document.groups for chart in group.charts)
+    found = next((each for each in charts if each.name == "differences"), None)
+    if not isinstance(found, Lanes):
+        return None
+    mix, rows = first_group(found), [row[0].text for row in document.arms.rows]
+    return forest_rows(mix, [_row_of(lane, rows) for lane in mix.lanes])
+
+
+def _row_of(lane: str, rows: Iterable[str]) -> str | None:
+    """Return the first row whose name begins with the lane's."""
+    return next((row for row in rows if row.startswith(lane)), None)
+
+
+def sides(table: Table) -> tuple[str, ...]:
+    """Return the class of each column: figures stand at the right, words at the left."""
+    return tuple(map(_side, zip(*table.rows, strict=True)))
+
+
+def _side(column: tuple[Cell, ...]) -> str:
+    filled = [cell.text for cell in column if cell.text and cell.tone != "muted"]
+    figures = sum(_FIGURE.match(text) is not None for text in filled)
+    return "figure" if 2 * figures > len(filled) else "words"
 
 
 def style() -> str:
@@ -85,6 +118,7 @@ def environment(loader: BaseLoader | None = None) -> Environment:
         **FILTERS,
         "tied": tie,
         "slug": slug,
+        "sides": sides,
         "csv": csv,
         "vega": lambda chart: json.dumps(vega_lite(chart)),
     }

@@ -14,7 +14,7 @@ from advisor.statistics.paired import same_turns
 from advisor.steps import CapacitySearch
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, HeatMap, Plot, Series, Square
+from agentload.report.charts.spec import ChartAxis, HeatMap, Plot, Series, Square
 from agentload.report.parts import Group, Table, group, muted, table
 from agentload.report.sections.view import View
 
@@ -70,8 +70,8 @@ def _pareto(view: View) -> Iterator[Plot]:
                 "Each mark is one load that was tried. Further right is better for a user, "
                 "further up is cheaper; up and right wins."
             ),
-            x=Axis(label=f"{unit}, per agent", quantity="count", low=0.0),
-            y=Axis(label=f"{unit}, per GPU", quantity="count", low=0.0),
+            x=ChartAxis(label=f"{unit}, per agent", quantity="count", low=0.0),
+            y=ChartAxis(label=f"{unit}, per GPU", quantity="count", low=0.0),
             series=series,
         )
 

@@ -11,11 +11,22 @@ from typing import Final
 import numpy as np
 import scipy
 
+from advisor.legs.speed import INDIFFERENT
 from advisor.statistics.paired import same_turns
 from advisor.verdict import Change
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, Band, Lanes, LaneSpan, Plot, RuleLine, Series, every
+from agentload.report.charts.scale import EDGE, equal_heights
+from agentload.report.charts.spec import (
+    Band,
+    ChartAxis,
+    Lanes,
+    LaneSpan,
+    Plot,
+    RuleLine,
+    Series,
+    every,
+)
 from agentload.report.parts import Group, group
 from agentload.report.sections.arms import METRICS, Metric, classes
 from agentload.report.sections.view import View
@@ -26,8 +37,6 @@ def differences(view: View) -> Group | None:
     return group("Differences", charts=(forest(view),), tables=(classes(view),))
 
 
-LEAST_SHOWN: Final = 0.10
-"""Half of the axis where all differences are smaller."""
 MOST_SHOWN: Final = 3.0
 """Times the middle one of all ends: an interval beyond it leaves the frame, where it would
 flatten all others. Every estimate is inside.
@@ -41,7 +50,7 @@ def forest(view: View) -> Lanes:
     """
     lanes: list[str] = []
     spans: list[LaneSpan] = []
-    for scope in (None, *view.workloads):
+    for scope in _scopes(view):
         rows = {
             words: [view.change(metric, arm, scope) for arm in view.others]
             for metric, words in METRICS
@@ -51,13 +60,14 @@ def forest(view: View) -> Lanes:
         for words, changes in filled.items():
             lanes.append(f" {words}")
             spans += _spans(view, len(lanes) - 1, changes)
-    limit, margin = _limit(spans), 100 * view.policy.min_change
+    margin = 100 * view.policy.min_change
+    low, high = _reach(spans, margin)
     return Lanes(
         name="differences",
         title=f"Change against {view.against}",
-        caption=_caption(view, spans, limit),
-        x=Axis(
-            label=f"change against {view.against}, %", quantity="percent", low=-limit, high=limit
+        caption=_caption(view, spans, low, high),
+        x=ChartAxis(
+            label=f"change against {view.against}, %", quantity="percent", low=low, high=high
         ),
         lanes=tuple(lanes),
         spans=tuple(spans),
@@ -68,28 +78,32 @@ def forest(view: View) -> Lanes:
     )
 
 
-def _ends(spans: Iterable[LaneSpan]) -> list[float]:
-    """List how far the intervals reach."""
-    return [abs(end) for span in spans if span.look == "interval" for end in (span.low, span.high)]
+def _scopes(view: View) -> tuple[str | None, ...]:
+    """List the mix, and its classes where there are several."""
+    return (None, *view.workloads) if len(view.workloads) > 1 else (None,)
 
 
-def _limit(spans: Sequence[LaneSpan]) -> float:
-    """Return half of the axis, in percent.
+def _reach(spans: Iterable[LaneSpan], margin: float) -> tuple[float, float]:
+    """Return the ends of the axis, in percent.
 
-    Every estimate is inside, and intervals unless one would flatten all others.
+    What counts as no difference and every estimate are inside, and intervals unless one would
+    flatten all others.
     """
-    ends = _ends(spans)
-    values = [abs(span.at) for span in spans if span.at is not None]
-    least = 100 * LEAST_SHOWN
-    wide = MOST_SHOWN * float(np.median(ends)) if ends else 0.0
-    limit = max(least, 1.1 * max(values, default=0.0), wide)
-    return min(limit, max(least, 1.1 * max(ends, default=0.0)))
+    found = [span for span in spans if span.look == "interval"]
+    ends = [end for span in found for end in (span.low, span.high)]
+    values = [span.at for span in found if span.at is not None]
+    far = MOST_SHOWN * float(np.median(np.abs(ends))) if ends else 0.0
+    least = INDIFFERENT * margin
+    low = min(-least, 1.1 * min(values, default=0.0), max(min(ends, default=0.0), -far))
+    high = max(least, 1.1 * max(values, default=0.0), min(max(ends, default=0.0), far))
+    edge = EDGE * (high - low)
+    return low - edge, high + edge
 
 
-def _caption(view: View, spans: Sequence[LaneSpan], limit: float) -> str:
+def _caption(view: View, spans: Sequence[LaneSpan], low: float, high: float) -> str:
     margin = f"within the band (±{say.number(100 * view.policy.min_change)}%)"
     has_noise = any(span.look == "noise" for span in spans)
-    leaves = max(_ends(spans), default=0.0) > limit
+    leaves = any(span.low < low or span.high > high for span in spans)
     noise = "The grey bar is by how much two identical servers may differ."
     beyond = "Intervals that reach the edge extend beyond it."
     parts = (
@@ -124,31 +138,39 @@ def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[
 
 
 QUANTILES: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-FEWEST_PAIRS: Final = 3
-"""Below, no interval is worth a band."""
+FEWEST_PAIRS: Final = 5
+"""Below, the band of each quantile is wider than the plot: no evidence."""
 MOST_PAIRS: Final = 150
 """As many as are looked at for a picture: more make no narrower a band that anyone could see."""
 
 
-def shifts(view: View, name: str) -> Iterator[Plot]:
-    """Yield, for each metric of a class, by how much the arms move each of its quantiles."""
+def shifts(view: View, name: str) -> tuple[Plot, ...]:
+    """Draw, for each metric of a class, by how much the arms move each of its quantiles.
+
+    The charts are neighbours, so their axes are equal.
+    """
     margin = 100 * view.policy.min_change
     band = f"grey: ±{say.number(margin)}%"
+    drawn = []
     for metric, words in METRICS:
         found = (_shift(view, name, arm, metric) for arm in view.others)
-        yield Plot(
+        plot = Plot(
             name=f"shift-{metric.removesuffix('_ms')}-{labels.slug(name)}",
             title=f"{name}: change of {words}, from the fastest to the slowest calls",
             caption=(
                 f"Below 0 is faster than {view.against}. Coloured bands: 95% intervals over "
                 f"block pairs; {band}."
             ),
-            x=Axis(label="quantile of the calls of a block", quantity="share", low=0.0, high=1.0),
-            y=Axis(label=f"change of {words}, %", quantity="percent"),
+            x=ChartAxis(
+                label="quantile of the calls of a block", quantity="share", low=0.0, high=1.0
+            ),
+            y=ChartAxis(label=f"change of {words}, %", quantity="percent"),
             series=tuple(each for each in found if each is not None),
             bands=(Band(axis="y", low=-margin, high=margin),),
             rules=(RuleLine(axis="y", at=0.0),),
         )
+        drawn.append(plot)
+    return equal_heights(drawn)
 
 
 def _shift(view: View, name: str, arm: str, metric: Metric) -> Series | None:

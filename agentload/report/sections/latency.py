@@ -9,7 +9,7 @@ from advisor.evidence import Floats
 from advisor.verdict import BreakEven, ItlLine
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, Band, Plot, Series, cloud
+from agentload.report.charts.spec import Band, ChartAxis, Plot, Series, cloud
 from agentload.report.parts import Group, Table, group, table
 from agentload.report.sections.view import View, first
 
@@ -145,8 +145,8 @@ def _itl(view: View) -> Plot:
         name="itl",
         title="Time per output token against KV tokens of the batch",
         caption=say.join(caption, " "),
-        x=Axis(label="KV tokens of the whole batch", quantity="tokens", low=0.0),
-        y=Axis(label="ms per token", quantity="ms"),
+        x=ChartAxis(label="KV tokens of the whole batch", quantity="tokens", low=0.0),
+        y=ChartAxis(label="ms per token", quantity="ms"),
         series=(*points, *fits),
         bands=bands,
     )
@@ -213,7 +213,7 @@ def _ttft(view: View) -> Plot:
         name="ttft",
         title="Time to first token against computed tokens",
         caption="Computed tokens are prompt tokens not served from cache; each mark is a call.",
-        x=Axis(label="computed tokens (prompt − cached)", quantity="tokens", low=0.0),
-        y=Axis(label="time to first token", quantity="duration", low=0.0),
+        x=ChartAxis(label="computed tokens (prompt − cached)", quantity="tokens", low=0.0),
+        y=ChartAxis(label="time to first token", quantity="duration", low=0.0),
         series=(*(each for each in points if each.xs), *curves),
     )

@@ -4,13 +4,14 @@ Blocks, starts and the KV pool of each arm over time, and one session turn by tu
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
+from advisor.assess.room import FULL
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, Lanes, LaneSpan, LaneTrace, Look, every
+from agentload.report.charts.spec import ChartAxis, Lanes, LaneSpan, LaneTrace, Look, every
 from agentload.report.parts import Block, Group, Timeline, Turn, group
 from agentload.report.sections.view import View
 
@@ -28,12 +29,36 @@ def timeline(view: View) -> Group | None:
 
 
 def _run(view: View) -> Lanes:
-    slots = view.slots
     lane = {arm: index for index, arm in enumerate(view.arms)}
     blocks = [each for each in view.facts.blocks if each.arm in lane]
     lines = [each for each in view.facts.timelines if each.arm in lane]
-    spans = [_block(each, lane[each.arm], slots[each.arm]) for each in every(blocks, BLOCKS)]
-    spans += [mark for each in lines for mark in _preempted(each, lane[each.arm], slots[each.arm])]
+    if not any(map(_fills, lines)):
+        lines = []  # a line along the floor says nothing
+    preempted = [
+        mark for each in lines for mark in _preempted(each, lane[each.arm], view.slots[each.arm])
+    ]
+    played = [_block(each, lane[each.arm], view.slots[each.arm]) for each in every(blocks, BLOCKS)]
+    return Lanes(
+        name="timeline",
+        title="Blocks and KV pool over time" if lines else "Blocks over time",
+        caption=_caption(blocks, lines, preempted),
+        x=ChartAxis(label="seconds since the run's start", quantity="seconds", low=0.0),
+        lanes=tuple(map(labels.arm, view.arms)),
+        spans=(*played, *preempted),
+        traces=tuple(_usage(each, lane[each.arm]) for each in lines),
+        height=44.0 if lines else 24.0,
+    )
+
+
+def _fills(each: Timeline) -> bool:
+    """Tell whether a pool was ever near full, or requests were preempted."""
+    fullest = max(each.kv_usage, default=0.0)
+    return fullest >= FULL or max(each.preemptions, default=0.0) > 0
+
+
+def _caption(
+    blocks: Sequence[Block], lines: Sequence[Timeline], preempted: Sequence[LaneSpan]
+) -> str:
     invalid = sum(each.invalid is not None for each in blocks)
     pool = (
         "The line is the KV pool in use, from empty (foot of a lane) to full (top); it is "
@@ -43,18 +68,9 @@ def _run(view: View) -> Lanes:
         "Boxes are blocks." if blocks else "",
         f"{say.plural(invalid, 'block')} left out (hatched)." if invalid else "",
         pool if lines else "",
-        "Ticks are preemptions." if any(span.look == "mark" for span in spans) else "",
+        "Ticks are preemptions." if preempted else "",
     )
-    return Lanes(
-        name="timeline",
-        title="Blocks and KV pool over time",
-        caption=say.join(parts, " "),
-        x=Axis(label="seconds since the run's start", quantity="seconds", low=0.0),
-        lanes=tuple(map(labels.arm, view.arms)),
-        spans=tuple(spans),
-        traces=tuple(_usage(each, lane[each.arm]) for each in lines),
-        height=44.0,
-    )
+    return say.join(parts, " ")
 
 
 def _block(each: Block, lane: int, slot: int) -> LaneSpan:
@@ -108,7 +124,7 @@ def _session(view: View) -> Lanes:
         caption="The same session on both arms: thinking and tools (pale), held back by the load's "
         "own limit (outlined), "
         "time to first token (light), answer (dark).",
-        x=Axis(label="seconds since the session's start", quantity="seconds", low=0.0),
+        x=ChartAxis(label="seconds since the session's start", quantity="seconds", low=0.0),
         lanes=tuple(lanes),
         spans=tuple(spans),
     )

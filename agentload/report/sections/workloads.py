@@ -10,7 +10,7 @@ from advisor.estimate import Estimate
 from advisor.verdict import Change, Figure
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, Band, Plot, RuleLine, Series, every
+from agentload.report.charts.spec import Band, ChartAxis, Plot, RuleLine, Series, every
 from agentload.report.labels import WORDS
 from agentload.report.parts import Cell, Group, Table, group, table
 from agentload.report.sections.differences import shifts
@@ -51,8 +51,8 @@ def _pairs(view: View, name: str | None) -> Iterator[Plot]:
             f"Each mark is one block pair compared with {view.against}; the band is the "
             f"interval of {labels.arm(focus.arm)}."
         ),
-        x=Axis(label="block pair", quantity="count"),
-        y=Axis(label="change of turn latency, %", quantity="percent"),
+        x=ChartAxis(label="block pair", quantity="count", whole=True),
+        y=ChartAxis(label="change of turn latency, %", quantity="percent"),
         series=tuple(_by_pair(view, each) for each in changes),
         bands=(interval,),
         rules=(RuleLine(axis="y", at=0.0, label="no change"),),

@@ -86,6 +86,26 @@
     }
   }
 
+  // A command is copied with a click; without a clipboard it is selected for the reader's own keys.
+  for (const pre of document.querySelectorAll("pre")) {
+    const box = document.createElement("div"), button = document.createElement("button");
+    box.className = "command";
+    button.type = "button";
+    button.textContent = "Copy";
+    pre.replaceWith(box);
+    box.append(pre, button);
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(pre.textContent);
+        button.textContent = "Copied";
+      } catch {
+        getSelection().selectAllChildren(pre);
+        button.textContent = document.execCommand("copy") ? "Copied" : "Selected";
+      }
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    });
+  }
+
   // Paper has no clicks: print what is folded.
   let folded = [];
   addEventListener("beforeprint", () => {

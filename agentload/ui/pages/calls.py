@@ -11,7 +11,7 @@ from typing import Any, Final
 import duckdb
 
 from agentload.report import format as say
-from agentload.report.charts.spec import Axis, Plot, Series, every
+from agentload.report.charts.spec import ChartAxis, Plot, Series, every
 from agentload.report.labels import SLOTS
 from agentload.store.runs import BlockLine, RunSummary, summary
 from agentload.ui.pages import records
@@ -134,7 +134,7 @@ class Attempt:
     chunk_ns: tuple[int, ...] | None
     chunk_tokens: tuple[int, ...] | None
 
-    def chunks(self) -> tuple["Arrival", ...]:
+    def chunks(self) -> tuple["ChunkLine", ...]:
         """Return what arrived when, on the clock of the call."""
         if not self.chunk_ns:
             return ()
@@ -142,7 +142,7 @@ class Attempt:
         gaps = (None, *(after - before for before, after in pairwise(at)))
         counts = self.chunk_tokens or (1,) * len(at)
         return tuple(
-            Arrival(at_ms=ms, gap_ms=gap, tokens=n)
+            ChunkLine(at_ms=ms, gap_ms=gap, tokens=n)
             for ms, gap, n in zip(at, gaps, counts, strict=True)
         )
 
@@ -175,7 +175,7 @@ class SessionPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class ChunkLine:
     """What arrived at one moment."""
 
     at_ms: float
@@ -192,7 +192,7 @@ class CallPage:
     slots: dict[str, int]
     twins: tuple[Attempt, ...]
     """The same turn on other arms, and its other attempts."""
-    chunks: tuple[Arrival, ...]
+    chunks: tuple[ChunkLine, ...]
     total: int
     charts: tuple[Plot, ...]
     before: Attempt | None
@@ -351,8 +351,8 @@ def _differences(
             "One mark for each session that ended well on both arms, the largest "
             "differences first; higher is slower."
         ),
-        x=Axis(label="session", quantity="count"),
-        y=Axis(label="change, %", quantity="percent"),
+        x=ChartAxis(label="session", quantity="count"),
+        y=ChartAxis(label="change, %", quantity="percent"),
         series=tuple(drawn),
     )
 
@@ -381,7 +381,7 @@ def _timeline(own: Attempt, twins: Sequence[Attempt], slots: dict[str, int]) -> 
     )
     came = [_came(each, slots.get(each.arm, 0)) for each in shown]
     gaps = [_gaps(each, slots.get(each.arm, 0)) for each in shown]
-    x = Axis(label="seconds since the clock's start", quantity="seconds", low=0.0)
+    x = ChartAxis(label="seconds since the clock's start", quantity="seconds", low=0.0)
     yield Plot(
         name="tokens",
         title="Tokens as they came",
@@ -390,7 +390,7 @@ def _timeline(own: Attempt, twins: Sequence[Attempt], slots: dict[str, int]) -> 
             "bytes where histories are fixed."
         ),
         x=x,
-        y=Axis(label="tokens so far", quantity="count", low=0.0),
+        y=ChartAxis(label="tokens so far", quantity="count", low=0.0),
         series=tuple(came),
     )
     if any(each.xs for each in gaps):
@@ -399,7 +399,7 @@ def _timeline(own: Attempt, twins: Sequence[Attempt], slots: dict[str, int]) -> 
             title="Time between chunks",
             caption="A chunk may hold several tokens; a gap far above the others is a stall.",
             x=x,
-            y=Axis(label="ms", quantity="ms", low=0.0),
+            y=ChartAxis(label="ms", quantity="ms", low=0.0),
             series=tuple(gaps),
         )
 

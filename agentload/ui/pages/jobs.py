@@ -19,7 +19,7 @@ import msgspec
 from agentload.errors import AgentloadError
 from agentload.model.rows import AlarmRow, ExecutionRow, JobRow
 from agentload.report import format as say
-from agentload.report.charts.spec import Axis, Band, Plot, RuleLine, Series
+from agentload.report.charts.spec import Band, ChartAxis, Plot, RuleLine, Series
 from agentload.report.labels import slug
 from agentload.report.parts import Tone
 from agentload.store import tables
@@ -77,6 +77,8 @@ class JobLine:
     worse: int
     changed: int
     """Open alarms for changed servers, which are neither better nor worse."""
+    failing: int
+    """Open alarms for runs without usable figures: nothing was compared."""
     better: int
     muted: int
     """Open alarms that nobody wants to hear of today."""
@@ -97,8 +99,7 @@ class JobLine:
             return "has never run"
         latest = ended[-1]
         if latest.outcome not in {"done", "accepted"}:
-            why = f": {latest.detail.reason}" if latest.detail.reason else ""
-            return f"the latest run {_ENDED.get(latest.outcome, latest.outcome)}{why}"
+            return f"the latest run {_ended_words(latest)}{_repeated(ended)}"
         if self.schedule is not None:
             due = firings_between(self.schedule, self.past[-1].started_ns, now_ns - GRACE_NS)
             if due:
@@ -106,6 +107,18 @@ class JobLine:
         if latest.detail.reference is None and latest.outcome == "done":
             return "has only its first run, which later ones are compared with"
         return None
+
+
+def _ended_words(latest: Execution) -> str:
+    """Say how a run without usable figures ended, and why."""
+    words = _ENDED.get(latest.outcome, latest.outcome)
+    return f"{words}: {latest.detail.reason}" if latest.detail.reason else words
+
+
+def _repeated(ended: Sequence[Execution]) -> str:
+    """Say how many of the runs ended as the latest did, where it is not alone."""
+    alike = sum(each.outcome == ended[-1].outcome for each in ended)
+    return f"; {alike} of {len(ended)} runs ended so" if alike > 1 else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +143,7 @@ def standing(lines: Sequence[JobLine], running: Container[str | None], now_ns: i
         things = "One thing" if worse == 1 else f"{worse} things"
         text, tone = f"{things} got worse", "bad"
     elif blind:
-        text = _unjudged(len(blind), len(lines))
+        text = _unjudged(blind, len(lines))
     elif changed:
         servers = "a server" if changed == 1 else "servers"
         text = f"Nothing got worse, but {servers} changed"
@@ -141,12 +154,12 @@ def standing(lines: Sequence[JobLine], running: Container[str | None], now_ns: i
     return Standing(text=text, tone=tone, blind=blind)
 
 
-def _unjudged(blind: int, total: int) -> str:
+def _unjudged(blind: Sequence[tuple[str, str]], total: int) -> str:
     if total == 1:
-        return "The job could not be judged"
+        return f"{blind[0][0]} could not be judged"
     others = {0: "", 1: " · nothing got worse in the other"}
-    rest = others.get(total - blind, " · nothing got worse in the others")
-    return f"{blind} of {total} jobs could not be judged{rest}"
+    rest = others.get(total - len(blind), " · nothing got worse in the others")
+    return f"{len(blind)} of {total} jobs could not be judged{rest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +171,7 @@ class JobsPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trend:
+class TrendChart:
     """One series: its chart, and its level changes in words."""
 
     name: str
@@ -171,7 +184,7 @@ class JobPage:
     """The data of the page."""
 
     line: JobLine
-    trends: tuple[Trend, ...]
+    trends: tuple[TrendChart, ...]
     alarms: tuple[Raised, ...]
     identities: tuple[IdentityChange, ...]
     executions: tuple[Execution, ...]
@@ -209,30 +222,45 @@ def _line(
     found: tuple[Raised, ...],
     today_ns: int,
 ) -> JobLine:
-    past = [execution(each) for each in executions[-GLANCED:]]
-    open_ = [each.alarm for each in found if each.job == job and each.alarm.is_open]
-    kinds = Counter(alarm.kind for alarm in loud_alarms(open_, today_ns))
-    known = sum(alarm.kind != "improvement" for alarm in open_)
-    better, changed = kinds["improvement"], kinds["changed identity"]
-    told = kinds.total() - better
-    changes = [change for each in past for change in each.detail.changes]
-    raised = {alarm.metric for alarm in open_}
-    # The first that changed, else the first.
-    named = [change.series for change in changes]
-    series = next((each for each in named if each in raised), named[0] if named else None)
+    past = tuple(execution(each) for each in executions[-GLANCED:])
+    still_open = [each.alarm for each in found if each.job == job and each.alarm.is_open]
+    loud = Counter(alarm.kind for alarm in loud_alarms(still_open, today_ns))
+    series, changes = _glance(past, still_open)
     return JobLine(
         job=job,
         schedule_text=row.schedule if row else "",
         schedule=_schedule(row.spec if row else "{}"),
         executions=len(executions),
-        past=tuple(past),
+        past=past,
         series=series,
-        changes=tuple(math.expm1(each.log_ratio) for each in changes if each.series == series),
-        worse=told - changed,
-        changed=changed,
-        better=better,
-        muted=known - told,
+        changes=changes,
+        worse=loud["regression"] + loud["dead endpoint"],
+        changed=loud["changed identity"],
+        failing=loud["failing schedule"],
+        better=loud["improvement"],
+        muted=_muted(still_open, today_ns),
     )
+
+
+def _muted(still_open: Sequence[Alarm], today_ns: int) -> int:
+    """Count the muted alarms that somebody would have to look at."""
+    amiss = [alarm for alarm in still_open if alarm.kind != "improvement"]
+    return len(amiss) - len(loud_alarms(amiss, today_ns))
+
+
+def _glance(
+    past: Sequence[Execution], still_open: Sequence[Alarm]
+) -> tuple[str | None, tuple[float, ...]]:
+    """Return the series next to a job's name and its relative changes.
+
+    It is the first that raised an alarm, else the first.
+    """
+    changes = [change for each in past for change in each.detail.changes]
+    named = [change.series for change in changes]
+    raised = {alarm.metric for alarm in still_open}
+    alarmed = [series for series in named if series in raised]
+    series = next(iter(alarmed + named), None)
+    return series, tuple(math.expm1(each.log_ratio) for each in changes if each.series == series)
 
 
 def _schedule(spec: str) -> Schedule | None:
@@ -270,7 +298,7 @@ def trends_of(
     return trends.trends(name, executions(connection, name), own)
 
 
-def trend(series: trends.Trend, *, job: str) -> Trend:
+def trend(series: trends.Trend, *, job: str) -> TrendChart:
     """Draw a series."""
     points = series.points
     lows = [point.value if point.low is None else point.low for point in points]
@@ -298,8 +326,10 @@ def trend(series: trends.Trend, *, job: str) -> Trend:
         name=slug(f"{job}-{series.name}"),
         title=f"{METRICS[series.metric].capitalize()} of {series.arm}",
         caption=say.join(caption, " "),
-        x=Axis(label=f"run, {_day(points[0])} to {_day(points[-1])}", quantity="count", whole=True),
-        y=Axis(label="change, %", quantity="percent", low=-reach, high=reach),
+        x=ChartAxis(
+            label=f"run, {_day(points[0])} to {_day(points[-1])}", quantity="count", whole=True
+        ),
+        y=ChartAxis(label="change, %", quantity="percent", low=-reach, high=reach),
         series=(values, *means),
         bands=bands,
         rules=tuple(
@@ -307,7 +337,7 @@ def trend(series: trends.Trend, *, job: str) -> Trend:
             for level in series.change_points
         ),
     )
-    return Trend(name=series.name, chart=chart, levels=series.change_points[::-1])
+    return TrendChart(name=series.name, chart=chart, levels=series.change_points[::-1])
 
 
 def _means(series: trends.Trend) -> Iterator[Series]:

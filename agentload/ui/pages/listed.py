@@ -64,6 +64,9 @@ SELECT run_id, arg_max({'headline': headline, 'version': version}, at_ns) FROM d
 _ANSWERS: Final = (
     "SELECT run_id, count(*) FROM graded WHERE list_contains($runs, run_id) GROUP BY run_id"
 )
+_INVALID: Final = (
+    "SELECT run_id FROM executions WHERE outcome = 'void' AND list_contains($runs, run_id)"
+)
 _DECISIONS: Final = """
 SELECT run_id, at_ns, coalesce(job, policy) AS policy, headline, verdict, version, kind, name,
     model,
@@ -117,6 +120,8 @@ class ListedRun:
     version: str | None
     """Of the agentload that decided."""
     answers: int
+    is_invalid: bool = False
+    """A job could use none of its figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,10 +199,17 @@ def runs(
     decided = dict(connection.execute(_HEADLINES, {"runs": shown}).fetchall())
     answers = dict(connection.execute(_ANSWERS, {"runs": shown}).fetchall())
     summaries = {each.run_id: each for each in stored.run_lines(connection, shown)}
+    invalid = {run for (run,) in connection.execute(_INVALID, {"runs": shown}).fetchall()}
     lines = []
     for run, job, *_ in rows:
         decision = decided.get(run, {"headline": None, "version": None})
-        line = ListedRun(run=summaries[run], job=job, answers=answers.get(run, 0), **decision)
+        line = ListedRun(
+            run=summaries[run],
+            job=job,
+            answers=answers.get(run, 0),
+            is_invalid=run in invalid,
+            **decision,
+        )
         lines.append(line)
     found = _listed(tuple(lines), rows, size)
     return replace(found, facets=_facets(connection)) if query.page == "runs" else found

@@ -10,9 +10,10 @@ import msgspec
 from agentload import documents
 from agentload.errors import StoreError
 from agentload.model.rows import ExecutionRow, VerdictRow
-from agentload.report.charts.spec import Axis, Chart, Plot, Series
+from agentload.report import labels
+from agentload.report.charts.spec import Chart, ChartAxis, Plot, Series
 from agentload.report.labels import SLOTS
-from agentload.report.parts import Answer, Tone
+from agentload.report.parts import Answer, Step, Tone
 from agentload.store import tables
 from agentload.store.runs import BlockLine, RunSummary, find_run, summary
 from agentload.ui.pages import records
@@ -97,6 +98,9 @@ class StoredVerdict:
     """Of the agentload that decided."""
     headline: str
     tone: Tone
+    why: str
+    do_now: tuple[Step, ...]
+    """What to do next, with the commands that do it."""
     answers: tuple[Answer, ...]
     findings: tuple[StoredFinding, ...] = ()
 
@@ -130,6 +134,8 @@ class _Stored(msgspec.Struct):
     """The fields of a decision file that this page needs; others may be of another version."""
 
     headline: str
+    why: str = ""
+    do_now: tuple[Step, ...] = ()
     answers: tuple[Answer, ...] = ()
     decision: _Decision = msgspec.field(default_factory=_Decision)
 
@@ -199,6 +205,8 @@ def verdict_of(kept: VerdictRow) -> StoredVerdict | None:
         version=kept.version,
         headline=stored.headline,
         tone=tone,
+        why=stored.why,
+        do_now=stored.do_now,
         answers=stored.answers,
         findings=stored.decision.findings,
     )
@@ -217,16 +225,18 @@ def _charts(found: RunSummary) -> Iterator[Chart]:
             "One mark for each block and arm, in the order they were played; drain tails "
             "and invalid blocks are excluded."
         ),
-        x=Axis(label="round", quantity="count", whole=True),
-        y=Axis(label="tokens/s", quantity="tokens/s"),
+        x=ChartAxis(label="round", quantity="count", whole=True),
+        y=ChartAxis(label="tokens/s", quantity="tokens/s"),
         series=tuple(_rates(slot, arm.arm, blocks) for slot, arm in enumerate(found.arms)),
     )
 
 
 def _rates(slot: int, arm: str, blocks: list[BlockLine]) -> Series:
-    own = [(each, each.output_tokens_per_s or 0.0) for each in blocks if each.arm == arm]
-    tip = "{}, pair {}: {:,.0f} tokens/s over {} calls"
-    points = (
-        (each.round + 1, rate, tip.format(arm, each.pair, rate, each.calls)) for each, rate in own
-    )
-    return Series.of(arm, slot % SLOTS, "points", points)
+    name = labels.arm(arm)
+    points = []
+    for each in blocks:
+        if each.arm == arm:
+            rate = each.output_tokens_per_s or 0.0
+            tip = f"{name}, pair {each.pair}: {rate:,.0f} tokens/s over {each.calls} calls"
+            points.append((each.round + 1, rate, tip))
+    return Series.of(name, slot % SLOTS, "points", points)

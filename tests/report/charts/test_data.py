@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentload.report.charts import data
-from agentload.report.charts.spec import Axis, Chart, Lanes, LaneSpan
+from agentload.report.charts.spec import Chart, ChartAxis, Lanes, LaneSpan
 from tests.report.charts.test_draw import MAP, PLOT
 from tests.report.telling import made
 
@@ -16,7 +16,7 @@ LANES = Lanes(
     name="differences",
     title="Change against BF16",
     caption="Left of 0 is faster.",
-    x=Axis(label="change, %", quantity="percent"),
+    x=ChartAxis(label="change, %", quantity="percent"),
     lanes=("your mix", " turn latency"),
     spans=(
         LaneSpan(lane=1, look="noise", low=-2.0, high=2.0),

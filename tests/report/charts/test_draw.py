@@ -10,9 +10,9 @@ from agentload.report.charts.draw import inline, picture
 from agentload.report.charts.plot import scales
 from agentload.report.charts.scale import fit, round_step
 from agentload.report.charts.spec import (
-    Axis,
     Band,
     Chart,
+    ChartAxis,
     HeatMap,
     Plot,
     RuleLine,
@@ -27,8 +27,8 @@ PLOT = Plot(
     name="itl",
     title="Token latency against KV tokens",
     caption="Each mark is a call.",
-    x=Axis(label="KV tokens", quantity="tokens", low=0.0),
-    y=Axis(label="ms per token", quantity="ms"),
+    x=ChartAxis(label="KV tokens", quantity="tokens", low=0.0),
+    y=ChartAxis(label="ms per token", quantity="ms"),
     series=(
         Series(label="BF16", slot=0, mark="points", xs=(1_024.0, 65_536.0), ys=(6.4, 9.3)),
         Series(
@@ -148,8 +148,8 @@ def test_stairs_go_across_before_they_go_up() -> None:
         name="s",
         title="s",
         caption="",
-        x=Axis(label="x", quantity="count", low=0.0, high=2.0),
-        y=Axis(label="y", quantity="count", low=0.0, high=1.0),
+        x=ChartAxis(label="x", quantity="count", low=0.0, high=2.0),
+        y=ChartAxis(label="y", quantity="count", low=0.0, high=1.0),
         series=(Series(label="s", slot=0, mark="steps", xs=(0.0, 2.0), ys=(0.0, 1.0)),),
     )
     line = drawn(steps).find(f".//{SVG}path[@class='line']")
@@ -180,8 +180,8 @@ def test_the_names_of_many_arms_take_the_rows_they_need() -> None:
     ] == [60]
 
 
-LINEAR = Axis(label="x", quantity="count")
-LOG = Axis(label="x", quantity="duration", scale="log")
+LINEAR = ChartAxis(label="x", quantity="count")
+LOG = ChartAxis(label="x", quantity="duration", scale="log")
 
 
 @pytest.mark.parametrize(

@@ -86,3 +86,23 @@ def test_a_band_holds_its_line() -> None:
             low <= value <= high
             for low, value, high in zip(each.lows, each.ys, each.highs, strict=True)
         )
+
+
+def test_the_shifts_of_a_class_have_equal_axes_that_hold_all_of_them() -> None:
+    found = [
+        each
+        for group in made().groups
+        for each in group.charts
+        if isinstance(each, Plot) and each.name.startswith("shift-") and "-code" in each.name
+    ]
+    assert len(found) > 1
+    (axis,) = {(each.y.low, each.y.high) for each in found}
+    values = [value for each in found for of in each.series for value in (*of.lows, *of.highs)]
+    assert axis[0] is not None
+    assert axis[1] is not None
+    assert axis[0] <= min(values) <= max(values) <= axis[1]
+
+
+def test_an_axis_of_pairs_names_whole_pairs() -> None:
+    named = [each for group in made().groups for each in group.charts if each.name == "pairs"]
+    assert all(isinstance(each, Plot) and each.x.whole for each in named)

@@ -40,10 +40,19 @@ def test_a_block_that_was_left_out_is_drawn_as_such_and_says_why() -> None:
 def test_no_line_is_drawn_across_a_gap_in_the_samples() -> None:
     seconds = (0.0, 5.0, 10.0, 15.0, 400.0, 405.0)
     line = Timeline(
-        arm="bf16", seconds=seconds, kv_usage=(0.1, 0.1, 0.1, 0.1, 0.2, 0.2), preemptions=()
+        arm="bf16", seconds=seconds, kv_usage=(0.1, 0.1, 0.1, 0.1, 0.2, 0.95), preemptions=()
     )
     (trace,) = lanes(told(timelines=(line,)), "timeline").traces
     assert [at for at, value in zip(trace.xs, trace.ys, strict=True) if math.isnan(value)] == [15.0]
+
+
+def test_a_pool_that_never_fills_has_no_line() -> None:
+    line = Timeline(arm="fp8", seconds=(0.0, 5.0), kv_usage=(0.1, 0.2), preemptions=(0.0, 0.0))
+    blocks = (Block(arm="bf16", pair=0, start_s=0.0, end_s=30.0),)
+    found = lanes(told(blocks=blocks, timelines=(line,)), "timeline")
+    assert (found.traces, found.title) == ((), "Blocks over time")
+    full = replace(line, kv_usage=(0.5, 1.0))
+    assert len(lanes(told(blocks=blocks, timelines=(full,)), "timeline").traces) == 1
 
 
 def test_preemptions_are_ticks_where_they_were_counted() -> None:

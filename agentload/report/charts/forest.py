@@ -1,0 +1,117 @@
+"""Draw a forest plot into the rows of a table: the axis at its head, an interval in each row.
+
+The figures stand in the same rows, so the pictures are for the eye alone.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from markupsafe import Markup
+
+from agentload.report.charts.frame import band, rule
+from agentload.report.charts.lanes import spans
+from agentload.report.charts.scale import Scale, fit
+from agentload.report.charts.spec import ChartAxis, Lanes
+from agentload.report.charts.svg import element, text
+from agentload.report.format import tick
+
+WIDTH: Final = 440
+PAD: Final = 10.0
+HEAD: Final = 32
+ROW: Final = 22.0
+"""Least height of a row's picture."""
+APART: Final = 34.0
+"""Pixels between two named values of the axis at least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForestRows:
+    """The pictures of a table: its axis, and those of the rows that have one."""
+
+    head: Markup
+    rows: Mapping[str, Markup]
+    """By the name of the row."""
+
+
+def first_group(chart: Lanes) -> Lanes:
+    """Return a chart with the lanes under its first heading alone, without the heading."""
+    below = [label.startswith(" ") for label in chart.lanes]
+    end = next((at for at in range(1, len(below)) if not below[at]), len(below))
+    return replace(
+        chart,
+        lanes=tuple(label.strip() for label in chart.lanes[1:end]),
+        spans=tuple(
+            replace(span, lane=span.lane - 1) for span in chart.spans if 1 <= span.lane < end
+        ),
+    )
+
+
+def forest_rows(chart: Lanes, names: Sequence[str | None]) -> ForestRows:
+    """Draw each lane into the row of its name; a lane without a name is left out."""
+    x = _axis(chart)
+    drawn = {name: _row(chart, lane, x) for lane, name in enumerate(names) if name is not None}
+    return ForestRows(head=_head(x), rows=drawn)
+
+
+def _axis(chart: Lanes) -> Scale:
+    """Lay the axis over what is shown, and no further than the chart's own."""
+    ends = [end for span in chart.spans for end in (span.low, span.high)]
+    ends += [end for each in chart.bands for end in (each.low, each.high) if end is not None]
+    ends += [each.at for each in chart.rules]
+    low, high = _limits(chart.x)
+    inside = [min(max(end, low), high) for end in ends]
+    axis = replace(chart.x, low=None, high=None)
+    return fit(axis, inside, start=PAD, end=WIDTH - PAD, ends="values")
+
+
+def _limits(axis: ChartAxis) -> tuple[float, float]:
+    low = -float("inf") if axis.low is None else axis.low
+    return low, float("inf") if axis.high is None else axis.high
+
+
+def _head(x: Scale) -> Markup:
+    """Draw the directions, and below them the named values."""
+    zero = x.at(0.0)
+    out = text("← faster", "tick", zero - 8, 11.0, "end") if zero - PAD > 60 else ""
+    out += text("slower →", "tick", zero + 8, 11.0, "start") if WIDTH - PAD - zero > 60 else ""
+    for value in _named(x):
+        words = f"{tick(x.axis.quantity, value, x.step)}%" if value else "0"
+        at = min(max(x.at(value), PAD + 10), WIDTH - PAD - 14)
+        out += text(words, "tick", at, 27.0, "middle")
+    return _picture(out, 0.0, HEAD)
+
+
+def _named(x: Scale) -> Iterator[float]:
+    """Yield the round values that have room for their name, zero among them."""
+    placed = [x.at(0.0)]
+    yield 0.0
+    for value in sorted(x.ticks(), key=abs):
+        at = x.at(value)
+        if all(abs(at - other) >= APART for other in placed):
+            placed.append(at)
+            yield value
+
+
+def _row(chart: Lanes, lane: int, x: Scale) -> Markup:
+    height = max(ROW, chart.height)
+    own = [replace(span, lane=0) for span in chart.spans if span.lane == lane]
+    frame = Scale(
+        axis=ChartAxis(label="", quantity="count"), low=0, high=1, start=height, end=0.0, step=1
+    )
+    behind: Iterable[str] = (
+        *(band(replace(each, label=""), x, frame) for each in chart.bands),
+        *(rule(replace(each, label=""), x, frame) for each in chart.rules),
+    )
+    return _picture("".join(behind) + spans(own, x, top=0.0, height=height), 0.0, height)
+
+
+def _picture(inside: str, top: float, height: float) -> Markup:
+    drawn = element(
+        "svg",
+        inside,
+        class_="chart forest",
+        viewBox=f"0 {top:g} {WIDTH} {height:g}",
+        aria_hidden="true",
+    )
+    return Markup(drawn)  # noqa: S704  # the drawing escapes every word it places
