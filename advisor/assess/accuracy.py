@@ -17,7 +17,7 @@ from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Bools, Evidence, Floats, Ints
 from advisor.policy import Policy
 from advisor.statistics import accuracy, planning
-from advisor.verdict import BucketResult
+from advisor.verdict import BucketResult, QuestionsAsked
 
 # of the right answers: scales that are off lose points, a broken kernel loses most
 COLLAPSED: Final = 0.5
@@ -264,6 +264,8 @@ def _pool(
     difference, p_not_worse, p_worse = found
     worst_result = _result(worst[0], worst[1][0])
     reference, answers, clusters = _rows(buckets)
+    lengths = tuple(sorted({bucket.context_tokens for bucket in buckets}))
+    right = float(np.average(reference, weights=_weight(buckets, shares)))
     return PooledAccuracy(
         arm=arm,
         workload=workload,
@@ -277,7 +279,8 @@ def _pool(
         # wrong answers, the share of items that differ.
         discordance=float(np.mean((answers - reference) ** 2)),
         items=int(np.unique(clusters).size),
-        lengths=tuple(sorted({bucket.context_tokens for bucket in buckets})),
+        lengths=lengths,
+        answers=QuestionsAsked(questions=reference.size, lengths=lengths, reference=right),
         asked_to=max(
             each.context_tokens
             for each in asked

@@ -17,7 +17,8 @@ from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import Axis, Band, Lanes, LaneSpan, Plot, RuleLine, Series, every
 from agentload.report.parts import Group, group
-from agentload.report.sections.arms import METRICS, Metric, classes
+from agentload.report.sections.arms import classes
+from agentload.report.sections.typical import METRICS, Metric
 from agentload.report.sections.view import View
 
 
