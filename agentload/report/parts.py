@@ -29,6 +29,8 @@ class Served:
     profile: str | None = None
     fingerprint: str | None = None
     """Short hash of the identity it reported."""
+    under: str = ""
+    """Driver and CUDA version of its machine, as far as the server says."""
     steady: bool | None = None
     """The identity was the same before and after the run; None when it was read once or never."""
     is_opaque: bool = False

@@ -45,7 +45,8 @@ def _lacking(view: View, *sides: Capacity | None) -> str:
         return "set load.peak_agents in the policy, your agents at peak"
     if _are_lower_bounds(*sides):
         return "both arms met the SLO at every load tried; try higher loads"
-    reasons = (each.reason for each in known if each.gpus_at_peak is None)
+    silent = (each for each in known if each.gpus_at_peak is None)
+    reasons = (f"{labels.arm(each.arm)}: {each.reason}" for each in silent)
     return next(reasons, "capacity was not measured")
 
 

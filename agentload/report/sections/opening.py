@@ -16,7 +16,7 @@ from agentload.report import labels
 from agentload.report.parts import Answer, Listing, Tone
 from agentload.report.sections.arms import need
 from agentload.report.sections.gpus import saving
-from agentload.report.sections.view import View
+from agentload.report.sections.view import View, first
 from agentload.report.sections.wording import reason_in_words
 
 BANNERS: Final[dict[Kind, str]] = {
@@ -134,11 +134,13 @@ def _server(view: View, name: str) -> dict[str, str]:
     if not arm.observed_dtype and arm.expected_dtype and view.decision.kind != "simulated":
         dtype += " (not confirmed by the server)"
     skipped = ", ".join(arm.skip_layers)
+    served = first(view.facts.made.servers, arm=name)
     return {
         "model": arm.weights or view.evidence.model.name,
         "KV dtype": f"KV dtype {dtype}",
         "kernel": f"kernel {arm.kernel}" if arm.kernel else "",
         "skipped layers": f"skipped layers {skipped}" if skipped else "",
+        "driver": served.under if served is not None else "",
         "flags": "other flags" if arm.flags != reference.flags else "",
     }
 
