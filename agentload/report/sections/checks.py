@@ -70,7 +70,7 @@ def _compared(value: float, other: float | None, unit: str) -> str:
     return say.apart_from(other, value, show)
 
 
-def skipped(view: View) -> Table:
+def skipped_rules(view: View) -> Table:
     """List the rules that lacked an input, and which."""
     rows = (
         (each.rule.replace("_", " "), ", ".join(map(_plain, each.missing)))

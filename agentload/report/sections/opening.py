@@ -191,7 +191,7 @@ def why(view: View) -> str:
     return reason_in_words(view, verdict)
 
 
-def unmeasured(view: View) -> str:
+def gaps(view: View) -> str:
     """List what the run did not measure, with the reason where there is one.
 
     Empty where nothing is missing.
