@@ -22,6 +22,7 @@ from advisor.verdict import (
     ItlLine,
     Leg,
     Need,
+    QuestionsAsked,
     ServiceLevel,
     Spoiled,
     TtftCurve,
@@ -124,6 +125,7 @@ class PooledAccuracy:
     discordance: float
     items: int  # different ones; `estimate.n` counts the independent ones they are worth
     lengths: tuple[float, ...]  # contexts of the buckets that count, the shortest first
+    answers: QuestionsAsked  # what the difference is of
     asked_to: float  # longest context with answers, whether or not the workload needs it
 
 

@@ -114,6 +114,15 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionsAsked:
+    """Describe the questions whose answers a difference of accuracy compares."""
+
+    questions: int
+    lengths: tuple[float, ...]  # their contexts, the shortest first
+    reference: float  # share that the reference answers right, weighted as the difference is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Leg:
     """Answer one of the questions that a verdict stands
     on: whether the arm pays, and whether it is safe.
@@ -126,6 +135,7 @@ class Leg:
     p: float | None = None  # one-sided, of the claim that the state makes
     reason: str
     needs: tuple[Need, ...] = ()
+    answers: QuestionsAsked | None = None  # of a difference of accuracy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,3 +370,12 @@ class Decision:
     def listed(self, word: Word) -> tuple[ArmVerdict, ...]:
         """Return the class verdicts that say *word*, for the four lists of a report."""
         return tuple(each for each in self.classes if each.verdict == word)
+
+    def waits_for_mix(self, verdict: ArmVerdict) -> bool:
+        """Say whether a verdict is on a class of an arm whose whole server is open.
+
+        What settles the server is asked for then, and nothing for the class alone.
+        """
+        whole = (each for each in self.server if each.arm == verdict.arm)
+        is_open = any(each.verdict == "test further" for each in whole)
+        return verdict.workload is not None and is_open

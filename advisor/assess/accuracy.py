@@ -23,7 +23,7 @@ from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Evidence
 from advisor.policy import Policy
 from advisor.statistics import accuracy, planning
-from advisor.verdict import BucketResult
+from advisor.verdict import BucketResult, QuestionsAsked
 
 
 def _changed_p(bucket: AccuracyBucket) -> float | None:
@@ -197,6 +197,7 @@ def _pool(
         for each in asked
         if scope.workload is None or each.workload in (None, scope.workload)
     ]
+    lengths = tuple(sorted({each.context_tokens for each in scope.buckets}))
     return PooledAccuracy(
         arm=arm,
         workload=scope.workload,
@@ -210,7 +211,10 @@ def _pool(
         # wrong answers, the share of items that differ.
         discordance=float(np.mean(change**2)),
         items=int(np.unique(scores.clusters).size),
-        lengths=tuple(sorted({each.context_tokens for each in scope.buckets})),
+        lengths=lengths,
+        answers=QuestionsAsked(
+            questions=scores.size, lengths=lengths, reference=whole.reference_mean
+        ),
         asked_to=max(reaching),
     )
 

@@ -46,6 +46,8 @@ class MarginTest:
     difference: Estimate
     p_not_worse: float
     p_worse: float
+    reference_mean: float
+    """Share that the reference has right, weighted as the difference is."""
 
 
 def is_binary(bucket: AccuracyBucket) -> bool:
@@ -126,12 +128,14 @@ def margin_test(
     if not scores.size:
         return None
     weights = _weights(buckets, shares)
+    reference_mean = float(np.average(scores.reference, weights=weights))
     if all(is_binary(each) for each in buckets):
         counts = accuracy.counts(scores.arm - scores.reference, scores.clusters, weights)
         return MarginTest(
             difference=accuracy.tango(counts, level=level),
             p_not_worse=accuracy.p_not_worse(counts, margin=margin),
             p_worse=accuracy.p_worse(counts, margin=margin),
+            reference_mean=reference_mean,
         )
     mean = accuracy.mean_difference(scores.reference, scores.arm, scores.clusters, weights)
     if mean is None:
@@ -140,7 +144,10 @@ def margin_test(
         unit="share", method="paired graded scores, contexts as clusters", level=level
     )
     return MarginTest(
-        difference=difference, p_not_worse=mean.p_above(-margin), p_worse=mean.p_below(-margin)
+        difference=difference,
+        p_not_worse=mean.p_above(-margin),
+        p_worse=mean.p_below(-margin),
+        reference_mean=reference_mean,
     )
 
 

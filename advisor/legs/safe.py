@@ -66,6 +66,7 @@ def _alone(case: Case, arm: str, workload: str | None) -> Tested:
             margin=margin,
             reason=reason,
             needs=settles,
+            answers=found.answers,
         )
         return Tested(leg=leg, p_for=p_for, p_against=p_against, if_unclear=needs)
 

@@ -135,11 +135,12 @@ def visit(stop: Stop, folder: Path, **said: object) -> Measured:
         f"  {found.document.headline[:1].upper()}{found.document.headline[1:]}\n  "
         f"{found.document.why}"
     )
-    if len(classes := found.document.decision.classes) > 1:
-        print(
-            "  Class by class: "
-            f"{'; '.join(f'{each.workload} {words(each)}{need(each)}' for each in classes)}"
+    decision = found.document.decision
+    if len(decision.classes) > 1:
+        each_class = (
+            f"{each.workload} {words(each)}{need(decision, each)}" for each in decision.classes
         )
+        print(f"  Class by class: {'; '.join(each_class)}")
     return found
 
 

@@ -71,9 +71,9 @@ def _shown(document: Document) -> str:
     tones: dict[str, Style] = {"good": "good", "bad": "bad"}
     headline = f"{document.headline[:1].upper()}{document.headline[1:]}"
     sure: dict[str, Style] = {
-        "How sure? Low": "bad",
-        "How sure? Medium": "doubtful",
-        "How sure? High": "good",
+        "Effect: open": "doubtful",
+        "Effect: likely": "doubtful",
+        "Effect: certain": "good",
     }
     return highlighted(
         render(document, "txt"),

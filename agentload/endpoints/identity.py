@@ -106,6 +106,10 @@ def _silence(page: str, own: frozenset[str]) -> str | None:
     return None
 
 
+MACHINE: Final = {"driver": "nvidia_driver_version", "cuda": "cuda_runtime_version"}
+"""What a server's machine runs under it, by our names, and the field of vLLM's own report."""
+
+
 def settings(document: Mapping[str, object]) -> dict[str, object]:
     """Return the settings in an answer of /server_info; those without a value are left out."""
     config = document.get("vllm_config")
@@ -116,6 +120,9 @@ def settings(document: Mapping[str, object]) -> dict[str, object]:
         for name, (of, field) in _WANTED.items()
         if isinstance(part := config.get(of), Mapping)
     }
+    under = document.get("system_env")
+    if isinstance(under, Mapping):
+        found |= {name: under.get(field) for name, field in MACHINE.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 

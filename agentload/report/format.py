@@ -45,16 +45,6 @@ def whole(value: float, decimals: int = 0) -> str:
     return number(value, min(decimals, 0))
 
 
-def agents(estimate: Estimate) -> str:
-    """Print how many agents are carried.
-
-    Less than one is none: then the load from which on the level is missed is printed.
-    """
-    if estimate.value < 1 and estimate.high is not None and math.isfinite(estimate.high):
-        return f"SLO missed at {math.ceil(estimate.high)} and above"
-    return spread(estimate, lambda value, decimals: whole(math.floor(value + 1e-9), decimals))
-
-
 def significant(value: float, digits: int = 2) -> str:
     """Print a number to *digits* significant digits, without an exponent.
 
@@ -88,16 +78,13 @@ def change(estimate: Estimate | None) -> str:
     return spread(estimate, signed, factor=100, unit="%", places=_tenths(estimate))
 
 
-def _tenths(estimate: Estimate | None) -> int | None:
-    """Return one decimal for a share in percent.
-
-    None where the interval is too narrow for one decimal to show it.
-    """
+def _tenths(estimate: Estimate | None) -> int:
+    """Return one decimal for a share in percent, more where one would not show its interval."""
     if estimate is None:
         return 1
     ends = [end for end in (estimate.low, estimate.high) if end is not None]
     wide = max((abs(estimate.value - end) for end in ends), default=0.0)
-    return None if 0 < wide < 1e-3 else 1
+    return decimals(100 * wide) if 0 < wide < 1e-3 else 1
 
 
 def points(estimate: Estimate | None) -> str:
@@ -144,19 +131,30 @@ def _scaled(estimate: Estimate, factor: float) -> tuple[float, float | None, flo
 
 
 def _earned(value: float, low: float | None, high: float | None) -> int:
-    """Return the decimals that a figure earns.
+    """Return the decimals that a figure earns: those of three significant digits at most.
 
-    Those of its interval, or without one as many as show three significant digits.
+    Of its interval fewer, and more only where the interval is narrower than these.
     """
-    ends = [abs(value - end) for end in (low, high) if end is not None]
-    return decimals(sum(ends) / len(ends)) if any(ends) else _places(value)
+    ends = [end for end in (low, high) if end is not None]
+    apart = [abs(value - end) for end in ends]
+    if not any(apart):
+        return _places(value)
+    half_width, most = sum(apart) / len(apart), _digits(value)
+    earned = decimals(half_width)
+    return min(earned, most) if half_width >= 10.0**-most else earned
+
+
+def _digits(value: float) -> int:
+    """Return the decimals of three significant digits."""
+    return 0 if not value else max(0, 2 - math.floor(math.log10(abs(value))))
 
 
 def _places(value: float) -> int:
-    """Return the decimals that show three significant digits, without zeros at the end."""
-    if not value:
-        return 0
-    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    """Return the decimals that show three significant digits, without zeros at the end.
+
+    Below one two digits do.
+    """
+    digits = _digits(value) - (0 < abs(value) < 1)
     return len(_without_zeros(f"{value:.{digits}f}").partition(".")[2])
 
 
@@ -183,11 +181,9 @@ def estimate(each: Estimate | None, *, among: Sequence[Estimate | None] = ()) ->
         case "pp" | "points":
             return spread(each, signed, unit=" pp", among=among)
         case "share":
-            return spread(each, number, factor=100, unit="%", among=among)
+            return _share(each, among)
         case "ms":
-            times = [other.value for other in among if other is not None]
-            size, unit = _time_unit(max(times, default=each.value))
-            return spread(each, number, factor=1 / size, unit=f" {unit}", among=among)
+            return _time(each, among)
         case "count":
             return spread(each, whole)
         case "tokens" | "KV tokens":
@@ -197,6 +193,26 @@ def estimate(each: Estimate | None, *, among: Sequence[Estimate | None] = ()) ->
             raised = f" ×10⁻{str(power).translate(_RAISED)}" if power else ""
             told, others = f"{raised} {unit}".rstrip(), () if power else among
             return spread(each, number, factor=10.0**power, unit=told, among=others)
+
+
+def _share(each: Estimate, among: Sequence[Estimate | None]) -> str:
+    """Print a share in percent; one without an interval has a decimal at most."""
+    is_bare = each.low is None and each.high is None
+    places = 1 if is_bare and round(100 * each.value, 1) % 1 else None
+    return spread(each, number, factor=100, unit="%", among=among, places=places)
+
+
+def _time(each: Estimate, among: Sequence[Estimate | None]) -> str:
+    """Print a time in the unit of those among which it is read, unless they differ tenfold."""
+    alike = [other for other in among if other is not None and _is_alike(each, other)]
+    size, unit = _time_unit(max((other.value for other in alike), default=each.value))
+    return spread(each, number, factor=1 / size, unit=f" {unit}", among=alike)
+
+
+def _is_alike(one: Estimate, other: Estimate) -> bool:
+    """Tell whether two figures are near enough for one unit."""
+    small, large = sorted((abs(one.value), abs(other.value)))
+    return large < TENFOLD * small or one is other
 
 
 def token_range(value: float | None, low: float | None, high: float | None) -> str:
@@ -238,12 +254,47 @@ def tokens(count: float | None) -> str:
     return f"{number(count / 1e6, 1)}M"
 
 
-def duration(ms: float | None) -> str:
+def duration(ms: float | None, digits: int = 3) -> str:
     """Print milliseconds in the unit that reads best, to three significant digits."""
     if ms is None or not math.isfinite(ms):
         return ABSENT
     size, unit = _time_unit(ms)
-    return f"{_trimmed(ms / size)} {unit}"
+    return f"{shorten(ms / size, digits)} {unit}"
+
+
+TENFOLD: Final = 10
+"""Values that differ by this have a unit each; closer ones have one unit and its decimals."""
+
+
+def durations(times: Sequence[float | None]) -> tuple[str | None, ...]:
+    """Print milliseconds that are compared: in one unit, with the decimals of the largest."""
+    known = [each for each in times if each is not None]
+    if not known or max(known) >= TENFOLD * min(known):
+        return tuple(None if each is None else duration(each) for each in times)
+    size, unit = _time_unit(max(known))
+    places = _digits(max(known) / size)
+    return tuple(
+        None if each is None else f"{number(each / size, places)} {unit}" for each in times
+    )
+
+
+FEWEST_DIGITS: Final = 3
+MOST_DIGITS: Final = 6
+
+
+def apart_from(limit: float | None, value: float, show: Callable[[float, int], str]) -> str:
+    """Print a value that is compared with a limit: where both read alike, to more digits.
+
+    *show* prints a number to so many significant digits.
+    """
+    texts = (show(value, digits) for digits in range(FEWEST_DIGITS, MOST_DIGITS))
+    if limit is None or limit == value:
+        return next(texts)
+    alike = (show(limit, digits) for digits in range(FEWEST_DIGITS, MOST_DIGITS))
+    return next(
+        (text for text, other in zip(texts, alike, strict=True) if text != other),
+        show(value, MOST_DIGITS),
+    )
 
 
 def _time_unit(ms: float) -> tuple[float, str]:
@@ -259,7 +310,7 @@ def minutes(count: float | None) -> str:
         return ABSENT
     if count < 1:
         return f"{number(count * 60)} s"
-    return f"{number(count)} min" if count < 120 else f"{_trimmed(count / 60, digits=2)} h"
+    return f"{number(count)} min" if count < 120 else f"{shorten(count / 60, 2)} h"
 
 
 def when(at_ns: int | None) -> str:
@@ -267,7 +318,8 @@ def when(at_ns: int | None) -> str:
     return ABSENT if at_ns is None else f"{datetime.fromtimestamp(at_ns / 1e9, UTC):%Y-%m-%d %H:%M}"
 
 
-def _trimmed(value: float, *, digits: int = 3) -> str:
+def shorten(value: float, digits: int = 3) -> str:
+    """Print a number to *digits* significant digits, without zeros at its end."""
     return _without_zeros(significant(value, digits))
 
 

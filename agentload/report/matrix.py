@@ -241,7 +241,8 @@ def _of_models(models: Sequence[Measured], items: Sequence[tuple[str, ...]]) -> 
 def _verdict(of: Measured, row: Row) -> Cell:
     found = of.verdict(row.config, row.workload)
     if found is not None:
-        return Cell(text=f"{words(found)}{need(found)}", tone=labels.VERDICT_TONES[found.verdict])
+        missing = need(of.document.decision, found)
+        return Cell(text=f"{words(found)}{missing}", tone=labels.VERDICT_TONES[found.verdict])
     is_reference = row.config == of.evidence.reference
     return Cell(text="reference", tone="muted") if is_reference else ABSENT
 

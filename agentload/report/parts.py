@@ -29,6 +29,8 @@ class Served:
     profile: str | None = None
     fingerprint: str | None = None
     """Short hash of the identity it reported."""
+    under: str = ""
+    """Driver and CUDA version of its machine, as far as the server says."""
     steady: bool | None = None
     """The identity was the same before and after the run; None when it was read once or never."""
     is_opaque: bool = False
@@ -141,7 +143,9 @@ class RunFacts:
 
 Tone: TypeAlias = Literal["plain", "strong", "good", "bad", "muted"]
 State: TypeAlias = Literal["ok", "bad", "unknown"]
-Trust: TypeAlias = Literal["low", "medium", "high"]
+Certainty: TypeAlias = Literal["certain", "likely", "open"]
+Basis: TypeAlias = Literal["measured", "another machine", "emulated", "simulated"]
+"""On what a decision rests, by which it carries over to the reader's servers or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,11 +216,8 @@ class Check:
 
     state: State
     text: str
-    caps: Trust | None = None
-    """How far the decision can be trusted at most, with this open.
-
-    None where it does not matter to that.
-    """
+    caps: Certainty | None = None
+    """How certain the effect is at most, with this open; None where it does not matter to that."""
 
 
 def assurance(text: str) -> Check:
@@ -224,22 +225,34 @@ def assurance(text: str) -> Check:
     return Check(state="ok", text=text)
 
 
-def objection(text: str, caps: Trust) -> Check:
+def objection(text: str, caps: Certainty) -> Check:
     """Return a reason not to believe the figures further than *caps*."""
     return Check(state="bad", text=text, caps=caps)
 
 
-def doubt(text: str, caps: Trust | None = None) -> Check:
+def doubt(text: str, caps: Certainty | None = None) -> Check:
     """Return what is not known of the figures."""
     return Check(state="unknown", text=text, caps=caps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confidence:
-    """How far the decision can be trusted, and the reasons why not further, the gravest first."""
+    """Say how sure a decision is: whether the effect is certain, and whether it carries over."""
 
-    level: Trust
+    effect: Certainty
+    because: str
+    """The figure behind it, with what it is compared with."""
+    basis: Basis
+    carries: str
+    """How far it holds for the reader's servers, in words."""
     reasons: tuple[str, ...]
+    """What keeps the effect from being more certain, the gravest first."""
+
+    @property
+    def text(self) -> str:
+        """Say both parts in two sentences."""
+        because = f" ({self.because})" if self.because else ""
+        return f"Effect: {self.effect}{because}. Your servers: {self.carries}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

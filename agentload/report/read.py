@@ -122,6 +122,7 @@ def _served(arm: ArmRow, machine: str | None, said: list[Facts]) -> Served:
         if said
         else None
     )
+    under = lasting.get("settings", {})
     is_opaque = bool(said) and not told(said[0]).keys() & VERIFIES
     steady = (
         not any(changed(said[0], each) for each in said[1:])
@@ -134,6 +135,11 @@ def _served(arm: ArmRow, machine: str | None, said: list[Facts]) -> Served:
         machine=machine,
         profile=arm.profile,
         fingerprint=digest,
+        under=say.join(
+            f"{label} {under[name]}"
+            for name, label in (("driver", "driver"), ("cuda", "CUDA"))
+            if name in under
+        ),
         steady=steady,
         is_opaque=is_opaque,
     )

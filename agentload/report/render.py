@@ -18,7 +18,7 @@ MARK: Final = "agentload canary"
 _RELEASED: Final = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
 
 
-def beside(rollout: Rollout) -> tuple[tuple[str, str], ...]:
+def deployment_files(rollout: Rollout) -> tuple[tuple[str, str], ...]:
     """Return the name and text of each file that belongs to the canary."""
     environment = Environment(
         loader=PackageLoader("agentload.report"),
@@ -67,7 +67,7 @@ def write(document: Document, folder: Path, *, formats: Sequence[str] = USUAL) -
     out = []
     files = [file for name in formats for file in _files(document, name)]
     if document.rollout is not None:
-        files += beside(document.rollout)
+        files += deployment_files(document.rollout)
     for name, text in files:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

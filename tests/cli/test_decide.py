@@ -46,7 +46,7 @@ def test_advise_prints_the_decision_and_fails_the_gate_that_was_asked_for(
     assert code == 3
     assert out.startswith("Simulated:")
     assert "Stay on BF16" in out
-    assert "How sure? Low" in out
+    assert "How sure? Effect: open" in out
     assert error.startswith("error: the verdict is 'test further': stay on BF16")
 
 

@@ -298,3 +298,13 @@ def test_an_arm_is_held_to_the_dtype_that_it_is_called_by(
             found.require()
         meant = replace(endpoint, expect={"kv_cache_dtype": said})
         assert agreement([meant], {name: identity}).mismatches == ()
+
+
+def test_another_driver_under_a_server_is_another_server() -> None:
+    def answer(driver: str) -> dict[str, object]:
+        env = {"nvidia_driver_version": driver, "cuda_runtime_version": "12.9.86", "os": "Linux"}
+        return {"vllm_config": {"scheduler_config": {"max_num_seqs": 128}}, "system_env": env}
+
+    before, now = ({"settings": settings(answer(each))} for each in ("575.51", "580.119"))
+    assert before["settings"] == {"max_num_seqs": 128, "driver": "575.51", "cuda": "12.9.86"}
+    assert changed(before, now) == ("settings.driver 575.51 → 580.119",)

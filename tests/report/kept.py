@@ -39,7 +39,8 @@ def replayed(word: str, place: Path) -> Measured:
 def files(found: Measured) -> Mapping[str, str]:
     """Return what is kept of a decision, by name."""
     document = found.document
-    plain = replace(document, groups=tuple(replace(group, charts=()) for group in document.groups))
+    bare = (replace(group, charts=()) for group in document.groups)
+    plain = replace(document, groups=tuple(group for group in bare if group.tables))
     return {
         "decision.md": render(plain, "md"),
         "decision.html": render(document, "html"),

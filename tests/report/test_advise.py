@@ -31,7 +31,14 @@ def test_a_simulated_run_is_decided_on_with_its_profiles_hardware(runs: Runs) ->
         told.where,
         "12 sliding-window and 12 full-attention layers",
     )
-    assert told.arms.columns == ("compared with BF16, 3 block pairs", "BF16", "FP8", "FP8 skip-SW")
+    assert told.arms.columns == (
+        "3 block pairs; lower is better, ↑: higher is better",
+        "BF16",
+        "FP8",
+        "FP8: change",
+        "FP8 skip-SW",
+        "FP8 skip-SW: change",
+    )
     assert {row[0].text.split()[0] for row in told.groups[0].tables[0].rows} == {"chat", "rag"}
     assert (
         told.do_now[0].text
@@ -59,10 +66,7 @@ def test_what_the_real_advisor_says_fits_every_format(runs: Runs) -> None:
 
 def test_the_reference_is_the_users_to_choose(runs: Runs) -> None:
     database, run, *_ = runs
-    assert (
-        advise(database, run, setting=Setting(), reference="fp8").arms.columns[0]
-        == "compared with FP8, 3 block pairs"
-    )
+    assert advise(database, run, setting=Setting(), reference="fp8").arms.columns[1] == "FP8"
     with pytest.raises(EvidenceError, match="no arm 'int4'"):
         advise(database, run, setting=Setting(), reference="int4")
 
@@ -127,7 +131,12 @@ def test_two_runs_of_one_plan_are_compared_turn_by_turn(runs: Runs) -> None:
     database, before, after, _ = runs
     told = compare(database, before, after, setting=Setting(), arm="fp8")
     assert told.title == f"{after} against {before} on"
-    assert told.arms.columns == (f"compared with {before}, 3 block pairs", before, after)
+    assert told.arms.columns == (
+        "3 block pairs; lower is better, ↑: higher is better",
+        before,
+        after,
+        "change",
+    )
     assert dict(told.asides)["Caveats"].startswith(IN_TIME)
     assert told.rollout is None
     assert (

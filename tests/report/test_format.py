@@ -168,15 +168,45 @@ def test_a_figure_that_is_zero_without_any_spread_is_printed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "low", "high", "said"),
+    ("times", "texts"),
     [
-        (0.0, 0.0, 16.2, "SLO missed at 17 and above"),
-        (20.7, 10.0, None, "20 (at least 10)"),
-        (9.0, 8.0, 10.0, "9 [8, 10]"),
-        (0.0, 0.0, None, "0 (at least 0)"),
+        ((14.0, 14.41), ("14.0 ms", "14.4 ms")),
+        ((24_100.0, 239.0), ("24.1 s", "239 ms")),
+        ((1_120.0, 950.0), ("1.12 s", "0.95 s")),
+        ((900.0, None), ("900 ms", None)),
+        ((None,), (None,)),
     ],
 )
-def test_agents_are_whole_and_none_is_said_as_what_did_not_hold(
-    value: float, low: float, high: float | None, said: str
+def test_times_that_are_compared_share_a_unit_unless_they_differ_tenfold(
+    times: tuple[float | None, ...], texts: tuple[str | None, ...]
 ) -> None:
-    assert say.agents(estimate(value, low, high, "count")) == said
+    assert say.durations(times) == texts
+
+
+def test_intervals_of_times_that_differ_tenfold_have_units_of_their_own() -> None:
+    slow, quick = estimate(44_000.0, 40_000.0, 48_000.0, "ms"), estimate(239.0, 229.0, 249.0, "ms")
+    texts = [say.estimate(each, among=(slow, quick)) for each in (slow, quick)]
+    assert texts == ["44 s [40, 48]", "239 ms [229, 249]"]
+
+
+@pytest.mark.parametrize(
+    ("each", "text"),
+    [
+        (estimate(1_094.2, 1_091.0, 1_097.4, "tokens/s"), "1,094 tokens/s [1,091, 1,097]"),
+        (estimate(7.027, 7.005, 7.049, "ms"), "7.03 ms [7.00, 7.05]"),
+        (estimate(0.01394, None, None, "share"), "1.4%"),
+        (estimate(0.0381, None, None, "ms"), "0.038 ms"),
+    ],
+)
+def test_no_figure_has_more_digits_than_anybody_reads(each: Estimate, text: str) -> None:
+    assert say.estimate(each) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "text"),
+    [(5.0003, 5.0, "5.0003 ms"), (4.2, 5.0, "4.2 ms"), (5.0, 5.0, "5 ms"), (5.1, None, "5.1 ms")],
+)
+def test_a_value_that_would_read_as_its_limit_has_more_digits(
+    value: float, limit: float | None, text: str
+) -> None:
+    assert say.apart_from(limit, value, say.duration) == text

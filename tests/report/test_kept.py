@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.kept import FOLDER, KEPT, files, replayed
+from tests.report.test_agreement import disagreeing
 
 
 @pytest.mark.parametrize("word", KEPT)
@@ -14,6 +15,7 @@ def test_a_kept_report_is_made_again_to_the_byte_and_decides_what_its_folder_say
     found = replayed(word, tmp_path)
     (verdict,) = found.document.decision.server
     assert verdict.verdict.replace(" ", "-") == word
+    assert [*disagreeing(found.document)] == []
     for name, text in files(found).items():
         assert text == (FOLDER / word / name).read_text(encoding="utf-8"), (
             f"{word}/{name} differs: make reports, and look at what changed"

@@ -6,7 +6,7 @@ import yaml
 
 from agentload.errors import UsageError
 from agentload.report.parts import Rollout
-from agentload.report.render import beside, formats, write
+from agentload.report.render import deployment_files, formats, write
 from tests.report.golden import assert_golden
 from tests.report.telling import made, told
 
@@ -65,12 +65,14 @@ def rollout() -> Rollout:
 
 
 def test_the_files_beside_a_report_are_as_they_were_looked_at() -> None:
-    for name, text in beside(rollout()):
+    for name, text in deployment_files(rollout()):
         assert_golden(name, text)
 
 
 def test_the_manifest_is_yaml_that_runs_the_arm_and_splits_the_sessions() -> None:
-    deployment, service, route = yaml.safe_load_all(dict(beside(rollout()))["canary.yaml"])
+    deployment, service, route = yaml.safe_load_all(
+        dict(deployment_files(rollout()))["canary.yaml"]
+    )
     container = deployment["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == "vllm/vllm-openai:v0.33.0"
     assert container["args"] == ["./calibrated/hybrid-30b-fp8-kv-tensor", *rollout().arguments]
@@ -79,7 +81,7 @@ def test_the_manifest_is_yaml_that_runs_the_arm_and_splits_the_sessions() -> Non
 
 
 def test_the_alerts_are_yaml_with_one_rule_a_limit() -> None:
-    rules = yaml.safe_load(dict(beside(rollout()))["alerts.yaml"])["groups"][0]["rules"]
+    rules = yaml.safe_load(dict(deployment_files(rollout()))["alerts.yaml"])["groups"][0]["rules"]
     assert [(rule["alert"], rule["expr"]) for rule in rules] == [
         (limit.name, limit.expression) for limit in rollout().limits
     ]
@@ -88,13 +90,17 @@ def test_the_alerts_are_yaml_with_one_rule_a_limit() -> None:
 
 def test_a_hostile_model_name_stays_one_argument() -> None:
     evil = 'x"\n          image: evil # {{ 7 * 7 }}'
-    deployment, *_ = yaml.safe_load_all(dict(beside(replace(rollout(), model=evil)))["canary.yaml"])
+    deployment, *_ = yaml.safe_load_all(
+        dict(deployment_files(replace(rollout(), model=evil)))["canary.yaml"]
+    )
     container = deployment["spec"]["template"]["spec"]["containers"][0]
     assert (container["args"][0], container["image"]) == (evil, "vllm/vllm-openai:v0.33.0")
 
 
 def test_a_build_that_was_never_released_names_no_image() -> None:
-    manifest = dict(beside(replace(rollout(), version="0.33.1.dev12+g4ba787e")))["canary.yaml"]
+    manifest = dict(deployment_files(replace(rollout(), version="0.33.1.dev12+g4ba787e")))[
+        "canary.yaml"
+    ]
     assert (
         yaml.safe_load(manifest.split("---")[0])["spec"]["template"]["spec"]["containers"][0][
             "image"
@@ -105,13 +111,15 @@ def test_a_build_that_was_never_released_names_no_image() -> None:
 
 
 def test_a_manifest_of_a_server_that_nobody_saw_started_says_that_options_may_be_missing() -> None:
-    assert "add to `args`" in dict(beside(replace(rollout(), is_whole=False)))["canary.yaml"]
-    assert "add to `args`" not in dict(beside(rollout()))["canary.yaml"]
+    assert (
+        "add to `args`" in dict(deployment_files(replace(rollout(), is_whole=False)))["canary.yaml"]
+    )
+    assert "add to `args`" not in dict(deployment_files(rollout()))["canary.yaml"]
 
 
 def test_evidence_that_was_not_measured_says_so_in_the_manifest() -> None:
     assert (
         "was emulated. Measure on your own servers"
-        in dict(beside(replace(rollout(), kind="emulated")))["canary.yaml"]
+        in dict(deployment_files(replace(rollout(), kind="emulated")))["canary.yaml"]
     )
-    assert "Measure on your own servers" not in dict(beside(rollout()))["canary.yaml"]
+    assert "Measure on your own servers" not in dict(deployment_files(rollout()))["canary.yaml"]

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from agentload.report import format as say
 from agentload.report.parts import Document, Step, Table
 from agentload.visible import columns, visible
 
@@ -25,12 +24,16 @@ def _blocks(document: Document) -> Iterator[Sequence[str]]:
     yield (f"{document.headline[:1].upper()}{document.headline[1:]}", document.why)
     if document.arms.rows:
         yield _table(document.arms)
-    sure = document.sure.level.capitalize()
-    yield (f"How sure? {say.join((sure, '; '.join(document.sure.reasons)), ': ')}.",)
+    yield (f"How sure? {document.sure.text}", *_noted(document.sure.reasons))
     if document.do_now:
         yield ("Do this next:", *(line for step in document.do_now for line in _step(step)))
     for label, words in document.facts:
         yield (f"{label}: {words}",)
+
+
+def _noted(reasons: Sequence[str]) -> Iterator[str]:
+    if reasons:
+        yield f"  Noted: {'; '.join(reasons)}."
 
 
 def _step(step: Step) -> Iterator[str]:

@@ -38,8 +38,8 @@ def _steps(view: View) -> Iterator[Step]:
     if view.compares_runs:
         yield from _between_runs(view)
     elif view.decision.kind != "measured":
+        yield from _cures(view)
         yield from _measuring(view)
-        yield from _remedies(view)
         return
     else:
         yield from _decided(view)
@@ -68,7 +68,7 @@ def _measuring(view: View) -> Iterator[Step]:
     most = say.minutes(minutes)
     decide = f"Decide on them, in {most} at most (--dry-run says what that settles)."
     yield Step(text=decide, command=decided)
-    for need in view.decision.needs:
+    for need in view.needs:
         if isinstance(need.step, Calibrate):
             text = view.typeset(f"{_upper(need.what)}.")
             yield Step(text=text, command=view.command(need.step))
@@ -99,7 +99,7 @@ def _between_runs(view: View) -> Iterator[Step]:
 def _covering(view: View) -> Iterator[Step]:
     """Yield what would say more of contexts that no call had; no command brings it yet."""
     longest = view.decision.choice.holds_to
-    wanted = [view.typeset(need.what) for need in view.decision.needs if need.step is None]
+    wanted = [view.typeset(need.what) for need in view.needs if need.step is None]
     if longest is not None and wanted:
         yield Step(text=f"To decide beyond {words.length(longest)}: {_together(wanted)}.")
 
@@ -113,7 +113,7 @@ def _controls(view: View) -> list[Control]:
 def _control(view: View) -> Iterator[Step]:
     """Yield the run with the A/A control that this one lacks, unless another step brings it."""
     wanted = _controls(view)
-    if not wanted or any(isinstance(need.step, Control) for need in view.decision.needs):
+    if not wanted or any(isinstance(need.step, Control) for need in view.needs):
         return
     if command := view.command(wanted[0]):
         arm = labels.arm(wanted[0].arm)
@@ -136,15 +136,28 @@ def suggestions(view: View) -> frozenset[Suggestion]:
     """Return the steps whose commands are to be taken now, without their amounts."""
     if view.decision.kind != "measured":
         return frozenset()
-    needed = [need.step for need in view.decision.needs if need.step is not None]
+    needed = [need.step for need in view.needs if need.step is not None]
     return frozenset(without_amount(step)[0] for step in (*needed, *_controls(view)))
+
+
+def _remedy_arms(view: View) -> dict[str, str]:
+    """Return what would make arms worth testing again, each with an arm that it is for."""
+    verdicts = (*view.decision.server, *view.decision.classes)
+    return {each.remedy: each.arm for each in verdicts if each.remedy is not None}
+
+
+def _cures(view: View) -> Iterator[Step]:
+    """Yield what to do to the reader's servers before they are measured.
+
+    The servers of a profile stay as they are, so the same run would only show the same again.
+    """
+    for remedy, arm in _remedy_arms(view).items():
+        yield Step(text=view.typeset(f"{_upper(remedy)} on your servers before you test {arm}."))
 
 
 def _remedies(view: View) -> Iterator[Step]:
     """Yield what would make an arm that is avoided worth testing again."""
-    verdicts = (*view.decision.server, *view.decision.classes)
-    arms = {each.remedy: each.arm for each in verdicts if each.remedy is not None}
-    for remedy, arm in arms.items():
+    for remedy, arm in _remedy_arms(view).items():
         text = view.typeset(f"{_upper(remedy)}, then test {arm} again.")
         yield Step(text=text, command=view.command(Again()))
 
@@ -171,7 +184,7 @@ def _settling(view: View) -> Iterator[Step]:
     """
     focus = labels.arm(view.focus)
     by_step: dict[Suggestion, list[_Open]] = {}
-    for need in view.decision.needs:
+    for need in view.needs:
         if need.step is not None:
             same, count = without_amount(need.step)
             missing = _Open(need=need, step=need.step, count=count)

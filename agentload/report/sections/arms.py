@@ -1,72 +1,32 @@
-"""Lay out every arm next to the reference, whose column has absolute values.
+"""Lay out every arm next to the reference: its own figures, and how far they are apart.
 
-There is the table of the first screen, and one for each class.
+There is the table of the first screen, and one by class where there are several.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
-import numpy as np
-
-from advisor.estimate import Estimate
-from advisor.evidence import Calls
 from advisor.legs.speed import INDIFFERENT
 from advisor.steps import Again
-from advisor.verdict import ArmVerdict, Change, Leg, LegState, Need
+from advisor.verdict import ArmVerdict, Change, Decision, Figure, Need
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Cell, Field, Table, Tone, muted, table
-from agentload.report.sections.gpus import at_peak, count, saving
+from agentload.report.sections.answers import answers
+from agentload.report.sections.gpus import agents, at_peak, count, saving
+from agentload.report.sections.rows import ABSENT, EMPTY, ArmCells, Row, row
+from agentload.report.sections.typical import METRICS, Typical, alone, typical
 from agentload.report.sections.view import View
 
-Metric = Literal["turn_ms", "ttft_ms", "tpot_ms"]
-METRICS: Final[tuple[tuple[Metric, str], ...]] = (
-    ("turn_ms", "turn latency"),
-    ("ttft_ms", "time to first token"),
-    ("tpot_ms", "time per output token"),
-)
-_SIGNS: Final[dict[LegState, tuple[str, Tone]]] = {
-    "yes": (" ✓", "good"),
-    "equal": (" ✓", "good"),
-    "no": (" ✗", "bad"),
-}
-_UNSIGNED: Final[tuple[str, Tone]] = ("", "plain")
 SECONDARY: Final = (
     "The mix decides. Verdicts on classes are secondary: their intervals are not adjusted "
     "for how many classes there are."
 )
-DEARER: Final = (
-    "To settle a class by itself takes more than to settle the mix, which does not wait for it."
+MEANS: Final = (
+    "Latencies are geometric means over the turns that ended on both arms; a change is of the "
+    "same turns."
 )
-ABSENT: Final = muted(say.ABSENT)
-_EMPTY: Final = Cell(text="")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
-    name: str
-    cells: tuple[Cell, ...]
-    """One for each arm, the reference first."""
-    noise: float | None = None
-    """By how much two identical servers may differ."""
-
-
-def _row(name: str, texts: Iterable[Cell | str | None]) -> _Row:
-    """Lay out a row of which every arm has a field; None is absent."""
-    return _Row(name=name, cells=tuple(map(_cell, texts)))
-
-
-def _cell(text: Cell | str | None) -> Cell:
-    if isinstance(text, Cell):
-        return text
-    return ABSENT if text is None else Cell(text=text)
-
-
-def _shown(
-    estimates: Iterable[Estimate | None], show: Callable[[Estimate], str]
-) -> Iterator[str | None]:
-    return (None if each is None else show(each) for each in estimates)
 
 
 def server(view: View) -> Table:
@@ -74,26 +34,31 @@ def server(view: View) -> Table:
 
     What was not measured has no row.
     """
+    only = view.workloads[0] if len(view.workloads) == 1 else None
     rows = (
-        *_compared(view, None),
+        *_latencies(view, None),
+        *_elsewhere(view),
+        *_first_token(view, only),
+        *_rates(view),
+        *_agents(view, None),
         *_pool(view),
-        *_answers(view),
+        *answers(view),
         *_gpus(view),
         *_verdicts(view, None),
     )
-    note, head = [_medians(view), _margin(view)], ""
+    note, head = [_means(view), _margin(view), _levels(view)], ""
     if view.others:
         saved = saving(view, view.focus)
         note.append(f"{saved.because}." if saved.tone != "muted" else "")
         played = say.plural(view.played, "block pair") if view.played else ""
-        head = say.join((f"compared with {view.against}", played))
+        up = "higher is better" if any("↑" in each.name for each in rows) else ""
+        direction = f"lower is better{f', ↑: {up}' if up else ''}" if rows else ""
+        head = say.join((played, direction), "; ")
     return _table(view, "This mix", rows, note, head=head)
 
 
-def _medians(view: View) -> str:
-    """Say that the latencies of the reference are medians, where there are some."""
-    is_typical = view.decision.changes and view.calls(view.reference)
-    return f"{view.against} latencies are medians." if is_typical else ""
+def _means(view: View) -> str:
+    return MEANS if view.decision.changes else ""
 
 
 def _margin(view: View) -> str:
@@ -108,34 +73,36 @@ def _margin(view: View) -> str:
     )
 
 
+def _levels(view: View) -> str:
+    """Say at which level the intervals are: by kind, where they differ."""
+    latency = [each.relative for each in view.decision.changes if each.workload is None]
+    legs = [verdict.safe.estimate for verdict in view.decision.server]
+    asked = [each for each in legs if each is not None]
+    named = {"of latency": latency, "of accuracy": asked}
+    levels = {kind: f"{100 * each[0].level:.3g}%" for kind, each in named.items() if each}
+    if len({*levels.values()}) == 1:
+        return f"Intervals are at {next(iter(levels.values()))}."
+    parts = (f"{kind} at {level}" for kind, level in levels.items())
+    return f"Intervals are {' and '.join(parts)}." if levels else ""
+
+
 def classes(view: View) -> Table:
-    """Compare the arms class by class, the one with most of the server's time first."""
+    """Compare the arms class by class, the one with most of the server's time first.
+
+    The table of a single class is that of the first screen.
+    """
     shares = {each.name: each.gpu_time_share for each in view.evidence.workloads}
-    rows: list[_Row] = []
-    for name in view.workloads:
+    rows: list[Row] = []
+    for name in view.workloads if len(view.workloads) > 1 else ():
         share = "" if shares[name] is None else f" {say.percent(shares[name])}"
-        own = (*_compared(view, name), *_verdicts(view, name))
-        rows += [replace(row, name=f"{name}{share}: {row.name}") for row in own]
-    note = []
-    if len(view.workloads) > 1:
-        note = [SECONDARY, DEARER if _is_dearer(view) else ""]
-    return _table(view, "By workload class, with its share of server time", rows, note)
-
-
-def _is_dearer(view: View) -> bool:
-    """Tell whether some class takes longer to settle than the mix."""
-    for arm in view.others:
-        of_mix = _minutes(view.verdict(arm, None))
-        of_classes = [_minutes(view.verdict(arm, name)) for name in view.workloads]
-        if of_mix > 0 and max(of_classes, default=0.0) > of_mix:
-            return True
-    return False
-
-
-def _minutes(verdict: ArmVerdict | None) -> float:
-    if verdict is None:
-        return 0.0
-    return sum(each.minutes or 0.0 for each in _wanted(verdict).values())
+        own = (
+            *_latencies(view, name),
+            *_first_token(view, name),
+            *_agents(view, name),
+            *_verdicts(view, name),
+        )
+        rows += [replace(each, name=f"{name}{share}: {each.name}") for each in own]
+    return _table(view, "By workload class, with its share of server time", rows, [SECONDARY])
 
 
 def _wanted(verdict: ArmVerdict) -> dict[str, Need]:
@@ -150,45 +117,75 @@ def _wanted(verdict: ArmVerdict) -> dict[str, Need]:
 
 
 def _table(
-    view: View, title: str, rows: Sequence[_Row], note: Iterable[str], *, head: str = ""
+    view: View, title: str, rows: Sequence[Row], note: Iterable[str], *, head: str = ""
 ) -> Table:
-    columns = [head, *map(labels.arm, view.arms)]
-    laid: list[list[Field]] = [[row.name, *row.cells] for row in rows]
-    if any(row.noise is not None for row in rows):
+    """Lay out rows: the reference, then each arm's own figure and its change."""
+    names = [labels.arm(arm) for arm in view.others]
+    several = len(names) > 1
+    changes = [f"{name}: change" if several else "change" for name in names]
+    columns = [head, view.against]
+    for name, change in zip(names, changes, strict=True):
+        columns += [name, change]
+    laid: list[list[Field]] = [
+        [each.name, each.reference, *(part for arm in each.arms for part in (arm.own, arm.change))]
+        for each in rows
+    ]
+    if any(each.noise is not None for each in rows):
         columns.append("noise")
-        for fields, row in zip(laid, rows, strict=True):
-            fields.append(_noise(row.noise))
+        for fields, each in zip(laid, rows, strict=True):
+            fields.append(_noise(each.noise))
         note = (*note, "Noise: what two identical servers may differ by (A/A).")
-    return table(title, columns, laid, _sentences(note))
-
-
-def _sentences(parts: Iterable[str]) -> str:
-    return say.join(parts, " ")
+    return table(title, columns, laid, say.join(note, " "))
 
 
 def _noise(floor: float | None) -> Cell:
     return muted("" if floor is None else f"±{say.number(100 * floor, 1)}%")
 
 
-def _compared(view: View, workload: str | None) -> Iterator[_Row]:
-    """Yield what a class, or the whole mix, has of latencies, limits and agents."""
+def _latencies(view: View, workload: str | None) -> Iterator[Row]:
+    """Yield what the same turns take on every arm, and by how much that differs."""
+    means = typical(view, workload)
     for metric, words in METRICS:
         changes = [view.change(metric, arm, workload) for arm in view.others]
         floors = [each.floor for each in changes if each is not None and each.floor is not None]
-        typical = _typical(view, metric, workload)
         if any(changes):
-            row = _row(words, (typical, *_changes(view, changes, workload)))
-            yield replace(row, noise=max(floors, default=None))
+            reference, *own = _times(view, means.get(metric))
+            changed = _changes(view, changes, workload)
+            yield Row(
+                name=words,
+                reference=reference,
+                arms=tuple(map(ArmCells, own, changed)),
+                noise=max(floors, default=None),
+            )
         elif metric == "turn_ms" and workload is not None:
-            played = (view.evidence.calls(workload, arm) for arm in view.others)
-            yield _row(words, (typical, *map(_uncompared, played)))
-    if workload is None:
-        yield from _elsewhere(view)
-    yield from _first_token(view, workload)
-    yield from _agents(view, workload)
+            yield _uncompared(view, words, workload)
 
 
-def _elsewhere(view: View) -> Iterator[_Row]:
+def _times(view: View, found: Typical | None) -> tuple[Cell, ...]:
+    """Print one latency of every arm, the reference first."""
+    if found is None:
+        return (ABSENT,) * len(view.arms)
+    times = (found.reference, *(found.arms.get(arm) for arm in view.others))
+    return tuple(ABSENT if each is None else Cell(text=each) for each in say.durations(times))
+
+
+def _uncompared(view: View, words: str, workload: str) -> Row:
+    """Say of a class that was not compared why: its calls failed, or too few ended well."""
+    of_arms = []
+    for arm in (view.reference, *view.others):
+        calls = view.evidence.calls(workload, arm)
+        if calls is None:
+            of_arms.append(ArmCells(ABSENT, ABSENT))
+            continue
+        took, ended = alone(calls, "turn_ms"), int(calls.ok.sum())
+        why = f"{say.plural(ended, 'call')}: too few" if ended else "every call failed"
+        own = ABSENT if took is None else Cell(text=say.duration(took))
+        of_arms.append(ArmCells(own, muted(why)))
+    reference, *others = of_arms
+    return Row(name=words, reference=reference.own, arms=tuple(others))
+
+
+def _elsewhere(view: View) -> Iterator[Row]:
     """Yield how turn latencies compare under loads that no pair was played under.
 
     They are simulated, by the twins of the arms.
@@ -198,37 +195,8 @@ def _elsewhere(view: View) -> Iterator[_Row]:
         by_load.setdefault((each.is_own, each.agents), {})[each.arm] = say.change(each.relative)
     for (is_own, _), changes in by_load.items():
         load = "at your peak" if is_own else "for hours"
-        texts = (changes.get(arm, say.ABSENT) for arm in view.others)
-        yield _row(f"turn latency {load} (twins)", (_EMPTY, *texts))
-
-
-def _typical(view: View, metric: Metric, workload: str | None) -> Cell:
-    """Print the median of the reference's turns of a class or of the mix.
-
-    It is defined as in the figures: a turn that failed took infinitely long.
-    """
-    played = view.calls(view.reference)
-    if workload is not None:
-        own = view.evidence.calls(workload, view.reference)
-        played = [] if own is None else [own]
-    values = [np.where(each.ok, getattr(each, metric), np.inf) for each in played]
-    seen = np.concatenate(values) if values else np.zeros(0)
-    seen = seen[~np.isnan(seen)]
-    median = float(np.quantile(seen, 0.5, method="inverted_cdf")) if seen.size else np.inf
-    if not np.isfinite(median):
-        return ABSENT
-    text = say.duration(median)
-    if metric == "tpot_ms" and median > 0:
-        text += f" ({say.significant(1_000 / median)} tokens/s)"
-    return Cell(text=text)
-
-
-def _uncompared(calls: Calls | None) -> Cell:
-    """Say why a class was not compared: its calls failed, or too few ended well."""
-    if calls is None:
-        return ABSENT
-    ended = int(calls.ok.sum())
-    return muted(f"{say.plural(ended, 'call')}: too few" if ended else "every call failed")
+        texts = [changes.get(arm) for arm in view.others]
+        yield row(f"turn latency {load} (twins)", EMPTY, changes=texts)
 
 
 def _changes(view: View, changes: Sequence[Change | None], workload: str | None) -> Iterator[Cell]:
@@ -247,7 +215,7 @@ def _changes(view: View, changes: Sequence[Change | None], workload: str | None)
             yield muted(f"{text}, within noise" if surprises else text)
 
 
-def _first_token(view: View, workload: str | None) -> Iterator[_Row]:
+def _first_token(view: View, workload: str | None) -> Iterator[Row]:
     """Yield the time to first token of a class that has a limit for it.
 
     With too few sessions for a p95, the median.
@@ -257,38 +225,78 @@ def _first_token(view: View, workload: str | None) -> Iterator[_Row]:
         return
     late: Tone = "bad"
     for part in ("p95", "p50"):
-        cells = []
-        for arm in view.arms:
-            figure = view.figure(f"ttft_ms.{part}", arm, workload)
-            if figure is None:
-                cells.append(ABSENT)
-                continue
-            is_late = figure.estimate.is_above(slo.ttft_ms)
-            text = say.duration(figure.estimate.value)
-            cells.append(Cell(text=text, tone=late if is_late else "plain"))
-        if any(cell is not ABSENT for cell in cells):
-            yield _row(f"TTFT {part} (limit {say.duration(slo.ttft_ms)})", cells)
+        figures = [view.figure(f"ttft_ms.{part}", arm, workload) for arm in view.arms]
+        if any(figures):
+            name = f"TTFT {part} (limit {say.duration(slo.ttft_ms)})"
+            reference, *own = (_limited(each, slo.ttft_ms, late) for each in figures)
+            yield row(name, reference, own=own)
             return
         late = "plain"
 
 
-def _agents(view: View, workload: str | None) -> Iterator[_Row]:
+def _limited(figure: Figure | None, limit_ms: float, late: Tone) -> Cell:
+    """Print a time, marked where it is surely above its limit."""
+    if figure is None:
+        return ABSENT
+    is_late = figure.estimate.is_above(limit_ms)
+    text = say.apart_from(limit_ms, figure.estimate.value, say.duration)
+    return Cell(text=text, tone=late if is_late else "plain")
+
+
+def _rates(view: View) -> Iterator[Row]:
+    """Yield what a GPU puts out and what turns cost, with the quotient of both arms' figures."""
+    gpus = {arm: view.evidence.gpus(arm) * view.evidence.deployment.replicas for arm in view.arms}
+    per_gpu = {arm: 1 / each for arm, each in gpus.items()}
+    yield from _rate(view, "output tokens/s per GPU ↑", "output_tokens_per_s", per_gpu)
+    thousand = dict.fromkeys(view.arms, 1_000.0)
+    yield from _rate(view, "cost of 1,000 turns, USD", "usd_per_turn", thousand)
+
+
+def _rate(view: View, words: str, name: str, factors: Mapping[str, float]) -> Iterator[Row]:
+    figures = [view.figure(name, arm, None) for arm in view.arms]
+    if not any(figures):
+        return
+    values = [None if each is None else each.estimate.value * factors[each.arm] for each in figures]
+    reference, *own = (None if each is None else say.significant(each, 3) for each in values)
+    changes = [_quotient(values[0], each) for each in values[1:]]
+    yield row(words, reference, own=own, changes=changes)
+
+
+def _quotient(before: float | None, after: float | None) -> str:
+    if not before or after is None:
+        return ""
+    return f"{say.signed(100 * (after / before - 1))}%"
+
+
+def _agents(view: View, workload: str | None) -> Iterator[Row]:
     found = [view.capacity(arm, workload) for arm in view.arms]
-    rates = [None if each is None else each.agents_per_gpu for each in found]
-    if any(rates):
-        yield _row("agents per GPU within the SLO", _shown(rates, say.agents))
+    if any(each is not None and each.agents_per_gpu is not None for each in found):
+        reference, *own = (None if each is None else agents(view, each) for each in found)
+        yield row("agents per GPU within the SLO ↑", reference, own=own)
 
 
-def _pool(view: View) -> Iterator[_Row]:
-    pools = [view.evidence.arm(arm).pool_tokens for arm in view.arms]
-    if any(pools):
-        ours, *others = pools
-        times = (f"{say.number(each / ours, 2)}×" if each and ours else None for each in others)
-        yield _row("KV pool", (None if ours is None else f"{say.tokens(ours)} tokens", *times))
+def _pool(view: View) -> Iterator[Row]:
+    """Yield the KV pools and their hits where the pool of an arm was full for a while."""
     seen = [view.evidence.telemetry(None, arm) for arm in view.arms]
+    if not any(each is not None and each.pool_filled_share for each in seen):
+        return
+    yield from _pool_tokens(view)
+    shares = [None if each is None else say.percent(each.pool_filled_share) for each in seen]
+    yield row("time with the KV pool full", shares[0], own=shares[1:])
     hits = [None if each is None else each.hit_rate for each in seen]
     if any(each is not None for each in hits):
-        yield _row("cache hit rate", map(_hits, hits))
+        reference, *own = map(_hits, hits)
+        yield row("cache hit rate ↑", reference, own=own)
+
+
+def _pool_tokens(view: View) -> Iterator[Row]:
+    pools = [view.evidence.arm(arm).pool_tokens for arm in view.arms]
+    if not any(pools):
+        return
+    ours, *others = pools
+    times = [f"{say.number(each / ours, 2)}×" if each and ours else "" for each in others]
+    texts = [None if each is None else f"{say.tokens(each)} tokens" for each in pools]
+    yield row("KV pool ↑", texts[0], own=texts[1:], changes=times)
 
 
 def _hits(rate: float | None) -> Cell | str:
@@ -296,76 +304,32 @@ def _hits(rate: float | None) -> Cell | str:
     return text if rate is None or rate <= 1 else muted(f"{text}, not valid")
 
 
-def _asked(view: View) -> tuple[int, float]:
-    """Return how many items both arms were asked, and how many the reference got right.
-
-    A graded one counts in part.
-    """
-    buckets = [bucket for bucket in view.evidence.accuracy if bucket.arm == view.focus]
-    items = sum(
-        bucket.items if bucket.reference_scores is None else len(bucket.reference_scores)
-        for bucket in buckets
-    )
-    right = sum(
-        bucket.both + bucket.reference_only
-        if bucket.reference_scores is None
-        else float(bucket.reference_scores.sum())
-        for bucket in buckets
-    )
-    return items, right
-
-
-def _answers(view: View) -> Iterator[_Row]:
-    items, right = _asked(view)
-    if not items:
-        return
-    legs = (None if each is None else each.safe for each in view.verdicts(None))
-    share = f"{say.number(100 * right / items, 1)}%"
-    yield _row(f"accuracy, {say.plural(items, 'question')}", (share, *map(_accuracy, legs)))
-    lost = [_worst(view, arm) for arm in view.others]
-    if any(lost):
-        yield _row("largest drop (lengths that dropped)", (_EMPTY, *lost))
-
-
-def _accuracy(leg: Leg | None) -> Cell | None:
-    if leg is None or leg.estimate is None:
-        return None
-    sign, tone = _SIGNS.get(leg.state, _UNSIGNED)
-    return Cell(text=f"{labels.leg(leg)}{sign}", tone=tone)
-
-
-def _worst(view: View, arm: str) -> str | None:
-    buckets = [bucket for bucket in view.decision.accuracy if bucket.arm == arm]
-    if not buckets:
-        return None
-    worst = min(buckets, key=lambda bucket: bucket.difference.value)
-    down = sum(bucket.difference.value < 0 for bucket in buckets)
-    drop, length = say.signed(100 * worst.difference.value, 1), say.tokens(worst.context_tokens)
-    return f"{drop} pp at {length} ({down} of {len(buckets)})"
-
-
-def _gpus(view: View) -> Iterator[_Row]:
+def _gpus(view: View) -> Iterator[Row]:
     """Yield the GPUs of every arm at the peak, and those that the others save."""
     found = [view.capacity(arm) for arm in view.arms]
     needed = [None if each is None else each.gpus_at_peak for each in found]
     if any(needed):
-        yield _row(f"GPUs{at_peak(view)}", _shown(needed, count))
+        reference, *own = (None if each is None else count(each) for each in needed)
+        yield row(f"GPUs{at_peak(view)}", reference, own=own)
     savings = [saving(view, arm) for arm in view.others]
     if any(each.tone != "muted" for each in savings):
-        cells = (Cell(text=each.word, tone=each.tone) for each in savings)
-        yield _row(f"GPUs saved{at_peak(view)}", (_EMPTY, *cells))
+        cells = [Cell(text=each.word, tone=each.tone) for each in savings]
+        yield row(f"GPUs saved{at_peak(view)}", EMPTY, changes=cells)
 
 
-def _verdicts(view: View, workload: str | None) -> Iterator[_Row]:
+def _verdicts(view: View, workload: str | None) -> Iterator[Row]:
+    """Yield the verdicts; the headline has that of a single arm, unless it lacks something."""
     found = view.verdicts(workload)
-    if any(found) and not view.compares_runs:
-        yield _row("verdict", (_EMPTY, *map(_verdict, found)))
+    if not any(found) or view.compares_runs:
+        return
+    cells = [_verdict(view, each) for each in found]
+    yield row("verdict", EMPTY, changes=cells)
 
 
-def _verdict(verdict: ArmVerdict | None) -> Cell | None:
+def _verdict(view: View, verdict: ArmVerdict | None) -> Cell | None:
     if verdict is None:
         return None
-    text = f"{words(verdict)}{need(verdict)}"
+    text = f"{words(verdict)}{need(view.decision, verdict)}"
     return Cell(text=text, tone=labels.VERDICT_TONES[verdict.verdict])
 
 
@@ -381,11 +345,14 @@ def words(verdict: ArmVerdict) -> str:
             return f"{verdict.verdict}{to}"
 
 
-def need(verdict: ArmVerdict, *, is_whole: bool = False) -> str:
+def need(decision: Decision, verdict: ArmVerdict, *, is_whole: bool = False) -> str:
     """Say what the missing evidence takes: `: +260 calls, 7 min`.
 
-    What has to be played again is named although its cost is not known.
+    What has to be played again is named although its cost is not known. Nothing is said of a
+    class while the whole server is open: what settles that is said once.
     """
+    if decision.waits_for_mix(verdict):
+        return ""
     wanted = _wanted(verdict)
     costs = [f"+{labels.cost(each)}" for each in wanted.values()]
     is_again = any(isinstance(each.step, Again) for each in verdict.needs)

@@ -3,7 +3,7 @@
 By machines, identity, pool, foreign traffic, invalid blocks, our own delay, physics.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy as np
 from advisor.dtypes import canonical
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.parts import Check, Confidence, Trust, assurance, doubt, objection
+from agentload.report.parts import Check, assurance, doubt, objection
+from agentload.report.sections.certainty import surely
 from agentload.report.sections.view import View
 
 FEW_PAIRS: Final = 5
@@ -22,23 +23,12 @@ REPEATED: Final = 1.5
 none.
 """
 
-REASONS: Final = 2
-"""As many as are given for a lack of confidence: the gravest."""
-_LEVELS: Final[tuple[Trust, ...]] = ("low", "medium")
 _TIME: Final = {
     "measured": "of measurement",
     "emulated": "against emulated servers",
     "simulated": "of virtual time",
 }
 _STAMPS: Final = {"kernel": "kernel", "user": "program"}
-
-
-def confidence(checks: Sequence[Check]) -> Confidence:
-    """Say how far the decision can be trusted: as far as the gravest open check allows."""
-    graded = [each for level in _LEVELS for each in checks if each.caps == level]
-    gravest = graded[0].caps if graded else None
-    reasons = tuple(each.text for each in graded[:REASONS])
-    return Confidence(level=gravest or "high", reasons=reasons)
 
 
 def belief(view: View) -> tuple[Check, ...]:
@@ -70,13 +60,13 @@ def _machines(view: View) -> Iterator[Check]:
         yield assurance("the arms changed machines half way")
     elif deployment.machines:
         text = "each arm stayed on its own machine, so a difference may be the machine's"
-        yield objection(text, "low")
+        yield objection(text, "open")
 
 
 def _runs(view: View) -> Iterator[Check]:
     if view.compares_runs:
         text = "there is one run each, so a restart or a noisy neighbour could explain a difference"
-        yield doubt(text, "medium")
+        yield doubt(text, "likely")
 
 
 def _noise_floor(view: View) -> Iterator[Check]:
@@ -85,21 +75,35 @@ def _noise_floor(view: View) -> Iterator[Check]:
         for each in view.decision.changes
         if each.metric == "turn_ms" and each.floor is not None
     }
+    if not floors and view.decision.kind == "simulated":
+        return  # how far equal servers differ there is what the profile says
     if not floors:
-        yield doubt("there was no A/A control, so the noise floor is unknown", "medium")
+        yield doubt("there was no A/A control, so the noise floor is unknown", "likely")
         return
     of_mix, least = floors.pop(None, None) or max(floors.values()), view.policy.min_change
-    whole = _percents(of_mix)
-    others = {name: _percents(floor) for name, floor in floors.items() if name}
-    classes = ", ".join(f"{name} {text}" for name, text in others.items() if text != whole)
-    has_machines = any(control.across_machines for control in view.evidence.aa)
-    across = " across machines" if has_machines else ""
-    control = say.join((f"A/A control{across}", classes), "; ")
-    text = f"two identical servers may differ by up to {whole} in turn latency ({control})"
+    text = f"two identical servers may differ by up to {_percents(of_mix)} in turn latency"
+    text += f" ({_control(view, of_mix, floors)})"
     if of_mix <= least:
         yield assurance(text)
     else:
-        yield doubt(text, "low" if of_mix > 2 * least else "medium")
+        yield doubt(text, "likely" if _is_beyond(view, of_mix) else "open")
+
+
+def _control(view: View, of_mix: float, floors: Mapping[str | None, float]) -> str:
+    """Name the control behind the noise, and the classes in which it showed something else."""
+    others = {name: _percents(floor) for name, floor in floors.items() if name}
+    whole = _percents(of_mix)
+    classes = ", ".join(f"{name} {text}" for name, text in others.items() if text != whole)
+    has_machines = any(control.across_machines for control in view.evidence.aa)
+    across = " across machines" if has_machines else ""
+    return say.join((f"A/A control{across}", classes), "; ")
+
+
+def _is_beyond(view: View, floor: float) -> bool:
+    """Tell whether the change of the arm in focus is surely larger than the noise."""
+    change = view.change("turn_ms", view.focus, None)
+    nearest = None if change is None else surely(change.relative)
+    return nearest is not None and abs(nearest) > floor
 
 
 def _starts(view: View) -> Iterator[Check]:
@@ -108,7 +112,7 @@ def _starts(view: View) -> Iterator[Check]:
     played = [calls for calls in map(view.calls, view.arms) if calls]
     starts = [np.unique(max(calls, key=len).restart).size for calls in played]
     if starts and min(starts) == 1:
-        yield doubt("each server was started once", "medium")
+        yield doubt("each server was started once", "likely")
 
 
 def _percents(share: float) -> str:
@@ -124,9 +128,9 @@ def _dtype(view: View) -> Iterator[Check]:
         if not _fits(arm.expected_dtype, arm.observed_dtype)
     ]
     if other:
-        yield objection(f"the KV dtype is not what was asked for: {', '.join(other)}", "low")
+        yield objection(f"the KV dtype is not what was asked for: {', '.join(other)}", "open")
     elif unread:
-        yield doubt(f"the KV dtype could not be read from {', '.join(unread)}", "medium")
+        yield doubt(f"the KV dtype could not be read from {', '.join(unread)}", "likely")
     else:
         yield assurance("KV dtype and skip list read from each server")
 
@@ -148,7 +152,7 @@ def _kernel(view: View) -> Iterator[Check]:
         yield assurance(f"same attention kernel in all arms ({next(iter(kernels.values()))})")
     else:
         seen = ", ".join(map(" ".join, kernels.items()))
-        yield objection(f"the attention kernel differs: {seen}", "medium")
+        yield objection(f"the attention kernel differs: {seen}", "likely")
 
 
 def _identity(view: View) -> Iterator[Check]:
@@ -156,11 +160,11 @@ def _identity(view: View) -> Iterator[Check]:
     changed = [labels.arm(each.arm) for each in servers if each.steady is False]
     opaque = [labels.arm(each.arm) for each in servers if each.is_opaque]
     if changed:
-        yield objection(f"the server changed during the run: {', '.join(changed)}", "low")
+        yield objection(f"the server changed during the run: {', '.join(changed)}", "open")
     elif opaque:
         names = ", ".join(opaque)
         text = f"identity not verified: {names} reported neither version, KV dtype nor kernel"
-        yield objection(text, "medium")
+        yield objection(text, "likely")
     elif servers and all(each.steady for each in servers):
         yield assurance("same server identity before and after on every arm")
 
@@ -189,7 +193,7 @@ def _foreign(view: View) -> Iterator[Check]:
     known = [count for count in counts if count is not None]
     if known:
         text = f"{say.plural(sum(known), 'request')} from other clients on the servers"
-        yield objection(text, "low") if any(known) else assurance(text)
+        yield objection(text, "open") if any(known) else assurance(text)
 
 
 def _pairs(view: View) -> Iterator[Check]:
@@ -205,9 +209,9 @@ def _pairs(view: View) -> Iterator[Check]:
     if calls > REPEATED * distinct:
         times = f"each played {round(calls / distinct, 1):g} times"
         again = f"only {say.plural(distinct, 'distinct turn')}{_of_trace(view, calls, times)}"
-        yield doubt(f"{pairs}, {again}", "low" if is_few else "medium")
+        yield doubt(f"{pairs}, {again}", "likely")
     else:
-        yield doubt(f"only {pairs}", "low") if is_few else assurance(pairs)
+        yield doubt(f"only {pairs}", "likely") if is_few else assurance(pairs)
 
 
 def _of_trace(view: View, calls: int, times: str) -> str:
@@ -235,7 +239,7 @@ def _void(view: View) -> Iterator[Check]:
             void, blocks = void + each.void_blocks, blocks + each.blocks
     if blocks:
         text = f"{void} of {say.plural(blocks, 'block')} invalid"
-        yield objection(text, "low") if void > blocks / 10 else assurance(text)
+        yield objection(text, "likely") if void > blocks / 10 else assurance(text)
 
 
 def _lag(view: View) -> Iterator[Check]:
@@ -258,7 +262,7 @@ def _gates(view: View) -> Iterator[Check]:
         one, *others = (gate for gate in failed if gate.name == name)
         more = f" (and {say.plural(len(others), 'more time')})" if others else ""
         where, message = labels.where(one) or "all arms", view.typeset(one.message)
-        yield objection(f"failed validity check on {where}: {message}{more}", "low")
+        yield objection(f"failed validity check on {where}: {message}{more}", "open")
     if gates and not failed:
         text = f"{passed} of {len(gates)} validity checks passed, none failed"
         yield assurance(text) if passed else doubt(text)
@@ -269,4 +273,4 @@ def _budget(view: View) -> Iterator[Check]:
     if minutes:
         yield assurance(f"{say.minutes(minutes)} {_TIME[kind]}")
     if kind != "measured":
-        yield doubt("none of your own servers was measured", "low")
+        yield doubt("none of your own servers was measured")

@@ -16,6 +16,7 @@ from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import ChartAxis, HeatMap, Plot, Series, Square
 from agentload.report.parts import Group, Table, group, muted, table
+from agentload.report.sections.gpus import agents
 from agentload.report.sections.view import View
 
 
@@ -229,7 +230,7 @@ def _table(view: View) -> Table:
         (
             labels.arm(each.arm),
             each.workload or "your mix",
-            None if each.agents_per_gpu is None else say.agents(each.agents_per_gpu),
+            agents(view, each),
             each.replicas_at_peak,
             each.next_replica_at_agents,
             muted(view.typeset(each.reason)),

@@ -45,27 +45,32 @@ def _gate(view: View, gate: Gate) -> tuple[Field, ...]:
         gate.name.replace("_", " "),
         Cell(text=gate.status, tone=_TONES[gate.status]),
         labels.where(gate) or "all",
-        _value(gate.observed, gate.unit),
-        _value(gate.limit, gate.unit),
+        None if gate.observed is None else _compared(gate.observed, gate.limit, gate.unit),
+        None if gate.limit is None else _compared(gate.limit, gate.observed, gate.unit),
         muted(view.typeset(gate.message)),
     )
 
 
-def _value(value: float | None, unit: str) -> str | None:
-    if value is None:
-        return None
-    match unit:
-        case "share":
-            return say.percent(value)
-        case "ms":
-            return say.duration(value)
-        case "tokens":
-            return say.tokens(value)
-        case _:
-            return f"{say.significant(value, 3)} {unit}".strip()
+def _compared(value: float, other: float | None, unit: str) -> str:
+    """Print what was seen, or its limit, so that the two read alike only where they are equal."""
+
+    def show(number: float, digits: int) -> str:
+        match unit:
+            case "share" if digits == say.FEWEST_DIGITS:
+                return say.percent(number)
+            case "share":
+                return f"{say.significant(100 * number, digits)}%"
+            case "ms":
+                return say.duration(number, digits)
+            case "tokens" if digits == say.FEWEST_DIGITS:
+                return say.tokens(number)
+            case _:
+                return f"{say.shorten(number, digits)} {unit}".strip()
+
+    return say.apart_from(other, value, show)
 
 
-def skipped(view: View) -> Table:
+def skipped_rules(view: View) -> Table:
     """List the rules that lacked an input, and which."""
     rows = (
         (each.rule.replace("_", " "), ", ".join(map(_plain, each.missing)))

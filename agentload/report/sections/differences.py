@@ -28,7 +28,8 @@ from agentload.report.charts.spec import (
     every,
 )
 from agentload.report.parts import Group, group
-from agentload.report.sections.arms import METRICS, Metric, classes
+from agentload.report.sections.arms import classes
+from agentload.report.sections.typical import METRICS, Metric
 from agentload.report.sections.view import View
 
 

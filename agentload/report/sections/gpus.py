@@ -1,5 +1,6 @@
 """Say how many GPUs an arm saves at the peak, and what they cost a month."""
 
+import math
 from typing import Final
 
 from advisor.assess.capacity import fewer_gpus
@@ -17,7 +18,7 @@ def saving(view: View, arm: str) -> Answer:
     """Say how many GPUs an arm saves, and what that is worth."""
     question = "GPUs saved"
     reference, own = view.capacity(view.reference), view.capacity(arm)
-    fewer = fewer_gpus(reference, own)
+    fewer = None if _are_lower_bounds(reference, own) else fewer_gpus(reference, own)
     if fewer is None or reference is None or own is None:
         because = view.typeset(_lacking(view, own, reference))
         return Answer(question=question, word="not known", tone="muted", because=because)
@@ -30,14 +31,46 @@ def saving(view: View, arm: str) -> Answer:
     return Answer(question=question, word=count(fewer), tone=tone, because=because)
 
 
+def _are_lower_bounds(*sides: Capacity | None) -> bool:
+    """Tell whether no arm is known to need as many GPUs as its count: each may need one."""
+    found = [None if each is None else each.agents_per_gpu for each in sides]
+    return all(each is not None and each.high is None and each.value > 0 for each in found)
+
+
 def _lacking(view: View, *sides: Capacity | None) -> str:
     """Say why a saving is not known."""
     known = [each for each in sides if each is not None]
     is_measured = len(known) == len(sides) and all(each.agents_per_gpu for each in known)
     if is_measured and view.evidence.deployment.peak_agents is None:
         return "set load.peak_agents in the policy, your agents at peak"
-    reasons = (each.reason for each in known if each.gpus_at_peak is None)
+    if _are_lower_bounds(*sides):
+        return "both arms met the SLO at every load tried; try higher loads"
+    silent = (each for each in known if each.gpus_at_peak is None)
+    reasons = (f"{labels.arm(each.arm)}: {each.reason}" for each in silent)
     return next(reasons, "capacity was not measured")
+
+
+def agents(view: View, capacity: Capacity) -> str | None:
+    """Print how many agents a GPU carries; only loads that were tried are said to have failed."""
+    found = capacity.agents_per_gpu
+    if found is None:
+        return None
+    mine = (capacity.arm, capacity.workload)
+    tried = [each.agents for each in view.evidence.capacity if (each.arm, each.workload) == mine]
+    if not found.value:
+        smallest = f" at {min(tried)} agents, the fewest tried" if tried else ""
+        return f"none: missed even{smallest}" if tried else "none"
+    if found.high is None:
+        least = f"≥ {_whole(found.low or 0.0)}" if (found.low or 0.0) >= 1 else ""
+        most = f"met at every load tried{f', up to {max(tried)} agents' if tried else ''}"
+        return f"{least} ({most})" if least else most
+    if found.value < 1:
+        return say.spread(found, say.number)
+    return say.spread(found, lambda value, places: say.whole(math.floor(value + 1e-9), places))
+
+
+def _whole(agents: float) -> str:
+    return say.number(math.floor(agents + 1e-9))
 
 
 def count(gpus: Estimate) -> str:

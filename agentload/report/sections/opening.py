@@ -16,7 +16,8 @@ from agentload.report import labels
 from agentload.report.parts import Answer, Listing, Tone
 from agentload.report.sections.arms import need
 from agentload.report.sections.gpus import saving
-from agentload.report.sections.view import View
+from agentload.report.sections.view import View, first
+from agentload.report.sections.wording import reason_in_words
 
 BANNERS: Final[dict[Kind, str]] = {
     "measured": "Measured on real servers; no simulated numbers.",
@@ -40,22 +41,15 @@ _ENGINES: Final = {"vllm": "vLLM", "sglang": "SGLang"}
 
 def banner(view: View) -> str:
     """Say what kind of evidence this is, and where its figures do not carry over."""
-    evidence, kind = view.evidence, view.decision.kind
-    is_dummy = any("dummy" in arm.flags for arm in evidence.arms)
-    is_random = is_dummy or "random" in evidence.model.name.lower()
-    is_cpu = evidence.deployment.gpu.name.upper().startswith("CPU")
-    if kind != "measured" or not (is_random or is_cpu):
+    kind, unlike = view.decision.kind, view.unlike
+    if kind != "measured" or not unlike:
         return BANNERS[kind]
-    how, what, onto = [], [], []
-    if is_cpu:
-        how, what, onto = [" on a CPU"], ["latency"], ["a GPU"]
-    if is_random:
-        how.append(" with random weights")
-        what.append("accuracy")
-        onto.append("a trained model")
+    what = {"on a CPU": "latency", "with random weights": "accuracy"}
+    onto = {"on a CPU": "a GPU", "with random weights": "a trained model"}
     return (
-        f"Measured{''.join(how)}. This shows the method on real servers; "
-        f"no {' or '.join(what)} here carries over to {' or '.join(onto)}."
+        f"Measured {' '.join(unlike)}. This shows the method on real servers; no "
+        f"{' or '.join(what[each] for each in unlike)} here carries over to "
+        f"{' or '.join(onto[each] for each in unlike)}."
     )
 
 
@@ -140,11 +134,13 @@ def _server(view: View, name: str) -> dict[str, str]:
     if not arm.observed_dtype and arm.expected_dtype and view.decision.kind != "simulated":
         dtype += " (not confirmed by the server)"
     skipped = ", ".join(arm.skip_layers)
+    served = first(view.facts.made.servers, arm=name)
     return {
         "model": arm.weights or view.evidence.model.name,
         "KV dtype": f"KV dtype {dtype}",
         "kernel": f"kernel {arm.kernel}" if arm.kernel else "",
         "skipped layers": f"skipped layers {skipped}" if skipped else "",
+        "driver": served.under if served is not None else "",
         "flags": "other flags" if arm.flags != reference.flags else "",
     }
 
@@ -183,7 +179,7 @@ def headline(view: View) -> tuple[str, Tone]:
 
 
 def why(view: View) -> str:
-    """Give the reason for the decision in a sentence, with the level of its intervals."""
+    """Give the reason for the decision in words."""
     if view.compares_runs:
         before, after = view.facts.made.compared_with, view.decision.run
         return (
@@ -192,17 +188,10 @@ def why(view: View) -> str:
     verdict = view.verdict(view.focus, None)
     if verdict is None:
         return "Only one arm was measured, so there is nothing to compare."
-    told, level = verdict.reason, None
-    for leg in (verdict.pays, verdict.safe):
-        # skip the first letter, a capital where the sentence starts with the reason
-        words = leg.reason[1:]
-        if leg.estimate is not None and leg.estimate.level != level and words in told:
-            level = leg.estimate.level
-            told = told.replace(words, words.replace("]", f"] ({100 * level:.3g}% interval)", 1))
-    return view.typeset(told)
+    return reason_in_words(view, verdict)
 
 
-def unmeasured(view: View) -> str:
+def gaps(view: View) -> str:
     """List what the run did not measure, with the reason where there is one.
 
     Empty where nothing is missing.
@@ -307,9 +296,12 @@ def _of_arm(view: View, arm: str, word: Word) -> tuple[str, ...]:
     # One line for the server is enough where every class has this verdict, or no class has.
     covers = is_of_server and len(verdicts) in (0, len(view.workloads))
     if covers and server is not None and word in ("calibrate", "test further"):
-        return (f"{name}, the whole server{need(server, is_whole=True)}",)
+        return (f"{name}, the whole server{need(view.decision, server, is_whole=True)}",)
     if word == "test further":
-        return tuple(f"{each.workload} ({name}{need(each, is_whole=True)})" for each in verdicts)
+        return tuple(
+            f"{each.workload} ({name}{need(view.decision, each, is_whole=True)})"
+            for each in verdicts
+        )
     if verdicts:
         named = (f"{each.workload}{labels.up_to(each.holds_to)}" for each in verdicts)
         return (f"{', '.join(named)} ({name})",)

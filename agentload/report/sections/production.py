@@ -13,17 +13,7 @@ import numpy as np
 from advisor.evidence import Calls, Floats
 from agentload.exposition.likeness import Figures, Level, Likeness, MeanAndQuantiles, Unit, likeness
 from agentload.report import format as say
-from agentload.report.parts import (
-    Cell,
-    Check,
-    Group,
-    Tone,
-    assurance,
-    doubt,
-    group,
-    objection,
-    table,
-)
+from agentload.report.parts import Cell, Check, Group, Tone, assurance, doubt, group, table
 from agentload.report.sections.view import View, first
 
 
@@ -131,7 +121,7 @@ def representative(view: View, rows: Sequence[Likeness]) -> Check:
     told = "; ".join(f"{side} {_named(figures)}" for side, figures in by_verdict.items() if figures)
     share = f"{len(rows) - len(like)} of {len(rows)}"
     text = f"{share} figures of the load differ from production's: {told}"
-    return objection(text, "medium")
+    return Check(state="bad", text=text)
 
 
 def _named(figures: Sequence[str]) -> str:

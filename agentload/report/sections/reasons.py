@@ -17,6 +17,7 @@ from agentload.report.parts import Reason, Step, Tone
 from agentload.report.sections.actions import suggestions
 from agentload.report.sections.arms import words
 from agentload.report.sections.view import View
+from agentload.report.sections.wording import reason
 
 _TONES: Final[dict[Weight, Tone]] = {
     "supports": "good",
@@ -71,12 +72,13 @@ def _where(verdicts: Sequence[ArmVerdict]) -> str:
 
 def _verdict(view: View, each: ArmVerdict, known: frozenset[Suggestion]) -> Reason:
     # Of several steps the first: what the legs ask for comes before what the rules do.
-    need = next((need for need in each.needs if need.step is not None), None)
+    asked = () if view.decision.waits_for_mix(each) else each.needs
+    need = next((need for need in asked if need.step is not None), None)
     return Reason(
         title=words(each),
         tone=labels.VERDICT_TONES[each.verdict],
         badges=(),
-        message=view.typeset(each.reason),
+        message=reason(view, each),
         inequality=inequality(view, each.inequality),
         flips=view.typeset("; ".join(each.flips)) or None,
         next=_step(view, need, None, known),

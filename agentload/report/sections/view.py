@@ -12,7 +12,7 @@ import numpy as np
 from advisor.evidence import Calls, Evidence
 from advisor.policy import Policy
 from advisor.steps import Step
-from advisor.verdict import ArmVerdict, Capacity, Change, Decision, Figure
+from advisor.verdict import ArmVerdict, Capacity, Change, Decision, Figure, Need
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import Mark, Series
@@ -119,6 +119,16 @@ class View:
         return labels.with_names(say.typeset(words), self.arms)
 
     @property
+    def unlike(self) -> tuple[str, ...]:
+        """Say on what the run was measured that carries over to no server in use."""
+        evidence = self.evidence
+        is_dummy = any("dummy" in arm.flags for arm in evidence.arms)
+        is_random = is_dummy or "random" in evidence.model.name.lower()
+        is_cpu = evidence.deployment.gpu.name.upper().startswith("CPU")
+        found = ("on a CPU" if is_cpu else "", "with random weights" if is_random else "")
+        return tuple(filter(None, found))
+
+    @property
     def played(self) -> int:
         """Count the block pairs that the figures rest on."""
         observed = (each.calls for each in self.evidence.observations if each.calls is not None)
@@ -142,6 +152,16 @@ class View:
     def verdicts(self, workload: str | None) -> tuple[ArmVerdict | None, ...]:
         """List the verdicts on the arms other than the reference."""
         return tuple(self.verdict(arm, workload) for arm in self.others)
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """List what is missing: of a class only where its whole server is settled."""
+        verdicts = (*self.decision.server, *self.decision.classes)
+        asking: dict[bool, set[Need]] = {True: set(), False: set()}
+        for each in verdicts:
+            asking[self.decision.waits_for_mix(each)].update(each.needs)
+        waiting = asking[True] - asking[False]
+        return tuple(need for need in self.decision.needs if need not in waiting)
 
     def change(self, metric: str, arm: str, workload: str | None) -> Change | None:
         """Return the paired change of a metric."""

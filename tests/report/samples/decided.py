@@ -23,6 +23,7 @@ from advisor.verdict import (
     Leg,
     LegState,
     Need,
+    QuestionsAsked,
     Skipped,
     Word,
 )
@@ -39,6 +40,11 @@ from tests.report.samples.measured import (
 SCALES = Need(
     what="calibrate the scales of fp8 on prompts of the trace, then ask it the same questions",
     step=Calibrate(),
+)
+
+
+ANSWERS = QuestionsAsked(
+    questions=744, lengths=(8_192.0, 32_768.0, 65_536.0, 131_072.0), reference=0.866
 )
 
 
@@ -74,7 +80,10 @@ def verdict(arm: str, workload: str | None, word: Word) -> ArmVerdict:
             relative,
             "turn time not measured" if relative is None else f"turn time {words.change(relative)}",
         ),
-        safe=leg("safe", safe, lost, f"accuracy {words.points(lost)} up to 128k, margin 3 pp"),
+        safe=replace(
+            leg("safe", safe, lost, f"accuracy {words.points(lost)} up to 128k, margin 3 pp"),
+            answers=ANSWERS,
+        ),
         reason=f"{'turns get shorter' if word == 'use' else 'the interval does not clear the margin'} "
         f"on {workload or 'your mix'}.",
         inequality=Inequality(

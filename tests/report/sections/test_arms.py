@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from advisor.decide import decide
 from advisor.estimate import Estimate
-from advisor.evidence import Observation, Telemetry
+from advisor.evidence import AccuracyBucket, CapacityPoint, Observation, Telemetry
 from advisor.policy import Policy, ServiceLimits
 from advisor.steps import Again
 from advisor.verdict import Capacity, Need
 from agentload.report.parts import Cell, Document
+from tests.advisor.cases import compared
 from tests.report import sample
 from tests.report.telling import made
 
@@ -28,26 +30,34 @@ def test_the_first_table_has_the_reference_in_absolute_values_beside_every_chang
 ):
     told = made()
     assert told.arms.columns == (
-        "compared with BF16, 8 block pairs",
+        "8 block pairs; lower is better, ↑: higher is better",
         "BF16",
         "FP8",
+        "FP8: change",
         "FP8 skip-SW",
+        "FP8 skip-SW: change",
         "noise",
     )
     assert row(told, "turn latency") == (
-        Cell(text="3.54 s"),
+        Cell(text="3.57 s"),
+        Cell(text="3.37 s"),
         Cell(text="−5.5% [−7.7, −3.3]"),
+        Cell(text="3.35 s"),
         Cell(text="−6.0% [−7.9, −4.1]", tone="strong"),
         Cell(text="±1.8%", tone="muted"),
     )
-    assert row(told, "accuracy, 744 questions")[:3] == (
+    assert row(told, "accuracy at 8k to 128k, 744 questions")[:5] == (
         Cell(text="86.6%"),
+        Cell(text="84.7%"),
         Cell(text="−1.9 pp [−3.9, +0.1] ✗", tone="bad"),
+        Cell(text="86.0%"),
         Cell(text="−0.6 pp [−2.2, +1.0] ✓", tone="good"),
     )
-    assert [cell.text for cell in row(told, "verdict")[:3]] == [
+    assert [cell.text for cell in row(told, "verdict")[:5]] == [
+        "",
         "",
         "calibrate, then test again",
+        "",
         "use, canary first",
     ]
 
@@ -77,13 +87,13 @@ def test_a_difference_within_the_noise_says_so_where_it_would_look_like_one() ->
     noisy = made(
         replace(decision, changes=tuple(replace(each, floor=0.065) for each in decision.changes))
     )
-    assert by_class(noisy)["rag 17%: turn latency"] == (
-        Cell(text="3.49 s"),
+    assert by_class(noisy)["rag 17%: turn latency"][2:] == (
         Cell(text="+5.0% [+1.9, +8.1], within noise", tone="muted"),
+        Cell(text="3.50 s"),
         Cell(text="+1.0% [−1.9, +3.9]", tone="muted"),
         Cell(text="±6.5%", tone="muted"),
     )
-    assert by_class(noisy)["code 46%: turn latency"][1] == Cell(text="−9.0% [−13.0, −5.0]")
+    assert by_class(noisy)["code 46%: turn latency"][2] == Cell(text="−9.0% [−13.0, −5.0]")
 
 
 def test_figures_that_a_failed_check_invalidates_are_marked_where_they_stand() -> None:
@@ -91,7 +101,7 @@ def test_figures_that_a_failed_check_invalidates_are_marked_where_they_stand() -
     late = tuple(
         replace(each, pays=replace(each.pays, state="untested")) for each in decision.server
     )
-    assert row(made(replace(decision, server=late)), "turn latency")[1] == Cell(
+    assert row(made(replace(decision, server=late)), "turn latency")[2] == Cell(
         text="−5.5% [−7.7, −3.3], not valid", tone="muted"
     )
 
@@ -104,7 +114,7 @@ def test_a_verdict_that_waits_for_a_rerun_says_so_beside_what_it_waits_for() -> 
     )
     waiting = tuple(replace(each, verdict="test further", needs=needs) for each in decision.server)
     expected = "test further: a run without the failed check and +1,380 questions"
-    assert row(made(replace(decision, server=waiting)), "verdict")[1].text == expected
+    assert row(made(replace(decision, server=waiting)), "verdict")[2].text == expected
 
 
 def test_the_first_screen_shows_no_fits_and_no_token_costs() -> None:
@@ -131,7 +141,9 @@ def test_a_class_that_was_not_compared_counts_the_calls_that_ended_well() -> Non
     )
     assert [cell.text for cell in told["multimodal 4%: turn latency"]] == [
         "–",
+        "–",
         "every call failed",
+        "3.44 s",
         "7 calls: too few",
         "",
     ]
@@ -148,8 +160,8 @@ def test_a_ttft_above_its_service_level_is_marked() -> None:
             )
         )
     )
-    assert told["code 46%: TTFT p95 (limit 1.5 s)"][2] == Cell(text="1.95 s", tone="bad")
-    assert told["rag 17%: TTFT p95 (limit 3 s)"][2] == Cell(text="1.95 s")
+    assert told["code 46%: TTFT p95 (limit 1.5 s)"][3] == Cell(text="1.95 s", tone="bad")
+    assert told["rag 17%: TTFT p95 (limit 3 s)"][3] == Cell(text="1.95 s")
     assert "multimodal 4%: TTFT p95 (limit 3 s)" not in told
 
 
@@ -165,15 +177,14 @@ def test_too_few_sessions_for_a_p95_show_the_median_and_say_so() -> None:
             policy=Policy(slos=(ServiceLimits(ttft_ms=1_000.0),)),
         )
     )
-    assert told["rag 17%: TTFT p50 (limit 1 s)"][2] == Cell(text="1.95 s")
+    assert told["rag 17%: TTFT p50 (limit 1 s)"][3] == Cell(text="1.95 s")
 
 
 def test_first_tokens_are_compared_for_every_arm() -> None:
     decision = sample.decision()
     moved = [replace(each, metric="ttft_ms") for each in decision.changes if each.workload == "rag"]
     told = by_class(made(replace(decision, changes=(*decision.changes, *moved))))
-    assert [cell.text for cell in told["rag 17%: time to first token"][:3]] == [
-        "236 ms",
+    assert [cell.text for cell in told["rag 17%: time to first token"][2:5:2]] == [
         "+5.0% [+1.9, +8.1]",
         "+1.0% [−1.9, +3.9]",
     ]
@@ -211,35 +222,90 @@ def test_gpus_that_are_saved_carry_the_interval_of_both_arms(
     assert (saved.word, saved.tone) == (word, tone)
     assert saved.because.startswith("FP8 skip-SW needs ")
     needed = row(found, "GPUs at your peak of 42 agents")
-    assert ["[" in cell.text for cell in (needed[0], needed[2])] == [
+    assert ["[" in cell.text for cell in (needed[0], needed[3])] == [
         gpus[0] != gpus[2] for gpus in (bf16, skip)
     ]
 
 
 def test_graded_answers_count_in_part() -> None:
-    scores = np.array([1.0, 0.5, 0.0, 0.7])
-    graded = tuple(
-        replace(
-            each,
+    scores = np.array([1.0, 0.5, 0.0, 0.7] * 20)
+    graded = (
+        AccuracyBucket(
+            arm="fp8",
+            task="qa",
+            context_tokens=32_768,
             both=0,
             reference_only=0,
             arm_only=0,
             neither=0,
             reference_scores=scores,
             arm_scores=scores,
-        )
-        for each in sample.evidence().accuracy
+        ),
     )
-    told = made(evidence=replace(sample.evidence(), accuracy=graded))
-    assert row(told, "accuracy, 16 questions")[0] == Cell(text="55.0%")
+    (found,) = decide(compared(effect=0.0, accuracy=graded)).server
+    assert found.safe.answers is not None
+    assert found.safe.answers.reference == pytest.approx(0.55)
+    assert found.safe.answers.questions == 80
 
 
 def test_a_hit_rate_above_all_is_shown_as_the_claim_that_it_is() -> None:
     evidence = replace(
         sample.evidence(),
-        server=(("bf16", Telemetry(hit_rate=0.5)), ("fp8", Telemetry(hit_rate=1.2))),
+        server=(
+            ("bf16", Telemetry(hit_rate=0.5, pool_filled_share=0.4)),
+            ("fp8", Telemetry(hit_rate=1.2)),
+        ),
     )
     assert row(made(evidence=evidence), "cache hit rate")[:2] == (
         Cell(text="50%"),
         Cell(text="120%, not valid", tone="muted"),
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "told"),
+    [
+        (0.0, 0.0, 16.2, "none: missed even at 20 agents, the fewest tried"),
+        (20.7, 10.0, None, "≥ 10 (met at every load tried, up to 40 agents)"),
+        (20.7, 0.0, None, "met at every load tried, up to 40 agents"),
+        (9.0, 8.0, 10.0, "9 [8, 10]"),
+    ],
+)
+def test_only_loads_that_were_tried_are_said_to_have_met_or_missed_the_service_level(
+    value: float, low: float, high: float | None, told: str
+) -> None:
+    each = Estimate(value=value, low=low, high=high, n=9, unit="agents/GPU", method="")
+    tried = tuple(
+        CapacityPoint(arm="bf16", agents=agents, turns=9, within_slo=9, minutes=9.0)
+        for agents in (20, 40)
+    )
+    capacity = (replace(needing("bf16", (1, 1, 1)), agents_per_gpu=each),)
+    found = made(
+        replace(sample.decision(), capacity=capacity), replace(sample.evidence(), capacity=tried)
+    )
+    assert row(found, "agents per GPU within the SLO")[0].text == told
+
+
+def test_no_gpus_are_saved_or_lost_where_both_arms_met_every_load_that_was_tried() -> None:
+    bound = Estimate(value=20.0, low=4.0, high=None, n=9, unit="agents/GPU", method="")
+    capacity = tuple(
+        replace(needing(arm, (1, 3, 100)), agents_per_gpu=bound) for arm in ("bf16", "fp8-skip-sw")
+    )
+    saved = made(replace(sample.decision(), capacity=capacity)).answers[2]
+    assert (saved.word, saved.because) == (
+        "not known",
+        "both arms met the SLO at every load tried; try higher loads",
+    )
+
+
+def test_pools_and_hits_have_no_row_where_no_pool_was_ever_full() -> None:
+    evidence = sample.evidence()
+    idle = tuple((arm, replace(seen, pool_filled_share=0.0)) for arm, seen in evidence.server)
+    names = [cells[0].text for cells in made(evidence=replace(evidence, server=idle)).arms.rows]
+    assert [name for name in names if "pool" in name or "cache" in name] == []
+
+
+def test_a_run_of_one_class_has_one_table() -> None:
+    evidence = sample.evidence()
+    one = made(evidence=replace(evidence, workloads=evidence.workloads[:1]))
+    assert one.groups[0].tables == ()

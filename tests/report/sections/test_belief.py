@@ -45,26 +45,26 @@ def test_what_speaks_against_the_figures_is_said() -> None:
         Check(
             state="bad",
             text="each arm stayed on its own machine, so a difference may be the machine's",
-            caps="low",
+            caps="open",
         ),
         Check(
             state="bad",
             text="the KV dtype is not what was asked for: FP8 (bfloat16 for fp8_e4m3)",
-            caps="low",
+            caps="open",
         ),
         Check(
             state="bad",
             text="the attention kernel differs: BF16 FLASH_ATTN(FA3), FP8 FLASHINFER, FP8 "
             "skip-SW FLASH_ATTN(FA3)",
-            caps="medium",
+            caps="likely",
         ),
-        Check(state="bad", text="the server changed during the run: FP8", caps="low"),
-        Check(state="bad", text="3 requests from other clients on the servers", caps="low"),
-        Check(state="bad", text="6 of 24 blocks invalid", caps="low"),
+        Check(state="bad", text="the server changed during the run: FP8", caps="open"),
+        Check(state="bad", text="3 requests from other clients on the servers", caps="open"),
+        Check(state="bad", text="6 of 24 blocks invalid", caps="likely"),
         Check(
             state="unknown",
             text="there was no A/A control, so the noise floor is unknown",
-            caps="medium",
+            caps="likely",
         ),
         Check(
             state="unknown",
@@ -80,8 +80,8 @@ def test_a_control_that_leaves_more_than_the_margin_possible_shows_nothing() -> 
         "two identical servers may differ by up to 19.0% in turn latency (A/A control across "
         "machines)"
     )
-    assert Check(state="unknown", text=told, caps="low") in made(wild).belief
-    assert (made(wild).sure.level, made(wild).sure.reasons[0]) == ("low", told)
+    assert Check(state="unknown", text=told, caps="open") in made(wild).belief
+    assert (made(wild).sure.effect, made(wild).sure.reasons[0]) == ("open", told)
 
 
 def test_turns_that_were_played_again_and_again_are_told_as_what_they_are() -> None:
@@ -147,7 +147,7 @@ def test_a_failed_gate_is_told_with_what_it_saw() -> None:
             state="bad",
             text="failed validity check on FP8, code: time per output token rose by 9% (and 1 "
             "more time)",
-            caps="low",
+            caps="open",
         )
         in told.belief
     )
@@ -164,32 +164,48 @@ def test_servers_that_tell_nothing_of_themselves_are_not_called_the_same() -> No
         Check(
             state="bad",
             text="identity not verified: FP8 reported neither version, KV dtype nor kernel",
-            caps="medium",
+            caps="likely",
         )
         in opaque
     )
     assert not any("same identity" in each.text for each in opaque)
 
 
-def test_confidence_is_what_the_gravest_open_check_allows_with_two_reasons_at_most() -> None:
-    """A simulated run is never sure of a reader's own servers."""
-    sure = made().sure
-    assert (sure.level, sure.reasons[0]) == ("medium", "each server was started once")
-    assert sure.reasons[1].startswith("4 of 15 figures of the load differ from production's")
-    simulated = made(replace(sample.decision(), kind="simulated")).sure
-    assert (simulated.level, simulated.reasons[0]) == (
-        "low",
-        "none of your own servers was measured",
-    )
+def test_an_effect_is_as_certain_as_its_distance_from_the_margin_and_the_open_checks_allow() -> (
+    None
+):
     decision = sample.decision()
+    near = made().sure
+    assert (near.effect, near.reasons) == ("likely", ("each server was started once",))
+    assert near.because == "turn latency −4.1% at the least; a change counts from 3%"
+    gain = replace(sample.estimate(-0.5, 0.1), n=4)
+    far = tuple(replace(each, pays=replace(each.pays, estimate=gain)) for each in decision.server)
+    assert made(replace(decision, server=far)).sure.effect == "certain"
     few = tuple(replace(each, pairs=4) for each in decision.changes)
-    poor = made(
-        replace(decision, changes=few, gates=(Gate(name="client", status="fail", message="late"),))
-    ).sure
-    assert (poor.level, poor.reasons) == (
-        "low",
+    failed = (Gate(name="client", status="fail", message="late"),)
+    poor = made(replace(decision, changes=few, gates=failed)).sure
+    assert (poor.effect, poor.reasons) == (
+        "open",
         ("failed validity check on all arms: late", "only 4 block pairs and 288 calls per arm"),
     )
+    undecided = tuple(replace(each, verdict="test further") for each in decision.server)
+    assert made(replace(decision, server=undecided)).sure.effect == "open"
+
+
+def test_whether_an_effect_carries_over_is_said_apart_from_how_certain_it_is() -> None:
+    decision, evidence = sample.decision(), sample.evidence()
+    measured = made().sure
+    assert (measured.basis, measured.carries) == (
+        "measured",
+        "measured on your servers; 11 of 15 figures of the load are like production's",
+    )
+    simulated = made(replace(decision, kind="simulated")).sure
+    assert (simulated.basis, simulated.carries) == (
+        "simulated",
+        "not measured (simulated from a profile)",
+    )
+    cpu = replace(evidence.deployment, gpu=replace(evidence.deployment.gpu, name="CPU"))
+    assert made(evidence=replace(evidence, deployment=cpu)).sure.basis == "another machine"
 
 
 def test_every_input_that_a_shipped_rule_can_miss_has_a_name_that_people_use() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from advisor.estimate import Estimate
 from advisor.evidence import Arm
-from advisor.verdict import Word
+from advisor.steps import MorePairs
+from advisor.verdict import Finding, Need, Word
 from agentload.report.parts import Made, RunFacts, Served
 from tests.report import sample
 from tests.report.telling import CHOICE, chosen, made
@@ -298,3 +299,88 @@ def test_two_servers_of_one_host_are_no_two_machines(
         evidence=replace(evidence, deployment=replace(evidence.deployment, machines=machines))
     )
     assert any("2 machines" in each for each in told.about) == said
+
+
+def test_the_driver_under_a_server_is_named_with_what_else_it_is() -> None:
+    servers = (
+        Served(arm="bf16", under="driver 575.51, CUDA 12.9"),
+        Served(arm="fp8", under="driver 580.119, CUDA 12.9"),
+    )
+    facts = replace(sample.facts(), made=replace(sample.facts().made, servers=servers))
+    told = made(facts=facts).identity
+    assert "kernel FLASH_ATTN(FA3), driver 575.51, CUDA 12.9; FP8: the same with" in told
+    assert "KV dtype fp8_e4m3, driver 580.119, CUDA 12.9; " in told
+
+
+def test_the_reason_is_said_in_words() -> None:
+    decision = sample.decision()
+    reason = {
+        "fp8-skip-sw": "Turn latency -82.0 % [-82.9 %, -81.0 %]; accuracy -0.6 pp [-2.2, +1.0] "
+        "at 8k to 128k, margin 3 pp."
+    }
+    gain = Estimate(value=-0.82, low=-0.829, high=-0.81, n=8, unit="relative", method="")
+    fast = tuple(
+        replace(
+            each, pays=replace(each.pays, estimate=gain), reason=reason.get(each.arm, each.reason)
+        )
+        for each in decision.server
+    )
+    assert made(replace(decision, server=fast)).why == (
+        "Turns take about a fifth of the time, and answers are as accurate at 8k to 128k "
+        "(−2.2 pp at worst, 3 pp are accepted). The KV pool of BF16 is full 90% of the time, "
+        "that of FP8 skip-SW 80% of it."
+    )
+
+
+def test_what_was_published_is_called_so_wherever_it_decides() -> None:
+    decision = sample.decision()
+    said = "vllm blog, closed as of 2026-09: FA3: needle at 128k fell from 91 % to 13 %."
+    issue = Finding(
+        rule="known_issues",
+        kind="blocks",
+        arm="fp8-skip-sw",
+        message=said,
+        leg="safe",
+        asks_for="avoid",
+        prior=True,
+    )
+    worse = tuple(
+        replace(
+            each,
+            verdict="avoid",
+            safe=replace(each.safe, state="no", reason=f"{said[:-1]}; no answers"),
+            reason=f"Answers are worse: {said}",
+        )
+        for each in decision.server
+    )
+    told = made(replace(decision, server=worse, findings=(issue,)))
+    assert told.why.startswith("Published, not measured here: vllm blog")
+    assert (told.sure.effect, told.sure.because) == ("likely", "published, not measured here")
+    (row,) = (each for each in told.arms.rows if "published, not measured here" in each[0].text)
+    assert row[-2].text == "needle at 128k fell from 91% to 13% ✗"
+
+
+def test_a_remedy_of_a_simulation_is_a_thing_to_do_and_no_command_that_plays_the_same_again() -> (
+    None
+):
+    decision = sample.decision()
+    mended = replace(decision.server[0], verdict="avoid", remedy="upgrade vLLM to 0.19.1")
+    told = made(replace(decision, kind="simulated", server=(mended, *decision.server[1:]))).do_now
+    assert (told[0].text, told[0].command) == (
+        "Upgrade vLLM to 0.19.1 on your servers before you test FP8.",
+        None,
+    )
+
+
+def test_a_class_asks_for_nothing_of_its_own_while_the_whole_server_is_open() -> None:
+    decision = sample.decision()
+    need = Need(what="paired calls of the mix", calls=900, minutes=9.0, step=MorePairs(pairs=60))
+    is_open = tuple(
+        replace(each, verdict="test further", needs=(need,)) for each in decision.server
+    )
+    told = made(
+        replace(decision, server=is_open, needs=(need, *decision.needs)), facts=sample.facts()
+    )
+    items = told.lists[3].items
+    assert [each for each in items if "+260" in each] == []
+    assert [step.cost for step in told.do_now if step.cost] == ["900 calls, 9 min"]

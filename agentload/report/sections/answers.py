@@ -1,0 +1,90 @@
+"""Compare answers: both arms' shares of the same questions, and published losses as such."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from advisor import words
+from advisor.verdict import ArmVerdict, Finding, Leg, LegState, QuestionsAsked
+from agentload.report import format as say
+from agentload.report import labels
+from agentload.report.parts import Cell, Tone
+from agentload.report.sections.rows import ABSENT, EMPTY, ArmCells, Row, row
+from agentload.report.sections.view import View
+
+_SIGNS: Final[dict[LegState, tuple[str, Tone]]] = {
+    "yes": (" ✓", "good"),
+    "equal": (" ✓", "good"),
+    "no": (" ✗", "bad"),
+}
+_UNSIGNED: Final[tuple[str, Tone]] = ("", "plain")
+
+
+def answers(view: View) -> Iterator[Row]:
+    """Yield the accuracy that was measured, one row for all arms that answered the same
+    questions, then what was published.
+    """
+    legs = {arm: verdict.safe for arm, verdict in _judged(view).items()}
+    asked = dict.fromkeys(leg.answers for leg in legs.values() if leg.answers is not None)
+    for questions in asked:
+        cells = (_compared(legs.get(arm), questions) for arm in view.others)
+        count = say.plural(questions.questions, "question")
+        yield Row(
+            name=f"accuracy {where_asked(questions)}, {count} ↑",
+            reference=Cell(text=_share(questions.reference)),
+            arms=tuple(cells),
+        )
+    lost = [_worst(view, arm) for arm in view.others]
+    if any(lost):
+        yield row("accuracy, largest drop of a length", EMPTY, changes=lost)
+    known = {arm: published_loss(view, verdict) for arm, verdict in _judged(view).items()}
+    if any(known.values()):
+        told = [_published(known.get(arm)) for arm in view.others]
+        yield row("accuracy (published, not measured here)", EMPTY, changes=told)
+
+
+def _judged(view: View) -> dict[str, ArmVerdict]:
+    found = zip(view.others, view.verdicts(None), strict=True)
+    return {arm: verdict for arm, verdict in found if verdict is not None}
+
+
+def _compared(leg: Leg | None, questions: QuestionsAsked) -> ArmCells:
+    if leg is None or leg.estimate is None or leg.answers != questions:
+        return ArmCells(ABSENT, ABSENT)
+    sign, tone = _SIGNS.get(leg.state, _UNSIGNED)
+    own = _share(questions.reference + leg.estimate.value)
+    return ArmCells(Cell(text=own), Cell(text=f"{labels.leg(leg)}{sign}", tone=tone))
+
+
+def _share(value: float) -> str:
+    return f"{say.number(100 * value, 1)}%"
+
+
+def where_asked(questions: QuestionsAsked) -> str:
+    """Name the contexts of questions: `at 32k to 64k`."""
+    shortest, longest = words.length(questions.lengths[0]), words.length(questions.lengths[-1])
+    return f"at {shortest}" if shortest == longest else f"at {shortest} to {longest}"
+
+
+def _worst(view: View, arm: str) -> str | None:
+    buckets = [bucket for bucket in view.decision.accuracy if bucket.arm == arm]
+    if len(buckets) < 2:
+        return None
+    worst = min(buckets, key=lambda bucket: bucket.difference.value)
+    drop, length = say.signed(100 * worst.difference.value, 1), say.tokens(worst.context_tokens)
+    return f"{drop} pp at {length}" if worst.difference.value < 0 else "none"
+
+
+def published_loss(view: View, verdict: ArmVerdict) -> Finding | None:
+    """Return the published finding by which the answers of an arm are worse; None without one."""
+    if verdict.safe.state != "no":
+        return None
+    priors = (each for each in view.decision.findings if each.prior and each.leg == "safe")
+    said = verdict.safe.reason
+    return next((each for each in priors if said.startswith(each.message.rstrip("."))), None)
+
+
+def _published(finding: Finding | None) -> Cell | None:
+    if finding is None:
+        return None
+    figure = say.typeset(finding.message.rstrip(".").rpartition(": ")[2])
+    return Cell(text=f"{figure} ✗", tone="bad")

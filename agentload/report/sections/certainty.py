@@ -1,0 +1,100 @@
+"""Say how sure a decision is: whether its effect is certain, and whether it carries over."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from advisor.estimate import Estimate
+from advisor.evidence import Kind
+from advisor.verdict import ArmVerdict, Leg
+from agentload.exposition.likeness import Likeness
+from agentload.report import format as say
+from agentload.report import labels
+from agentload.report.parts import Basis, Certainty, Check, Confidence
+from agentload.report.sections.answers import published_loss
+from agentload.report.sections.view import View
+
+FAR: Final = 2
+"""Margins from which on few pairs, one start or a missing control no longer matter: they may add
+or hide about one.
+"""
+REASONS: Final = 2
+"""As many as are given for a lack of certainty: the gravest."""
+_LEVELS: Final[tuple[Certainty, ...]] = ("open", "likely")
+_SOURCES: Final[dict[Kind, str]] = {
+    "measured": "measured on your servers",
+    "emulated": "not measured (emulated from a profile)",
+    "simulated": "not measured (simulated from a profile)",
+}
+
+
+def confidence(view: View, checks: Sequence[Check], likeness: Sequence[Likeness]) -> Confidence:
+    """Say how sure the decision is, in both respects."""
+    verdict = view.verdict(view.focus, None)
+    reasons = [each.text for level in _LEVELS for each in checks if each.caps == level]
+    basis, carries = _carries(view, likeness)
+    return Confidence(
+        effect=_effect(view, verdict, checks),
+        because="" if verdict is None else _because(view, verdict),
+        basis=basis,
+        carries=carries,
+        reasons=tuple(reasons[:REASONS]),
+    )
+
+
+def _effect(view: View, verdict: ArmVerdict | None, checks: Sequence[Check]) -> Certainty:
+    """Say how certain the effect is, by its distance from the margin and by the open checks."""
+    caps = {each.caps for each in checks}
+    if verdict is None or verdict.verdict == "test further" or "open" in caps:
+        return "open"
+    if published_loss(view, verdict) is not None:
+        return "likely"
+    leg = _deciding(verdict)
+    nearest = None if leg.estimate is None else surely(leg.estimate)
+    if nearest is not None and leg.margin is not None and leg.state in ("yes", "no"):
+        return "certain" if abs(nearest) >= FAR * leg.margin else "likely"
+    return "likely" if "likely" in caps else "certain"
+
+
+def _deciding(verdict: ArmVerdict) -> Leg:
+    return verdict.safe if verdict.safe.state == "no" else verdict.pays
+
+
+def surely(change: Estimate) -> float | None:
+    """Return the end of an interval that is next to zero; None where its sign is open."""
+    if change.is_above(0.0):
+        return change.low
+    return change.high if change.is_below(0.0) else None
+
+
+def _because(view: View, verdict: ArmVerdict) -> str:
+    """Give the figure behind the certainty, and what it is compared with."""
+    if published_loss(view, verdict) is not None:
+        return "published, not measured here"
+    leg = _deciding(verdict)
+    found, margin = leg.estimate, leg.margin
+    if found is None or margin is None or found.unit not in ("relative", "share"):
+        return ""
+    if leg.name == "safe":
+        return f"accuracy {labels.leg(leg)}; {say.number(100 * margin)} pp are accepted"
+    nearest = surely(found)
+    if leg.state == "equal":
+        return f"the whole interval is within ±{say.percent(margin)}"
+    counts = f"a change counts from {say.percent(view.policy.min_change)}"
+    if nearest is None or leg.state not in ("yes", "no"):
+        return f"turn latency {say.change(found)}; {counts}"
+    return f"turn latency {say.signed(100 * nearest, 1)}% at the least; {counts}"
+
+
+def _carries(view: View, likeness: Sequence[Likeness]) -> tuple[Basis, str]:
+    """Say how far the figures hold for the reader's servers."""
+    kind = view.decision.kind
+    if kind != "measured":
+        return kind, _SOURCES[kind]
+    unlike = view.unlike
+    if unlike:
+        return "another machine", f"not measured (measured {' '.join(unlike)})"
+    alike = sum(each.verdict == "alike" for each in likeness)
+    load = "how like production the load is was not checked"
+    if likeness:
+        load = f"{alike} of {len(likeness)} figures of the load are like production's"
+    return kind, f"{_SOURCES[kind]}; {load}"

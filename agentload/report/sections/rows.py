@@ -1,0 +1,53 @@
+"""Hold a row of the tables that compare arms: the reference, and two cells for each other arm."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from agentload.report import format as say
+from agentload.report.parts import Cell, muted
+
+ABSENT: Final = muted(say.ABSENT)
+EMPTY: Final = Cell(text="")
+
+
+@dataclass(frozen=True, slots=True)
+class ArmCells:
+    """Hold what an arm has of its own, and how that differs from the reference."""
+
+    own: Cell
+    change: Cell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Hold one row of a comparison."""
+
+    name: str
+    reference: Cell
+    arms: tuple[ArmCells, ...]
+    noise: float | None = None
+    """By how much two identical servers may differ."""
+
+
+def row(
+    name: str,
+    reference: Cell | str | None,
+    *,
+    own: Sequence[Cell | str | None] = (),
+    changes: Sequence[Cell | str | None] = (),
+) -> Row:
+    """Lay out a row whose arms have figures of their own, changes, or both.
+
+    None is absent; a side that no arm has is empty.
+    """
+    count = max(len(own), len(changes))
+    sides = (each or [EMPTY] * count for each in (own, changes))
+    cells = tuple(ArmCells(_cell(left), _cell(right)) for left, right in zip(*sides, strict=True))
+    return Row(name=name, reference=_cell(reference), arms=cells)
+
+
+def _cell(text: Cell | str | None) -> Cell:
+    if isinstance(text, Cell):
+        return text
+    return ABSENT if text is None else Cell(text=text)

@@ -1,0 +1,161 @@
+"""Figures on one page agree: in documents of random runs, and in every kept report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from agentload.report.parts import Cell, Document, Table
+from tests.report.random_runs import random_document
+
+QUICK = range(32)
+MANY = range(1_000)
+_UNITS = {"ms": 1.0, "s": 1_000.0, "min": 60_000.0, "h": 3_600_000.0}
+_TIME = re.compile(r"^([\d.,]+) (ms|s|min|h)$")
+_CHANGE = re.compile(r"^([+−]?[\d.,]+)%")
+_POINTS = re.compile(r"^([+−]?[\d.,]+) pp")
+_SHARE = re.compile(r"^([\d.,]+)%$")
+_COST = re.compile(r"\+([\d,]+) (?:calls|block pairs)")
+
+
+@cache
+def told(seed: int) -> Document:
+    return random_document(seed)
+
+
+def value(text: str) -> float:
+    return float(text.replace(",", "").replace("−", "-"))
+
+
+def rounding(text: str) -> float:
+    """Return by how much a number may have been rounded."""
+    return 0.5 * 10.0 ** -len(text.partition(".")[2])
+
+
+def tables(document: Document) -> Iterator[Table]:
+    yield document.arms
+    for group in document.groups:
+        yield from (each for each in group.tables if each.title.startswith("By workload class"))
+
+
+def triples(document: Document) -> Iterator[tuple[str, Cell, Cell, Cell]]:
+    """Yield each row's name with the reference, an arm's own figure and its change."""
+    for table in tables(document):
+        width = len(table.columns) - (table.columns[-1] == "noise")
+        for name, reference, *cells in table.rows:
+            arms = cells[: width - 2]
+            for own, change in zip(arms[::2], arms[1::2], strict=True):
+                yield name.text, reference, own, change
+
+
+def disagreeing(document: Document) -> Iterator[str]:
+    """Yield every statement of a document that another one contradicts."""
+    for name, reference, own, change in triples(document):
+        yield from _apart(name, reference.text, own.text, change.text)
+        if change.tone == "bad" and not change.text:
+            yield f"{name}: marked as worse where nothing was compared"
+    yield from _dearer(document)
+    yield from _extrapolated(document)
+    yield from _verdicts(document)
+    if document.kind != "measured" and document.sure.basis == "measured":
+        yield "a run without servers is called measured"
+    for step in document.do_now:
+        is_cure = "before you test" in step.text
+        if is_cure and step.command:
+            yield f"{step.text} {step.command} reproduces what is to be avoided"
+
+
+def _apart(name: str, reference: str, own: str, change: str) -> Iterator[str]:
+    """Yield a row whose absolute values and change do not combine within rounding."""
+    before, after, apart = _TIME.match(reference), _TIME.match(own), _CHANGE.match(change)
+    if before and after and apart:
+        left, right = (value(each[1]) * _UNITS[each[2]] for each in (before, after))
+        low, high = (
+            100
+            * (
+                (right + side * rounding(after[1]) * _UNITS[after[2]])
+                / (left - side * rounding(before[1]) * _UNITS[before[2]])
+                - 1
+            )
+            for side in (-1, 1)
+        )
+        slack = rounding(apart[1]) + 1e-9
+        if not low - slack <= value(apart[1]) <= high + slack:
+            yield f"{name}: {reference}, {own} and {change}"
+    first, second, points = _SHARE.match(reference), _SHARE.match(own), _POINTS.match(change)
+    if first and second and points:
+        difference = value(second[1]) - value(first[1])
+        if abs(difference - value(points[1])) > 0.151:
+            yield f"{name}: {reference}, {own} and {change}"
+
+
+def _dearer(document: Document) -> Iterator[str]:
+    """Yield an arm for a class of which more is asked than for its open whole server."""
+    decision = document.decision
+    is_open = {each.arm for each in decision.server if each.verdict == "test further"}
+    if len(is_open) < len(decision.server):
+        return
+    for table in tables(document):
+        for name, *cells in table.rows:
+            if name.text.endswith(": verdict") and any(_COST.search(each.text) for each in cells):
+                yield f"{name.text}: {[each.text for each in cells]} beside an open server"
+    for listing in document.lists:
+        for item in listing.items:
+            if _COST.search(item) and "the whole server" not in item:
+                yield f"{item} beside an open server"
+
+
+def _extrapolated(document: Document) -> Iterator[str]:
+    """Yield a load that is said to have failed and was never tried."""
+    for table in (document.arms, *(each for group in document.groups for each in group.tables)):
+        for row in table.rows:
+            yield from (cell.text for cell in row if "and above" in cell.text)
+
+
+def _verdicts(document: Document) -> Iterator[str]:
+    """Yield a verdict whose headline, row and list differ."""
+    decision = document.decision
+    cells = [change.text for name, _, _, change in triples(document) if name == "verdict"]
+    for verdict, cell in zip(decision.server, cells, strict=True):
+        if verdict.verdict.partition(" ")[0] not in cell:
+            yield f"{verdict.arm} is {verdict.verdict}, and its row says {cell}"
+    choice = decision.choice
+    chosen = [each for each in decision.server if each.arm == choice.arm]
+    if any(each.verdict != choice.verdict for each in chosen):
+        yield f"the headline says {choice.verdict} of {choice.arm}"
+    money = [part for part in document.arms.note.split(". ") if "USD a month" in part]
+    if money and any(each.verdict == "test further" for each in chosen):
+        yield f"{money[0]}, although nothing is decided"
+
+
+@pytest.mark.parametrize("seed", QUICK)
+def test_every_figure_of_a_random_run_agrees_with_its_neighbours(seed: int) -> None:
+    assert [*disagreeing(told(seed))] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hundred", range(10))
+def test_every_figure_of_a_thousand_random_runs_agrees_with_its_neighbours(hundred: int) -> None:
+    found = {seed: [*disagreeing(random_document(seed))] for seed in MANY[hundred::10]}
+    assert {seed: each for seed, each in found.items() if each} == {}
+
+
+def test_random_runs_reach_every_verdict() -> None:
+    words = {each.verdict for seed in QUICK for each in told(seed).decision.server}
+    assert words == {"use", "avoid", "calibrate", "test further", "no difference"}
+
+
+def test_a_page_whose_figures_contradict_each_other_is_found() -> None:
+    document = told(2)
+    rows = [
+        (row[0], row[1], replace(row[2], text="9.99 h"), *row[3:])
+        if row[0].text == "turn latency"
+        else row
+        for row in document.arms.rows
+    ]
+    wrong = replace(document, arms=replace(document.arms, rows=tuple(rows)))
+    assert [each.partition(":")[0] for each in disagreeing(wrong)] == ["turn latency"]
