@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import typer
 
+from agentload.cli._print import notice
 from agentload.plugins import summary
 from agentload.run.files import pin
 from agentload.run.place import place_of
@@ -21,6 +22,7 @@ from agentload.study.document import yaml_text
 from agentload.study.fields import Flag
 from agentload.study.forms import FORMS
 from agentload.study.kinds import Probe, Search
+from agentload.study.quantity import doubts
 
 Db = Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")]
 Into = Annotated[
@@ -69,6 +71,8 @@ def runs(
                 if flag.is_switch and typed[flag.name] == flag.default:
                     typed.pop(flag.name)
             study = built(verb, typed)
+            for warning in doubts(typed.get("slo") or "", "--slo"):
+                notice(f"warning: {warning}")
             where = {each.name: given.pop(each.name) for each in places}
             if given.pop("print_study"):
                 print(yaml_text(shown(pin(study))), end="")

@@ -79,9 +79,12 @@ def calibrate(
         model or (open_.model if open_ else None),
     )
     if not traces or model is None:
+        lacking = "a trace is missing" if not traces else "--model is missing"
         raise UsageError(
-            "whose prompts, and which model?",
-            hint="agentload calibrate traces/mine.jsonl --model MODEL",
+            f"{lacking}: calibration takes prompts of a trace that holds text (import it with "
+            "--with-text) and the model that reads them",
+            hint=f"agentload calibrate {' '.join(traces) or 'traces/mine.jsonl'} "
+            f"--model {model or 'MODEL'}",
         )
     if prompts < 1:
         raise UsageError(f"--prompts must be at least 1, got {prompts}")

@@ -181,8 +181,11 @@ def _explain(error: AgentloadError | typer.TyperException | OSError | UnicodeEnc
             _say("hint", error.hint)
             return _exit_code(error)
         case typer.TyperException():
-            _say("error", error.format_message())
-            _say("hint", _help_of(error))
+            from agentload.cli._mistakes import explain  # late: most lines have no mistake
+
+            message, hint = explain(error)
+            _say("error", message)
+            _say("hint", hint)
             return error.exit_code
         case UnicodeEncodeError():
             if (
@@ -215,21 +218,6 @@ def _exit_code(error: AgentloadError) -> int:
             return INTERRUPTED
         case _:
             return FAILED
-
-
-def _help_of(error: typer.TyperException) -> str | None:
-    """Return the help of the verb it happened in;
-    where something is missing, an example with it.
-    """
-    # Only typer's usage errors know the verb they
-    # happened in, and typer keeps their class to itself.
-    context = getattr(error, "ctx", None)
-    if context is None:
-        return None
-    example = (context.command.help or "").partition("\b\n    agentload ")[2].partition("\n\n")[0]
-    is_missing = error.format_message().startswith("Missing") and example
-    line = " ".join(example.replace("\\\n", "").split())
-    return f"agentload {line}" if is_missing else f"{context.command_path} --help"
 
 
 def _say(kind: Literal["error", "hint"], text: str | None) -> None:

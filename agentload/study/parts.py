@@ -148,7 +148,10 @@ class Load(Part, frozen=True):
     def checked(self) -> "Load":
         """Return the load. Raises UsageError where its fields contradict each other."""
         if self.sessions is not None and self.rate_per_s is not None:
-            raise UsageError("--sessions (closed loop) and --rate (open loop) exclude each other")
+            raise UsageError(
+                "--sessions (closed loop) and --rate (open loop) exclude each other",
+                hint=f"--sessions {self.sessions}, or --rate {self.rate_per_s:g}",
+            )
         if self.speed != 1 and (self.sessions is not None or self.rate_per_s is not None):
             raise UsageError(
                 "--speed changes the trace's own starts, which --sessions and --rate replace"

@@ -38,7 +38,7 @@ def add(
     api_key_env: Annotated[
         str | None, typer.Option(help="Environment variable that holds the API key.")
     ] = None,
-    pairs: Annotated[int, typer.Option(help="Block pairs of each run.")] = 6,
+    pairs: Annotated[int, typer.Option(help="Block pairs of each run.", min=3)] = 6,
     calls: Annotated[
         int | None, typer.Option(help="Budget: calls of each run, on all arms together.")
     ] = None,
