@@ -327,17 +327,18 @@ def _paragraph(text: str) -> str:
     lines = text.splitlines()
     if not all(line.startswith(_INDENT) for line in lines):
         return text
-    return "\n".join([_VERBATIM, *(_folded(line) for line in lines)])
+    return "\n".join([_VERBATIM, *(folded(line) for line in lines)])
 
 
-def _folded(line: str) -> str:
-    if len(line) <= WIDTH or not line.startswith(f"{_INDENT}agentload "):
+def folded(line: str, width: int = WIDTH) -> str:
+    """Return an indented command, continued on further lines as a shell reads them."""
+    if len(line) <= width or not line.startswith(f"{_INDENT}agentload "):
         return line
     first, *parts = _SEAM.split(_INDENT + " ".join(line.split()))
-    folded = [first]
+    lines = [first]
     for part in parts:
-        if len(f"{folded[-1]} {part} \\") <= WIDTH:
-            folded[-1] += f" {part}"
+        if len(f"{lines[-1]} {part} \\") <= width:
+            lines[-1] += f" {part}"
         else:
-            folded.append(_INDENT + _DEEPER + part)
-    return " \\\n".join(folded)
+            lines.append(_INDENT + _DEEPER + part)
+    return " \\\n".join(lines)

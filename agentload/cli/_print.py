@@ -50,8 +50,12 @@ def silenced(*, is_quiet: bool) -> Iterator[None]:
 
 
 def is_watched() -> bool:
-    """Tell whether progress is drawn: standard error is a terminal, and `--quiet` was not given."""
-    return sys.stderr.isatty() and not _QUIET.get()
+    """Tell whether progress is drawn: standard error is a terminal that can move its cursor.
+
+    Not with `--quiet`.
+    """
+    is_dumb = os.environ.get("TERM") == "dumb"
+    return sys.stderr.isatty() and not is_dumb and not _QUIET.get()
 
 
 def print_json(value: object) -> None:

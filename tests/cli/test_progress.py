@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentload.cli._audience import Progress
+from agentload.cli._audience import Progress, _lateness
 from agentload.cli._print import notice, silenced, transient
 from agentload.layout.cost import cost
 from agentload.layout.plan import plan
@@ -75,10 +75,20 @@ def test_a_bar_says_how_much_is_done_and_a_row_what_each_arm_does() -> None:
     assert row.split()[:3] == ["a", "50/100", "0"]
 
 
-def test_what_a_replay_is_part_of_is_drawn_above_it() -> None:
-    trace = Trace(
-        header=Header(name="t"), sessions=(Session(session="s", workload="chat", turns=(TURN,)),)
-    )
-    expected = cost(plan(trace, ["a"], run="r", pairs=1))
-    whole = Progress(expected, above=lambda: ("speed, 4 block pairs · 3 of 45 min spent",)).lines()
-    assert whole == ("speed, 4 block pairs · 3 of 45 min spent", *Progress(expected).lines())
+def test_a_row_says_how_late_requests_leave_and_whether_that_invalidates_the_timings() -> None:
+    assert [_lateness(each) for each in (None, 0.04, 5.0, 8.6)] == [
+        "–",
+        "0.0 ms ✓",
+        "5.0 ms ✓",
+        "8.6 ms ✗",
+    ]
+
+
+def test_nothing_is_drawn_on_a_terminal_that_cannot_move_its_cursor(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    transient("a")
+    notice("b")
+    assert capsys.readouterr().err == "b\n"
