@@ -14,7 +14,7 @@ from shutil import get_terminal_size
 from typing import Final
 
 from agentload.cli._print import ABSENT, is_watched, length, notice, table, transient
-from agentload.cli._signals import heard
+from agentload.cli._signals import hear_stop
 from agentload.layout.cost import Cost
 from agentload.model.client import MAX_LATE_MS
 from agentload.model.commands import Send
@@ -37,7 +37,7 @@ _NARROW: Final = 100
 """Columns of a terminal below which the table has no p95."""
 
 
-class Progress:
+class CallProgress:
     """Listen to a replay and draw it."""
 
     def __init__(self, expected: Cost, *, start: ClockStart = "due") -> None:
@@ -217,8 +217,8 @@ def terminal() -> Audience:
     """Return an audience that draws progress on standard error."""
 
     @contextmanager
-    def progress(expected: Cost, start: ClockStart) -> Iterator[Progress]:
-        made = Progress(expected, start=start)
+    def progress(expected: Cost, start: ClockStart) -> Iterator[CallProgress]:
+        made = CallProgress(expected, start=start)
         with made.shown():
             yield made
 
@@ -226,7 +226,7 @@ def terminal() -> Audience:
         notice=lambda text: notice(visible(text)),
         progress=progress,
         answers=_answers,
-        stopping=heard,
+        stopping=hear_stop,
         rows=lambda count: transient(f"{count:,} rows"),
     )
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
-from agentload.cli._audience import DRAWN_S, Answers, Progress, terminal
+from agentload.cli._audience import DRAWN_S, Answers, CallProgress, terminal
 from agentload.cli._print import is_watched, transient
+from agentload.decision.ledger import LedgerEntry
 from agentload.decision.look import Criterion
 from agentload.decision.state import DecisionState, SpeedInterval
 from agentload.layout.cost import Cost
@@ -52,11 +53,11 @@ class Board:
 
     def __init__(self, title: BoardTitle, state: Callable[[], DecisionState]) -> None:
         self._title, self._state = title, state
-        self._progress: Progress | None = None
+        self._progress: CallProgress | None = None
         self._passing = ""
 
     def audience(self) -> Audience:
-        """Return an audience whose progress is drawn on this board, if anybody watches."""
+        """Return an audience whose progress this board draws, if standard error is watched."""
         usual = terminal()
         if not is_watched():
             return usual
@@ -110,8 +111,8 @@ class Board:
         self._passing = "" if is_of_stages else text
 
     @contextmanager
-    def _follow_calls(self, expected: Cost, start: ClockStart) -> Iterator[Progress]:
-        self._progress = progress = Progress(expected, start=start)
+    def _follow_calls(self, expected: Cost, start: ClockStart) -> Iterator[CallProgress]:
+        self._progress = progress = CallProgress(expected, start=start)
         try:
             yield progress
         finally:
@@ -135,22 +136,26 @@ def width() -> int:
 def stage_lines(state: DecisionState, columns: int) -> Iterator[str]:
     """Yield a line for each stage: done, at work, or when it comes, with its time."""
     asking = None if state.asking is None else state.asking.look.criterion
-    by_stage = dict.fromkeys(each.stage.criterion for each in state.asked)
-    for name in by_stage:
-        entries = [each for each in state.asked if each.stage.criterion == name]
-        minutes = sum(each.minutes for each in entries)
-        if name == asking:
-            continue
-        yield _stage("✓", name, entries[-1].said, minutes, columns)
+    by_stage: dict[Criterion, list[LedgerEntry]] = {}
+    for entry in state.asked:
+        by_stage.setdefault(entry.stage.criterion, []).append(entry)
+    for name, entries in by_stage.items():
+        if name != asking:
+            yield _stage("✓", name, entries[-1].said, _minutes(entries), columns)
     if state.asking is not None:
-        before = sum(e.minutes for e in state.asked if e.stage.criterion == asking)
-        said = state.asking.look.title.partition(", ")[2] or state.asking.look.title
-        yield _stage("▶", str(asking), said, before + state.asking.minutes, columns)
+        look, before = state.asking.look, by_stage.get(state.asking.look.criterion, ())
+        said = look.title.partition(", ")[2] or look.title
+        minutes = _minutes(before) + state.asking.minutes
+        yield _stage("▶", look.criterion, said, minutes, columns)
     for later, when in _LATER.items():
         if later in by_stage or later == asking:
             continue
         is_coming = later == "capacity" and state.searches_capacity
         yield _stage(" ", later, "not asked yet" if is_coming else when, None, columns)
+
+
+def _minutes(entries: Sequence[LedgerEntry]) -> float:
+    return sum(each.minutes for each in entries)
 
 
 def _stage(mark: str, name: str, said: str, minutes: float | None, columns: int) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from agentload.cli._lazy import folded
+from agentload.cli._lazy import fold_command
 from agentload.report.parts import Document, Step, Table
 from agentload.visible import columns, visible
 
@@ -42,7 +42,7 @@ def closing(document: Document, *, notes: Sequence[str], report: Path, width: in
 
 
 def _next_steps(steps: Sequence[Step], room: int, width: int) -> Iterator[str]:
-    """Yield the next steps that fit into so many lines, at least one: commands where there are."""
+    """Yield the next steps that fit into *room* lines, at least one: commands where there are."""
     if not steps:
         return
     yield "Do this next:"
@@ -51,7 +51,7 @@ def _next_steps(steps: Sequence[Step], room: int, width: int) -> Iterator[str]:
         if step.command is None:
             lines = _wrapped(f"  {_first_sentence(step.text)}", width, most=1)
         else:
-            lines = folded(f"    {step.command}", width).split("\n")
+            lines = fold_command(f"    {step.command}", width).split("\n")
         used += len(lines)
         if number and used > room:
             return
@@ -73,7 +73,7 @@ def _cut(text: str, size: int) -> str:
 
 
 def _wrapped(text: str, width: int, *, most: int) -> list[str]:
-    """Return a text in lines of the screen, at most so many."""
+    """Return a text in lines of the screen, at most *most*."""
     return textwrap.wrap(text, width, max_lines=most, placeholder=" …", break_on_hyphens=False)
 
 

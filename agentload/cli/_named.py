@@ -31,7 +31,7 @@ def setting(policy: Path | None) -> Setting:
     commands name what a defaults file here would change.
     """
     return replace(
-        Setting() if policy is None else read_policy(policy), spelled=_defaults.spelled()
+        Setting() if policy is None else read_policy(policy), spelled=_defaults.options_of_files()
     )
 
 

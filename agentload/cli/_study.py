@@ -2,7 +2,7 @@
 runs one is handed the study, not what was typed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
@@ -71,8 +71,7 @@ def runs(
                 if flag.is_switch and typed[flag.name] == flag.default:
                     typed.pop(flag.name)
             study = built(verb, typed)
-            for warning in doubts(typed.get("slo") or "", "--slo"):
-                notice(f"warning: {warning}")
+            _doubt_limits(typed)
             where = {each.name: given.pop(each.name) for each in places}
             if given.pop("print_study"):
                 print(yaml_text(shown(pin(study))), end="")
@@ -84,6 +83,12 @@ def runs(
         return verb_of
 
     return decorated
+
+
+def _doubt_limits(typed: Mapping[str, Any]) -> None:
+    """Warn of limits that are so short that another unit was probably meant."""
+    for warning in doubts(typed.get("slo") or "", "--slo"):
+        notice(f"warning: {warning}")
 
 
 def _parameters(verb: str, flags: tuple[Flag, ...]) -> list[Parameter]:

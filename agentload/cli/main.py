@@ -17,8 +17,8 @@ from typer.main import get_command
 
 from agentload import __version__
 from agentload.cli._lazy import LazyGroup
-from agentload.cli._print import Style, styled
-from agentload.cli._signals import handled
+from agentload.cli._print import Style, paint
+from agentload.cli._signals import handle_signals
 from agentload.errors import (
     AgentloadError,
     GateError,
@@ -93,7 +93,7 @@ def _interruptible() -> Iterator[None]:
     then end the servers that they started. `nohup` stays as it is.
     """
     ends = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    with handled(
+    with handle_signals(
         {
             number: signal.default_int_handler
             for number in ends
@@ -222,4 +222,4 @@ def _exit_code(error: AgentloadError) -> int:
 
 def _say(kind: Literal["error", "hint"], text: str | None) -> None:
     if text:
-        print(f"{styled(f'{kind}:', _STYLES[kind], sys.stderr)} {visible(text)}", file=sys.stderr)
+        print(f"{paint(f'{kind}:', _STYLES[kind], sys.stderr)} {visible(text)}", file=sys.stderr)

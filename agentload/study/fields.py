@@ -127,7 +127,7 @@ class Flag:
         bounds = self._bounds(value)
         if bounds is not None:
             is_typed = name.startswith("--")
-            hint = quantity.corrected(name, self._nearest(value)) if is_typed else None
+            hint = quantity.option_with(name, self._nearest(value)) if is_typed else None
             raise UsageError(f"{name} {bounds}, got {value:g}", hint=hint)
 
     def _bounds(self, value: float) -> str | None:

@@ -67,12 +67,12 @@ def number(text: str, option: str, *, unit: Unit = "") -> float:
     if not math.isfinite(value):
         raise UsageError(
             f"{option} takes {_EXAMPLES[unit]}, got '{text}'",
-            hint=corrected(option, likely(text, unit=unit)),
+            hint=option_with(option, likely(text, unit=unit)),
         )
     return value
 
 
-def corrected(option: str, value: str) -> str | None:
+def option_with(option: str, value: str) -> str | None:
     """Return an option with another value, as a hint; None for a field of a file."""
     return f"{option} {value}" if option.startswith("--") else None
 
@@ -144,7 +144,7 @@ def whole(text: str, option: str, *, unit: Unit = "") -> int:
         meant = str(math.ceil(float(meant)))
     raise UsageError(
         f"{option} takes a whole number such as {example}, got '{text}'",
-        hint=corrected(option, meant),
+        hint=option_with(option, meant),
     )
 
 

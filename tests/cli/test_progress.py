@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from agentload.cli._audience import Progress, _lateness
-from agentload.cli._print import notice, silenced, transient
+from agentload.cli._audience import CallProgress, _lateness
+from agentload.cli._print import notice, silence, transient
 from agentload.layout.cost import cost
 from agentload.layout.plan import plan
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
@@ -30,7 +30,7 @@ def test_the_time_left_is_the_plans_at_first_and_what_was_seen_at_last(
         cost(plan(trace, ["a"], run="r", pairs=1)), calls_by_arm={"a": 100}, minutes=60.0
     )
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
-    progress = Progress(expected)
+    progress = CallProgress(expected)
     progress._arms["a"].done = done
     monkeypatch.setattr(time, "monotonic", lambda: elapsed_s)
     assert progress.line().endswith(f"left {left}")
@@ -55,7 +55,7 @@ def test_nothing_is_drawn_and_nothing_noticed_when_quiet_is_wanted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with silenced(is_quiet=True):
+    with silence(is_quiet=True):
         transient("a")
         notice("b")
     assert capsys.readouterr().err == ""
@@ -65,7 +65,7 @@ def test_a_bar_says_how_much_is_done_and_a_row_what_each_arm_does() -> None:
     trace = Trace(
         header=Header(name="t"), sessions=(Session(session="s", workload="chat", turns=(TURN,)),)
     )
-    progress = Progress(
+    progress = CallProgress(
         replace(cost(plan(trace, ["a"], run="r", pairs=1)), calls_by_arm={"a": 100}, minutes=60.0)
     )
     progress._arms["a"].done = 50

@@ -10,7 +10,7 @@ import typer
 from agentload.cli._named import print_compared
 from agentload.cli._print import print_json, print_table
 from agentload.cli.trace._named import Named, open_trace
-from agentload.cli.trace._seen import Seen, beside, lines, look
+from agentload.cli.trace._seen import Seen, likeness_rows, lines, look
 from agentload.errors import TraceError
 from agentload.model.trace import Trace
 from agentload.report.format import number, plural, significant
@@ -184,7 +184,7 @@ def show(
     if against is not None and "=" not in against:
         _apart(seen, tuple(distances(found, open_trace(against))), json=json)
         return
-    rows = None if against is None else beside(seen.overview, against)
+    rows = None if against is None else likeness_rows(seen.overview, against)
     if json:
         print_json(
             seen if rows is None else {**msgspec.to_builtins(seen, str_keys=True), "against": rows}

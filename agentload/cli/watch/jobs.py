@@ -99,7 +99,7 @@ def remove(name: Name, *, file: JobsFile = DEFAULT) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class JobSchedule:
     """What `--json` prints for each job."""
 
     job: str
@@ -123,7 +123,7 @@ def list_(
     """
     now_ns = time.time_ns()
     lines = [
-        Line(
+        JobSchedule(
             job=each.name,
             cron=each.schedule.cron,
             time_zone=each.schedule.time_zone,
