@@ -12,7 +12,7 @@ from typing import Protocol
 import pytest
 from hypothesis import settings
 
-from agentload.cli._signals import handled
+from agentload.cli._signals import handle_signals
 
 # Shared and slow machines make deadlines lie;
 # `HYPOTHESIS_PROFILE=thorough` looks twenty times longer.
@@ -69,7 +69,7 @@ def spawn() -> Iterator[Spawn]:
             pipe = subprocess.PIPE
             # A command inherits what is ignored, and the
             # tests may run in the background or under nohup.
-            with handled(
+            with handle_signals(
                 {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
             ):
                 process = subprocess.Popen(

@@ -4,18 +4,19 @@ terminal, a line now and then elsewhere; notices, and Ctrl-C heeded.
 Nothing here is measured.
 """
 
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
+from shutil import get_terminal_size
 from typing import Final
 
 from agentload.cli._print import ABSENT, is_watched, length, notice, table, transient
-from agentload.cli._signals import heard
+from agentload.cli._signals import hear_stop
 from agentload.layout.cost import Cost
+from agentload.model.client import MAX_LATE_MS
 from agentload.model.commands import Send
 from agentload.model.metrics import Clock, ClockStart
 from agentload.model.rows import AnswerRow, CallRow
@@ -25,23 +26,22 @@ from agentload.run.latest import Latest, LatestSpread, share
 from agentload.run.questions import Question
 from agentload.visible import visible
 
-Above = Callable[[], Sequence[str]]
 PLAIN_S = 10.0
 DRAWN_S = 0.25
 BAR = 24
-HEAD = ("arm", "calls", "in flight", "failed", "TTFT p50", "p95", "TPOT p50", "p95", "tokens/s")
+HEAD = (
+    *("arm", "calls", "in flight", "failed", "TTFT p50", "p95", "TPOT p50", "p95", "tokens/s"),
+    f"late p99 (≤ {MAX_LATE_MS:g})",
+)
+_NARROW: Final = 100
+"""Columns of a terminal below which the table has no p95."""
 
 
-class Progress:
+class CallProgress:
     """Listen to a replay and draw it."""
 
-    def __init__(self, expected: Cost, *, start: ClockStart = "due", above: Above = tuple) -> None:
-        """Begin with what the plan expects.
-
-        The clocks of its turns *start* as its load has it, lines *above* say what it is part
-        of.
-        """
-        self._above = above
+    def __init__(self, expected: Cost, *, start: ClockStart = "due") -> None:
+        """Start with what the plan expects; the clocks of its turns *start* as its load has it."""
         self._clock = Clock(start)
         self._planned_s = 60 * expected.minutes
         self._expected = expected.calls_by_arm
@@ -62,7 +62,7 @@ class Progress:
         """Note how a call ended."""
         self._in_flight[send.arm] -= 1
         self._arms[send.arm].take(ended, self._clock.since_ns(ended))
-        if not sys.stderr.isatty() and time.monotonic() >= self._plain_at:
+        if not is_watched() and time.monotonic() >= self._plain_at:
             self._plain_at = time.monotonic() + PLAIN_S
             notice(self.line())
 
@@ -100,22 +100,27 @@ class Progress:
             failed = sum(count for _, count in arm.failed)
             parts.append(f"{name} {self._done(name)}, {failed} failed")
         seconds = time.monotonic() - self._started
-        return f"{seconds:6.0f} s  {' · '.join(parts)} · left {self._left()}"
+        late = [arm.late_ms for arm in self._arms.values() if arm.late_ms is not None]
+        lateness = f" · late p99 {_lateness(max(late))}" if late else ""
+        return f"{seconds:6.0f} s  {' · '.join(parts)}{lateness} · left {self._left()}"
 
     def lines(self) -> tuple[str, ...]:
         """Return the state as it is drawn: a bar, what is played, and a row an arm."""
         done = share(self._arms, self._expected) or 0.0
         full = round(done * BAR)
         head = f"{'█' * full}{'░' * (BAR - full)} {done:4.0%} · {self._playing}{self._left()} left"
-        rows = [self._row(name, arm) for name, arm in self._arms.items()]
-        return (*self._above(), head, *table(HEAD, rows))
+        rows = [HEAD, *(self._row(name, arm) for name, arm in self._arms.items())]
+        if get_terminal_size((_NARROW, 0)).columns < _NARROW:
+            left_out = [place for place, name in enumerate(HEAD) if name == "p95"]
+            rows = [tuple(c for p, c in enumerate(row) if p not in left_out) for row in rows]
+        return (head, *table(rows[0], rows[1:]))
 
     def _row(self, name: str, arm: Latest) -> tuple[str, ...]:
         failed = ", ".join(f"{count} {status}" for status, count in arm.failed[:2]) or "0"
         rate = ABSENT if arm.tokens_per_s is None else f"{arm.tokens_per_s:,.0f}"
         in_flight = str(self._in_flight[name])
         times = (*_ms(arm.ttft_ms), *_ms(arm.tpot_ms))
-        return (name, self._done(name), in_flight, failed, *times, rate)
+        return (name, self._done(name), in_flight, failed, *times, rate, _lateness(arm.late_ms))
 
     def _done(self, arm: str) -> str:
         """Return how many calls of an arm are done, and of how many.
@@ -137,6 +142,13 @@ class Progress:
         return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(0.0, seconds):.0f} s"
 
 
+def _lateness(late_ms: float | None) -> str:
+    """Say how late requests leave, and whether that invalidates the timings."""
+    if late_ms is None:
+        return ABSENT
+    return f"{late_ms:.1f} ms {'✓' if late_ms <= MAX_LATE_MS else '✗'}"
+
+
 def _ms(spread: LatestSpread | None) -> tuple[str, str]:
     if spread is None:
         return ABSENT, ABSENT
@@ -153,7 +165,10 @@ class Answers:
     A line drawn again on a terminal, a line now and then elsewhere.
     """
 
-    def __init__(self, questions: Sequence[Question], *, arms: int) -> None:
+    def __init__(
+        self, questions: Sequence[Question], *, arms: int, draw: Callable[[str], None] = transient
+    ) -> None:
+        self._draw = draw
         self._totals = Counter(
             {
                 cell: count * arms
@@ -169,15 +184,15 @@ class Answers:
         cell = (question.task, question.context)
         self._done[cell] += 1
         self._failed += row.right is None
-        if sys.stderr.isatty():
-            transient(self._line(cell))
+        if is_watched():
+            self._draw(self._line(cell))
         elif time.monotonic() - self._told_at >= PLAIN_S:
             self._told_at = time.monotonic()
-            print(self._line(cell), file=sys.stderr, flush=True)
+            notice(self._line(cell))
 
     def end(self) -> None:
         """Leave the line that was drawn."""
-        transient("")
+        self._draw("")
 
     def _line(self, cell: tuple[str, int]) -> str:
         ready = sum(self._done[each] >= total for each, total in self._totals.items())
@@ -198,14 +213,12 @@ def _answers(questions: Sequence[Question], arms: int) -> Iterator[Listener]:
         progress.end()
 
 
-def terminal(above: Above = tuple) -> Audience:
-    """Return an audience that draws progress on standard error,
-    below the lines that *above* returns whenever it is drawn.
-    """
+def terminal() -> Audience:
+    """Return an audience that draws progress on standard error."""
 
     @contextmanager
-    def progress(expected: Cost, start: ClockStart) -> Iterator[Progress]:
-        made = Progress(expected, start=start, above=above)
+    def progress(expected: Cost, start: ClockStart) -> Iterator[CallProgress]:
+        made = CallProgress(expected, start=start)
         with made.shown():
             yield made
 
@@ -213,7 +226,7 @@ def terminal(above: Above = tuple) -> Audience:
         notice=lambda text: notice(visible(text)),
         progress=progress,
         answers=_answers,
-        stopping=heard,
+        stopping=hear_stop,
         rows=lambda count: transient(f"{count:,} rows"),
     )
 

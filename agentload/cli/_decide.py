@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from agentload.cli._audience import terminal
+from agentload.cli._board import Board, BoardTitle, width
+from agentload.cli._closing import closing
 from agentload.cli._print import ABSENT, print_json, table
 from agentload.decision.canary import NO_CANARY
 from agentload.decision.forecast import Forecast
@@ -33,18 +34,18 @@ def decide(
     """Decide, print the answer and write its report; return it, None
     where nothing was asked. Raises InterruptError when it was stopped.
     """
-
-    def status() -> tuple[str, ...]:
-        return deciding.status()
-
-    deciding = Deciding(study=study, place=place, audience=terminal(status))
+    # the decision reports to the board, which in turn asks the decision for its state
+    board = Board(_title(study), lambda: deciding.state())  # noqa: PLW0108  # it comes later
+    deciding = Deciding(study=study, place=place, audience=board.audience())
     if is_dry:
         forecasts = deciding.forecast()
-        print_json(forecasts) if as_json else print(
-            foretold(study, forecasts, replicas=deciding.means.replicas)
-        )
+        if as_json:
+            print_json(forecasts)
+        else:
+            print(forecast_text(study, forecasts, replicas=deciding.means.replicas))
         return None
-    ended = deciding.play()
+    with board.shown():
+        ended = deciding.play()
     if ended.document is None:
         hint = _go_on(study, place, ended)
         if ended.ending == "stopped":
@@ -61,9 +62,8 @@ def decide(
     if as_json:
         print_json(_as_json(ended))
     else:
-        print(render(ended.document, "txt"))
-        print(summary(study, ended))
-        print(f"\nReport: {next((path for path in paths if path.suffix == '.html'), folder)}")
+        page = next((path for path in paths if path.suffix == ".html"), folder)
+        print(closing(ended.document, notes=notes(study, ended), report=page, width=width()))
     if ended.ending == "stopped":
         raise InterruptError(
             f"run {ended.run_id} was stopped; this is decided on what is there",
@@ -95,7 +95,7 @@ def _go_on(study: Decide, place: StudyPlace, ended: DecisionOutcome) -> str | No
     return f"resume with: {again(study, place.database, resume=ended.run_id)}"
 
 
-def foretold(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: int = 1) -> str:
+def forecast_text(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: int = 1) -> str:
     """Return what a budget can settle, for people; each arm has
     this number of *replicas*, which cost money all the time.
     """
@@ -155,26 +155,28 @@ _UNITS = {
 _DRY = "nothing was sent (--dry-run)"
 
 
-def summary(study: Decide, ended: DecisionOutcome) -> str:
-    """Return what was asked, its planned and actual minutes, and what would settle the rest."""
-    rows = [
-        (each.stage.title, f"{each.planned_minutes:.1f}", f"{each.minutes:.1f}", each.said)
-        for each in ended.asked
-    ]
-    lines, budget = (
-        ["", *table(("asked", "planned min", "took min", "what it said"), rows)],
-        study.budget_s / 60,
-    )
-    lines.append(f"spent {budget - ended.left_minutes:.0f} of {budget:.0f} min")
+def _title(study: Decide) -> BoardTitle:
+    names = read_arms(study.servers).names
+    reference = study.reference or names[0]
+    others = tuple(name for name in names if name != reference)
+    traces = " + ".join(each.path for each in study.traces)
+    return BoardTitle(traces=traces, arms=(reference, *others))
+
+
+def notes(study: Decide, ended: DecisionOutcome) -> tuple[str, ...]:
+    """Return what was spent, under which load, and what would settle the rest."""
+    budget = study.budget_s / 60
+    lines = [f"Spent {budget - ended.left_minutes:.0f} of {budget:.0f} min."]
     lines += [each.said() for each in ended.apart]
     if (lighter := caveat(ended.given_up)) is not None:
         lines.append(lighter)
     if (unaffordable := beyond_budget(ended)) is not None:
         lines.append(unaffordable)
     elif ended.ending == "open":
-        lines.append("Nothing more that could be asked here would settle what is open.")
-        lines += [f"It takes {what}." for what in _needs(ended)]
-    return "\n".join(lines)
+        wanted = "; ".join(_needs(ended))
+        lines.append("Stopped early: no further measurement within this setup would settle it.")
+        lines += [f"To settle it: {wanted}."] if wanted else []
+    return tuple(lines)
 
 
 def beyond_budget(ended: DecisionOutcome) -> str | None:

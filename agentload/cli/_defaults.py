@@ -89,12 +89,12 @@ def keys(values: Values, at: str = "") -> Iterator[tuple[str, str]]:
             yield at, key
 
 
-def spelled() -> frozenset[str]:
+def options_of_files() -> frozenset[str]:
     """Return the options that the files set for any verb."""
     return frozenset(f"--{key}" for path in files() for _, key in keys(read(path)))
 
 
-def shown(values: Mapping[str, Any]) -> str:
+def text(values: Mapping[str, Any]) -> str:
     """Write defaults for people."""
     said = (
         (

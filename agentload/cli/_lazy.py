@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from agentload.cli import _defaults
-from agentload.cli._print import notice, silenced, transient
+from agentload.cli._print import notice, silence, transient
 from agentload.errors import UsageError, nearest
 
 Run = TypeVar("Run", bound=Callable[..., None])
@@ -260,11 +260,11 @@ class _Command(TyperCommand):
                     f"{self._option(name)} does nothing without {wanted}",
                     hint=f"{ctx.command_path} --help",
                 )
-        with silenced(is_quiet=ctx.params.pop("quiet")):
+        with silence(is_quiet=ctx.params.pop("quiet")):
             if "note" in ctx.meta:
                 notice(f"note: {ctx.meta['note']}")
             if ctx.default_map:
-                notice(f"defaults from {_defaults.NAME}: {_defaults.shown(ctx.default_map)}")
+                notice(f"defaults from {_defaults.NAME}: {_defaults.text(ctx.default_map)}")
             return super().invoke(ctx)
 
     def _option(self, name: str) -> str:
@@ -327,17 +327,18 @@ def _paragraph(text: str) -> str:
     lines = text.splitlines()
     if not all(line.startswith(_INDENT) for line in lines):
         return text
-    return "\n".join([_VERBATIM, *(_folded(line) for line in lines)])
+    return "\n".join([_VERBATIM, *(fold_command(line) for line in lines)])
 
 
-def _folded(line: str) -> str:
-    if len(line) <= WIDTH or not line.startswith(f"{_INDENT}agentload "):
+def fold_command(line: str, width: int = WIDTH) -> str:
+    """Return an indented command, continued on further lines as a shell reads them."""
+    if len(line) <= width or not line.startswith(f"{_INDENT}agentload "):
         return line
     first, *parts = _SEAM.split(_INDENT + " ".join(line.split()))
-    folded = [first]
+    lines = [first]
     for part in parts:
-        if len(f"{folded[-1]} {part} \\") <= WIDTH:
-            folded[-1] += f" {part}"
+        if len(f"{lines[-1]} {part} \\") <= width:
+            lines[-1] += f" {part}"
         else:
-            folded.append(_INDENT + _DEEPER + part)
-    return " \\\n".join(folded)
+            lines.append(_INDENT + _DEEPER + part)
+    return " \\\n".join(lines)

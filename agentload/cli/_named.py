@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, get_args
 
 from advisor.verdict import Word
 from agentload.cli import _defaults
 from agentload.cli._print import print_table
-from agentload.errors import GateError, TraceError, UsageError
+from agentload.errors import ALIKE, GateError, TraceError, UsageError
 from agentload.exposition.likeness import Likeness
 from agentload.exposition.scrape import Scrape
 from agentload.report.parts import Document
@@ -30,7 +31,7 @@ def setting(policy: Path | None) -> Setting:
     commands name what a defaults file here would change.
     """
     return replace(
-        Setting() if policy is None else read_policy(policy), spelled=_defaults.spelled()
+        Setting() if policy is None else read_policy(policy), spelled=_defaults.options_of_files()
     )
 
 
@@ -66,8 +67,11 @@ def gate(fail_on: str | None) -> frozenset[str]:
     known = [*WORDS, GATES, SLO, BOUNDED]
     unknown = sorted(words - {*known})
     if unknown:
+        every = f"one of: {', '.join(known)}"
+        near = get_close_matches(unknown[0], known, n=1, cutoff=ALIKE)
         raise UsageError(
-            f"--fail-on: '{unknown[0]}' is no verdict", hint=f"one of: {', '.join(known)}"
+            f"--fail-on: '{unknown[0]}' is no verdict",
+            hint=f"--fail-on {near[0]}" if near else every,
         )
     return words
 

@@ -20,7 +20,7 @@ Reference: TypeAlias = Annotated[
 ]
 Run: TypeAlias = Annotated[
     str | None,
-    typer.Option(help="Name of the run, or how it begins; the one stored last when omitted."),
+    typer.Option(help="Name of the run, or how it starts; the one stored last when omitted."),
 ]
 Policy: TypeAlias = Annotated[
     Path | None,

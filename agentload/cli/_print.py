@@ -26,21 +26,21 @@ _CODES: Final[dict[Style, str]] = {
 _QUIET: Final = ContextVar("quiet", default=False)
 
 
-def styled(text: str, style: Style, stream: TextIO) -> str:
+def paint(text: str, style: Style, stream: TextIO) -> str:
     """Give text a colour on a terminal, unless NO_COLOR is set."""
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty()
     return text if is_plain or not text else f"\x1b[{_CODES[style]}m{text}\x1b[0m"
 
 
-def highlighted(text: str, styles: Mapping[str, Style]) -> str:
+def paint_words(text: str, styles: Mapping[str, Style]) -> str:
     """Colour the first of each of these words for standard output."""
     for words, style in styles.items():
-        text = text.replace(words, styled(words, style, sys.stdout), 1)
+        text = text.replace(words, paint(words, style, sys.stdout), 1)
     return text
 
 
 @contextmanager
-def silenced(*, is_quiet: bool) -> Iterator[None]:
+def silence(*, is_quiet: bool) -> Iterator[None]:
     """Print no notices and no progress, if so."""
     token = _QUIET.set(is_quiet or _QUIET.get())
     try:
@@ -50,8 +50,12 @@ def silenced(*, is_quiet: bool) -> Iterator[None]:
 
 
 def is_watched() -> bool:
-    """Tell whether progress is drawn: standard error is a terminal, and `--quiet` was not given."""
-    return sys.stderr.isatty() and not _QUIET.get()
+    """Tell whether progress is drawn: standard error is a terminal that can move its cursor.
+
+    Not with `--quiet`.
+    """
+    is_dumb = os.environ.get("TERM") == "dumb"
+    return sys.stderr.isatty() and not is_dumb and not _QUIET.get()
 
 
 def print_json(value: object) -> None:

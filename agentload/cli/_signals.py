@@ -12,8 +12,8 @@ Handler: TypeAlias = Callable[[int, FrameType | None], object] | signal.Handlers
 
 
 @contextmanager
-def handled(handlers: Mapping[int, Handler]) -> Iterator[None]:
-    """Have signals handled so."""
+def handle_signals(handlers: Mapping[int, Handler]) -> Iterator[None]:
+    """Handle signals in this way while the block runs."""
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
@@ -23,7 +23,7 @@ def handled(handlers: Mapping[int, Handler]) -> Iterator[None]:
 
 
 @contextmanager
-def heard(stop: Callable[[], None]) -> Iterator[None]:
+def hear_stop(stop: Callable[[], None]) -> Iterator[None]:
     """Call *stop* for each of them while an event loop runs, which
     would have them kill us afterwards. `nohup` stays as it is.
     """

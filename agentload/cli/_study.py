@@ -2,7 +2,7 @@
 runs one is handed the study, not what was typed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import typer
 
+from agentload.cli._print import notice
 from agentload.plugins import summary
 from agentload.run.files import pin
 from agentload.run.place import place_of
@@ -21,6 +22,7 @@ from agentload.study.document import yaml_text
 from agentload.study.fields import Flag
 from agentload.study.forms import FORMS
 from agentload.study.kinds import Probe, Search
+from agentload.study.quantity import doubts
 
 Db = Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")]
 Into = Annotated[
@@ -69,6 +71,7 @@ def runs(
                 if flag.is_switch and typed[flag.name] == flag.default:
                     typed.pop(flag.name)
             study = build_study(verb, typed)
+            _doubt_limits(typed)
             where = {each.name: given.pop(each.name) for each in places}
             if given.pop("print_study"):
                 print(yaml_text(without_secrets(pin(study))), end="")
@@ -80,6 +83,12 @@ def runs(
         return verb_of
 
     return decorated
+
+
+def _doubt_limits(typed: Mapping[str, Any]) -> None:
+    """Warn of limits that are so short that another unit was probably meant."""
+    for warning in doubts(typed.get("slo") or "", "--slo"):
+        notice(f"warning: {warning}")
 
 
 def _parameters(verb: str, flags: tuple[Flag, ...]) -> list[Parameter]:

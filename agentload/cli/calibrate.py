@@ -79,10 +79,7 @@ def calibrate(
         model or (open_.model if open_ else None),
     )
     if not traces or model is None:
-        raise UsageError(
-            "whose prompts, and which model?",
-            hint="agentload calibrate traces/mine.jsonl --model MODEL",
-        )
+        raise _missing(traces, model)
     if prompts < 1:
         raise UsageError(f"--prompts must be at least 1, got {prompts}")
     chosen = _strategy(strategy)
@@ -124,6 +121,17 @@ def calibrate(
     again = out / "again.yaml"
     again.write_text(yaml_text(open_.study), encoding="utf-8")
     print(f"Then, with the result served where {open_.arm} was: agentload run {again} --db {db}")
+
+
+def _missing(traces: list[str], model: str | None) -> UsageError:
+    """Return the error of a command line that names no trace or no model."""
+    lacking = "--model is missing" if traces else "a trace is missing"
+    named = " ".join(traces) or "traces/mine.jsonl"
+    return UsageError(
+        f"{lacking}: calibration takes prompts of a trace that holds text (import it with "
+        "--with-text) and the model that reads them",
+        hint=f"agentload calibrate {named} --model {model or 'MODEL'}",
+    )
 
 
 def _strategy(text: str) -> Strategy:

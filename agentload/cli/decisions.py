@@ -17,7 +17,7 @@ from agentload.cli._options import (
     Reference,
     Run,
 )
-from agentload.cli._print import Style, highlighted, print_json
+from agentload.cli._print import Style, paint_words, print_json
 from agentload.errors import UsageError
 from agentload.report.advise import advise as advised
 from agentload.report.advise import compare as compared
@@ -75,7 +75,7 @@ def _shown(document: Document) -> str:
         "Effect: likely": "doubtful",
         "Effect: certain": "good",
     }
-    return highlighted(
+    return paint_words(
         render(document, "txt"),
         {headline: tones.get(document.tone, "strong"), **sure, "Do this next:": "strong"},
     )

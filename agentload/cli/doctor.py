@@ -18,7 +18,7 @@ import typer
 from agentload import COMPILED, __version__, builtin
 from agentload.cli import _defaults
 from agentload.cli._lazy import LazyGroup, names_of
-from agentload.cli._print import Style, print_json, styled
+from agentload.cli._print import Style, paint, print_json
 from agentload.compiled import OTHER_PYTHON, OTHER_SOURCES
 from agentload.errors import AgentloadError
 from agentload.live.look import SWITCH, cores, look
@@ -62,7 +62,7 @@ STYLES: Final[dict[str, Style]] = {"ok": "good", "warn": "doubtful", "fail": "ba
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class MachineCheck:
     """State what one check saw, and what to do unless all is well."""
 
     name: str
@@ -71,8 +71,10 @@ class Check:
     advice: str | None = None
 
 
-def _check(name: str, seen: str, *, warn: str | None = None, fail: str | None = None) -> Check:
-    return Check(
+def _check(
+    name: str, seen: str, *, warn: str | None = None, fail: str | None = None
+) -> MachineCheck:
+    return MachineCheck(
         name=name,
         state="fail" if fail else "warn" if warn else "ok",
         seen=seen,
@@ -80,7 +82,7 @@ def _check(name: str, seen: str, *, warn: str | None = None, fail: str | None = 
     )
 
 
-def _python() -> Check:
+def _python() -> MachineCheck:
     """Name the versions of Python and of agentload."""
     return _check(
         "python",
@@ -88,21 +90,21 @@ def _python() -> Check:
     )
 
 
-def _system() -> Check:
-    """Check the operating system: only Linux stamps packets for us."""
+def _system() -> MachineCheck:
+    """MachineCheck the operating system: only Linux stamps packets for us."""
     seen = f"{platform.system()} {platform.release()} {platform.machine()}"
     elsewhere = "measure from Linux: elsewhere stamps are taken in user space"
     return _check("system", seen, warn=None if platform.system() == "Linux" else elsewhere)
 
 
-def _cores() -> Check:
-    """Check the number of cores that this process may use."""
+def _cores() -> MachineCheck:
+    """MachineCheck the number of cores that this process may use."""
     count = len(cores())
     few = "few streams only: the load generator would wait for itself, and such runs are invalid"
     return _check("cores", str(count), warn=few if count < CORES_WANTED else None)
 
 
-def _client() -> Check:
+def _client() -> MachineCheck:
     """Look for a second whether timers fire in time and cores are
     free, as `decide`, `replay` and `watch` do before they send.
     """
@@ -119,8 +121,8 @@ def _client() -> Check:
             return _check("load", found.seen)
 
 
-def _open_files() -> Check:
-    """Check how many sockets may be open at once."""
+def _open_files() -> MachineCheck:
+    """MachineCheck how many sockets may be open at once."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return _check("open files", "unlimited")
@@ -129,8 +131,8 @@ def _open_files() -> Check:
     return _check("open files", f"{soft:,}", warn=few if soft < FILES_WANTED else None)
 
 
-def _clock() -> Check:
-    """Check that reading the clock is cheap and fine-grained."""
+def _clock() -> MachineCheck:
+    """MachineCheck that reading the clock is cheap and fine-grained."""
     resolution_ns = time.get_clock_info("monotonic").resolution * 1e9
     source = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
     name = source.read_text().strip() if source.is_file() else None
@@ -139,8 +141,8 @@ def _clock() -> Check:
     return _check("clock", seen, warn=None if name is None or name in FAST_CLOCKS else dear)
 
 
-def _kernel_timestamps() -> Check:
-    """Check that the kernel stamps what is sent and
+def _kernel_timestamps() -> MachineCheck:
+    """MachineCheck that the kernel stamps what is sent and
     received, by sending a few bytes over 127.0.0.1.
     """
     sent, received = _stamps()
@@ -179,8 +181,8 @@ def _stamps() -> tuple[bool, bool]:
     return sent, received
 
 
-def _working_directory() -> Check:
-    """Check that journals and databases can be written here."""
+def _working_directory() -> MachineCheck:
+    """MachineCheck that journals and databases can be written here."""
     here = Path.cwd()
     free = shutil.disk_usage(here).free
     try:
@@ -200,8 +202,8 @@ def _working_directory() -> Check:
     )
 
 
-def _libraries() -> Check:
-    """Check that the main libraries are installed, and name their versions."""
+def _libraries() -> MachineCheck:
+    """MachineCheck that the main libraries are installed, and name their versions."""
     missing = []
     present = []
     for name in LIBRARIES:
@@ -218,7 +220,7 @@ def _libraries() -> Check:
     return _check("libraries", ", ".join(present))
 
 
-def _compiled() -> Check:
+def _compiled() -> MachineCheck:
     """Say whether the busiest modules are compiled:
     without that, all works and takes more of a core.
     """
@@ -230,13 +232,13 @@ def _compiled() -> Check:
     )
 
 
-def _shipped(kind: builtin.Kind) -> Check:
-    """Check that the data that travels with the package is found."""
+def _shipped(kind: builtin.Kind) -> MachineCheck:
+    """MachineCheck that the data that travels with the package is found."""
     found = builtin.names(kind)
     return _check(kind, ", ".join(found) or "none found", fail=None if found else REINSTALL)
 
 
-def _defaults_in_files() -> Check:
+def _defaults_in_files() -> MachineCheck:
     """Name the files that hold defaults of options, and what is in them that no verb has."""
     found = [
         (path, verb, key)
@@ -272,7 +274,7 @@ def _options_of(group: LazyGroup, path: str) -> Iterator[tuple[str, frozenset[st
             yield f"{path} {name}".strip(), frozenset(names_of(command))
 
 
-CHECKS: Final[tuple[Callable[[], Check], ...]] = (
+CHECKS: Final[tuple[Callable[[], MachineCheck], ...]] = (
     _python,
     _system,
     _cores,
@@ -293,7 +295,7 @@ CHECKS: Final[tuple[Callable[[], Check], ...]] = (
 def doctor(
     *, json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False
 ) -> None:
-    """Check whether this machine can measure, and say what to fix.
+    """MachineCheck whether this machine can measure, and say what to fix.
 
     Exits with 1 if a check failed; a warning names what a run here would lose.
     """
@@ -304,7 +306,7 @@ def doctor(
         width = max(len(check.name) for check in checks)
         for check in checks:
             print(
-                f"{styled(f'{check.state:<4}', STYLES[check.state], sys.stdout)}  "
+                f"{paint(f'{check.state:<4}', STYLES[check.state], sys.stdout)}  "
                 f"{check.name:<{width}}  {check.seen}"
             )
             if check.advice:

@@ -21,7 +21,7 @@ from agentload.kvmath.practice import GUIDE, PublishedRule, ServedModel, advice
 from agentload.model.profile import Gpu, ModelShape
 
 WIDTH: Final = 96
-HEAD: Final = ("published rule", "today", "what holds, and what it comes to here")
+HEAD: Final = ("published rule", "today", "verdict and what it means for this model")
 UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -73,9 +73,8 @@ def kv(
     ] = 16,
     tensor_parallel: Annotated[int, typer.Option(help="GPUs that share each layer.")] = 1,
     rules: Annotated[
-        bool,
-        typer.Option("--rules/--no-rules", help="Say what published rules come to for this model."),
-    ] = True,
+        bool, typer.Option("--rules", help="Also say what published rules come to for this model.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Compute what a KV cache takes: bytes a token, pages, pool
@@ -84,8 +83,8 @@ def kv(
     MODEL is a config.json, a folder with one, or the name of a model in
     the local Hugging Face cache; nothing is downloaded. In its place
     --shape says what the model is made of. The pool is what --kv-memory says, or what
-    the weights leave of the GPU's memory. Below the sizes stand published rules for
-    KV caches: which hold for the vLLM of today, and what they come to for this model.
+    the weights leave of the GPU's memory. --rules adds published rules for KV caches:
+    which hold for today's vLLM, and what they come to for this model.
 
     For example:
 

@@ -17,8 +17,8 @@ from typer.main import get_command
 
 from agentload import __version__
 from agentload.cli._lazy import LazyGroup
-from agentload.cli._print import Style, styled
-from agentload.cli._signals import handled
+from agentload.cli._print import Style, paint
+from agentload.cli._signals import handle_signals
 from agentload.errors import (
     AgentloadError,
     GateError,
@@ -93,7 +93,7 @@ def _interruptible() -> Iterator[None]:
     then end the servers that they started. `nohup` stays as it is.
     """
     ends = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    with handled(
+    with handle_signals(
         {
             number: signal.default_int_handler
             for number in ends
@@ -181,8 +181,11 @@ def _explain(error: AgentloadError | typer.TyperException | OSError | UnicodeEnc
             _say("hint", error.hint)
             return _exit_code(error)
         case typer.TyperException():
-            _say("error", error.format_message())
-            _say("hint", _help_of(error))
+            from agentload.cli._mistakes import explain  # late: most lines have no mistake
+
+            message, hint = explain(error)
+            _say("error", message)
+            _say("hint", hint)
             return error.exit_code
         case UnicodeEncodeError():
             if (
@@ -217,21 +220,6 @@ def _exit_code(error: AgentloadError) -> int:
             return FAILED
 
 
-def _help_of(error: typer.TyperException) -> str | None:
-    """Return the help of the verb it happened in;
-    where something is missing, an example with it.
-    """
-    # Only typer's usage errors know the verb they
-    # happened in, and typer keeps their class to itself.
-    context = getattr(error, "ctx", None)
-    if context is None:
-        return None
-    example = (context.command.help or "").partition("\b\n    agentload ")[2].partition("\n\n")[0]
-    is_missing = error.format_message().startswith("Missing") and example
-    line = " ".join(example.replace("\\\n", "").split())
-    return f"agentload {line}" if is_missing else f"{context.command_path} --help"
-
-
 def _say(kind: Literal["error", "hint"], text: str | None) -> None:
     if text:
-        print(f"{styled(f'{kind}:', _STYLES[kind], sys.stderr)} {visible(text)}", file=sys.stderr)
+        print(f"{paint(f'{kind}:', _STYLES[kind], sys.stderr)} {visible(text)}", file=sys.stderr)

@@ -17,7 +17,7 @@ from agentload.builtin import find
 from agentload.cli import endpoints as pin
 from agentload.cli._lazy import needs
 from agentload.cli._print import notice
-from agentload.cli._signals import handled
+from agentload.cli._signals import handle_signals
 from agentload.cli.main import GATE
 from agentload.emulator.faults import parse
 from agentload.endpoints.commands import Pins, explained, has_windows, planned
@@ -173,7 +173,7 @@ def _show(servers: Servers, seconds: float | None) -> None:
     """Print where the servers are, and wait until they are to stop."""
     stop = threading.Event()
     until = None if seconds is None else time.monotonic() + seconds
-    with handled(dict.fromkeys((signal.SIGINT, signal.SIGTERM), lambda *_: stop.set())):
+    with handle_signals(dict.fromkeys((signal.SIGINT, signal.SIGTERM), lambda *_: stop.set())):
         print(_table(servers), flush=True)
         while not stop.wait(
             LOOK_S if until is None else max(0.0, min(LOOK_S, until - time.monotonic()))
@@ -288,7 +288,7 @@ def _finished(command: list[str]) -> int:
 
     hangs_up = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN  # else it runs under nohup
     heeded = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hangs_up else ()))
-    with handled(dict.fromkeys(heeded, heard)):
+    with handle_signals(dict.fromkeys(heeded, heard)):
         code = process.wait()
     if asked:
         raise InterruptError(f"'{command[0]}' was stopped (code {code})")

@@ -60,11 +60,12 @@ class BlockPairs:
     def price(self, look: Look, known: Known) -> LookPrice:
         """Return what more pairs take, by the finished looks once there is one."""
         first, looks = self._first, known.ledger.looks("speed")
-        share, more = look.amount / PAIRS[0], look.amount - known.pairs
-        minutes = first.minutes * share + look.amount * self.means.starts_minutes
+        more = look.amount - known.pairs
+        share = more / PAIRS[0]
+        minutes = first.minutes * share + more * self.means.starts_minutes
         priming = first.priming_minutes * share
         if known.pairs:
-            a_pair = sum(looks.values()) / max(looks) if looks else minutes / look.amount
+            a_pair = sum(looks.values()) / max(looks) if looks else minutes / more
             minutes, priming = a_pair * more, first.priming_minutes / PAIRS[0] * more
         tokens = first.prompt_tokens + first.output_tokens
         return LookPrice(
@@ -87,7 +88,7 @@ class BlockPairs:
         """Say by how much the turns of each arm are shorter or longer."""
         if known.decision is not None:
             return reasons(known, lambda verdict: verdict.pays)
-        few = f"{known.pairs} of the {PAIRS[0]} block pairs that a first look takes"
+        few = f"{known.pairs} of {PAIRS[0]} block pairs; first comparison after {PAIRS[0]}"
         return few if known.invalid is None else f"{few}; others are invalid: {known.invalid}"
 
     @cached_property

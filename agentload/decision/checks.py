@@ -86,11 +86,9 @@ class Checks:
             said.append(works if hit else "no prefix cache was seen to work")
         pools = {arm: each.pool for arm, each in means.sizes.items() if each.pool is not None}
         if pools:
-            fits = [f"{arm} {tokens / means.longest:.1f}" for arm, tokens in pools.items()]
-            said.append(
-                f"the KV pools hold {', '.join(fits)} of the longest contexts "
-                f"({means.longest:,} tokens)"
-            )
+            times = {arm: tokens / means.longest for arm, tokens in pools.items()}
+            fits = ", ".join(f"{count:.1f} times into {arm}'s" for arm, count in times.items())
+            said.append(f"the longest context ({means.longest:,} tokens) fits {fits} KV pool")
         if means.is_cut and means.narrow(known.pairs) is None:
             said.append(means.cut_said)
         if self.canary.look is None:

@@ -51,7 +51,7 @@ class Look:
             case "speed":
                 return f"speed, {self.amount} block pair{'' if self.amount == 1 else 's'}"
             case "step times":
-                return "step times, that twins of the arms are fitted to"
+                return "step times, for simulated twins of the arms"
             case "capacity":
                 return f"capacity, {self.amount} draws of sessions"
             case "canary":

@@ -52,9 +52,11 @@ def check_decide(study: Decide) -> None:
             f"a decision needs two arms, got {', '.join(arms)}", hint="--endpoints bf16=URL,fp8=URL"
         )
     if study.budget_s < least_s(len(arms)):
+        least = math.ceil(least_s(len(arms)) / 60)
+        meant = f"{study.budget_s:g}" if study.budget_s >= least else f"{least}"
         raise UsageError(
-            f"--budget {study.budget_s / 60:.3g} min settles nothing",
-            hint=f"--budget {math.ceil(least_s(len(arms)) / 60)}m",
+            f"--budget {study.budget_s:g} s is too short to measure anything: at least {least}m",
+            hint=f"--budget {meant}m",
         )
     if study.reference not in (None, *arms):
         raise UsageError(

@@ -25,6 +25,7 @@ from agentload.decision.means import Means, replay_begun
 from agentload.decision.outcome import DecisionEnding, DecisionOutcome, forget_run, kept_document
 from agentload.decision.pair_load import check_decide
 from agentload.decision.sequence import settling_look
+from agentload.decision.state import AskedLook, DecisionState, SpeedInterval, speed_intervals
 from agentload.decision.user_trace import UserTrace
 from agentload.errors import AgentloadError, InterruptError
 from agentload.report.format import typeset
@@ -57,8 +58,10 @@ class Deciding:
     knowledge: Known = field(init=False)
     _user: UserTrace = field(init=False)
     _agenda: Agenda = field(init=False)
-    _asking: tuple[Look, float] | None = field(init=False, default=None)
-    """Question that is being asked, with the instant at which it began."""
+    _asking: tuple[Look, LookPrice, float] | None = field(init=False, default=None)
+    """Question that is being asked, with its price and the instant at which it began."""
+    _intervals: tuple[SpeedInterval, ...] = field(init=False, default=())
+    """How the arms compared at each look at their speed, since this process began."""
     _verdict: Verdict | None = field(init=False, default=None)
     """Verdict on the run as it was read last."""
     _laid_again: int = field(init=False, default=0)
@@ -164,19 +167,19 @@ class Deciding:
         self._know()
         while offers := self._offers():
             affordable = [
-                each for each in offers if self._is_first() or each[1] <= self.left_minutes
+                each for each in offers if self._is_first() or each[1].minutes <= self.left_minutes
             ]
             if not affordable:
                 enough = settling_look(self.known, offers[0][0])
                 return self._ended("budget", wants=(enough, self.price(enough).minutes))
-            (look, planned), before = affordable[0], self.known
+            (look, price), before = affordable[0], self.known
             try:
-                minutes = self._ask(look, planned)
+                minutes = self._ask(look, price)
             except (KeyboardInterrupt, InterruptError):
                 self._know(asking=look.criterion)
                 return self._ended("stopped")
             self._know(asking=look.criterion)
-            self._write_answer(look, planned, minutes)
+            self._write_answer(look, price.minutes, minutes)
             had, has = before.amount(look.criterion), self.known.amount(look.criterion)
             if had is not None and has is not None and has <= had:
                 return self._ended("open")  # the same question would end the same way
@@ -196,15 +199,15 @@ class Deciding:
             and len(found.ledger.lost_minutes) == self._laid_again
         )
 
-    def _offers(self) -> list[tuple[Look, float]]:
-        """Return what could be asked next, each with its minutes.
+    def _offers(self) -> list[tuple[Look, LookPrice]]:
+        """Return what could be asked next, each with its price.
 
         Raises NarrowError where an arm is to be compared by itself first.
         """
         if self.known.ledger.asked and (narrow := self.means.narrow(self.known.pairs)) is not None:
             raise NarrowError(*narrow)
         looks = self._agenda.next_looks(self.known)
-        return [(look, self.price(look).minutes) for look in looks]
+        return [(look, self.price(look)) for look in looks]
 
     def price(self, look: Look) -> LookPrice:
         """Return what a question takes beyond what the run has already."""
@@ -238,18 +241,19 @@ class Deciding:
             found = replace(found, question_s=asks.question_s(found))
         self.known = found
 
-    def _ask(self, look: Look, planned: float) -> float:
+    def _ask(self, look: Look, price: LookPrice) -> float:
         """Ask a question, and return the minutes that it took.
 
         A question that does not come to its end is written down as well.
         """
-        self.audience.notice(
-            f"asking: {look.title}, about {max(1, round(planned))} min; "
+        calls = "" if not price.calls else f", {price.calls:,} calls"
+        self.audience.say_step(
+            f"asking: {look.title}, about {max(1, round(price.minutes))} min{calls}; "
             f"{self.left_minutes:.0f} min left"
         )
-        entry = LedgerEntry(stage=look, planned_minutes=planned, minutes=0.0, said="")
+        entry = LedgerEntry(stage=look, planned_minutes=price.minutes, minutes=0.0, said="")
         began_s = time.monotonic()
-        self._asking = look, began_s
+        self._asking = look, price, began_s
         if self._is_written:
             self._write("asking", entry)
         try:
@@ -269,7 +273,15 @@ class Deciding:
         self._write(
             "asked", LedgerEntry(stage=look, planned_minutes=planned, minutes=minutes, said=said)
         )
-        self.audience.notice(f"  {said}")
+        self._asking = None
+        if look.criterion != "speed":
+            self.audience.say_step(f"  {said}")
+            return
+        found = tuple(speed_intervals(self.known))
+        self._intervals += found
+        possible = {each.arm: ", ".join(each.possible) for each in found if each.is_open}
+        rest = "; ".join(f"still possible for {arm}: {words}" for arm, words in possible.items())
+        self.audience.say_step(f"  {said}{f'; {rest}' if rest else ''}")
 
     def _write(self, outcome: Literal["asking", "asked", "stopped"], entry: LedgerEntry) -> None:
         before, aside = self.known.ledger, self._agenda.twins.aside
@@ -305,18 +317,24 @@ class Deciding:
         """Whether questions are written down: from the checks on, so a killed pair counts."""
         return not self.means.is_virtual and (bool(self.known.ledger.asked) or self.is_begun)
 
-    def status(self) -> tuple[str, ...]:
-        """Say what is being asked, what is spent, and what is known so far."""
+    def state(self) -> DecisionState:
+        """Return what was asked, what is being asked, what is spent, and what is known so far."""
         if self._own is not None:
-            return self._own.status()
-        if self._asking is None:
-            return ()
-        look, began_s = self._asking
+            return self._own.state()
+        asking = None
+        if self._asking is not None:
+            look, price, began_s = self._asking
+            asking = AskedLook(look=look, price=price, minutes=_minutes_since(began_s))
         budget = self.study.budget_s / 60
-        spent = budget - self.left_minutes + _minutes_since(began_s)
-        asked = self.known.ledger.asked
-        said = [each.said for each in asked if each.stage.criterion != "checks"]
-        return f"{look.title} · {spent:.0f} of {budget:.0f} min spent", *said[-1:]
+        took = asking.minutes if asking is not None and not self.means.is_virtual else 0.0
+        return DecisionState(
+            asked=self.known.ledger.asked,
+            asking=asking,
+            spent_minutes=budget - self.left_minutes + took,
+            budget_minutes=budget,
+            intervals=self._intervals,
+            searches_capacity=self._agenda.searches,
+        )
 
     def forecast(self) -> tuple[Forecast, ...]:
         """Return what the budget can settle between arms that are not compared by themselves.

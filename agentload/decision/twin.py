@@ -95,10 +95,10 @@ class Twins:
         said = []
         for name, each in self.fitted().items():
             itl, ttft = each.fitted.itl_error.median, each.fitted.ttft_error.median
-            said.append(f"{name}: token latency {itl:.1%}, TTFT {ttft:.1%}")
+            said.append(f"{name}: TPOT {itl:.1%}, TTFT {ttft:.1%}")
         if not said:
             return "there is no twin"
-        return f"twins miss what was left out of their fits by {'; '.join(said)} (medians)"
+        return f"simulated twins: median prediction error of held-out calls: {'; '.join(said)}"
 
     def fitted(self) -> Mapping[str, Twin]:
         """Return the twin of each arm; none where they are set aside."""

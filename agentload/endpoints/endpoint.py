@@ -41,11 +41,19 @@ def checked_url(url: object, where: str) -> str:
     except ValueError:  # brackets without an address in them, or an invalid port
         is_one = False
     if not is_one:
+        shown = without_credentials(str(url))
         raise EndpointError(
-            f"{where}: '{without_credentials(str(url))}' is not an http(s) URL",
-            hint="url: http://127.0.0.1:8000/v1",
+            f"{where}: '{shown}' is not an http(s) URL", hint=f"{where}={_likely_url(shown)}"
         )
     return str(url).rstrip("/")
+
+
+def _likely_url(text: str) -> str:
+    """Return the URL that an address without a scheme, or without a path, probably means."""
+    address = text.partition("://")[2] or text
+    host, _, path = address.partition("/")
+    is_host = re.fullmatch(r"[\w.-]+(:\d+)?", host) is not None
+    return f"http://{host if is_host else '127.0.0.1:8000'}/{path or 'v1'}"
 
 
 def without_user(text: str) -> str:

@@ -265,6 +265,9 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
     )
 
 
+_IS_UP: Final = "is the server up? try: "
+
+
 async def identify_all(endpoints: tuple[Endpoint, ...]) -> tuple[Identity, ...]:
     """Ask all endpoints at once. Raises EndpointError naming each that cannot be used."""
     found = await asyncio.gather(
@@ -272,9 +275,11 @@ async def identify_all(endpoints: tuple[Endpoint, ...]) -> tuple[Identity, ...]:
     )
     unusable = [each for each in found if isinstance(each, EndpointError)]
     if len(unusable) > 1:
-        hints = dict.fromkeys(each.hint for each in unusable if each.hint)
+        hints = tuple(dict.fromkeys(each.hint for each in unusable if each.hint))
+        first, *others = hints or ("",)
+        rest = [each.removeprefix(_IS_UP) for each in others]
         raise EndpointError(
-            "; ".join(each.message for each in unusable), hint="; ".join(hints) or None
+            "; ".join(each.message for each in unusable), hint="; ".join((first, *rest)) or None
         )
     for each in found:
         if isinstance(each, BaseException):
@@ -412,7 +417,7 @@ def _remedy(error: BaseException, shown: str) -> str:
             "does the server ask who you are? `client_certificate` and `client_key` in the "
             "arms file"
         )
-    return f"is the server up? try: curl {shown}"
+    return f"{_IS_UP}curl {shown}"
 
 
 def _reason(error: BaseException) -> str:

@@ -69,7 +69,7 @@ class RunFigures:
         """Return a table for people."""
         head = (
             f"{'arm':<16}{'calls':>8}{'ok':>8}{'TTFT p50':>12}{'p95':>12}"
-            f"{'token p50':>12}{'tokens/s':>10}{'cached':>8}"
+            f"{'TPOT p50':>12}{'tokens/s':>10}{'cached':>8}"
         )
         lines = [f"run {self.run_id}", head, *map(_line, self.arms)]
         lines += [

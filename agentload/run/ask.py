@@ -299,7 +299,7 @@ class EvalPart:
             raise EndpointError(
                 f"{self._inquiry.dead} failed {FAILURES} questions in a row; what was "
                 "answered is stored",
-                hint=f"go on with: {made.goes_on_by}",
+                hint=f"resume with: {made.goes_on_by}",
             )
         if self._changed:
             raise EndpointError(

@@ -41,6 +41,11 @@ class Audience:
     """Follows the answers of one part of an evaluation; receives the number of arms, too."""
     stopping: Callable[[Stop], AbstractContextManager[None]] = lambda _: nullcontext()
     """Calls the given stop, from inside the event loop, to end the run."""
+    step: Callable[[str], None] | None = None
+    """Receives what is being done, and what came of it, where that is drawn by other means.
+
+    None: it is a notice.
+    """
     rows: Callable[[int], None] = lambda _: None
     """Receives the number of rows that a simulated run has so far."""
 
@@ -48,6 +53,10 @@ class Audience:
         """Pass a warning on, where there is one."""
         if text:
             self.notice(f"warning: {text}")
+
+    def say_step(self, text: str) -> None:
+        """Pass on what is being done, or what came of it."""
+        (self.step or self.notice)(text)
 
     def hearing_once(self) -> "Audience":
         """Return an audience that hears each caveat once though each pair meets the servers."""

@@ -317,7 +317,7 @@ class Barrier:
         known = self._known[arm]
         changes = differences(self._first[arm], known.facts(), now.facts())
         if not changes and is_restarted(known, said):
-            changes = ("its counters began anew",)
+            changes = ("its counters started again",)
         if changes:
             return f"{arm} changed during the block: {', '.join(changes)}"
         if strangers:

@@ -46,6 +46,7 @@ class Latest:
     statuses: Counter[str] = field(default_factory=Counter)
     _ttft_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _tpot_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    _late_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _output: _Output | None = None
 
     def take(self, row: CallRow, since_ns: int) -> None:
@@ -58,6 +59,8 @@ class Latest:
         if row.prime:
             return
         self.done += row.retry_of is None
+        if (late_ms := metrics.lag_ms(row)) is not None:
+            self._late_ms.append(late_ms)
         self.statuses[row.status] += 1
         if not is_shown(row):
             return
@@ -102,6 +105,11 @@ class Latest:
     def ttft_ms(self) -> LatestSpread | None:
         """Return the spread of times to first token; None where there are none."""
         return _spread(self._ttft_ms)
+
+    @property
+    def late_ms(self) -> float | None:
+        """Return the 99th percentile of how late requests left; None where none left."""
+        return metrics.p99(self._late_ms)
 
     @property
     def tpot_ms(self) -> LatestSpread | None:

@@ -139,5 +139,5 @@ def _part(playing: Playing, listener: Listener | None, audience: Audience) -> Pl
         if not playing.is_resumed:
             raise InterruptError("stopped before anything was sent") from stopped
         raise InterruptError(
-            "stopped before anything more was sent", hint=f"go on with: {playing.goes_on}"
+            "stopped before anything more was sent", hint=f"resume with: {playing.goes_on}"
         ) from stopped

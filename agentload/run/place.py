@@ -49,7 +49,7 @@ def place_of(
     database = Path(db)
     if resume is not None and into is not None:
         raise UsageError(
-            "--resume goes on with a run of its own kind, --into adds to another: give one of them",
+            "--resume continues a run of its own kind, --into adds to another: give one of them",
             hint=ALONE,
         )
     if into is not None:
@@ -57,9 +57,7 @@ def place_of(
     if resume is not None and not (
         isinstance(study, Ask | Replay | Decide) and isinstance(study.servers, Live)
     ):
-        said = (
-            "--resume goes on with a replay on servers, with questions to them, or with a decision"
-        )
+        said = "--resume continues a replay on servers, questions to them, or a decision"
         raise UsageError(said, hint=ANEW if isinstance(study.servers, Virtual) else ALONE)
     if run_id is not None and (resume or into):
         raise UsageError(

@@ -50,7 +50,7 @@ def screen(study: Ask, place: StudyPlace, audience: Audience) -> Stored:
     subject = subject_of(study)
     arms = read_arms(study.servers, is_timed=False)
     if isinstance(study.servers, Virtual):
-        return Stored(run_id=_simulated(study, place, arms.profiles, subject, audience.notice))
+        return Stored(run_id=_simulated(study, place, arms.profiles, subject, audience.say_step))
     with arms.up(noise=False, seed=study.seed, speed=EMULATED_SPEED) as found:
         served = with_control(found, study.aa)
         work = PartWork(
@@ -61,7 +61,13 @@ def screen(study: Ask, place: StudyPlace, audience: Audience) -> Stored:
             launching=arms.launching,
             notes=Notes(arms=tuple(each.name for each in served)),
         )
-        leg = _Leg(work=work, run=place.name, subject=subject, notice=audience.notice)
+        leg = _Leg(
+            work=work,
+            run=place.name,
+            subject=subject,
+            notice=audience.notice,
+            step=audience.say_step,
+        )
         return Stored(run_id=asyncio.run(leg.play(audience)))
 
 
@@ -71,6 +77,8 @@ class _Leg:
     run: str
     subject: Passages
     notice: Notice
+    step: Notice
+    """Receives which prompt is asked."""
     _stops: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _under_way: Screening | None = field(init=False, default=None)
 
@@ -155,7 +163,7 @@ class _Leg:
             passages=passages,
             lengths=self.subject.lengths,
             block=identities[reference.name].cache_block or BLOCK,
-            listener=self.notice,
+            listener=self.step,
             is_stopping=self._stops.is_set,
         )
 
@@ -226,7 +234,7 @@ class Modelled:
 
 
 def _simulated(
-    study: Ask, place: StudyPlace, found: tuple[ArmProfile, ...], subject: Passages, notice: Notice
+    study: Ask, place: StudyPlace, found: tuple[ArmProfile, ...], subject: Passages, step: Notice
 ) -> str:
     """Screen the arms of a profile by the log probabilities that it states; name the run."""
     run = place.into or place.run or simulated_id(study, found)
@@ -250,7 +258,7 @@ def _simulated(
         passages=passages,
         lengths=subject.lengths,
         block=BLOCK,
-        listener=notice,
+        listener=step,
     )
     sources: dict[str, Source] = {
         name: Modelled(arm=arm, seed=study.seed) for name, arm in arms.items()

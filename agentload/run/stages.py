@@ -81,7 +81,7 @@ def is_exchanged(arm: Facts, there_before: Facts, now: Facts) -> bool:
         raise EndpointError(
             "both servers look alike, and neither says when it was started: an exchange "
             "cannot be seen",
-            hint="exchange them while the run is stopped, then go on with --resume",
+            hint="exchange them while the run is stopped, then resume with --resume",
         )
     is_another = now.get("process_start_s") is None or now["process_start_s"] != there_before.get(
         "process_start_s"

@@ -76,10 +76,7 @@ def reading(
     """
     if not path.is_file():
         kind = StoreError if path.exists() else AbsentError
-        raise kind(
-            f"{path}: no such database",
-            hint="use another path, or create one: agentload replay … --db FILE",
-        )
+        raise kind(f"{path}: no such database", hint=_databases_beside(path))
     connection = _opened(path, patience_s=patience_s, read_only=True)
     try:
         with _translated(path):
@@ -95,6 +92,14 @@ def reading(
             yield connection
     finally:
         connection.close()
+
+
+def _databases_beside(path: Path) -> str:
+    """Return a hint that names the databases of the same folder."""
+    there = sorted(str(each) for each in path.parent.glob("*.duckdb"))
+    if there:
+        return f"there are {', '.join(there[:8])}"
+    return "make one: agentload decide demo-chat --profile llama-3.1-8b-h100 --db FILE"
 
 
 @contextmanager
@@ -160,11 +165,22 @@ def refusal(path: Path, error: duckdb.Error | OSError) -> StoreError:
             f"{path}: {reason}",
             hint="change its permissions, or copy it and its journals to where you may write",
         )
+    if _is_no_database(path):
+        return StoreError(f"{path} is not a database", hint=_databases_beside(path))
     return StoreError(
         f"{path}: {reason}",
         hint="check that it is a DuckDB file and not of a newer DuckDB than the installed one; "
         f"{again}",
     )
+
+
+def _is_no_database(path: Path) -> bool:
+    """Tell whether a file lacks the mark that DuckDB writes behind its first eight bytes."""
+    try:
+        with path.open("rb") as file:
+            return file.read(12)[8:] != b"DUCK"
+    except OSError:
+        return False
 
 
 def _is_full(error: duckdb.Error | OSError) -> bool:

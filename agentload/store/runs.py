@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import duckdb
 
-from agentload.errors import StoreError
+from agentload.errors import StoreError, nearest
 from agentload.model.rows import ArmRow, LegRow, RunRow
 from agentload.store import tables
 from agentload.store.database import reading, transaction
@@ -295,7 +295,7 @@ def _match(runs: Sequence[str], wanted: str, where: str) -> str:
         found = [run for run in runs if wanted and run.startswith(wanted)]
     if len(found) == 1:
         return found[0]
-    what = f"{len(found)} runs start with" if found else "no run"
-    raise StoreError(
-        f"{what} '{wanted}' in {where}", hint=f"runs: {', '.join((found or runs)[-8:])}"
-    )
+    latest = f"runs: {', '.join((found or runs)[-8:])}"
+    if found:
+        raise StoreError(f"{len(found)} runs start with '{wanted}' in {where}", hint=latest)
+    raise StoreError(f"no run '{wanted}' in {where}", hint=nearest(wanted, runs, otherwise=latest))

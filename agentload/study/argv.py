@@ -194,8 +194,13 @@ def _check_own(verb: str, form: Form, given: Typed) -> None:
     for flag in options(verb):
         if flag.name in given and flag.name not in own:
             other = next(each for each in FORMS[verb] if flag.name in _names(each))
-            where = f"without {other.switch}" if other.switch else f"with {form.switch}"
-            raise UsageError(f"{flag.option} does nothing {where}")
+            if other.switch is None:
+                raise UsageError(f"{flag.option} does nothing with {form.switch}")
+            also = _TIMED.get(flag.name, "")
+            raise UsageError(
+                f"{flag.option} does nothing without {other.switch}",
+                hint=f"{_usual(verb, other.switch)} {_meant(flag, given)}{also}",
+            )
 
 
 def _is_switched(form: Form, given: Typed) -> bool:
@@ -217,7 +222,37 @@ def _check_needed(verb: str, taken: Form, flag: Flag, given: Typed) -> None:
             for form in forms
             if any(flag.option == each.option for each in form.flags())
         ]
-        raise UsageError(f"{flag.option} does nothing without {' or '.join((*others, *there))}")
+        wanted = (*others, *there)
+        raise UsageError(
+            f"{flag.option} does nothing without {' or '.join(wanted)}",
+            hint=f"{_usual(verb, wanted[0])} {_meant(flag, given)}",
+        )
+
+
+_TIMED: Final = {"minutes": "; for a run of that length: --duration 2m"}
+"""What else an option may have been meant for, by its name."""
+_USUAL: Final = {"rate": "2", "slo": "ttft=2s", "agents": "12"}
+
+
+def _usual(verb: str, option: str) -> str:
+    """Return an option with a usual value."""
+    flag = next((each for each in options(verb) if each.option == option), None)
+    if flag is None or flag.is_switch:
+        return option
+    value = next(iter(flag.choices), None) or _USUAL.get(flag.name) or flag.shown_default
+    return f"{option} {value or flag.text.shown}"
+
+
+def _meant(flag: Flag, given: Typed) -> str:
+    """Return an option as it was typed, or as it was probably meant where it cannot be read."""
+    value = given[flag.name]
+    if not isinstance(value, str):
+        return flag.option
+    try:
+        flag.text.read(value, flag.option)
+    except UsageError as error:
+        return error.hint or flag.option
+    return f"{flag.option} {value}"
 
 
 # ANN401: takes text, a list of texts or a switch, and returns a field's value

@@ -120,23 +120,38 @@ class Flag:
                 self._check_number(each, name)
 
     def _check_number(self, value: float, name: str) -> None:
-        said = self.said
         if isinstance(value, int) and value.bit_length() >= BITS:
             raise UsageError(f"{name} is a whole number of {BITS} bits, got {value}")
         if not math.isfinite(value):
             raise UsageError(f"{name} must be finite, got {value}")
-        if said.ge is not None and said.le is not None and not said.ge <= value <= said.le:
-            raise UsageError(
-                f"{name} is a share between {said.ge:g} and {said.le:g}, got {value:g}"
-            )
-        if said.gt == 0 and said.le is not None and not 0 < value <= said.le:
-            raise UsageError(f"{name} is a share above 0 and at most {said.le:g}, got {value:g}")
-        if said.gt == 0 and value <= 0:
-            raise UsageError(f"{name} must be positive, got {value:g}")
-        if said.ge is not None and value < said.ge:
-            raise UsageError(
-                f"{name} must be {f'>= {said.ge:g}' if said.ge else 'zero or more'}, got {value:g}"
-            )
+        bounds = self._bounds(value)
+        if bounds is not None:
+            is_typed = name.startswith("--")
+            hint = quantity.option_with(name, self._nearest(value)) if is_typed else None
+            raise UsageError(f"{name} {bounds}, got {value:g}", hint=hint)
+
+    def _bounds(self, value: float) -> str | None:
+        """Return the bounds that a value breaks, in words; None where it keeps them."""
+        least, above, most = self.said.ge, self.said.gt, self.said.le
+        if least is not None and most is not None and not least <= value <= most:
+            return f"is a share between {least:g} and {most:g}"
+        if above == 0 and most is not None and not 0 < value <= most:
+            return f"is a share above 0 and at most {most:g}"
+        if above == 0 and value <= 0:
+            return "must be positive"
+        if least is not None and value < least:
+            return f"must be {f'>= {least:g}' if least else 'zero or more'}"
+        return None
+
+    def _nearest(self, value: float) -> str:
+        """Return the value that was probably meant by one that is out of bounds."""
+        if self.said.le is not None and value > self.said.le:
+            return f"{value:g}%"  # who writes 3 for a share means 3%
+        if value < 0:
+            return self.text.say(-value)
+        if self.said.ge is not None:
+            return self.text.say(self.said.ge)
+        return self.shown_default or "1"
 
     @property
     def is_switch(self) -> bool:
@@ -150,10 +165,10 @@ class Flag:
 
     @property
     def shown_default(self) -> str | None:
-        """Default as it would be typed; None if the option has none to show."""
+        """Default as people type it, with its unit; None if the option has none to show."""
         if self.default in (msgspec.NODEFAULT, None, (), {}) or self.is_switch:
             return None
-        return self.text.write(self.default)
+        return self.text.say(self.default)
 
 
 @cache

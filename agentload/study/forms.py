@@ -10,12 +10,13 @@ from typing import Any, Final
 from agentload.study.fields import Flag, Part, flags
 from agentload.study.kinds import SLO, Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, TraceRef, Virtual
-from agentload.study.quantity import WORDS, Text, number, plain
+from agentload.study.quantity import WORDS, Text, number, plain, with_unit
 
 MINUTES: Final = Text(
     read=lambda text, option: 60 * number(text, option, unit="min"),
     write=lambda value: plain(value / 60),
     shown="<time>",
+    in_words=lambda value: with_unit(value, "s"),
 )
 
 

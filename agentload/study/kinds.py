@@ -79,7 +79,7 @@ class Replay(_Kind, frozen=True, tag="replay"):
     windows: Annotated[
         int | None,
         option(
-            "Windows of the whole trace in place of sessions from their beginnings: random "
+            "Windows of the whole trace in place of sessions from their first turns: random "
             "instants of a long day and the --duration after "
             "them, what came before primed. N in all: each pair has one for each of --sessions.",
             ge=1,
@@ -262,7 +262,7 @@ class Search(_Kind, frozen=True, tag="search"):
     ] = "max-concurrency"
     load: Load = Load()
     start: Annotated[
-        int | None, option("--concurrency: sessions to begin with; 4 when omitted.", ge=1)
+        int | None, option("--concurrency: sessions to start with; 4 when omitted.", ge=1)
     ] = None
     trial_s: Annotated[float, option("Length of each trial.", gt=0)] = 60.0
     slo: Annotated[
@@ -444,13 +444,15 @@ class Decide(_Kind, frozen=True, tag="decide"):
     slo: Annotated[
         Slo | None,
         option(
-            "Limits in ms that a turn must hold: ttft=2s,tpot=50ms,turn=30s.", text=quantity.LIMITS
+            "Limits that a turn must hold: ttft=2s,tpot=50ms,turn=30s (a bare number is ms).",
+            text=quantity.LIMITS,
         ),
     ] = None
     agents: Annotated[
         int | None,
         option(
-            "Agents at your peak: how many GPUs each arm needs for them is part of the answer.",
+            "Your peak number of concurrent agents: how many GPUs each arm needs for them is "
+            "part of the answer.",
             ge=1,
         ),
     ] = None
@@ -468,10 +470,10 @@ class Decide(_Kind, frozen=True, tag="decide"):
         float, option("Time on the GPUs that the decision may take.", role="amount", gt=0)
     ] = 2700.0
     min_change: Annotated[
-        float, option("The smallest change of turn time that counts.", unit="share", gt=0, le=1)
+        float, option("Smallest relevant change of turn latency.", unit="share", gt=0, le=1)
     ] = 0.03
     accuracy_margin: Annotated[
-        float, option("The largest loss of accuracy that you accept.", unit="points", gt=0, le=1)
+        float, option("Largest loss of accuracy that you accept.", unit="points", gt=0, le=1)
     ] = 0.03
     load: Load = Load()
     tokenizer: Annotated[

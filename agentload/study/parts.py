@@ -80,7 +80,7 @@ class Load(Part, frozen=True):
     ] = 0.0
     ramp_from_per_s: Annotated[
         float,
-        option("Open loop: sessions a second at the begin of the ramp.", ge=0, needs=("--ramp",)),
+        option("Open loop: sessions a second at the start of the ramp.", ge=0, needs=("--ramp",)),
     ] = 0.0
     burst: Annotated[
         Burst | None,
@@ -126,7 +126,7 @@ class Load(Part, frozen=True):
     ] = None
     cancel_share: Annotated[
         float,
-        option("Share of streams that are cancelled after a drawn number of tokens.", ge=0, le=1),
+        option("Share of streams that are cancelled after a random number of tokens.", ge=0, le=1),
     ] = 0.0
     history: Annotated[
         Literal["fixed", "live", "recorded"],
@@ -140,7 +140,7 @@ class Load(Part, frozen=True):
         int,
         option(
             "Further attempts for a refused, reset, busy or unconnected call, after 1, 2, "
-            "4 s or Retry-After; each a row.",
+            "4 s or Retry-After; each attempt is a row.",
             ge=0,
         ),
     ] = 0
@@ -148,7 +148,10 @@ class Load(Part, frozen=True):
     def checked(self) -> "Load":
         """Return the load. Raises UsageError where its fields contradict each other."""
         if self.sessions is not None and self.rate_per_s is not None:
-            raise UsageError("--sessions (closed loop) and --rate (open loop) exclude each other")
+            raise UsageError(
+                "--sessions (closed loop) and --rate (open loop) exclude each other",
+                hint=f"--sessions {self.sessions}, or --rate {self.rate_per_s:g}",
+            )
         if self.speed != 1 and (self.sessions is not None or self.rate_per_s is not None):
             raise UsageError(
                 "--speed changes the trace's own starts, which --sessions and --rate replace"
@@ -267,7 +270,7 @@ class Live(Part, frozen=True, tag_field="kind", tag="endpoints"):
     restarts: Annotated[
         int | None,
         option(
-            "--launch: how often each arm is started; for every pair anew when omitted.",
+            "--launch: how often each arm is started; again for every pair when omitted.",
             role="amount",
             needs=("--launch",),
             ge=1,
@@ -306,7 +309,7 @@ class Virtual(Part, frozen=True, tag_field="kind", tag="profile"):
     machines: Annotated[
         dict[str, float],
         option(
-            "Machines that the arms begin on, and how many times as long a step takes "
+            "Machines that the arms start on, and how many times as long a step takes "
             "there: m1=1,m2=1.08.",
             text=quantity.FACTORS,
             gt=0,

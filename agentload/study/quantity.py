@@ -5,13 +5,14 @@ Each kind of quantity has one reading and one spelling.
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
 
-from agentload.errors import UsageError
+from agentload.errors import ALIKE, UsageError
 
 Unit: TypeAlias = Literal["", "s", "min", "ms", "tokens", "share", "points"]
 
@@ -34,6 +35,12 @@ class Text:
     write: Callable[[Any], str]
     shown: str
     """Placeholder for a value in a help text."""
+    in_words: Callable[[Any], str] | None = None
+    """Writes a value with its unit, for people; None: as `write` does."""
+
+    def say(self, value: Any) -> str:  # noqa: ANN401  # of the text's own kind
+        """Write a value for people, with its unit."""
+        return (self.in_words or self.write)(value)
 
 
 def number(text: str, option: str, *, unit: Unit = "") -> float:
@@ -58,8 +65,49 @@ def number(text: str, option: str, *, unit: Unit = "") -> float:
         case _:
             value = math.nan
     if not math.isfinite(value):
-        raise UsageError(f"{option} takes {_EXAMPLES[unit]}, got '{text}'")
+        raise UsageError(
+            f"{option} takes {_EXAMPLES[unit]}, got '{text}'",
+            hint=option_with(option, likely(text, unit=unit)),
+        )
     return value
+
+
+def option_with(option: str, value: str) -> str | None:
+    """Return an option with another value, as a hint; None for a field of a file."""
+    return f"{option} {value}" if option.startswith("--") else None
+
+
+def likely(text: str, *, unit: Unit) -> str:
+    """Return what a mistyped quantity probably means: `45mins` is 45m, `120kb` is 120k."""
+    found = _BEGINNING.match(text.strip())
+    if found is None:
+        return _USUAL[unit]
+    typed = found[2].lower()
+    suffix = next((each for each in _SUFFIXES[unit] if typed.startswith(each)), "")
+    is_percent = unit in ("share", "points") and typed != ""
+    return f"{found[1]}{'%' if is_percent else suffix}"
+
+
+_BEGINNING: Final = re.compile(r"[^\d.]{0,2}(\d+\.?\d*|\.\d+)\s*([a-z%]*)", re.IGNORECASE)
+_TIMES: Final = ("ms", "s", "m", "h", "d")
+_SUFFIXES: Final[Mapping[Unit, tuple[str, ...]]] = {
+    "": ("k", "m", "g"),
+    "s": _TIMES,
+    "min": _TIMES,
+    "ms": _TIMES,
+    "tokens": ("k", "m"),
+    "share": (),
+    "points": (),
+}
+_USUAL: Final[Mapping[Unit, str]] = {
+    "": "12",
+    "s": "45m",
+    "min": "15m",
+    "ms": "500ms",
+    "tokens": "2k",
+    "share": "95%",
+    "points": "3%",
+}
 
 
 _EXAMPLES: Final[Mapping[Unit, str]] = {
@@ -90,9 +138,13 @@ def whole(text: str, option: str, *, unit: Unit = "") -> int:
         value = number(text, option, unit=unit)
         if value == int(value):
             return int(value)
+    example = "2048 or 2k" if unit == "tokens" else "12"
+    meant = likely(text, unit=unit)
+    with suppress(ValueError):
+        meant = str(math.ceil(float(meant)))
     raise UsageError(
-        f"{option} takes a whole number such as {12 if unit != 'tokens' else '2048 or 2k'}, "
-        f"got '{text}'"
+        f"{option} takes a whole number such as {example}, got '{text}'",
+        hint=option_with(option, meant),
     )
 
 
@@ -104,11 +156,12 @@ def lengths(text: str, option: str, *, least: int = 1) -> tuple[int, ...]:
     found: set[int] = set()
     for part in text.split(","):
         first, dots, last = part.partition("..")
-        low = _length(first, option=option, least=least)
-        high = _length(last, option=option, least=least) if dots else low
+        low = _length(first, option=option, least=least, whole_text=text)
+        high = _length(last, option=option, least=least, whole_text=text) if dots else low
         if high < low:
             raise UsageError(
-                f"{option}: '{part.strip()}' ends before it begins", hint=f"{option} 4k..128k"
+                f"{option}: '{part.strip()}' ends before it starts",
+                hint=f"{option} {last.strip()}..{first.strip()}",
             )
         while low < high:
             found.add(low)
@@ -117,7 +170,7 @@ def lengths(text: str, option: str, *, least: int = 1) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _length(text: str, *, option: str, least: int) -> int:
+def _length(text: str, *, option: str, least: int, whole_text: str) -> int:
     try:
         tokens = round(number(text, option, unit="tokens"))
     except UsageError:
@@ -125,9 +178,20 @@ def _length(text: str, *, option: str, least: int) -> int:
     if not least <= tokens <= LONGEST:
         raise UsageError(
             f"{option}: '{text.strip()}' is no length of {least:,} to {LONGEST:,} tokens",
-            hint=f"{option} 4k..128k, or 8k,64k",
+            hint=f"{option} {_likely_lengths(whole_text, least=least)}",
         )
     return tokens
+
+
+def _likely_lengths(text: str, *, least: int) -> str:
+    """Return which lengths a mistyped list probably means: `4k-32k` is 4k..32k."""
+    ends = re.findall(r"\d+[km]?", text.lower())
+    join = "," if "," in text else ".."
+    sizes = [number(each, "", unit="tokens") for each in ends]
+    is_possible = 0 < len(ends) <= (2 if join == ".." else len(ends))
+    if is_possible and all(least <= size <= LONGEST for size in sizes):
+        return join.join(ends)
+    return "4k..128k, or 8k,64k"
 
 
 def lengths_text(tokens: tuple[int, ...]) -> str:
@@ -146,8 +210,13 @@ def burst(text: str, option: str) -> dict[str, float]:
             return {"factor": number(found[1], option), "lasts_s": lasts_s, "every_s": every_s}
     raise UsageError(
         f"{option} is FACTORxSECONDS/EVERY with fewer seconds than every, got '{text}'",
-        hint=f"{option} 5x10/60",
+        hint=f"{option} {_likely_burst(text)}",
     )
+
+
+def _likely_burst(text: str) -> str:
+    """Return a burst of the factor that was typed: `5` is 5x10/60."""
+    return f"{likely(text.partition('x')[0], unit='') if text[:1].isdigit() else 5}x10/60"
 
 
 def limits(text: str, option: str) -> dict[str, float]:
@@ -155,27 +224,57 @@ def limits(text: str, option: str) -> dict[str, float]:
 
     Raises UsageError.
     """
+    hint = f"{option} {_likely_limits(text)}"
     found: dict[str, float] = {}
     for part in text.split(","):
         name, mark, value = (each.strip() for each in part.partition("="))
         if not mark:
-            raise UsageError(
-                f"{option} takes NAME=MS, got '{part.strip()}'", hint=f"{option} ttft=2000,tpot=50"
-            )
-        if name not in {"ttft", "tpot", "turn"}:
-            raise UsageError(
-                f"{option}: no limit '{name}'",
-                hint="ttft, tpot (time per output token) and turn are known",
-            )
+            raise UsageError(f"{option} takes NAME=TIME, got '{part.strip()}'", hint=hint)
+        if name not in _LIMITS:
+            raise UsageError(f"{option}: no limit '{name}'", hint=hint)
         if f"{name}_ms" in found:
-            raise UsageError(f"{option} has two limits '{name}'", hint="name each once")
+            raise UsageError(f"{option} has two limits '{name}'", hint=hint)
         try:
             found[f"{name}_ms"] = number(value, option, unit="ms")
         except UsageError as error:
             raise UsageError(
-                f"{option} takes NAME=MS, got '{part.strip()}'", hint=f"{option} ttft=2000,tpot=50"
+                f"{option} takes NAME=TIME, got '{part.strip()}'", hint=hint
             ) from error
     return found
+
+
+_LIMITS: Final[Mapping[str, tuple[float, str]]] = {
+    "ttft": (20.0, "2s"),
+    "tpot": (0.5, "50ms"),
+    "turn": (100.0, "30s"),
+}
+"""The limits that there are: below how many ms seconds were meant, and a usual value."""
+_ALSO: Final[Mapping[str, str]] = {"itl": "tpot", "latency": "turn", "e2e": "turn"}
+
+
+_LIMIT: Final = re.compile(r"([a-z]\w*)?\s*[=: ]?\s*(.*)")
+
+
+def _likely_limits(text: str) -> str:
+    """Return which limits a mistyped list probably means: `ttft:2sec` is ttft=2s."""
+    found: dict[str, str] = {}
+    for part in text.lower().split(","):
+        typed = _LIMIT.match(part.strip())
+        assert typed is not None
+        name = _ALSO.get(typed[1] or "", typed[1])
+        name = name if name in _LIMITS else "ttft"
+        value = likely(typed[2], unit="ms") if re.search(r"\d", part) else _LIMITS[name][1]
+        found.setdefault(name, f"{value}ms" if value[-1].isdigit() else value)
+    return ",".join(f"{name}={value}" for name, value in found.items())
+
+
+def doubts(text: str, option: str) -> Iterator[str]:
+    """Yield a warning for each limit without a unit that is so short that seconds were meant."""
+    for part in text.split(","):
+        name, _, value = (each.strip() for each in part.partition("="))
+        with suppress(ValueError):
+            if float(value) < _LIMITS[name][0]:
+                yield f"{option} {name}={value} is {value} ms; did you mean {name}={value}s?"
 
 
 def parse_named(
@@ -188,15 +287,25 @@ def parse_named(
     except UsageError as error:
         raise UsageError(
             f"{option} takes {'KIND' if kinds else 'NAME'}=NUMBER, got '{text}'",
-            hint=f"{option} {example}",
+            hint=f"{option} {_likely_named(text, unit=unit, kinds=kinds) or example}",
         ) from error
     if kinds and (name not in kinds or found < 0):
         allowed = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
         raise UsageError(
             f"{option}: kinds are {allowed}, numbers are >= 0; got '{text}'",
-            hint=f"{option} {example}",
+            hint=f"{option} {_likely_named(text, unit=unit, kinds=kinds) or example}",
         )
     return name, found
+
+
+def _likely_named(text: str, *, unit: Unit, kinds: tuple[str, ...]) -> str | None:
+    """Return what a mistyped NAME=NUMBER probably means: `60` is user=60; None without a number."""
+    name, mark, value = text.partition("=")
+    value = value if mark else name
+    if not kinds or not any(map(str.isdigit, value)):
+        return None
+    kind = next(iter(get_close_matches(name.strip(), kinds, n=1, cutoff=ALIKE)), kinds[0])
+    return f"{kind}={likely(value, unit=unit)}"
 
 
 def factors(text: str, option: str) -> dict[str, float]:
@@ -252,7 +361,31 @@ def of_number(kind: type[int | float], unit: Unit) -> Text:
     """Return how numbers in a unit are read and written."""
     read = whole if kind is int else number
     shown = _SHOWN.get(unit, "<int>" if kind is int else "<float>")
-    return Text(read=lambda text, option: read(text, option, unit=unit), write=plain, shown=shown)
+    return Text(
+        read=lambda text, option: read(text, option, unit=unit),
+        write=plain,
+        shown=shown,
+        in_words=lambda value: with_unit(value, unit),
+    )
+
+
+def with_unit(value: float, unit: Unit) -> str:
+    """Write a number with its unit, the largest in which it is whole: 2700 s is 45m."""
+    match unit:
+        case "s" if value:
+            seconds, suffix = next((each for each in _LARGEST if value % each[0] == 0), (1.0, "s"))
+            return f"{plain(value / seconds)}{suffix}"
+        case "ms":
+            return f"{plain(value)}ms"
+        case "share" | "points":
+            return f"{value * 100:.4g}%"
+        case "tokens" if value and value % 1024 == 0:
+            return f"{plain(value // 1024)}k"
+        case _:
+            return plain(value)
+
+
+_LARGEST: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"))
 
 
 _SHOWN: Final[Mapping[Unit, str]] = {

@@ -9,6 +9,7 @@ import pytest
 
 from agentload.cli import _decide
 from agentload.cli import main as cli
+from agentload.cli._board import Board
 from agentload.errors import InterruptError, UsageError
 from agentload.run.audience import Audience
 from agentload.run.place import StudyPlace, place_of
@@ -187,7 +188,7 @@ def test_a_decision_in_virtual_time_that_was_stopped_is_made_anew_by_the_command
         if "block pair" in text:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(_decide, "terminal", lambda _: Audience(notice=interrupted))
+    monkeypatch.setattr(Board, "audience", lambda _: Audience(notice=interrupted))
     made = Decide(
         traces=(TraceRef(path="demo-chat"),),
         servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")),

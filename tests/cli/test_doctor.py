@@ -12,19 +12,19 @@ import pytest
 from agentload import builtin
 from agentload.cli import doctor
 from agentload.cli import main as cli
-from agentload.cli.doctor import Check
+from agentload.cli.doctor import MachineCheck
 
-FINE = Check(name="python", state="ok", seen="CPython 3.11.7")
-POOR = Check(
+FINE = MachineCheck(name="python", state="ok", seen="CPython 3.11.7")
+POOR = MachineCheck(
     name="open files",
     state="warn",
     seen="256",
     advice="more than 128 streams need `ulimit -n 4096`",
 )
-BAD = Check(name="traces", state="fail", seen="none found", advice="reinstall")
+BAD = MachineCheck(name="traces", state="fail", seen="none found", advice="reinstall")
 
 
-def invoke(monkeypatch: pytest.MonkeyPatch, checks: tuple[Check, ...], *options: str) -> int:
+def invoke(monkeypatch: pytest.MonkeyPatch, checks: tuple[MachineCheck, ...], *options: str) -> int:
     monkeypatch.setattr(doctor, "CHECKS", tuple((lambda check=check: check) for check in checks))
     monkeypatch.setattr(sys, "argv", ["agentload", "doctor", *options])
     return cli.main()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentload.cli._signals import heard
+from agentload.cli._signals import hear_stop
 
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -32,7 +32,7 @@ async def stops(number: signal.Signals) -> int:
         nonlocal stopped
         stopped += 1
 
-    with heard(stop):
+    with hear_stop(stop):
         os.kill(os.getpid(), number)
         await asyncio.sleep(0.01)
     return stopped

@@ -89,15 +89,17 @@ def test_a_pool_of_unknown_size_and_a_model_that_is_not_here_are_told(model: str
 def test_published_rules_stand_below_the_sizes_and_in_json(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kv(model, gpu="H100", weights=1.0, batched_tokens=2048)
+    kv(model, gpu="H100", weights=1.0, batched_tokens=2048, rules=True)
     printed = capsys.readouterr().out
-    assert "\npublished rule           today     what holds, and what it comes to here\n" in printed
+    assert (
+        "\npublished rule           today     verdict and what it means for this model\n" in printed
+    )
     assert "(guide 2):" in printed
     assert printed.endswith("guide: Rafay Token Factory, KV cache best practices\n")
-    kv(model, kv_memory="1G", json=True)
+    kv(model, kv_memory="1G", json=True, rules=True)
     rules = json.loads(capsys.readouterr().out)["rules"]
     assert rules[0].keys() == {"rule", "published", "source", "today", "because", "here"}
-    kv(model, kv_memory="1G", rules=False)
+    kv(model, kv_memory="1G")
     assert "guide" not in capsys.readouterr().out
     with pytest.raises(UsageError, match="'Voodoo' is not known"):
         kv(model, gpu="Voodoo", weights=1.0)

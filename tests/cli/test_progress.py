@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from agentload.cli._audience import Progress
-from agentload.cli._print import notice, silenced, transient
+from agentload.cli._audience import CallProgress, _lateness
+from agentload.cli._print import notice, silence, transient
 from agentload.layout.cost import cost
 from agentload.layout.plan import Scheme, plan
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
@@ -32,7 +32,7 @@ def test_the_time_left_is_the_plans_at_first_and_what_was_seen_at_last(
         minutes=60.0,
     )
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
-    progress = Progress(expected)
+    progress = CallProgress(expected)
     progress._arms["a"].done = done
     monkeypatch.setattr(time, "monotonic", lambda: elapsed_s)
     assert progress.line().endswith(f"left {left}")
@@ -57,7 +57,7 @@ def test_nothing_is_drawn_and_nothing_noticed_when_quiet_is_wanted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with silenced(is_quiet=True):
+    with silence(is_quiet=True):
         transient("a")
         notice("b")
     assert capsys.readouterr().err == ""
@@ -67,7 +67,7 @@ def test_a_bar_says_how_much_is_done_and_a_row_what_each_arm_does() -> None:
     trace = Trace(
         header=Header(name="t"), sessions=(Session(session="s", workload="chat", turns=(TURN,)),)
     )
-    progress = Progress(
+    progress = CallProgress(
         replace(
             cost(plan(trace, ["a"], run="r", scheme=Scheme(pairs=1))),
             calls_by_arm={"a": 100},
@@ -81,10 +81,20 @@ def test_a_bar_says_how_much_is_done_and_a_row_what_each_arm_does() -> None:
     assert row.split()[:3] == ["a", "50/100", "0"]
 
 
-def test_what_a_replay_is_part_of_is_drawn_above_it() -> None:
-    trace = Trace(
-        header=Header(name="t"), sessions=(Session(session="s", workload="chat", turns=(TURN,)),)
-    )
-    expected = cost(plan(trace, ["a"], run="r", scheme=Scheme(pairs=1)))
-    whole = Progress(expected, above=lambda: ("speed, 4 block pairs · 3 of 45 min spent",)).lines()
-    assert whole == ("speed, 4 block pairs · 3 of 45 min spent", *Progress(expected).lines())
+def test_a_row_says_how_late_requests_leave_and_whether_that_invalidates_the_timings() -> None:
+    assert [_lateness(each) for each in (None, 0.04, 5.0, 8.6)] == [
+        "–",
+        "0.0 ms ✓",
+        "5.0 ms ✓",
+        "8.6 ms ✗",
+    ]
+
+
+def test_nothing_is_drawn_on_a_terminal_that_cannot_move_its_cursor(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    transient("a")
+    notice("b")
+    assert capsys.readouterr().err == "b\n"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.decide import decide
-from agentload.cli._decide import foretold as as_text
+from agentload.cli._decide import forecast_text as as_text
 from agentload.decision.forecast import Forecast, LookPrice, Terms, forecast, gains_shown
 from agentload.decision.look import DRAWS, ITEMS, PAIRS, Look
 from agentload.study.kinds import Decide

@@ -27,6 +27,7 @@ from agentload.decision.outcome import DecisionOutcome
 from agentload.decision.pair_load import SESSIONS
 from agentload.decision.paired_answers import PairedAnswers
 from agentload.decision.play import Deciding
+from agentload.decision.state import DecisionState
 from agentload.decision.user_trace import UserTrace
 from agentload.errors import EvidenceError, PlanError, UsageError
 from agentload.model.rows import AnswerRow, VerdictRow
@@ -207,19 +208,21 @@ def test_whoever_reads_a_decided_run_judges_it_as_it_was_decided_unless_a_policy
 
 
 def test_a_decision_says_what_it_asks_what_is_spent_and_what_is_known(tmp_path: Path) -> None:
-    seen: list[tuple[str, ...]] = []
+    seen: list[DecisionState] = []
     study = extend(STUDY, budget_s=240.0)
     deciding = Deciding(
         study=study,
         place=StudyPlace(database=tmp_path / "x.duckdb"),
-        audience=Audience(notice=lambda _: seen.append(deciding.status())),
+        audience=Audience(notice=lambda _: seen.append(deciding.state())),
     )
-    assert deciding.status() == ()
+    assert deciding.state().asking is None
     outcome = deciding.play()
     last = outcome.asked[-1]
-    assert seen[-1][0].startswith(f"{last.stage.title} · ")
-    assert seen[-1][0].endswith(" of 4 min spent")
-    assert seen[-1][1] == last.said
+    assert (seen[-1].asking, seen[-1].asked[-1]) == (None, last)
+    assert seen[-1].budget_minutes == 4
+    assert seen[-1].spent_minutes == 4 - outcome.left_minutes
+    asking = {each.asking.look for each in seen if each.asking is not None}
+    assert asking <= {each.stage for each in outcome.asked}
 
 
 def test_questions_that_bring_no_answer_are_not_asked_for_ever(
@@ -256,7 +259,7 @@ def test_a_first_pair_that_tells_nothing_is_followed_by_others(
     ).play()
     assert (outcome.ending, outcome.document) == ("stopped", None)
     assert (
-        "  1 of the 4 block pairs that a first look takes; others are invalid: 2 of 2 "
+        "  1 of 4 block pairs; first comparison after 4; others are invalid: 2 of 2 "
         "blocks left out: answers in one piece"
     ) in said
 
@@ -363,7 +366,7 @@ def test_a_budget_that_is_spent_says_what_it_could_not_reach(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"budget_s": 60.0}, "--budget 1 min settles nothing"),
+        ({"budget_s": 60.0}, "--budget 60 s is too short to measure anything: at least 3m"),
         ({"arms": ("bf16",)}, "a decision needs two arms, got bf16"),
         ({"reference": "fp4"}, "--reference: no arm 'fp4'"),
     ],

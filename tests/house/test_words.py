@@ -46,15 +46,11 @@ STILL: dict[str, set[str]] = {
     "agentload/live/raw.py": {"go on"},
     "agentload/live/target.py": {"mend"},
     "agentload/plugins.py": {"stands for"},
-    "agentload/run/ask.py": {"go on"},
-    "agentload/run/barrier.py": {"anew"},
     "agentload/run/known.py": {"somebody"},
-    "agentload/run/measure.py": {"go on"},
-    "agentload/run/place.py": {"beside", "goes on"},
+    "agentload/run/place.py": {"beside"},
     "agentload/run/play.py": {"going on"},
-    "agentload/run/stages.py": {"go on", "going on"},
+    "agentload/run/stages.py": {"going on"},
     "agentload/study/kinds.py": {"beside"},
-    "agentload/study/parts.py": {"anew", "at the begin"},
 }
 """Words that a file may still have, until it is rewritten."""
 

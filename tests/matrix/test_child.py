@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.cli._signals import Handler, handled
+from agentload.cli._signals import Handler, handle_signals
 from agentload.matrix.child import Stops, carry_out
 from agentload.run.place import StudyPlace
 from agentload.study.kinds import Replay
@@ -61,7 +61,7 @@ def test_a_verb_is_asked_to_stop_when_its_time_is_over(tmp_path: Path) -> None:
 )
 def test_a_verb_is_asked_to_stop_when_we_are(handler: Handler, tmp_path: Path) -> None:
     said = tmp_path / "said.txt"
-    with handled({signal.SIGINT: handler}):  # which the child inherits
+    with handle_signals({signal.SIGINT: handler}):  # which the child inherits
         ended = carry_out(
             CHAT,
             StudyPlace(database=tmp_path / "x.duckdb"),

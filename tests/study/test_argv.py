@@ -227,7 +227,7 @@ def test_a_command_names_the_run_that_it_goes_on_with_or_joins() -> None:
         ("simulate rag --profile p --find max-rate --slo foo=3", "--slo: no limit 'foo'"),
         (
             "simulate rag --profile p --find max-rate --slo tpot=quick",
-            "--slo takes NAME=MS, got 'tpot=quick'",
+            "--slo takes NAME=TIME, got 'tpot=quick'",
         ),
         (
             "simulate rag --profile p --find max-rate --share 2",

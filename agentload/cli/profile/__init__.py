@@ -88,7 +88,7 @@ def _shown(profile: Profile) -> Iterator[str]:
             subsequent_indent=" " * 14,
         )
     for slo in profile.slos:
-        limits = (("TTFT", slo.ttft_ms), ("token latency", slo.tpot_ms), ("turn", slo.turn_ms))
+        limits = (("TTFT", slo.ttft_ms), ("TPOT", slo.tpot_ms), ("turn", slo.turn_ms))
         said = ", ".join(f"{what} {value:g} ms" for what, value in limits if value is not None)
         yield f"SLO           {slo.name}: {said} for {slo.share:.0%} of calls ({slo.source})"
     if profile.price is not None:
@@ -115,7 +115,7 @@ def _arm(arm: ArmProfile) -> Iterator[str]:
     else:
         known = f"known up to a batch of {step.known_to_batch}"
         yield (
-            f"  token latency {step.decode_ms:g} ms + {step.decode_ms_per_token:g} ms a cached "
+            f"  TPOT {step.decode_ms:g} ms + {step.decode_ms_per_token:g} ms a cached "
             f"token ({known})"
         )
         yield (
@@ -168,7 +168,7 @@ def fit(
         prefill = (
             f"{step.prefill_ms_per_token:.4g} ms a token + {step.prefill_ms_per_pair:.4g} ms a pair"
         )
-        print(f"  token latency  {decode}  (error {found.itl_error.median:.1%})")
+        print(f"  TPOT           {decode}  (error {found.itl_error.median:.1%})")
         print(f"  prefill        {prefill}  (error {found.ttft_error.median:.1%})")
         for note in found.notes:
             print(f"  {note}")

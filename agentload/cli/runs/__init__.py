@@ -32,19 +32,9 @@ if TYPE_CHECKING:
     from agentload.evidence.gaps import Gaps
 
 ARMS: Final = ("arm", "calls", "ended", "model", "machine", "where")
-GAPS: Final = (
-    "workload",
-    "arm",
-    "gaps",
-    "chunk gap p50",
-    "p95",
-    "p99 ms",
-    "token p50",
-    "p95",
-    "p99 ms",
-)
+GAPS: Final = ("workload", "arm", "gaps", "ITL p50", "p95", "p99 ms", "TPOT p50", "p95", "p99 ms")
 BLOCKS: Final = (
-    "leg",
+    "part",
     "round",
     "pair",
     "block",
@@ -55,7 +45,7 @@ BLOCKS: Final = (
     "ok",
     "tokens/s",
     "requests/s",
-    "void",
+    "invalid",
 )
 
 
@@ -82,7 +72,7 @@ def list_(
         "name",
         "arms",
         "blocks",
-        "void",
+        "invalid",
         "calls",
         "ok",
         "status",
@@ -179,7 +169,7 @@ def _health(legs: tuple[LegLine, ...]) -> Iterator[str]:
     for leg in legs:
         health = leg.health or {}
         seconds = "" if leg.seconds is None else f" after {leg.seconds:,.1f} s"
-        yield f"leg {leg.leg} on {leg.host}: {leg.status}{seconds}"
+        yield f"part {leg.leg} on {leg.host}: {leg.status}{seconds}"
         figures = (
             ("send lag p99", health.get("send_lag_p99_ms"), "{:.2f} ms"),
             ("loop stall", health.get("loop_stall_max_ms"), "{:.1f} ms"),
@@ -193,7 +183,7 @@ def _health(legs: tuple[LegLine, ...]) -> Iterator[str]:
         ]
         yield "  " + (", ".join(known) if known else "client load was not monitored")
         if health.get("void"):
-            yield f"  void: {health['void']}"
+            yield f"  invalid: {health['void']}"
 
 
 def _arm(arm: ArmLine) -> tuple[str, ...]:
@@ -306,7 +296,7 @@ def _lost(fault: Damage) -> str:
 
 def delete(
     names: Annotated[
-        list[str], typer.Argument(help="Names of runs, or how they begin.", metavar="RUN")
+        list[str], typer.Argument(help="Names of runs, or how they start.", metavar="RUN")
     ],
     *,
     db: Annotated[Path, typer.Option(help="DuckDB file to delete from.")] = DB,

@@ -22,7 +22,7 @@ Out: TypeAlias = Annotated[
 ]
 
 
-def opened(trace: str, *, lenient: bool = False) -> Trace:
+def open_trace(trace: str, *, lenient: bool = False) -> Trace:
     """Open a file, a shipped trace by its name, or standard input."""
     return read(trace if trace == STDIN else find("traces", trace), lenient=lenient)
 
@@ -51,7 +51,7 @@ class _Plugin(Protocol):
     def options(self) -> Sequence[Option]: ...
 
 
-def named(given: Iterable[str], *, hint: str) -> dict[str, str]:
+def options_by_name(given: Iterable[str], *, hint: str) -> dict[str, str]:
     """Return options by their names; the hint is the command that lists what there is."""
     options = {}
     for text in given:

@@ -92,7 +92,7 @@ def _on_arm(arm: ArmProfile, pool_tokens: int, found: LoadCurve) -> OnArm:
     )
 
 
-def beside(found: Overview, source: str) -> tuple[Likeness, ...]:
+def likeness_rows(found: Overview, source: str) -> tuple[Likeness, ...]:
     """Compare a trace with the metrics that `prometheus=URL|FILE` names."""
     prompt, output = (
         MeanAndQuantiles(

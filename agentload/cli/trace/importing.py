@@ -3,7 +3,7 @@
 import secrets
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from agentload.cli._print import notice, print_json
-from agentload.cli.trace._named import Out, describe, list_all, named
+from agentload.cli.trace._named import Out, describe, list_all, options_by_name
 from agentload.errors import TraceError, UsageError
 from agentload.importers import catalog
 from agentload.importers.parts.intake import Texts, texts_path
@@ -129,6 +129,20 @@ def _texts(path: Path | None) -> Iterator[Texts | None]:
         partial.unlink(missing_ok=True)
 
 
+_EXPORT_SPANS: Final = ("langfuse", "langsmith", "phoenix", "arize", "helicone", "traceloop")
+"""Products without a format of their own here: they export OpenTelemetry spans."""
+
+
+def _refuse_product(name: str, files: Sequence[str]) -> None:
+    """Raise UsageError for a product whose spans are imported as OpenTelemetry's."""
+    if name.lower() in _EXPORT_SPANS:
+        raise UsageError(
+            f"no format '{name}'",
+            hint="export its OpenTelemetry spans, then: agentload trace import otel "
+            f"{' '.join(files)}",
+        )
+
+
 def _sorted(given: list[str]) -> tuple[str | None, list[Path], dict[str, str]]:
     """Tell a format, paths and options apart; what is
     there as a file is a path whatever it looks like.
@@ -145,6 +159,7 @@ def _sorted(given: list[str]) -> tuple[str | None, list[Path], dict[str, str]]:
         elif position == 0 and text.replace("-", "_") in catalog.names():
             name = text.replace("-", "_")
         elif position == 0 and len(given) > 1:
+            _refuse_product(text, given[1:])
             catalog.importer(text)  # names the nearest format
         else:
             paths.append(Path(text))
@@ -195,7 +210,7 @@ def fit(
             "--for reads a URL again, and a file stays what it is",
             hint="--prometheus EARLIER --prometheus LATER",
         )
-    options = named(given or [], hint="agentload trace import prometheus")
+    options = options_by_name(given or [], hint="agentload trace import prometheus")
     with tempfile.TemporaryDirectory(prefix="agentload-") as folder:
         paths = [
             metrics_file(source, Path(folder) / f"{number}.prom")

@@ -2,24 +2,24 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from agentload.cli._named import print_compared
 from agentload.cli._print import print_json, print_table
-from agentload.cli.trace._named import Named, opened
-from agentload.cli.trace._seen import Seen, beside, lines, look
+from agentload.cli.trace._named import Named, open_trace
+from agentload.cli.trace._seen import Seen, likeness_rows, lines, look
 from agentload.errors import TraceError
 from agentload.model.trace import Trace
 from agentload.report.format import number, plural, significant
 from agentload.tracefile.check import CheckReport
-from agentload.tracefile.check import check as checked
+from agentload.tracefile.check import check as check_trace
 from agentload.tracefile.distance import HIGH, LOW, Distance, distances
 from agentload.tracefile.overview import overview
 from agentload.workloads import catalog
-from agentload.workloads.parts.targets import Held, held
+from agentload.workloads.parts.targets import FEWEST, Held, held
 
 
 def check(
@@ -42,13 +42,16 @@ def check(
 
         agentload trace check mine.jsonl --strict
     """
-    found = opened(trace, lenient=lenient)
-    report = checked(found)
-    targets = () if report.problem_count else _targets(found)
+    found = open_trace(trace, lenient=lenient)
+    report = check_trace(found)
+    unlike = None if report.problem_count else _unlike_its_workload(found)
+    is_compared = not report.problem_count and unlike is None
+    targets = _targets(found) if is_compared else ()
     if json:
-        print_json({"report": report, "targets": targets})
+        print_json({"report": report, "targets": targets, "not_compared": unlike})
     else:
-        _print(report, targets)
+        _print(report)
+        _print_targets(targets, unlike)
     if report.problem_count:
         raise TraceError(f"{trace}: {plural(report.problem_count, 'problem')}: it cannot be played")
     if strict and (
@@ -58,19 +61,35 @@ def check(
 
 
 def _targets(trace: Trace) -> tuple[Held, ...]:
-    said = {name: msgspec.json.decode(text) for name, text in trace.header.source}
+    workload = catalog.workload(_origin(trace)["workload"])
+    return tuple(held(workload.targets, overview(trace)))
+
+
+def _origin(trace: Trace) -> dict[str, Any]:
+    """Return what a trace says of how it was made."""
+    return {name: msgspec.json.decode(text) for name, text in trace.header.source}
+
+
+def _unlike_its_workload(trace: Trace) -> str | None:
+    """Say why a generated trace cannot be compared with measured quantiles; None where it can.
+
+    Empty for a trace that no workload made.
+    """
+    said = _origin(trace)
     name = said.get("workload")
-    if name not in catalog.names() or "ctx_scale" in said or "excerpt" in said:
-        return ()
+    if name not in catalog.names():
+        return ""
+    if "ctx_scale" in said or "excerpt" in said:
+        return f"it is a scaled or shortened {name}"
     workload = catalog.workload(name)
-    return (
-        tuple(held(workload.targets, overview(trace)))
-        if catalog.is_measured(workload, said.get("options", {}))
-        else ()
-    )
+    if not workload.targets:
+        return f"no quantiles of {name} were measured"
+    if not catalog.is_measured(workload, said.get("options", {})):
+        return f"its options are not those that {name} was measured with"
+    return None
 
 
-def _print(report: CheckReport, targets: Sequence[Held]) -> None:
+def _print(report: CheckReport) -> None:
     for problem in report.problems:
         print(problem)
     if report.problem_count > len(report.problems):
@@ -79,7 +98,7 @@ def _print(report: CheckReport, targets: Sequence[Held]) -> None:
     print(f"{plural(report.sessions, 'session')}, {plural(report.turns, 'call')}: {verdict}")
     if report.off_context:
         print(
-            f"note: off the recorded context by more than 2 %: {plural(report.off_context, 'call')}"
+            f"note: off the recorded context by more than 2%: {plural(report.off_context, 'call')}"
         )
     if report.off_order:
         calls = plural(report.off_order, "call")
@@ -87,28 +106,33 @@ def _print(report: CheckReport, targets: Sequence[Held]) -> None:
             f"note: tools that do not follow the leading system message: {calls}; servers "
             "put them there, so they share another prefix"
         )
+
+
+def _print_targets(targets: Sequence[Held], unlike: str | None) -> None:
+    """Print how a trace compares with its workload's quantiles, and what was not compared."""
+    if unlike:
+        print(f"not compared with measured quantiles: {unlike}")
     compared = [target for target in targets if target.holds is not None]
-    if targets:
+    if compared:
         held_count = sum(target.holds is True for target in compared)
-        few = (
-            f"; too few values for {len(targets) - len(compared)} more"
-            if len(compared) < len(targets)
-            else ""
-        )
-        print(
-            f"{held_count} of {len(compared)} figures are what the workload was measured to be{few}"
-        )
+        print(f"{held_count} of {len(compared)} figures are what the workload was measured to be")
+    if small := [target for target in targets if target.holds is None]:
+        print("not compared, for too few values (a trace of more sessions has them):")
+        print_table(("", "", "values", "needed"), [_small_row(each) for each in small])
     missed = [target for target in compared if not target.holds]
     if missed:
-        figures = [
-            [significant(value, 3) for value in (target.seen, target.low, target.high)]
-            for target in missed
-        ]
-        rows = [
-            (target.field, target.figure, *three, number(target.count))
-            for target, three in zip(missed, figures, strict=True)
-        ]
-        print_table(("note: missed", "", "is", "from", "to", "values"), rows)
+        head = ("note: missed", "", "is", "from", "to", "values")
+        print_table(head, [_missed_row(each) for each in missed])
+
+
+def _missed_row(target: Held) -> tuple[str, ...]:
+    bounds = [significant(value, 3) for value in (target.seen, target.low, target.high)]
+    return (target.field, target.figure, *bounds, number(target.count))
+
+
+def _small_row(target: Held) -> tuple[str, ...]:
+    counts = (number(target.count), number(FEWEST[target.figure]))
+    return (target.field, target.figure, *counts)
 
 
 def show(
@@ -151,16 +175,16 @@ def show(
 
         agentload trace show code --against recorded.jsonl.zst
     """
-    found = opened(trace, lenient=lenient)
+    found = open_trace(trace, lenient=lenient)
     seen = look(found, profile=profile, pools=pool or ())
     if html is not None:
         from agentload.cli.trace._page import page
 
         html.write_text(page(seen), encoding="utf-8")
     if against is not None and "=" not in against:
-        _apart(seen, tuple(distances(found, opened(against))), json=json)
+        _apart(seen, tuple(distances(found, open_trace(against))), json=json)
         return
-    rows = None if against is None else beside(seen.overview, against)
+    rows = None if against is None else likeness_rows(seen.overview, against)
     if json:
         print_json(
             seen if rows is None else {**msgspec.to_builtins(seen, str_keys=True), "against": rows}

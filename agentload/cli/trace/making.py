@@ -9,7 +9,15 @@ import msgspec
 import typer
 
 from agentload.cli._print import notice
-from agentload.cli.trace._named import Named, Out, describe, list_all, named, opened, write_trace
+from agentload.cli.trace._named import (
+    Named,
+    Out,
+    describe,
+    list_all,
+    open_trace,
+    options_by_name,
+    write_trace,
+)
 from agentload.degrade import broken, capped, sampled, scaled
 from agentload.degrade import split as split_up
 from agentload.errors import UsageError
@@ -54,7 +62,7 @@ def generate(
     elif options:
         describe(catalog.workload(workload), json=json)
     else:
-        wanted = named(given or [], hint="agentload trace generate WORKLOAD --options")
+        wanted = options_by_name(given or [], hint="agentload trace generate WORKLOAD --options")
         write_trace(out, catalog.trace(workload, seed=seed, options=wanted, ctx_scale=ctx_scale))
 
 
@@ -117,7 +125,7 @@ def degrade(
         raise UsageError(
             "nothing to degrade", hint="agentload trace degrade TRACE --break 0.1 -o FILE"
         )
-    found = opened(trace)
+    found = open_trace(trace)
     said = msgspec.json.encode(given | {"behind": behind, "seed": seed}).decode()
     header = replace(found.header, source=(*found.header.source, ("degraded", said)))
     sessions: Iterable[Session] = found.sessions
@@ -170,7 +178,9 @@ def export(
         describe(into, json=json)
         return
     options = checked(
-        into.name, into.options, named(given or [], hint=f"agentload trace export {format}")
+        into.name,
+        into.options,
+        options_by_name(given or [], hint=f"agentload trace export {format}"),
     )
     kept = None
     if text is not None:
@@ -180,7 +190,7 @@ def export(
                 hint="agentload trace export FORMAT TRACE without --text",
             )
         kept = options["texts"] = Kept(read_texts(text))
-    write_lines(out, into.lines(opened(trace), **options))
+    write_lines(out, into.lines(open_trace(trace), **options))
     if kept is not None:
         notice(
             f"words: those of {plural(len(kept.found), 'content')} are the source's, all "

@@ -17,7 +17,7 @@ import typer
 from agentload.cli._print import ABSENT, blocks, notice, print_json, print_table
 from agentload.cli.watch import DEFAULT, JobsFile, Name
 from agentload.errors import AgentloadError, GateError, UsageError
-from agentload.report.format import when
+from agentload.report.format import plural, when
 from agentload.watch import by_hand, ledger
 from agentload.watch.alarms import AMISS, KINDS, Alarm, alarms_of, loud_alarms
 from agentload.watch.daemon import serve
@@ -205,7 +205,8 @@ def status(
     ]
     if amiss:
         raise GateError(
-            f"open alarms: {len(amiss)}", hint=f"agentload watch history {amiss[0]} --file {file}"
+            f"{plural(len(amiss), 'open alarm')}, so the exit code is 3",
+            hint=f"agentload watch history {amiss[0]} --file {file}",
         )
 
 

@@ -38,7 +38,7 @@ def add(
     api_key_env: Annotated[
         str | None, typer.Option(help="Environment variable that holds the API key.")
     ] = None,
-    pairs: Annotated[int, typer.Option(help="Block pairs of each run.")] = 6,
+    pairs: Annotated[int, typer.Option(help="Block pairs of each run.", min=3)] = 6,
     calls: Annotated[
         int | None, typer.Option(help="Budget: calls of each run, on all arms together.")
     ] = None,
@@ -99,7 +99,7 @@ def remove(name: Name, *, file: JobsFile = DEFAULT) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class JobSchedule:
     """What `--json` prints for each job."""
 
     job: str
@@ -123,7 +123,7 @@ def list_(
     """
     now_ns = time.time_ns()
     lines = [
-        Line(
+        JobSchedule(
             job=each.name,
             cron=each.schedule.cron,
             time_zone=each.schedule.time_zone,

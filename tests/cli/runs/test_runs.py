@@ -119,8 +119,8 @@ def test_the_list_names_runs_that_wait_to_be_loaded(agentload: Agentload) -> Non
     assert agentload.err == "not loaded yet: r1 (agentload runs load r1 --db agentload.duckdb)\n"
     agentload("load")
     assert agentload("list") == (
-        "run  kind       started (UTC)     name  arms      blocks  void  calls     ok  status\n"
-        "r1   simulated  2023-11-14 22:13  rag   bf16,fp8       2     1      2  50.0%  done\n"
+        "run  kind       started (UTC)     name  arms      blocks  invalid  calls     ok  status\n"
+        "r1   simulated  2023-11-14 22:13  rag   bf16,fp8       2        1      2  50.0%  done\n"
     )
     assert agentload.err == ""
     assert [each["run_id"] for each in agentload.json("list")] == ["r1"]
@@ -133,20 +133,20 @@ def test_show_prints_health_arms_statuses_latencies_blocks_and_voids(agentload: 
         "trace rag (abc), interleaved, seed 7, agentload 0.1.0\n"
         "agentload replay\n"
         "\n"
-        "leg 0 on box: done after 20.0 s\n"
+        "part 0 on box: done after 20.0 s\n"
         "  send lag p99 0.31 ms, loop stall 260.0 ms, coalesced reads 2.0%, CPU 40%\n"
-        "  void: stood still\n"
+        "  invalid: stood still\n"
         "\n"
         "arm   calls  ended            model  machine  where\n"
         "bf16      2  1 ok, 1 refused  m            –  http://a:8000/v1\n"
         "fp8       0  –                m            –  p/fp8\n"
         "\n"
-        "workload  arm   gaps  chunk gap p50     p95  p99 ms  token p50     p95  p99 ms\n"
-        "rag       bf16     4         20.000  20.000  20.000     20.000  20.000  20.000\n"
+        "workload  arm   gaps  ITL p50     p95  p99 ms  TPOT p50     p95  p99 ms\n"
+        "rag       bf16     4   20.000  20.000  20.000    20.000  20.000  20.000\n"
         "\n"
-        "leg  round  pair  block  arm   seconds  drain  calls  ok  tokens/s  requests/s  void\n"
-        "  0      0     0      0  bf16     10.0    20%      2   1       0.6        0.12\n"
-        "  0      0     0      0  fp8      10.0      –      0   0         –           –  "
+        "part  round  pair  block  arm   seconds  drain  calls  ok  tokens/s  requests/s  invalid\n"
+        "   0      0     0      0  bf16     10.0    20%      2   1       0.6        0.12\n"
+        "   0      0     0      0  fp8      10.0      –      0   0         –           –  "
         "clock drop\n"
     )
     shown = agentload.json("show", "r1")

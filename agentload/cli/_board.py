@@ -1,0 +1,231 @@
+"""Draw a decision at work: its stages, how the arms compare, what plays, and what is spent.
+
+On a terminal all of it stays in its place and is drawn again; elsewhere each question
+and its answer is a line.
+"""
+
+import math
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
+
+from agentload.cli._audience import DRAWN_S, Answers, CallProgress, terminal
+from agentload.cli._print import is_watched, transient
+from agentload.decision.ledger import LedgerEntry
+from agentload.decision.look import Criterion
+from agentload.decision.state import DecisionState, SpeedInterval
+from agentload.layout.cost import Cost
+from agentload.model.metrics import ClockStart
+from agentload.run.ask import Listener
+from agentload.run.audience import Audience
+from agentload.run.questions import Question
+
+WIDTH: Final = 100
+_NARROWEST: Final = 60
+_STAGE: Final = 14
+_LOOKS: Final = 4
+"""Looks at one arm that are drawn, the latest."""
+_LABEL: Final = 18
+_AXIS: Final = 41
+_LATER: Final[Mapping[Criterion, str]] = {
+    "capacity": "skipped: neither --slo nor --agents is given",
+    "accuracy": "asked only of an arm that is faster or carries more",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardTitle:
+    """Say what is decided on."""
+
+    traces: str
+    arms: tuple[str, ...]
+    """The first is the reference."""
+
+
+class Board:
+    """Draw the state of a decision, with the calls that it plays, until it ends."""
+
+    def __init__(self, title: BoardTitle, state: Callable[[], DecisionState]) -> None:
+        self._title, self._state = title, state
+        self._progress: CallProgress | None = None
+        self._passing = ""
+
+    def audience(self) -> Audience:
+        """Return an audience whose progress this board draws, if standard error is watched."""
+        usual = terminal()
+        if not is_watched():
+            return usual
+        return replace(
+            usual,
+            progress=self._follow_calls,
+            answers=self._follow_answers,
+            rows=lambda count: self._pass(f"{count:,} rows"),
+            step=self._pass,
+        )
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Draw the board for as long as the block runs; leave its stages on the screen."""
+        if not is_watched():
+            yield
+            return
+        ended = threading.Event()
+
+        def drawing() -> None:
+            while not ended.wait(DRAWN_S):
+                transient(*self.lines(width()))
+
+        drawer = threading.Thread(
+            target=copy_context().run, args=(drawing,), name="board", daemon=True
+        )
+        drawer.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            drawer.join()
+            transient()
+            kept = stage_lines(self._state(), width())
+            print(*kept, "", sep="\n", file=sys.stderr, flush=True)
+
+    def lines(self, columns: int) -> Iterator[str]:
+        """Yield the board as it is drawn."""
+        state = self._state()
+        first, *others = self._title.arms
+        yield f"agentload decide  {self._title.traces}   {first} → {', '.join(others)}"[:columns]
+        yield from stage_lines(state, columns)
+        yield from interval_lines(state, reference=first, columns=columns)
+        yield from (self._progress.lines() if self._progress is not None else ())
+        if self._passing:
+            yield f" {self._passing}"[:columns]
+        yield _spent(state)[:columns]
+
+    def _pass(self, text: str) -> None:
+        is_of_stages = text.startswith(("  ", "asking: "))
+        self._passing = "" if is_of_stages else text
+
+    @contextmanager
+    def _follow_calls(self, expected: Cost, start: ClockStart) -> Iterator[CallProgress]:
+        self._progress = progress = CallProgress(expected, start=start)
+        try:
+            yield progress
+        finally:
+            self._progress = None
+
+    @contextmanager
+    def _follow_answers(self, questions: Sequence[Question], arms: int) -> Iterator[Listener]:
+        answers = Answers(questions, arms=arms, draw=self._pass)
+        try:
+            yield answers.answered
+        finally:
+            answers.end()
+
+
+def width() -> int:
+    """Return how many columns a line of the board may have: those of the terminal, 100 at most."""
+    columns = shutil.get_terminal_size((WIDTH + 1, 0)).columns
+    return max(_NARROWEST, min(WIDTH, columns - 1))
+
+
+def stage_lines(state: DecisionState, columns: int) -> Iterator[str]:
+    """Yield a line for each stage: done, at work, or when it comes, with its time."""
+    asking = None if state.asking is None else state.asking.look.criterion
+    by_stage: dict[Criterion, list[LedgerEntry]] = {}
+    for entry in state.asked:
+        by_stage.setdefault(entry.stage.criterion, []).append(entry)
+    for name, entries in by_stage.items():
+        if name != asking:
+            yield _stage("✓", name, entries[-1].said, _minutes(entries), columns)
+    if state.asking is not None:
+        look, before = state.asking.look, by_stage.get(state.asking.look.criterion, ())
+        said = look.title.partition(", ")[2] or look.title
+        minutes = _minutes(before) + state.asking.minutes
+        yield _stage("▶", look.criterion, said, minutes, columns)
+    for later, when in _LATER.items():
+        if later in by_stage or later == asking:
+            continue
+        is_coming = later == "capacity" and state.searches_capacity
+        yield _stage(" ", later, "not asked yet" if is_coming else when, None, columns)
+
+
+def _minutes(entries: Sequence[LedgerEntry]) -> float:
+    return sum(each.minutes for each in entries)
+
+
+def _stage(mark: str, name: str, said: str, minutes: float | None, columns: int) -> str:
+    took = "" if minutes is None else f"{int(minutes)}:{int(60 * minutes) % 60:02}"
+    room = columns - _STAGE - len(took) - 5
+    text = said if len(said) <= room else f"{said[: room - 1]}…"
+    return f" {mark} {name:<{_STAGE}}{text:<{room}} {took}".rstrip()
+
+
+def interval_lines(state: DecisionState, *, reference: str, columns: int) -> Iterator[str]:
+    """Yield the change of turn latency look by look, drawn against the margins."""
+    if not state.intervals:
+        return
+    axis = min(_AXIS, columns - _LABEL - 32)
+    margin = state.intervals[-1].margin
+    span = max(_reach(each) for each in state.intervals)
+    yield ""
+    margins = f"use < {_percent(-margin)} · avoid > {_percent(margin)}"
+    yield f" turn latency against {reference}: {margins}"[:columns]
+    yield f" {'':<{_LABEL}}{_percent(-span):<{axis // 2}}0{_percent(span):>{axis // 2}}"
+    for arm, found in groupby(sorted(state.intervals, key=lambda each: each.arm), _arm):
+        shown = tuple(found)[-_LOOKS:]
+        for each in shown:
+            label = f"{each.pairs} pairs {arm}"[: _LABEL - 1]
+            interval = f"[{_percent(each.low)}, {_percent(each.high)}]"
+            figure = f"{_percent(each.value)} {interval}"
+            yield f" {label:<{_LABEL}}{_drawn(each, span, axis)}  {figure}"[:columns]
+        if shown[-1].is_open:
+            yield f" still possible for {arm}: {', '.join(shown[-1].possible)}"
+    yield ""
+
+
+def _reach(interval: SpeedInterval) -> float:
+    """Return how far an axis reaches that shows an interval and its margins."""
+    ends = [abs(end) for end in (interval.low, interval.high) if math.isfinite(end)]
+    return max([2 * interval.margin, *ends])
+
+
+def _arm(interval: SpeedInterval) -> str:
+    return interval.arm
+
+
+def _drawn(interval: SpeedInterval, span: float, axis: int) -> str:
+    """Draw an interval over the margins and zero."""
+
+    def place(value: float) -> int:
+        inside = max(-span, min(span, value))
+        return round((inside + span) / (2 * span) * (axis - 1))
+
+    cells = [" "] * axis
+    for value, mark in ((-interval.margin, "┆"), (0.0, "┼"), (interval.margin, "┆")):
+        cells[place(value)] = mark
+    low, high = place(interval.low), place(interval.high)
+    for at in range(low, high + 1):
+        cells[at] = "─" if cells[at] == " " else cells[at]
+    cells[low], cells[high] = "├", "┤"
+    cells[place(interval.value)] = "●"
+    return "".join(cells)
+
+
+def _percent(share: float) -> str:
+    """Write a change: +3.0%, −3.5%."""
+    return f"{100 * share:+.1f}%".replace("-", "−")
+
+
+def _spent(state: DecisionState) -> str:
+    spent = f" spent {state.spent_minutes:.0f} of {state.budget_minutes:.0f} min"
+    if state.asking is None:
+        return spent
+    price = state.asking.price
+    calls = "" if price.calls is None else f"{price.calls:,} calls, "
+    takes = f"this takes {calls}{price.minutes:.0f} min"
+    return f"{spent} · {takes} · Ctrl-C decides on what is there"

@@ -1,0 +1,77 @@
+"""State what a decision is doing, for whoever draws it: asked, asking, known and still possible."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from advisor.verdict import Word
+from agentload.decision.forecast import LookPrice
+from agentload.decision.known import Known
+from agentload.decision.ledger import LedgerEntry
+from agentload.decision.look import Look
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedInterval:
+    """State the change of one arm's turn latency as one look at the pairs found it."""
+
+    arm: str
+    pairs: int
+    value: float
+    low: float
+    """Minus infinity where the interval is open."""
+    high: float
+    margin: float
+    """A smaller change does not count."""
+    is_open: bool
+    """The arm has no verdict yet."""
+
+    @property
+    def possible(self) -> tuple[Word, ...]:
+        """Verdicts that the interval does not rule out."""
+        within = abs(math.expm1(2 * math.log1p(self.margin)))
+        claims: tuple[tuple[Word, bool], ...] = (
+            ("use", self.low < -self.margin),
+            ("no difference", self.low < within and self.high > -within),
+            ("avoid", self.high > self.margin),
+        )
+        return tuple(word for word, is_possible in claims if is_possible)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedLook:
+    """Name the question that is being asked, its price, and how long ago it began."""
+
+    look: Look
+    price: LookPrice
+    minutes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionState:
+    """State what was asked, what is being asked, what is spent, and how the arms compare."""
+
+    asked: tuple[LedgerEntry, ...]
+    asking: AskedLook | None
+    spent_minutes: float
+    budget_minutes: float
+    intervals: tuple[SpeedInterval, ...]
+    searches_capacity: bool
+    """Whether capacity is part of the answer."""
+
+
+def speed_intervals(known: Known) -> Iterator[SpeedInterval]:
+    """Yield how turns of each challenger compare with the reference's, where that is known."""
+    undecided = {each.arm for each in known.open}
+    for verdict in known.challengers:
+        found, margin = verdict.pays.estimate, verdict.pays.margin
+        if found is not None and margin is not None:
+            yield SpeedInterval(
+                arm=verdict.arm,
+                pairs=known.pairs,
+                value=found.value,
+                low=-math.inf if found.low is None else found.low,
+                high=math.inf if found.high is None else found.high,
+                margin=margin,
+                is_open=verdict.arm in undecided,
+            )

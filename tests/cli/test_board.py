@@ -1,0 +1,111 @@
+"""What is drawn of a decision at work, and how it ends on the screen."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentload.cli import _decide
+from agentload.cli._board import interval_lines, stage_lines
+from agentload.cli._closing import MOST, closing
+from agentload.decision.forecast import LookPrice
+from agentload.decision.ledger import LedgerEntry
+from agentload.decision.look import Look
+from agentload.decision.state import AskedLook, DecisionState, SpeedInterval
+from agentload.report.advise import advise
+from agentload.run.place import Place
+from agentload.study.kinds import Decide
+from agentload.study.parts import TraceRef, Virtual
+from agentload.verdict.policy import Setting
+from tests.report.conftest import simulated
+
+UNDECIDED = SpeedInterval(
+    arm="fp8", pairs=4, value=-0.007, low=-0.062, high=0.05, margin=0.03, is_open=True
+)
+STATE = DecisionState(
+    asked=(
+        LedgerEntry(
+            stage=Look(criterion="checks"), planned_minutes=0.1, minutes=0.1, said="caches work"
+        ),
+        LedgerEntry(
+            stage=Look(criterion="speed", amount=1), planned_minutes=1, minutes=0.5, said="1 of 4"
+        ),
+    ),
+    asking=AskedLook(
+        look=Look(criterion="speed", amount=4), price=LookPrice(minutes=2.0, calls=89), minutes=0.25
+    ),
+    spent_minutes=0.85,
+    budget_minutes=45.0,
+    intervals=(UNDECIDED,),
+    searches_capacity=False,
+)
+
+
+def test_stages_are_a_list_with_what_each_said_what_it_took_and_when_the_others_come() -> None:
+    assert list(stage_lines(STATE, 80)) == [
+        " ✓ checks        caches work                                               0:06",
+        " ▶ speed         4 block pairs                                             0:45",
+        "   capacity      skipped: neither --slo nor --agents is given",
+        "   accuracy      asked only of an arm that is faster or carries more",
+    ]
+
+
+def test_an_interval_is_drawn_against_the_margins_with_what_is_still_possible() -> None:
+    assert [line.rstrip() for line in interval_lines(STATE, reference="bf16", columns=80)] == [
+        "",
+        " turn latency against bf16: use < −3.0% · avoid > +3.0%",
+        "                   −6.2%          0          +6.2%",
+        " 4 pairs fp8       ├──────┆─────●┼───────┆───┤     −0.7% [−6.2%, +5.0%]",
+        " still possible for fp8: use, no difference, avoid",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "possible"),
+    [
+        (-0.9, -0.1, ("use",)),
+        (0.1, 0.9, ("avoid",)),
+        (-0.02, 0.02, ("no difference",)),
+        (-0.05, 0.01, ("use", "no difference")),
+    ],
+)
+def test_a_verdict_is_possible_while_the_interval_does_not_rule_it_out(
+    low: float, high: float, possible: tuple[str, ...]
+) -> None:
+    assert replace(UNDECIDED, low=low, high=high).possible == possible
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_a_decision_ends_in_lines_that_fit_the_screen_with_its_table_and_next_step(
+    tmp_path: Path, columns: int
+) -> None:
+    database = tmp_path / "x.duckdb"
+    simulated(database)
+    document = advise(database, None, setting=Setting())
+    notes = ("Spent 10 of 12 min.", "This budget cannot settle speed: " + "more " * 60)
+    lines = closing(document, notes=notes, report=Path("r.html"), width=columns).splitlines()
+    assert len(lines) <= MOST
+    assert max(map(len, lines)) <= columns
+    assert lines[-1] == "Report: r.html"
+    assert any(line.startswith("turn latency") for line in lines)
+    assert any(line.startswith("    agentload ") for line in lines)
+
+
+def test_a_decision_in_a_pipe_is_plain_lines_that_say_what_is_still_possible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = Decide(
+        traces=(TraceRef(path="demo-chat"),),
+        servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")),
+        budget_s=300.0,
+    )
+    _decide.decide(study, Place(database=tmp_path / "x.duckdb"), is_dry=False, as_json=False)
+    out, said = capsys.readouterr()
+    assert "\x1b" not in said + out
+    assert "asking: speed, 4 block pairs, about " in said
+    assert "Do this next:\n" in out
+    assert len(out.splitlines()) <= MOST
+    assert sys.stderr.isatty() is False

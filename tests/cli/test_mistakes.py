@@ -1,0 +1,168 @@
+"""What people mistype, and whether the hint is the corrected option, ready to paste."""
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentload.cli import main as cli
+from agentload.errors import UsageError
+from agentload.study.argv import built, split
+
+DECIDE = "decide rag --profile gpt-oss-20b-h100 --arms bf16,fp8"
+REPLAY = "replay rag --endpoints a=http://127.0.0.1:9/v1,b=http://127.0.0.1:10/v1"
+EVAL = "eval --endpoints a=http://127.0.0.1:9/v1,b=http://127.0.0.1:10/v1"
+FIND = "simulate rag --profile gpt-oss-20b-h100 --arms bf16,fp8 --find max-concurrency"
+EMULATED = "sweep --endpoints emulated:gpt-oss-20b-h100/bf16+fp8"
+
+OPTIONS = [  # the words before the mistake, the mistake, the hint
+    (DECIDE, "--min-change 3", "--min-change 3%"),
+    (DECIDE, "--min-change 3percent", "--min-change 3%"),
+    (DECIDE, "--min-change 0", "--min-change 3%"),
+    (DECIDE, "--accuracy-margin 3", "--accuracy-margin 3%"),
+    (DECIDE, "--accuracy-margin 3points", "--accuracy-margin 3%"),
+    (DECIDE, "--budget 45mins", "--budget 45m"),
+    (DECIDE, "--budget 2hours", "--budget 2h"),
+    (DECIDE, "--budget soon", "--budget 45m"),
+    (DECIDE, "--budget -5m", "--budget 5m"),
+    (DECIDE, "--slo ttft=2sec", "--slo ttft=2s"),
+    (DECIDE, "--slo ttft:2s", "--slo ttft=2s"),
+    (DECIDE, "--slo 2s", "--slo ttft=2s"),
+    (DECIDE, "--slo itl=50", "--slo tpot=50ms"),
+    (DECIDE, "--slo ttft=2s,tpot", "--slo ttft=2s,tpot=50ms"),
+    (DECIDE, "--slo ttft=2s,ttft=3s", "--slo ttft=2s"),
+    (DECIDE, "--agents 1.5", "--agents 2"),
+    (DECIDE, "--agents many", "--agents 12"),
+    (DECIDE, "--agents 0", "--agents 1"),
+    (DECIDE, "--price -2", "--price 2"),
+    (DECIDE, "--price 2usd", "--price 2"),
+    (DECIDE, "--wait-cap 60", "--wait-cap user=60"),
+    (DECIDE, "--wait-cap usr=60", "--wait-cap user=60"),
+    (DECIDE, "--wait-cap user=60sec", "--wait-cap user=60s"),
+    (DECIDE, "--sessions 8x", "--sessions 8"),
+    (DECIDE, "--sessions 0", "--sessions 1"),
+    (f"{DECIDE} --agents 9", "--decide-by cost", "--decide-by gpus"),
+    (f"{DECIDE} --agents 9", "--decide-by latancy", "--decide-by latency"),
+    (DECIDE, "--fail-on avod", "--fail-on avoid"),
+    (DECIDE, "--seed x1", "--seed 1"),
+    (DECIDE, "--profil llama", "--profile llama"),
+    (DECIDE, "--sesions 8", "--sessions 8"),
+    (REPLAY, "--max-context 120kb", "--max-context 120k"),
+    (REPLAY, "--max-context 120ktokens", "--max-context 120k"),
+    (REPLAY, "--duration 90secs", "--duration 90s"),
+    (REPLAY, "--duration 1h30m", "--duration 1h"),
+    (REPLAY, "--rate 5/s", "--rate 5"),
+    (REPLAY, "--pairs three", "--pairs 12"),
+    (REPLAY, "--pairs 0", "--pairs 1"),
+    (REPLAY, "--burst 5", "--rate 2 --burst 5x10/60"),
+    (f"{REPLAY} --rate 2", "--burst 5", "--burst 5x10/60"),
+    (REPLAY, "--design abba", "--design interleaved"),
+    (REPLAY, "--cache cald", "--cache cold"),
+    (REPLAY, "--sessions 4 --rate 2", "--sessions 4, or --rate 2"),
+    (REPLAY, "--profile gpt-oss-20b-h100", "simulate --profile gpt-oss-20b-h100"),
+    (FIND, "--share 95", "--share 95%"),
+    (FIND, "--minutes 2mins", "--minutes 2m"),
+    (EVAL, "--contexts 4k-32k", "--contexts 4k..32k"),
+    (EVAL, "--contexts 4kb,32kb", "--contexts 4k,32k"),
+    (EVAL, "--contexts 32k..4k", "--contexts 4k..32k"),
+    (EVAL, "--depths 0", "--depths 1"),
+    (EMULATED, "--contexts 1k-8k", "--contexts 1k..8k"),
+]
+"""Mistaken options of studies: the corrected ones are read for real."""
+
+OTHERS = [  # the whole line, and what the hint says
+    ("simulate rag --profile gpt-oss-20b-h100 --find max-concurency", "--find max-concurrency"),
+    (
+        "simulate rag --profile gpt-oss-20b-h100 --minutes 2",
+        "--find max-concurrency --minutes 2; for a run of that length: --duration 2m",
+    ),
+    (f"{DECIDE} --budget 45", "--budget 45m"),
+    ("ui --port 99999", "--port 65535"),
+    ("endpoints check 127.0.0.1:9", "arm1=http://127.0.0.1:9/v1"),
+    ("replay rag --endpoints bf16=localhost:8001", "bf16=http://localhost:8001/v1"),
+    (
+        "trace import langfuse x.json",
+        "export its OpenTelemetry spans, then: agentload trace import otel x.json",
+    ),
+    ("calibrate chat", "agentload calibrate chat --model MODEL"),
+    ("decid rag", "did you mean `agentload decide`?"),
+    ("trace shwo chat", "did you mean `agentload trace show`?"),
+    ("decide ragg --profile gpt-oss-20b-h100", "did you mean rag?"),
+    ("decide rag --profile gpt-oss-20b-h100 --arms bf16,fp9", "it has: bf16, fp8, fp8-skip-sw"),
+    ("watch add n --trace rag --endpoints a=http://127.0.0.1:9/v1 --cron '0 25 * * *'", "hour"),
+    ("watch add n --trace rag --endpoints a=http://h/v1 --cron '0 2 * * *' --pairs 1", "--pairs 3"),
+]
+
+
+def agentload(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str, str]:
+    """Type a line; return its exit code, its error and its hint."""
+    monkeypatch.setattr(sys, "argv", ["agentload", *shlex.split(line)])
+    code = cli.main()
+    said = capsys.readouterr().err.splitlines()
+    return code, _after(said, "error: "), _after(said, "hint: ")
+
+
+def _after(lines: list[str], kind: str) -> str:
+    return next((each.removeprefix(kind) for each in lines if each.startswith(kind)), "")
+
+
+def options_of(hint: str) -> Iterator[str]:
+    """Yield the options that a hint offers."""
+    yield from re.split(r", or ", hint)
+
+
+@pytest.mark.parametrize("case", OPTIONS, ids=lambda case: case[1])
+def test_the_hint_of_a_mistyped_option_is_the_corrected_one_and_is_read(
+    case: tuple[str, str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before, mistake, hint = case
+    monkeypatch.chdir(tmp_path)
+    is_dry = "" if before == FIND else "--dry-run"
+    code, error, said = agentload(f"{before} {mistake} {is_dry}", monkeypatch, capsys)
+    assert (code, said) == (2, hint), error
+    for option in options_of(said.removeprefix("simulate ")):
+        line = before.split() if option.startswith("--") else []
+        if "--profile" in option.split():
+            continue  # it names another profile, or verb, than this line
+        verb, typed = split([*line, *shlex.split(option)])
+        built(verb, typed)
+
+
+@pytest.mark.parametrize(("line", "hint"), OTHERS)
+def test_the_hint_of_another_mistake_names_what_to_write(
+    line: str,
+    hint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, error, said = agentload(line, monkeypatch, capsys)
+    assert code in (1, 2)
+    assert hint in said, error
+
+
+def test_the_table_has_sixty_mistakes() -> None:
+    assert len(OPTIONS) + len(OTHERS) >= 60
+
+
+def test_a_limit_that_seconds_were_meant_by_is_doubted_before_anything_is_spent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = f"{DECIDE} --slo ttft=2,tpot=0.05,turn=30s --print-study"
+    monkeypatch.setattr(sys, "argv", ["agentload", *shlex.split(line)])
+    assert cli.main() == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: --slo ttft=2 is 2 ms; did you mean ttft=2s?",
+        "warning: --slo tpot=0.05 is 0.05 ms; did you mean tpot=0.05s?",
+    ]
+    with pytest.raises(UsageError):
+        built(*split([*DECIDE.split(), "--slo", "ttft"]))
