@@ -229,11 +229,15 @@ class Wire:
             machine.failed(self.clock.now_ns(), "refused", str(error))
             return None
         except TimeoutError:
-            if halted:
-                machine.cancel(self.clock.now_ns(), halted[0])
-            else:
+            if not halted:
                 machine.expired(max(deadline_ns, self.clock.now_ns()))
+                return None
+        if halted:
+            if link is not None:  # opened in the very turn of the loop in which the call was halted
+                link.close()
+            machine.cancel(self.clock.now_ns(), halted[0])
             return None
+        assert link is not None
         machine.opened(self.clock.now_ns(), dialled_ns=dialled_ns, replica=link.peer)
         return link
 
