@@ -124,7 +124,9 @@ async def live(made: Plan, journals: tuple[Path, ...]) -> list[CallRow]:
             arm, Options(noise=False), until=until, ready=lambda running: ready(name, running)
         )
 
-    async def barrier(_: Settle, __: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
+    async def barrier(
+        settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool
+    ) -> tuple[tuple[int, str], ...]:
         return ()
 
     async with asyncio.TaskGroup() as tasks:

@@ -92,11 +92,18 @@ class Listener(Protocol):
         ...
 
 
-Barrier = Callable[[Settle, tuple[PlayEnd, ...]], Awaitable[tuple[tuple[int, str], ...]]]
-"""Called between two rounds; returns the pairs that are invalid, each with its reason.
+class Barrier(Protocol):
+    """Stand between two rounds: close the blocks, read identity, telemetry and load."""
 
-It closes the blocks and reads identity, telemetry and load.
-"""
+    def __call__(
+        self, settle: Settle, ends: tuple[PlayEnd, ...], /, *, fault: str | None, again: bool
+    ) -> Awaitable[tuple[tuple[int, str], ...]]:
+        """Close the round's blocks and return the pairs that are invalid, each with its reason.
+
+        *fault* is what those who played the round found wrong; *again* repeats the round for it.
+        """
+        ...
+
 
 Opening = Callable[[Open], Awaitable[object]]
 """Called before a round: starts the round's servers, if they do not run all the time."""
@@ -259,7 +266,10 @@ class Runner:
         gc.collect()  # nothing is timed now
         # The calls of a block must be on disk before the block is said to be whole
         await self._caller.sync()
-        void = await self._barrier(command, self._dispatcher.ended_plays())
+        fault = self._monitor.settle(self._caller.facts(), workers=self._caller.workers())
+        void = await self._barrier(
+            command, self._dispatcher.ended_plays(), fault=fault, again=fault is not None
+        )
         self._tell(Settled(at_ns=time.monotonic_ns(), void=() if self._is_stopping else void))
 
     async def _open(self, command: Open) -> None:

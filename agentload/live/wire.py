@@ -144,6 +144,7 @@ class Wire:
 
     def facts(self) -> WireFacts:
         """Return what went wrong with stamps and clocks so far."""
+        self.clock.sample()  # a step just now has torn the stamps before it apart as well
         return WireFacts(
             unstamped_reads=self._unstamped_reads,
             unstamped_sends=self._unstamped_sends,

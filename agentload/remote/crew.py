@@ -15,16 +15,17 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Final, Protocol
+from typing import Final
 
 from agentload import __version__
 from agentload.dispatch.dispatcher import PlayEnd
 from agentload.errors import AgentloadError, LaunchError
 from agentload.layout.division import divided
 from agentload.live.health import Health, Monitor, together, worst_of
+from agentload.live.runner import Barrier
 from agentload.live.workers.messages import Go, Order, Over, Reached, Ready, Report
 from agentload.live.workers.node import Seat, listen
-from agentload.model.commands import Lost, Open, Settle, Stopped
+from agentload.model.commands import Lost, Open, Stopped
 from agentload.model.plan import Plan
 from agentload.model.rows import CallRow, Row
 from agentload.remote.player import PlayShare
@@ -43,16 +44,6 @@ A stall of this length makes timings invalid as well.
 """
 ENDING_S: Final = 30.0
 """Time for the other nodes to hand over what they measured after one is lost."""
-
-
-class Settling(Protocol):
-    """The barrier of a run, given a round's fault and whether the round is played again."""
-
-    def __call__(
-        self, settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool
-    ) -> Awaitable[tuple[tuple[int, str], ...]]:
-        """Close the round's blocks and return the pairs that must be played again."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +97,7 @@ class Crew:
         seats: Sequence[Seat],
         plan: Plan,
         order: PlayShare,
-        barrier: Settling,
+        barrier: Barrier,
         *,
         write: Callable[[Row], None],
         ended: Callable[[CallRow], None],
@@ -182,7 +173,10 @@ class Crew:
                 await self._opening(command)
             return ()
         self._rounds.append(together([each.reached.health for each in arrivals]))
-        fault = lost.message if lost is not None else found.fault or _jump(arrivals)
+        if lost is None:
+            fault = found.fault or _jump(arrivals) or _interruption(arrivals)
+        else:
+            fault = lost.message
         void = await self._barrier(
             command, ends, fault=fault or _doubt(arrivals), again=fault is not None
         )
@@ -301,6 +295,14 @@ def _jump(arrivals: Sequence[Arrival]) -> str | None:
         if by_ns is not None:
             moved = f"the clock of {each.name} moved by {by_ns / MS:.0f} ms"
             return f"{moved} against ours during the block"
+    return None
+
+
+def _interruption(arrivals: Sequence[Arrival]) -> str | None:
+    """Return which node was interrupted during the round, and by what; None if none was."""
+    for each in arrivals:
+        if each.reached.health.interruption is not None:
+            return f"{each.name}: {each.reached.health.interruption}"
     return None
 
 

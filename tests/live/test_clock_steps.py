@@ -124,3 +124,59 @@ async def test_a_step_moves_no_leaving_of_a_request(
     assert sent_ns is not None
     assert before_ns <= sent_ns <= world.now
     assert abs(sent_ns - left_ns) <= 150_000
+
+
+@pytest.mark.parametrize("step_ns", STEPS)
+async def test_an_answer_is_never_older_than_its_request(
+    ends: tuple[World, Socket, Channel, Clock], step_ns: int
+) -> None:
+    world, sock, channel, _ = ends
+    world.now += 5_000_000_000
+    world.ahead += step_ns
+    channel.write([b"request"])
+    begun_ns = world.now
+    world.now += 30_000_000
+    at_ns = sock.arrives(b"x")
+    world.now += 1_000_000
+    got = channel.receive()
+    assert got is not None
+    assert begun_ns <= got[0] <= world.now
+    assert abs(got[0] - at_ns) <= 1_000_000 + 1_000
+
+
+@pytest.mark.parametrize("step_ns", [-400_000_000, 400_000_000])
+async def test_a_stamp_that_no_reading_of_the_wall_clock_explains_is_none(
+    ends: tuple[World, Socket, Channel, Clock], step_ns: int
+) -> None:
+    world, sock, channel, clock = ends
+    channel.write([b"request"])
+    world.now += 30_000_000
+    stamp = world.stamp(world.now)  # the kernel knows nothing of what moves the clock for us
+    sock.arrived.append((b"x", stamp))
+    world.ahead += step_ns
+    clock.sample()
+    world.now += 1_000_000
+    before_ns = world.now
+    got = channel.receive()
+    assert got is not None
+    assert before_ns <= got[0] <= world.now
+    assert channel.unstamped_reads == 1
+
+
+async def test_bytes_that_were_lost_and_sent_again_are_as_late_as_what_they_waited_for(
+    ends: tuple[World, Socket, Channel, Clock],
+) -> None:
+    world, sock, channel, clock = ends
+    channel.write([b"request"])
+    world.now += 10_000_000
+    early = world.stamp(world.now)  # arrived before the bytes ahead of it, which were lost once
+    world.now += 40_000_000
+    at_ns = sock.arrives(b"x")
+    sock.arrived.append((b"y", early))
+    world.now += 1_000_000
+    first, second = channel.receive(), channel.receive()
+    assert first is not None
+    assert second is not None
+    assert first[0] == second[0]
+    assert abs(first[0] - at_ns) < 1_000
+    assert (channel.unstamped_reads, clock.steps) == (0, 0)

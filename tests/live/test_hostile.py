@@ -45,7 +45,9 @@ LONG = {
 HASTY = Limits(connect_ns=3_000 * MS, first_ns=1_000 * MS, idle_ns=500 * MS, total_ns=1_500 * MS)
 
 
-async def barrier(_: Settle, __: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
+async def barrier(
+    settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool
+) -> tuple[tuple[int, str], ...]:
     return ()
 
 

@@ -32,7 +32,9 @@ def talk(name: str, *, turns: int, start_s: float = 0.0) -> Session:
     return Session(session=name, workload="chat", start_s=start_s, turns=made)
 
 
-async def barrier(_: Settle, __: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
+async def barrier(
+    settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool
+) -> tuple[tuple[int, str], ...]:
     return ()
 
 

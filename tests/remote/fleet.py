@@ -134,7 +134,9 @@ async def alone(made: Plan, urls: Mapping[str, str]) -> list[CallRow]:
     """Play with one dispatcher in this process."""
     rows = list[Row]()
 
-    async def barrier(_: Settle, __: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
+    async def barrier(
+        settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool
+    ) -> tuple[tuple[int, str], ...]:
         return ()
 
     async with calling(job(made, urls), rows.append) as caller:

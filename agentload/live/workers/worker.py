@@ -86,7 +86,9 @@ class Worker:
     async def _sync(self) -> None:
         gc.collect()  # between blocks: nothing is timed now
         self._writer.sync()
-        self._pipe.say(Synced(health=self._monitor.health(self._recorder.facts())))
+        facts = self._recorder.facts()
+        self._monitor.settle(facts)
+        self._pipe.say(Synced(health=self._monitor.health(facts)))
 
     async def _keep_flushing(self) -> None:
         while True:
