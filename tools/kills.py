@@ -235,11 +235,7 @@ def _on(verb: Verb, database: Path) -> Sequence[str]:
     known = journalled_runs(database)
     if not known or verb in {"watch", "load"}:
         return ()
-    return (
-        ("--into" if verb == "sweep" else "--resume", known[0])
-        if verb != "sweep" or database.exists()
-        else ()
-    )
+    return ("--into" if verb == "sweep" else "--resume", known[0])
 
 
 def _was_killed(command: Sequence[str], database: Path, rng: Random, *, begins: bool) -> bool:
