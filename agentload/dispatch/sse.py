@@ -23,6 +23,7 @@ from agentload.dispatch.shapes import (
     ToolPiece,
     Usage,
     decode,
+    model_name,
     uncrowded,
 )
 from agentload.model.commands import TokenRule
@@ -104,6 +105,15 @@ class StreamParser:
         """Whether the stream has said `[DONE]`."""
         self._fault: Fault | None = None
         self._unreadable: str | None = None
+        # Two texts in place of a field of every event: the first and the last
+        # chunk tell whether another model took over, and decoding stays as fast.
+        self._first: bytes | bytearray = b""
+        self._last: bytes | bytearray = b""
+
+    @property
+    def model(self) -> str | None:
+        """The model that the first chunk names; None if it names none."""
+        return _model(self._first)
 
     @property
     def chunks(self) -> int:
@@ -118,6 +128,8 @@ class StreamParser:
         """
         return (
             self._framing.held_bytes
+            + len(self._first)
+            + len(self._last)
             + 4 * self._chars
             + CHUNK_BYTES * len(self._chunks)
             + TOOL_BYTES * len(self._tools)
@@ -160,6 +172,7 @@ class StreamParser:
             fault=self._fault,
             unreadable=self._unreadable
             or usage.contradiction
+            or self._other_model()
             or self._contradiction(sum(found.tokens), found.rule, total),
             text="".join(self._text),
             thinking="".join(self._thinking),
@@ -168,6 +181,12 @@ class StreamParser:
                 for name, arguments in self._tools.values()
             ),
         )
+
+    def _other_model(self) -> str | None:
+        first, last = self.model, _model(self._last)
+        if first is None or last is None or first == last:
+            return None
+        return f"the model is {word(first)}, and later {word(last)}"
 
     def _contradiction(self, listed: int, rule: TokenRule | None, total: int | None) -> str | None:
         if rule == "running_usage":
@@ -204,6 +223,9 @@ class StreamParser:
         if event.usage is not None:
             self._usage = event.usage
         if event.choices:
+            self._last = payload
+            if not self._first:
+                self._first = payload
             self._choice(stamp_ns, event.choices[0], event.usage)
 
     def _choice(self, stamp_ns: int, choice: Choice, usage: Usage | None) -> None:
@@ -319,6 +341,13 @@ def _resolved(kinds: list[Kind]) -> list[Kind]:
         current = kind if kind != "unknown" else current
         out.append(current)
     return out
+
+
+def _model(payload: bytes | bytearray) -> str | None:
+    try:
+        return model_name(payload)
+    except UNREADABLE:
+        return None
 
 
 def _is_json(payload: bytes | bytearray) -> bool:

@@ -169,6 +169,7 @@ class PromptCaller:
             arm=send.arm,
             session=call.session,
             body=chat(ready.prompt.messages, tools=ready.prompt.tools, sampling=sampling),
+            model=sampling.model,
             released_ns=send.released_ns,
             limits=send.limits,
             asked=Asked(

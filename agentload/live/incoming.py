@@ -35,6 +35,11 @@ class Transcript:
         return self._stream.tokens_so_far
 
     @property
+    def model(self) -> str | None:
+        """The model that a stream names in its first chunk; None if it names none."""
+        return self._stream.model
+
+    @property
     def has_end_mark(self) -> bool:
         """Whether the stream has said `[DONE]`."""
         return self._stream.has_end_mark

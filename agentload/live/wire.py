@@ -12,7 +12,7 @@ from typing import Final, Self
 from urllib.parse import urljoin, urlsplit
 
 from agentload.dispatch.call import Asked, CallMachine
-from agentload.dispatch.fault import retry_after_ns
+from agentload.dispatch.fault import retry_after_ns, word
 from agentload.dispatch.gateway import deed
 from agentload.dispatch.sse import Parsed
 from agentload.live.alarm import Timetable
@@ -46,6 +46,8 @@ class WireRequest:
     """When the call is sent; if it is handed over earlier, it waits for that instant."""
     limits: Limits = field(default_factory=Limits)
     asked: Asked = field(default_factory=Asked)
+    model: str = ""
+    """Name by which the body asks for its model."""
     path: str = "/chat/completions"
     """Path under the arm's base URL."""
     on_tokens: Callable[[int], None] | None = None
@@ -192,7 +194,7 @@ class Wire:
         parsed, outcome = await self._judged(exchange, machine, source)
         if target.ends_with_mark is None and parsed is not None and parsed.has_end_mark:
             arm.ends_with_mark = True
-        if (seen := deed(exchange.answer.headers)) is not None:
+        if (seen := _deed(arm, request, exchange)) is not None:
             outcome = replace(outcome, gateway=seen)
         if outcome.status == "busy":
             outcome = replace(outcome, retry_after_ns=retry_after_ns(exchange.answer.headers))
@@ -319,6 +321,16 @@ class Wire:
         for connections in self._arms.values():
             connections.sweep()
         self._beat_timer = self._loop.call_later(BEAT_S, self._beat)
+
+
+def _deed(arm: Connections, request: WireRequest, exchange: Exchange) -> str | None:
+    """Return what something in between did to a call, by the answer's headers and model."""
+    said = deed(exchange.answer.headers)
+    transcript = exchange.answer.transcript
+    model = None if transcript is None else transcript.model
+    if said is None and model is not None and arm.is_other_model(request.model, model):
+        return f"fallback (model: {word(model)})"
+    return said
 
 
 def _redirected(target: Target, path: str, exchange: Exchange) -> str | None:
