@@ -17,7 +17,7 @@ from agentload.emulator.steptime import off
 from agentload.kvmath.pool import pool_of
 from agentload.model.profile import ArmProfile
 from agentload.serve.app import Service, application
-from agentload.serve.door import Door
+from agentload.serve.door import LOG, Door
 from agentload.serve.facts import Facts
 from agentload.serve.metrics import EngineMetrics, Tally, registry
 from agentload.serve.mishaps import Mishaps, most_tokens
@@ -138,6 +138,7 @@ async def serve(
         app,
         handler_cancellation=True,
         access_log=None,
+        logger=LOG,
         shutdown_timeout=0,
         keepalive_timeout=_KEEP_ALIVE_S,
     )
