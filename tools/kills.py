@@ -9,6 +9,7 @@ none may be there twice, and what was killed resumes: a replay, questions and a 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -329,6 +330,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--verbs", nargs="*", choices=get_args(Verb), default=get_args(Verb))
     asked = parser.parse_args()
+    # Whether this machine can measure is no matter of what is lost.
+    os.environ["AGENTLOAD_CLIENT_CHECK"] = "0"
     clean = True
     for place, verb in enumerate(asked.verbs):
         number = asked.number // len(asked.verbs) + (place < asked.number % len(asked.verbs))

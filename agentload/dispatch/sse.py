@@ -105,8 +105,8 @@ class StreamParser:
         """Whether the stream has said `[DONE]`."""
         self._fault: Fault | None = None
         self._unreadable: str | None = None
-        # Two texts in place of a field of every event: the first and the last
-        # chunk tell whether another model took over, and decoding stays as fast.
+        # The first chunk and the last in place of a field of every event: they tell
+        # whether another model took over, and decoding stays as fast.
         self._first: bytes | bytearray = b""
         self._last: bytes | bytearray = b""
 
@@ -128,8 +128,6 @@ class StreamParser:
         """
         return (
             self._framing.held_bytes
-            + len(self._first)
-            + len(self._last)
             + 4 * self._chars
             + CHUNK_BYTES * len(self._chunks)
             + TOOL_BYTES * len(self._tools)
@@ -213,7 +211,7 @@ class StreamParser:
         except UNREADABLE as error:
             if isinstance(payload, ErrorEvent):
                 self._fault = self._fault or body_fault(payload)
-            self._unreadable = self._unreadable or f"an event is not of the expected form: {error}"
+            self._refuse(f"an event is not of the expected form: {error}")
             return
         if event.is_fault or (not event.choices and isinstance(payload, ErrorEvent)):
             self._fault = self._fault or (
@@ -228,20 +226,24 @@ class StreamParser:
                 self._first = payload
             self._choice(stamp_ns, event.choices[0], event.usage)
 
+    def _refuse(self, why: str) -> None:
+        """Call the answer unreadable; the first reason stands."""
+        self._unreadable = self._unreadable or why
+
     def _choice(self, stamp_ns: int, choice: Choice, usage: Usage | None) -> None:
         if choice.index:
-            self._unreadable = self._unreadable or OTHER_CHOICE.format(choice.index)
+            self._refuse(OTHER_CHOICE.format(choice.index))
             return
         if self._has_finished and (_length(choice) or choice.token_ids):
             after = "end mark" if self.has_end_mark else "finish reason"
-            self._unreadable = self._unreadable or f"tokens came after the {after}"
+            self._refuse(f"tokens came after the {after}")
             return
         if choice.finish_reason:
             if {self._finish_reason, choice.finish_reason} == BOTH:
                 choice.finish_reason = "tool_calls"
             elif self._finish_reason not in (None, choice.finish_reason):
                 changed = f"{word(self._finish_reason)}, and later {word(choice.finish_reason)}"
-                self._unreadable = self._unreadable or f"the finish reason is {changed}"
+                self._refuse(f"the finish reason is {changed}")
             self._finish_reason = choice.finish_reason
             self._has_finished = True
         delta = choice.delta

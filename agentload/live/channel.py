@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from agentload.live.stamps import ANCILLARY_BYTES, Clock, received_ns, sent_ns, stamp_sent
+from agentload.live.stamps import ANCILLARY_BYTES, StampClock, received_ns, sent_ns, stamp_sent
 
 READ_BYTES: Final = 65536
 MAX_BUFFERS: Final = 64  # far below IOV_MAX
@@ -54,7 +54,7 @@ class Link(Protocol):
 class Channel:
     """Read and write a plain socket without blocking; instants are of the monotonic clock."""
 
-    def __init__(self, sock: socket.socket, *, clock: Clock, peer: str) -> None:
+    def __init__(self, sock: socket.socket, *, clock: StampClock, peer: str) -> None:
         self.file = sock.fileno()
         self.peer = peer
         self._sock = sock

@@ -8,7 +8,7 @@ from typing import Protocol, assert_never
 
 from agentload.dispatch.dispatcher import Dispatcher, PlayEnd
 from agentload.dispatch.row import row
-from agentload.live.alarm import Alarm
+from agentload.live.alarm import Waker
 from agentload.live.health import Health, Monitor
 from agentload.live.station import Called, swept_rarely
 from agentload.live.wire import WireFacts
@@ -92,7 +92,7 @@ class Listener(Protocol):
         ...
 
 
-class Barrier(Protocol):
+class Settling(Protocol):
     """Stand between two rounds: close the blocks, read identity, telemetry and load."""
 
     def __call__(
@@ -116,7 +116,7 @@ class Runner:
         self,
         plan: Plan,
         caller: Caller,
-        barrier: Barrier,
+        barrier: Settling,
         *,
         leg: int,
         write: Callable[[Row], None],
@@ -137,7 +137,7 @@ class Runner:
         self._dispatcher = Dispatcher(plan, leg=leg, done=done, voided=voided)
         self._monitor = Monitor(is_timing=lambda: self._dispatcher.is_playing, arms=len(plan.arms))
         self._tasks: asyncio.TaskGroup | None = None
-        self._alarm: Alarm | None = None
+        self._alarm: Waker | None = None
         self._finished = asyncio.Event()
         self._is_stopping = False
         self._failure: Exception | None = None
@@ -153,7 +153,7 @@ class Runner:
             return await self._play()
 
     async def _play(self) -> Health:
-        self._alarm = Alarm(self._woke)
+        self._alarm = Waker(self._woke)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks

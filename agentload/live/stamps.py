@@ -126,7 +126,7 @@ def _set(sock: socket.socket, flags: int) -> bool:
     return True
 
 
-class Clock:
+class StampClock:
     """Know how far the wall clock is ahead of the monotonic one."""
 
     def __init__(

@@ -17,12 +17,12 @@ from agentload.dispatch.gateway import deed
 from agentload.dispatch.sse import Parsed
 from agentload.live.alarm import Timetable
 from agentload.live.channel import Link
-from agentload.live.connections import Connections, RefusedError
+from agentload.live.connections import Connections, UnreachableError
 from agentload.live.exchange import SECOND, Exchange, Memory, own_bytes
 from agentload.live.hub import Hub
 from agentload.live.pump import Pump
 from agentload.live.raw import RawLog
-from agentload.live.stamps import Clock, Vigil
+from agentload.live.stamps import StampClock, Vigil
 from agentload.live.target import Target, head
 from agentload.model.commands import Halt, Limits, Outcome, StampSource
 
@@ -79,9 +79,13 @@ class Wire:
     """Hold one process's connections to all arms; use as an asynchronous context manager."""
 
     def __init__(
-        self, targets: Iterable[Target], *, clock: Clock | None = None, raw: RawLog | None = None
+        self,
+        targets: Iterable[Target],
+        *,
+        clock: StampClock | None = None,
+        raw: RawLog | None = None,
     ) -> None:
-        self.clock = clock or Clock()
+        self.clock = clock or StampClock()
         self._arms = {target.arm: Connections(target, clock=self.clock) for target in targets}
         self._halts: dict[str, Callable[[Halt], None]] = {}
         self._raw = raw
@@ -131,7 +135,7 @@ class Wire:
         connections = self._arms[arm]
         if connections.is_ready(session):
             return
-        with contextlib.suppress(RefusedError):
+        with contextlib.suppress(UnreachableError):
             connections.hold(await connections.open(), session)
 
     def renew(self, targets: Iterable[Target]) -> None:
@@ -228,7 +232,7 @@ class Wire:
 
                 self._halts[request.request_id] = halt
                 link = await arm.open()
-        except RefusedError as error:
+        except UnreachableError as error:
             machine.failed(self.clock.now_ns(), "refused", str(error))
             return None
         except TimeoutError:

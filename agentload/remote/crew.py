@@ -22,7 +22,7 @@ from agentload.dispatch.dispatcher import PlayEnd
 from agentload.errors import AgentloadError, LaunchError
 from agentload.layout.division import divided
 from agentload.live.health import Health, Monitor, together, worst_of
-from agentload.live.runner import Barrier
+from agentload.live.runner import Settling
 from agentload.live.workers.messages import Go, Order, Over, Reached, Ready, Report
 from agentload.live.workers.node import Seat, listen
 from agentload.model.commands import Lost, Open, Stopped
@@ -74,7 +74,7 @@ def drift(before: Reading, after: Reading) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class NodeArrival:
     """Describe a node at a round's end, with readings of its clock before and after."""
 
     name: str
@@ -97,7 +97,7 @@ class Crew:
         seats: Sequence[Seat],
         plan: Plan,
         order: PlayShare,
-        barrier: Barrier,
+        barrier: Settling,
         *,
         write: Callable[[Row], None],
         ended: Callable[[CallRow], None],
@@ -148,7 +148,7 @@ class Crew:
                 return self._health()
 
     async def _settle(
-        self, arrivals: Sequence[Arrival], lost: AgentloadError | None
+        self, arrivals: Sequence[NodeArrival], lost: AgentloadError | None
     ) -> tuple[tuple[int, str], ...]:
         """Write what the nodes measured; close the round, or start the servers of the next.
 
@@ -206,7 +206,7 @@ class Crew:
 
     async def _arrivals(
         self, before: Mapping[Seat, Reading]
-    ) -> tuple[list[Arrival], AgentloadError | None]:
+    ) -> tuple[list[NodeArrival], AgentloadError | None]:
         """Wait until every node has reached the barrier, or one is lost.
 
         If one is lost, the others are cut short, and what they have is returned with the error.
@@ -219,7 +219,7 @@ class Crew:
             _, left = await asyncio.wait(left, timeout=ENDING_S)
             for task in left:
                 task.cancel()
-        arrivals: list[Arrival] = []
+        arrivals: list[NodeArrival] = []
         lost: AgentloadError | None = None
         for task in tasks:
             if task in left:
@@ -232,13 +232,13 @@ class Crew:
                 arrivals += [] if arrival is None else [arrival]
         return arrivals, lost
 
-    async def _arrival(self, seat: Seat, before: Reading) -> Arrival | None:
+    async def _arrival(self, seat: Seat, before: Reading) -> NodeArrival | None:
         """Wait until a node reaches the barrier, read its clock; None if its share is over."""
         said = await self._report(seat)
         if isinstance(said, Over):
             return None
         assert isinstance(said, Reached), said
-        return Arrival(
+        return NodeArrival(
             name=self._names[seat],
             share=self._orders[seat].name,
             reached=said,
@@ -288,7 +288,7 @@ class Crew:
             seat.say(order)
 
 
-def _jump(arrivals: Sequence[Arrival]) -> str | None:
+def _jump(arrivals: Sequence[NodeArrival]) -> str | None:
     """Return which node's clock moved during the round; None if none did."""
     for each in arrivals:
         by_ns = drift(each.before, each.after)
@@ -298,7 +298,7 @@ def _jump(arrivals: Sequence[Arrival]) -> str | None:
     return None
 
 
-def _interruption(arrivals: Sequence[Arrival]) -> str | None:
+def _interruption(arrivals: Sequence[NodeArrival]) -> str | None:
     """Return which node was interrupted during the round, and by what; None if none was."""
     for each in arrivals:
         if each.reached.health.interruption is not None:
@@ -306,7 +306,7 @@ def _interruption(arrivals: Sequence[Arrival]) -> str | None:
     return None
 
 
-def _doubt(arrivals: Sequence[Arrival]) -> str | None:
+def _doubt(arrivals: Sequence[NodeArrival]) -> str | None:
     """Return which nodes could not keep up; None if all did."""
     began = {
         each.name: each.reached.ends[0].started_ns - each.ahead_ns

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agentload.dispatch.row import row
-from agentload.live.alarm import Alarm
+from agentload.live.alarm import Waker
 from agentload.live.health import (
     SECOND,
     Health,
@@ -253,7 +253,7 @@ def test_only_the_time_that_opening_a_connection_took_is_no_lag_of_ours(
 
 async def test_an_alarm_rings_once_at_its_instant_and_can_be_moved() -> None:
     rings: list[int] = []
-    alarm = Alarm(lambda: rings.append(time.monotonic_ns()))
+    alarm = Waker(lambda: rings.append(time.monotonic_ns()))
     start = time.monotonic_ns()
     alarm.set(start + 500_000_000)
     alarm.set(start + 20_000_000)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentload.errors import AgentloadError, LaunchError
-from agentload.live.caller import Speech
+from agentload.live.caller import RequestStyle
 from agentload.live.station import Job
 from agentload.live.target import Target
 from agentload.live.workers import node as node_module
@@ -35,7 +35,7 @@ def job(url: str) -> Job:
         leg=1,
         seed=0,
         targets=partial(tuple, [Target(arm="a", url=url)]),
-        speech={"a": Speech(model="m")},
+        speech={"a": RequestStyle(model="m")},
         trace_seed=0,
         block=64,
         tokenizer=WORD_TOKENS,
