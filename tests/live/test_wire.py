@@ -106,11 +106,13 @@ async def test_a_watched_call_is_told_its_tokens_and_can_be_cancelled_after_some
 
         def on_tokens(tokens: int) -> None:
             seen.append(tokens)
-            if tokens == 3:
+            if tokens >= 3:  # on a busy machine two tokens may come at once
                 wire.cancel("r0")
 
         outcome = await wire.call(replace(request(tokens=100), on_tokens=on_tokens))
-    assert (outcome.status, outcome.output_tokens, seen) == ("cancelled", 3, [1, 2, 3])
+    assert (outcome.status, outcome.output_tokens) == ("cancelled", seen[-1])
+    assert seen == sorted(set(seen))
+    assert [each >= 3 for each in seen] == [False] * (len(seen) - 1) + [True]
 
 
 async def test_a_call_is_stopped_while_it_waits_for_its_connection() -> None:
