@@ -83,6 +83,13 @@ def first_of(group: BaseExceptionGroup[Raised]) -> Raised:
     return first_of(found) if isinstance(found, BaseExceptionGroup) else found
 
 
+NO_MEMORY: Final = (
+    "can't start new thread",
+    "failed to map segment from shared object",  # a library that is loaded
+)
+"""Ends of messages of errors of other types that a lack of memory raises."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error comes from a lack of memory.
 
@@ -94,7 +101,7 @@ def is_out_of_memory(error: BaseException) -> bool:
         each = waiting.pop()
         if each is None or id(each) in seen:
             continue
-        if isinstance(each, MemoryError) or str(each) == "can't start new thread":
+        if isinstance(each, MemoryError) or str(each).endswith(NO_MEMORY):
             return True
         seen.add(id(each))
         waiting += [

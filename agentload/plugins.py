@@ -123,7 +123,7 @@ class Plugins:
             found = entry.load()
             lacks = [each for each in self.needs if not hasattr(found, each)]
             lacks or options(getattr(found, self.needs[0]))
-        except Exception as error:  # whatever a package does wrong, it is named
+        except (Exception, SystemExit) as error:  # whatever a package does wrong, it is named
             raise AgentloadError(
                 f"{what} cannot be loaded: {type(error).__name__}: {error}", hint=hint
             ) from error

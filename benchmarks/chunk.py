@@ -22,7 +22,7 @@ from agentload.live.channel import Channel
 from agentload.live.exchange import Exchange, Memory
 from agentload.live.hub import Hub
 from agentload.live.pump import Pump
-from agentload.live.stamps import Clock
+from agentload.live.stamps import StampClock
 from agentload.model.commands import Limits
 
 CHUNKS = 250  # under the bytes that may wait to be parsed
@@ -79,7 +79,7 @@ class Ready:
         return self._reads.popleft()
 
 
-def measured(clock: Clock, hub: Hub, pump: Pump, file: int) -> tuple[float, float, float]:
+def measured(clock: StampClock, hub: Hub, pump: Pump, file: int) -> tuple[float, float, float]:
     """Read and parse one stream; return the seconds that a read
     of the socket alone, a whole read and parsing took a chunk.
     """
@@ -110,7 +110,7 @@ def measured(clock: Clock, hub: Hub, pump: Pump, file: int) -> tuple[float, floa
 
 async def main() -> None:
     """Print the least of many rounds."""
-    clock, hub, pump = Clock(), Hub(), Pump(delay_s=3600)
+    clock, hub, pump = StampClock(), Hub(), Pump(delay_s=3600)
     file, other = os.pipe()
     rounds = [measured(clock, hub, pump, file) for _ in range(ROUNDS)]
     alone, read, parsed = (min(each) * 1e6 for each in zip(*rounds, strict=True))

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from agentload.model.profile import ArmProfile, Gpu, LayerGroup, ModelShape, Server, StepTime
-from agentload.serve.server import Options, Running, serve
+from agentload.serve.server import ServedArm, ServerOptions, serve
 
 START_MS, LAST_MS = 2.0, 6.0
 """What the server promises at p99 for 256 streams of 50 tokens/s on two shared cores."""
@@ -102,9 +102,9 @@ async def measure(streams: float = 256, rate: float = 50, seconds: float = 10) -
     with tempfile.TemporaryDirectory() as folder:
         truth = Path(folder) / "truth.jsonl"
         stop = asyncio.Event()
-        ready: asyncio.Future[Running] = asyncio.get_running_loop().create_future()
+        ready: asyncio.Future[ServedArm] = asyncio.get_running_loop().create_future()
         server = asyncio.create_task(
-            serve(arm(1000 / rate), Options(truth=truth), until=stop, ready=ready.set_result)
+            serve(arm(1000 / rate), ServerOptions(truth=truth), until=stop, ready=ready.set_result)
         )
         port = (await ready).url.split(":")[2].split("/")[0]
         arguments = ("read", port, str(round(streams)), str(round(rate * seconds)))

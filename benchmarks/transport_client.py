@@ -67,7 +67,7 @@ async def agentload(url: str, load: Load) -> Run:
     """Play a plan through all of agentload's replayer: dispatcher,
     prompts, sockets and journals, in one process or more.
     """
-    from agentload.live.caller import Speech
+    from agentload.live.caller import RequestStyle
     from agentload.live.runner import Runner
     from agentload.live.station import Job
     from agentload.live.target import Target
@@ -85,7 +85,7 @@ async def agentload(url: str, load: Load) -> Run:
             leg=1,
             seed=0,
             targets=partial(tuple, [Target(arm="a", url=url)]),
-            speech={"a": Speech(model="truth")},
+            speech={"a": RequestStyle(model="truth")},
             trace_seed=0,
             block=64,
             tokenizer=WORD_TOKENS,

@@ -16,7 +16,7 @@ from agentload.builtin import find
 from agentload.dispatch.dispatcher import PlayEnd
 from agentload.emulator.profile import parse
 from agentload.layout.plan import Scheme, plan
-from agentload.live.caller import Speech
+from agentload.live.caller import RequestStyle
 from agentload.live.runner import Runner
 from agentload.live.station import Job
 from agentload.live.target import Target
@@ -27,7 +27,7 @@ from agentload.model.profile import ArmProfile, Noise
 from agentload.model.rows import CallRow, Row
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
 from agentload.prompts.tokenizer import WORD_TOKENS
-from agentload.serve.server import Options, Running, serve
+from agentload.serve.server import ServedArm, ServerOptions, serve
 from agentload.store import journal
 from agentload.store.places import worker_journals
 from agentload.virtual.shell import Shell
@@ -114,17 +114,19 @@ async def live(made: Plan, journals: tuple[Path, ...]) -> list[CallRow]:
     until, all_up = asyncio.Event(), asyncio.Event()
     urls, rows = dict[str, str](), list[Row]()
 
-    def ready(name: str, running: Running) -> None:
+    def ready(name: str, running: ServedArm) -> None:
         urls[name] = running.url
         if len(urls) == len(ARMS):
             all_up.set()
 
     async def started(name: str, arm: ArmProfile) -> None:
         await serve(
-            arm, Options(noise=False), until=until, ready=lambda running: ready(name, running)
+            arm, ServerOptions(noise=False), until=until, ready=lambda running: ready(name, running)
         )
 
-    async def barrier(_: Settle, __: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
+    async def barrier(
+        settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool
+    ) -> tuple[tuple[int, str], ...]:
         return ()
 
     async with asyncio.TaskGroup() as tasks:
@@ -136,7 +138,7 @@ async def live(made: Plan, journals: tuple[Path, ...]) -> list[CallRow]:
             leg=1,
             seed=0,
             targets=partial(tuple, [Target(arm=name, url=url) for name, url in urls.items()]),
-            speech={name: Speech(model=arm.model.name) for name, arm in ARMS.items()},
+            speech={name: RequestStyle(model=arm.model.name) for name, arm in ARMS.items()},
             trace_seed=SEED,
             block=made.header.block,
             tokenizer=WORD_TOKENS,

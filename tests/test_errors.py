@@ -50,6 +50,7 @@ def in_the_course_of(error: BaseException, other: BaseException) -> BaseExceptio
         (RuntimeError("can't start new thread"), True),
         (in_the_course_of(FULL, LOST), False),
         (ExceptionGroup("bug", [KeyError("bug")]), False),
+        (ImportError("libarrow.so.2600: failed to map segment from shared object"), True),
     ],
 )
 def test_a_lack_of_memory_is_told_from_a_bug_wherever_it_struck(

@@ -242,6 +242,20 @@ def test_what_a_package_breaks_is_named_and_breaks_nothing_else(tmp_path: Path) 
     succeed("trace", "import", "a.csv", "-o", "a.jsonl", of=of, cwd=tmp_path)
 
 
+def test_a_package_that_ends_the_program_is_named(tmp_path: Path) -> None:
+    of = announced(
+        tmp_path,
+        "quitting-agents",
+        {"agentload.importers": "quits = quits"},
+        {"quits": "raise SystemExit(0)\n"},
+    )
+    done = agentload("trace", "import", "quits", of=of, cwd=tmp_path)
+    assert (done.returncode, done.stderr.partition("\n")[0]) == (
+        1,
+        "error: format 'quits' of the package 'quitting-agents' cannot be loaded: SystemExit: 0",
+    )
+
+
 def test_a_plug_in_that_lacks_what_it_needs_is_refused(tmp_path: Path) -> None:
     of = announced(
         tmp_path,

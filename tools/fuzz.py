@@ -27,7 +27,9 @@ from typing import Final
 CORPUS: Final = Path(__file__).parents[1] / "tests/tools/corpus"
 SECONDS: Final = 20
 MEMORY: Final = 4 << 30
-LONGEST: Final = 1 << 16
+LONGEST: Final = 1 << 18
+LEAST: Final = 2_000
+"""Inputs that each reader gets first, however slow it is; then all share what time is left."""
 TOKENS: Final = (
     *(
         b"[" * 3000,
@@ -135,15 +137,18 @@ def bound() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
-def searched(name: str, seconds: float, seed: int) -> int:
-    """Search one reader without atheris; return how many kinds of findings there were."""
+def searched(name: str, seconds: float, seed: int, inputs: int) -> int:
+    """Search one reader without atheris; return how many kinds of findings there were.
+
+    The search ends with the time or with the *inputs*; 0 are as many as the time has.
+    """
     from tools.fuzz_targets import TARGETS
 
     bound()
     target, rng, until_s = TARGETS[name], Random(f"{seed} {name}"), time.monotonic() + seconds
     seeds = [*target.seeds(), *(path.read_bytes() for path in sorted((CORPUS / name).glob("*")))]
     tried, found = 0, set[str]()
-    while time.monotonic() < until_s:
+    while time.monotonic() < until_s and (not inputs or tried < inputs):
         text = mutated(rng, seeds)
         tried += 1
         signal.alarm(SECONDS)
@@ -165,7 +170,7 @@ def searched(name: str, seconds: float, seed: int) -> int:
     return len(found)
 
 
-def guided(name: str, seconds: float, seed: int) -> int:
+def guided(name: str, seconds: float, seed: int, inputs: int) -> int:
     """Search one reader with atheris, which ends the process at its first finding."""
     atheris = importlib.import_module("atheris")
     with atheris.instrument_imports(include=["agentload"]):
@@ -209,6 +214,7 @@ def guided(name: str, seconds: float, seed: int) -> int:
 
     options = [
         f"-max_total_time={round(seconds)}",
+        f"-runs={inputs or -1}",
         f"-seed={seed}",
         f"-max_len={LONGEST}",
         f"-dict={words}",
@@ -230,33 +236,36 @@ def main() -> int:
         choices=("atheris", "own"),
         default="atheris" if importlib.util.find_spec("atheris") else "own",
     )
+    parser.add_argument("--inputs", type=int, default=0, help="of one reader at most; 0: no limit")
     parser.add_argument("targets", nargs="*")
     asked = parser.parse_args()
     seconds = 60 * asked.minutes
     if len(asked.targets) == 1:
         return (guided if asked.engine == "atheris" else searched)(
-            asked.targets[0], seconds, asked.seed
+            asked.targets[0], seconds, asked.seed, asked.inputs
         ) > 0
     from tools.fuzz_targets import TARGETS
 
     names = asked.targets or list(TARGETS)
-    common = [
-        "--minutes",
-        str(asked.minutes / len(names)),
-        "--seed",
-        str(asked.seed),
-        "--engine",
-        asked.engine,
-    ]
+    until_s = time.monotonic() + seconds
+
+    def has_finding(name: str, *, seed: int, minutes: float, inputs: int = 0) -> bool:
+        limits = ["--seed", str(seed), "--minutes", str(minutes), "--inputs", str(inputs)]
+        command = [sys.executable, "-m", "tools.fuzz", name, *limits, "--engine", asked.engine]
+        return subprocess.run(command, check=False).returncode != 0
+
     broken = [
         name
         for name in names
-        if subprocess.run(
-            [sys.executable, "-m", "tools.fuzz", name, *common], check=False
-        ).returncode
+        if has_finding(name, seed=asked.seed, minutes=asked.minutes, inputs=LEAST)
     ]
+    left = (until_s - time.monotonic()) / 60 / len(names)
+    if left > 0:
+        broken += [name for name in names if has_finding(name, seed=asked.seed + 1, minutes=left)]
     print(
-        f"findings in: {', '.join(broken)}" if broken else f"{len(names)} readers, no finding",
+        f"findings in: {', '.join(dict.fromkeys(broken))}"
+        if broken
+        else f"{len(names)} readers, no finding",
         flush=True,
     )
     return bool(broken)

@@ -55,7 +55,7 @@ class Target:
 
 
 def _sse(data: bytes) -> None:
-    for size in (len(data) or 1, 7):
+    for size in (len(data) or 1, max(7, len(data) >> 11)):
         parser = StreamParser()
         for at in range(0, len(data), size):
             parser.feed(at, data[at : at + size])

@@ -103,6 +103,20 @@ def _interruptible() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """Give new files and folders to their owner alone: they hold prompts and answers.
+
+    With `AGENTLOAD_SHARED=1` the user's umask decides.
+    """
+    before = os.umask(0)
+    os.umask(before if os.environ.get("AGENTLOAD_SHARED") == "1" else before | 0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 def _standard_streams() -> None:
     """See to it that what is printed goes somewhere: to nobody where
     a stream is closed, escaped where its encoding lacks a character.
@@ -126,7 +140,7 @@ def main() -> int:
     """Run the command line of this process and return its exit code."""
     _standard_streams()
     try:
-        with _interruptible():
+        with _interruptible(), _private_files():
             code = run(sys.argv[1:] or ["--help"])
         # A reader that left shows itself only when the last bytes leave.
         sys.stdout.flush()

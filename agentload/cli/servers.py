@@ -37,7 +37,7 @@ from agentload.run.relay import prime_all
 from agentload.run.servers import arms_of
 from agentload.serve.child import write_log
 from agentload.serve.processes import Servers, start
-from agentload.serve.server import Options
+from agentload.serve.server import ServerOptions
 from agentload.serve.server import run as serve
 
 FILE: Final = Path("endpoints.yaml")
@@ -120,7 +120,7 @@ def emulate(
             script, name=str(faults)
         )  # here as well, so that a mistake is told once, with the file's name
     if len(arms) == 1:
-        options = Options(
+        options = ServerOptions(
             host=host,
             port=port,
             seed=seed,

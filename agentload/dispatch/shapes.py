@@ -142,4 +142,18 @@ def decodable(payload: bytes | bytearray) -> bytes | bytearray:
 
 decode = msgspec.json.Decoder(Event).decode
 """Decode an event; raises one of `UNREADABLE`."""
+
+
+class _Named(msgspec.Struct, gc=False):
+    model: str | None = None
+
+
+_named = msgspec.json.Decoder(_Named).decode
+
+
+def model_name(payload: bytes | bytearray) -> str | None:
+    """Return the model that an event names, if it names one; raises one of `UNREADABLE`."""
+    return _named(payload).model if payload else None
+
+
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, CrowdedError)

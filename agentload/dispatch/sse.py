@@ -25,6 +25,7 @@ from agentload.dispatch.shapes import (
     ToolPiece,
     decodable,
     decode,
+    model_name,
 )
 from agentload.model.commands import TokenRule
 from agentload.model.record import record
@@ -105,6 +106,15 @@ class StreamParser:
         """Whether the stream has said `[DONE]`."""
         self._fault: Fault | None = None
         self._unreadable: str | None = None
+        # The first chunk and the last in place of a field of every event: they tell
+        # whether another model took over, and decoding stays as fast.
+        self._first: bytes | bytearray = b""
+        self._last: bytes | bytearray = b""
+
+    @property
+    def model(self) -> str | None:
+        """The model that the first chunk names; None if it names none."""
+        return _model(self._first)
 
     @property
     def chunks(self) -> int:
@@ -156,6 +166,7 @@ class StreamParser:
             fault=self._fault,
             unreadable=self._unreadable
             or usage.contradiction
+            or self._other_model()
             or self._contradiction(listed, found.rule, total),
             text="".join(self._text),
             thinking="".join(self._thinking),
@@ -164,6 +175,12 @@ class StreamParser:
                 for name, arguments in self._tools.values()
             ),
         )
+
+    def _other_model(self) -> str | None:
+        first, last = self.model, _model(self._last)
+        if first is None or last is None or first == last:
+            return None
+        return f"the model is {word(first)}, and later {word(last)}"
 
     def _contradiction(self, listed: int, rule: TokenRule | None, total: int | None) -> str | None:
         if rule == "running_usage":
@@ -190,7 +207,7 @@ class StreamParser:
         except UNREADABLE as error:
             if isinstance(payload, ErrorEvent):
                 self._fault = self._fault or body_fault(payload)
-            self._unreadable = self._unreadable or f"an event is not of the expected form: {error}"
+            self._refuse(f"an event is not of the expected form: {error}")
             return
         if event.is_fault or (not event.choices and isinstance(payload, ErrorEvent)):
             self._fault = self._fault or (
@@ -200,7 +217,14 @@ class StreamParser:
         if event.usage is not None:
             self._usage = event.usage
         if event.choices:
+            self._last = payload
+            if not self._first:
+                self._first = payload
             self._choice(stamp_ns, event.choices[0], event.usage)
+
+    def _refuse(self, why: str) -> None:
+        """Call the answer unreadable; the first reason stands."""
+        self._unreadable = self._unreadable or why
 
     def _choice(self, stamp_ns: int, choice: AnswerChoice, usage: TokenUsage | None) -> None:
         if (choice.index or self._has_finished) and self._is_stray(choice):
@@ -235,11 +259,11 @@ class StreamParser:
     def _is_stray(self, choice: AnswerChoice) -> bool:
         """Return whether a choice is not of the answer, which is then unreadable."""
         if choice.index:
-            self._unreadable = self._unreadable or OTHER_CHOICE.format(choice.index)
+            self._refuse(OTHER_CHOICE.format(choice.index))
             return True
         if _length(choice) or choice.token_ids:
             after = "end mark" if self.has_end_mark else "finish reason"
-            self._unreadable = self._unreadable or f"tokens came after the {after}"
+            self._refuse(f"tokens came after the {after}")
             return True
         return False
 
@@ -249,7 +273,7 @@ class StreamParser:
             choice.finish_reason = reason = "tool_calls"
         elif self._finish_reason not in (None, reason):
             changed = f"{word(self._finish_reason)}, and later {word(reason)}"
-            self._unreadable = self._unreadable or f"the finish reason is {changed}"
+            self._refuse(f"the finish reason is {changed}")
         self._finish_reason = reason
         self._has_finished = True
 
@@ -334,6 +358,13 @@ def _thinking_tokens(usage: TokenUsage, kinds: list[Kind], tokens: Sequence[int]
     if usage.thinking_tokens is not None or "thinking" not in kinds:
         return usage.thinking_tokens
     return sum(count for kind, count in zip(kinds, tokens, strict=True) if kind == "thinking")
+
+
+def _model(payload: bytes | bytearray) -> str | None:
+    try:
+        return model_name(payload)
+    except UNREADABLE:
+        return None
 
 
 def _is_json(payload: bytes | bytearray) -> bool:

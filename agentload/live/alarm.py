@@ -22,7 +22,7 @@ class _Itimerspec(ctypes.Structure):
     _fields_ = (("it_interval", _Timespec), ("it_value", _Timespec))
 
 
-class Alarm:
+class Waker:
     """Call back at an instant of the monotonic clock; setting the alarm again moves the instant.
 
     Uses a timer descriptor (timerfd) where the kernel has them.
@@ -83,7 +83,7 @@ class Timetable:
     def __init__(self) -> None:
         self._entries: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
-        self._alarm = Alarm(self._ring)
+        self._alarm = Waker(self._ring)
 
     def at(self, at_ns: int, act: Callable[[], None]) -> None:
         """Call *act* at *at_ns*, or at once if that has passed."""

@@ -91,7 +91,7 @@ def _options(sampling: Sampling) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speech:
+class RequestStyle:
     """Describe how requests to one arm are written."""
 
     model: str
@@ -121,7 +121,7 @@ class PromptCaller:
     """Build requests from contexts and send them over the wire."""
 
     def __init__(
-        self, wire: Wire, speech: Mapping[str, Speech], renderer: Renderer, *, seed: int
+        self, wire: Wire, speech: Mapping[str, RequestStyle], renderer: Renderer, *, seed: int
     ) -> None:
         self._wire = wire
         self._speech = speech
@@ -169,6 +169,7 @@ class PromptCaller:
             arm=send.arm,
             session=call.session,
             body=chat(ready.prompt.messages, tools=ready.prompt.tools, sampling=sampling),
+            model=sampling.model,
             released_ns=send.released_ns,
             limits=send.limits,
             asked=CallTerms(

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from agentload.live.stamps import ANCILLARY_BYTES, Clock, received_ns, sent_ns, stamp_sent
+from agentload.live.stamps import ANCILLARY_BYTES, StampClock, received_ns, sent_ns, stamp_sent
 
 READ_BYTES: Final = 65536
 MAX_BUFFERS: Final = 64  # far below IOV_MAX
@@ -54,14 +54,14 @@ class Link(Protocol):
 class Channel:
     """Read and write a plain socket without blocking; instants are of the monotonic clock."""
 
-    def __init__(self, sock: socket.socket, *, clock: Clock, peer: str) -> None:
+    def __init__(self, sock: socket.socket, *, clock: StampClock, peer: str) -> None:
         self.file = sock.fileno()
         self.peer = peer
         self._sock = sock
         self.is_stamped = stamp_sent(sock)
         """Whether the kernel stamps this connection."""
         self.unstamped_reads = 0
-        """How many reads the kernel gave no stamp; they have the time of our own read."""
+        """How many reads lack a stamp that can be true; they have the time of our own read."""
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._unsent: list[memoryview] = []
@@ -85,16 +85,21 @@ class Channel:
             return None
         now_ns = self._clock.now_ns()
         wall_ns = received_ns(ancillary) if ancillary else None
-        if wall_ns is None:
+        at_ns = None
+        if wall_ns is not None:
+            at_ns = self._clock.between(self._heard_ns, wall_ns, now_ns, begun_ns=self._begun_ns)
+        if at_ns is None:
             self.unstamped_reads += 1 if data else 0
             return now_ns, data
-        self._heard_ns = self._clock.between(self._heard_ns, wall_ns, now_ns)
-        return self._heard_ns, data
+        self._heard_ns = at_ns
+        return at_ns, data
 
     def write(self, parts: Iterable[bytes]) -> None:
         """Send all parts, as fast as the kernel takes them."""
         self._unsent += [memoryview(part) for part in parts if part]
-        self._begun_ns, self._left_ns = self._clock.now_ns(), None
+        # No answer is older than its request.
+        self._begun_ns = self._heard_ns = self._clock.now_ns()
+        self._left_ns = None
         self._flush()
 
     def sent_ns(self) -> int | None:
@@ -157,7 +162,8 @@ class Channel:
             return
         with contextlib.suppress(OSError):
             for offset, wall_ns in sent_ns(self._sock):
-                self._stamped_bytes = (offset + 1) % _OFFSETS
-                self._stamped_ns = self._clock.between(
-                    self._begun_ns, wall_ns, self._clock.now_ns()
-                )
+                begun_ns, now_ns = self._begun_ns, self._clock.now_ns()
+                at_ns = self._clock.between(begun_ns, wall_ns, now_ns, begun_ns=begun_ns)
+                if at_ns is not None:
+                    self._stamped_bytes = (offset + 1) % _OFFSETS
+                    self._stamped_ns = at_ns

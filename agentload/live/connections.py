@@ -15,7 +15,7 @@ from typing import Final
 
 from agentload.errors import LaunchError
 from agentload.live.channel import Channel, Link
-from agentload.live.stamps import Clock, stamp_received
+from agentload.live.stamps import StampClock, stamp_received
 from agentload.live.target import SECRET_CHARS, Address, Target, address, basic
 from agentload.live.tls import TlsChannel, context
 
@@ -33,7 +33,7 @@ COOKIE_CHARS: Final = 4096
 _ANY: Final = ""
 
 
-class RefusedError(Exception):
+class UnreachableError(Exception):
     """No server could be reached at an address."""
 
 
@@ -53,14 +53,14 @@ async def places(there: Address) -> list[Place]:
     try:
         found = await loop.getaddrinfo(there.host, there.port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise RefusedError(
+        raise UnreachableError(
             f"the name '{there.host}' does not resolve: {error.strerror or error}"
         ) from error
     return [(family, place) for family, _, _, _, place in found]
 
 
 async def dial(
-    target: Target, found: Sequence[Place], *, clock: Clock, failed: Callable[[Place], None]
+    target: Target, found: Sequence[Place], *, clock: StampClock, failed: Callable[[Place], None]
 ) -> Link:
     """Connect to the first of these places that answers; report the others to *failed*.
 
@@ -78,14 +78,14 @@ async def dial(
         return secure
     except (ssl.SSLError, OSError) as error:
         channel.close()
-        raise RefusedError(f"{type(error).__name__} with {channel.peer}: {error}") from error
+        raise UnreachableError(f"{type(error).__name__} with {channel.peer}: {error}") from error
     except BaseException:
         channel.close()
         raise
 
 
 async def _connect(
-    found: Sequence[Place], *, clock: Clock, failed: Callable[[Place], None]
+    found: Sequence[Place], *, clock: StampClock, failed: Callable[[Place], None]
 ) -> Channel:
     loop = asyncio.get_running_loop()
     last: OSError | None = None
@@ -116,7 +116,7 @@ async def _connect(
                 sock.close()
             raise
         return Channel(sock, clock=clock, peer=_peer(place))
-    raise RefusedError(
+    raise UnreachableError(
         f"nobody listens at {_peer(found[-1][1]) if found else 'no address'}: {last}"
     ) from last
 
@@ -136,11 +136,11 @@ async def _tunnel(channel: Channel, there: Address, proxy: Address) -> None:
             await channel.readable()
             continue
         if not got[1] or len(answer) > PROXY_HEAD_BYTES:
-            raise RefusedError("the proxy hung up")
+            raise UnreachableError("the proxy hung up")
         answer += got[1]
     status = answer.split(b"\r\n", 1)[0].split(b" ", 2)
     if len(status) < 2 or not status[1].startswith(b"2"):
-        raise RefusedError(
+        raise UnreachableError(
             f"the proxy refused the tunnel: {answer[:64].decode(errors='replace').splitlines()[0]}"
         )
 
@@ -155,11 +155,13 @@ def _peer(place: Where) -> str:
 class Connections:
     """Lend connections to one arm: an idle one where the policy allows, else a new one."""
 
-    def __init__(self, target: Target, *, clock: Clock) -> None:
+    def __init__(self, target: Target, *, clock: StampClock) -> None:
         self.target = target
         self.paths: dict[str, str] = {}
         """Where the server redirected a path to, by path."""
         self.ends_with_mark = bool(target.ends_with_mark)
+        self._models: dict[str, str] = {}
+        """The model that the first answer named, by the model that was asked for."""
         self._clock = clock
         self._idle: defaultdict[str, list[tuple[int, Link]]] = defaultdict(list)
         self._cookies: dict[str, dict[str, str]] = {}
@@ -235,6 +237,13 @@ class Connections:
             for _, link in kept:
                 link.close()
         self._idle.clear()
+
+    def is_other_model(self, asked: str, named: str) -> bool:
+        """Tell whether an answer names another model than the first answer to the same name did.
+
+        A server may call its model otherwise than we ask for it, but not at another time.
+        """
+        return self._models.setdefault(asked, named) != named
 
     def cookies(self, session: str) -> str:
         """Return the value of a session's Cookie header."""

@@ -20,7 +20,7 @@ from agentload.live.hub import Hub
 from agentload.live.incoming import Incoming, NotHttpError
 from agentload.live.pump import Pump
 from agentload.live.raw import MOST_OF_A_CALL
-from agentload.live.stamps import Clock
+from agentload.live.stamps import StampClock
 from agentload.model.commands import Halt
 
 SECOND: Final = 1_000_000_000
@@ -65,7 +65,7 @@ class Exchange:
         link: Link,
         machine: CallMachine,
         *,
-        clock: Clock,
+        clock: StampClock,
         hub: Hub,
         pump: Pump,
         memory: Memory,

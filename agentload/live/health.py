@@ -17,6 +17,10 @@ SECOND: Final = 1_000_000_000
 # p99. The default latency margins are some ms, and the client must add far less than that.
 MAX_SEND_LAG_MS = MAX_LATE_MS
 MAX_STALL_MS = 250.0  # one stall this long makes due calls of every session late at once
+# No scheduler keeps a process waiting for so long: somebody suspended it.
+SUSPENDED_S = 2.0
+# A machine that sleeps does so for longer; both clocks are read one after the other.
+ASLEEP_S = 0.5
 # Above this share, gaps between chunks show our reads as much as the
 # server; one chunk in twenty does not move a p95.
 MAX_COALESCED_SHARE = 0.05
@@ -52,6 +56,8 @@ class Health:
     """Each process that held sockets; empty if only the dispatcher's did."""
     void: str | None = None
     """Why the timings of this part cannot be used, with a remedy; None when they can."""
+    interruption: str | None = None
+    """What interrupted the block that was settled last, whose figures are left out."""
 
     @property
     def is_late(self) -> bool:
@@ -64,16 +70,34 @@ class Health:
         return late is not None
 
 
+def asleep_ns() -> int:
+    """Return how long this machine has slept since its start; 0 where it does not say so.
+
+    The monotonic clock stands still meanwhile.
+    """
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return 0 if clock is None else time.clock_gettime_ns(clock) - time.monotonic_ns()
+
+
 class Monitor:
     """Watch the event loop and collect the lag of each call."""
 
-    def __init__(self, *, is_timing: Callable[[], bool] = lambda: True, arms: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        is_timing: Callable[[], bool] = lambda: True,
+        arms: int = 1,
+        asleep_ns: Callable[[], int] = asleep_ns,
+    ) -> None:
         """Start to watch calls to *arms* arms.
 
         Stalls count only while *is_timing* says that something is timed.
         """
         self._is_timing = is_timing
         self._arms = arms
+        self._asleep_ns = asleep_ns
+        self._asleep_before_ns = asleep_ns()
+        self._dropped_settled = 0
         self.begin()
 
     def begin(self, facts: WireFacts | None = None) -> None:
@@ -84,6 +108,8 @@ class Monitor:
         self._reads = 0
         self._sources: set[str] = set()
         self._stall_ns = 0
+        self._block_stall_ns = 0
+        self._interruption: str | None = None
         self._cpu_from = self._cpu_then = time.process_time_ns()
         self._wall_from = self._wall_then = time.monotonic_ns()
         self._peak_share = 0.0
@@ -100,7 +126,7 @@ class Monitor:
             if not (was_timing and self._is_timing()):
                 self._begin_second(now)
                 continue
-            self._stall_ns = max(self._stall_ns, now - before - round(BEAT_S * 1e9))
+            self._block_stall_ns = max(self._block_stall_ns, now - before - round(BEAT_S * 1e9))
             if now - self._wall_then >= SECOND:
                 self._peak_share = max(
                     self._peak_share,
@@ -119,6 +145,32 @@ class Monitor:
         """Note a block that is over, and whether its calls count."""
         self._attendance.closed(block)
 
+    def settle(
+        self, facts: WireFacts | None = None, *, workers: Sequence[Health] = ()
+    ) -> str | None:
+        """Return what interrupted the block that is over; such a block is to be played again.
+
+        The stalls, steps and lost stamps of an interrupted block are left out of the figures.
+        """
+        steps = facts.clock_steps if facts else 0
+        dropped = facts.dropped_stamps if facts else 0
+        asleep_ns = self._asleep_ns()
+        own = interruption(
+            asleep_s=(asleep_ns - self._asleep_before_ns) / SECOND,
+            stall_s=self._block_stall_ns / SECOND,
+            clock_steps=steps - self._steps_before,
+        )
+        if own is None:
+            self._stall_ns = max(self._stall_ns, self._block_stall_ns)
+        else:
+            self._steps_before = steps
+            self._dropped_before += dropped - self._dropped_settled
+        self._asleep_before_ns, self._dropped_settled = asleep_ns, dropped
+        self._block_stall_ns = 0
+        of_workers = (each.interruption for each in workers if each.interruption is not None)
+        self._interruption = next(of_workers, None) if own is None else own
+        return self._interruption
+
     def health(self, facts: WireFacts | None = None, *, workers: Sequence[Health] = ()) -> Health:
         """Sum up the figures so far and decide whether the part of the run is invalid.
 
@@ -128,7 +180,8 @@ class Monitor:
         latest = max(by_arm, key=lambda each: each.lag_p99_ms or 0.0, default=Punctuality())
         shares = [each.coalesced_share for each in by_arm if each.coalesced_share is not None]
         p99, share = latest.lag_p99_ms, max(shares, default=None)
-        stall_ms = max([self._stall_ns / 1e6, *(each.loop_stall_max_ms for each in workers)])
+        own_stall_ns = max(self._stall_ns, self._block_stall_ns)
+        stall_ms = max([own_stall_ns / 1e6, *(each.loop_stall_max_ms for each in workers)])
         peak = max((each.cpu_peak_share for each in workers), default=self._peak_share)
         # All processes see the same wall clock, but each may notice a
         # step of it before or after its last call.
@@ -157,6 +210,7 @@ class Monitor:
             dropped_stamps=dropped,
             dropped_share=dropped_share,
             workers=tuple(workers),
+            interruption=self._interruption,
             void=void_reason(
                 send_lag_p99_ms=p99,
                 loop_stall_max_ms=stall_ms,
@@ -205,6 +259,17 @@ def together(parts: Sequence[Health]) -> Health:
         dropped_stamps=sum(each.dropped_stamps for each in parts),
         workers=tuple(parts),
     )
+
+
+def interruption(*, asleep_s: float, stall_s: float, clock_steps: int) -> str | None:
+    """Return what tore a block's timings apart, whoever did it; None if nothing did."""
+    if asleep_s >= ASLEEP_S:  # its wall clock is ahead by as much, which is no step of its own
+        return f"this machine slept for {asleep_s:.0f} s during the block"
+    if stall_s >= SUSPENDED_S:
+        return f"this process was suspended for {stall_s:.0f} s during the block"
+    if clock_steps > 0:
+        return "the wall clock was stepped during the block"
+    return None
 
 
 def void_reason(

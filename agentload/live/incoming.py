@@ -19,7 +19,7 @@ Form: TypeAlias = Literal["stream", "answer", "fault", "other"]
 REDIRECTS: Final = frozenset({307, 308})  # the redirects that keep method and body
 
 
-class Transcript:
+class BodyTranscript:
     """Read a body in the form that the answer's head announces."""
 
     def __init__(self, status: int, *, content_type: str, encoding: str = "identity") -> None:
@@ -33,6 +33,11 @@ class Transcript:
     def tokens_so_far(self) -> int:
         """How many tokens have come so far."""
         return self._stream.tokens_so_far
+
+    @property
+    def model(self) -> str | None:
+        """The model that a stream names in its first chunk; None if it names none."""
+        return self._stream.model
 
     @property
     def has_end_mark(self) -> bool:
@@ -94,7 +99,7 @@ class Incoming:
     def __init__(self) -> None:
         self.status: int | None = None
         self.headers: list[tuple[str, str]] = []
-        self.transcript: Transcript | None = None
+        self.transcript: BodyTranscript | None = None
         self.body_ns: int | None = None
         """When the last bytes of the body so far came."""
         self.is_whole = False
@@ -182,7 +187,7 @@ class Incoming:
         named = dict(self.headers)
         self.is_chunked = "chunked" in named.get("transfer-encoding", "")
         self._is_framed = self.is_chunked or "content-length" in named or status in {204, 304}
-        self.transcript = Transcript(
+        self.transcript = BodyTranscript(
             status,
             content_type=named.get("content-type", ""),
             encoding=named.get("content-encoding", "identity"),

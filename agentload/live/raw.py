@@ -68,7 +68,7 @@ class RawLog:
         if (self._which == "failures" and outcome.status == "ok") or self._left <= 0:
             return
         secrets = [secret.encode() for secret in (*target.secrets(), *also)]
-        raw = masked(b"".join(data for _, data in reads), secrets)[:MOST_OF_A_CALL]
+        raw = mask(b"".join(data for _, data in reads), secrets)[:MOST_OF_A_CALL]
         line = {
             "request_id": request_id,
             "arm": target.arm,
@@ -89,7 +89,7 @@ class RawLog:
             ) from error
 
 
-def masked(raw: bytes, secrets: Iterable[bytes]) -> bytes:
+def mask(raw: bytes, secrets: Iterable[bytes]) -> bytes:
     """Overwrite the values of cookies, and secrets even where they span several chunks."""
     if b"set-cookie:" in raw.lower():
         raw = _COOKIE.sub(lambda found: found[1] + b"*" * len(found[2]), raw)

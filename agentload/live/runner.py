@@ -8,7 +8,7 @@ from typing import Protocol, assert_never
 
 from agentload.dispatch.dispatcher import Dispatcher, PlayEnd
 from agentload.dispatch.row import row
-from agentload.live.alarm import Alarm
+from agentload.live.alarm import Waker
 from agentload.live.health import Health, Monitor
 from agentload.live.station import Called, swept_rarely
 from agentload.live.wire import WireFacts
@@ -92,11 +92,18 @@ class Listener(Protocol):
         ...
 
 
-Barrier = Callable[[Settle, tuple[PlayEnd, ...]], Awaitable[tuple[tuple[int, str], ...]]]
-"""Called between two rounds; returns the pairs that are invalid, each with its reason.
+class Settling(Protocol):
+    """Stand between two rounds: close the blocks, read identity, telemetry and load."""
 
-It closes the blocks and reads identity, telemetry and load.
-"""
+    def __call__(
+        self, settle: Settle, ends: tuple[PlayEnd, ...], /, *, fault: str | None, again: bool
+    ) -> Awaitable[tuple[tuple[int, str], ...]]:
+        """Close the round's blocks and return the pairs that are invalid, each with its reason.
+
+        *fault* is what those who played the round found wrong; *again* repeats the round for it.
+        """
+        ...
+
 
 Opening = Callable[[Open], Awaitable[object]]
 """Called before a round: starts the round's servers, if they do not run all the time."""
@@ -109,7 +116,7 @@ class Runner:
         self,
         plan: Plan,
         caller: Caller,
-        barrier: Barrier,
+        barrier: Settling,
         *,
         leg: int,
         write: Callable[[Row], None],
@@ -130,7 +137,7 @@ class Runner:
         self._dispatcher = Dispatcher(plan, leg=leg, done=done, voided=voided)
         self._monitor = Monitor(is_timing=lambda: self._dispatcher.is_playing, arms=len(plan.arms))
         self._tasks: asyncio.TaskGroup | None = None
-        self._alarm: Alarm | None = None
+        self._alarm: Waker | None = None
         self._finished = asyncio.Event()
         self._is_stopping = False
         self._failure: Exception | None = None
@@ -146,7 +153,7 @@ class Runner:
             return await self._play()
 
     async def _play(self) -> Health:
-        self._alarm = Alarm(self._woke)
+        self._alarm = Waker(self._woke)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -259,7 +266,10 @@ class Runner:
         gc.collect()  # nothing is timed now
         # The calls of a block must be on disk before the block is said to be whole
         await self._caller.sync()
-        void = await self._barrier(command, self._dispatcher.ended_plays())
+        fault = self._monitor.settle(self._caller.facts(), workers=self._caller.workers())
+        void = await self._barrier(
+            command, self._dispatcher.ended_plays(), fault=fault, again=fault is not None
+        )
         self._tell(Settled(at_ns=time.monotonic_ns(), void=() if self._is_stopping else void))
 
     async def _open(self, command: Open) -> None:

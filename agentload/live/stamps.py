@@ -126,7 +126,7 @@ def _set(sock: socket.socket, flags: int) -> bool:
     return True
 
 
-class Clock:
+class StampClock:
     """Know how far the wall clock is ahead of the monotonic one."""
 
     def __init__(
@@ -155,18 +155,23 @@ class Clock:
         elif width_ns < self.width_ns:
             self.offset_ns, self.width_ns = offset_ns, width_ns
 
-    def between(self, before_ns: int, wall_ns: int, now_ns: int) -> int:
+    def between(self, before_ns: int, wall_ns: int, now_ns: int, *, begun_ns: int) -> int | None:
         """Convert a stamp to the monotonic clock, kept between *before_ns* and *now_ns*.
 
-        The stamped event happened after *before_ns* and is over at *now_ns*.
+        The stamped event is over at *now_ns*. Bytes that were lost and sent again may have arrived
+        before those that they wait for, at *before_ns*. Nothing can have happened before
+        *begun_ns*: a stamp that says so, or one of the future, is None.
         """
         at_ns = wall_ns - self.offset_ns
         if before_ns <= at_ns <= now_ns:
             return at_ns
-        # A stamp of the future, or older than what came before it: the
-        # wall clock was stepped since its offset was measured.
+        # The wall clock may have been stepped since its offset was measured.
         self.sample()
-        return max(before_ns, min(wall_ns - self.offset_ns, now_ns))
+        at_ns = wall_ns - self.offset_ns
+        doubt_ns = max(STEP_NS, self.width_ns)
+        if not begun_ns - doubt_ns <= at_ns <= now_ns + doubt_ns:
+            return None
+        return max(before_ns, min(at_ns, now_ns))
 
     def _measured(self) -> tuple[int, int]:
         best: tuple[int, int] | None = None

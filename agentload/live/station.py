@@ -17,7 +17,7 @@ from typing import Any, Final
 from agentload.dispatch.checking import answer_row
 from agentload.dispatch.row import row
 from agentload.errors import AgentloadError, is_out_of_memory
-from agentload.live.caller import PromptCaller, Speech
+from agentload.live.caller import PromptCaller, RequestStyle
 from agentload.live.health import Health
 from agentload.live.raw import RawLog, Which
 from agentload.live.target import Target
@@ -112,7 +112,7 @@ class Job:
 
     TLS keys cannot be sent to another process.
     """
-    speech: Mapping[str, Speech]
+    speech: Mapping[str, RequestStyle]
     trace_seed: int
     block: int
     tokenizer: Tokenizer

@@ -12,17 +12,17 @@ from typing import Final, Self
 from urllib.parse import urljoin, urlsplit
 
 from agentload.dispatch.call import CallMachine, CallTerms
-from agentload.dispatch.fault import retry_after_ns
+from agentload.dispatch.fault import retry_after_ns, word
 from agentload.dispatch.gateway import deed
 from agentload.dispatch.sse import Parsed
 from agentload.live.alarm import Timetable
 from agentload.live.channel import Link
-from agentload.live.connections import Connections, RefusedError
+from agentload.live.connections import Connections, UnreachableError
 from agentload.live.exchange import SECOND, Exchange, Memory, own_bytes
 from agentload.live.hub import Hub
 from agentload.live.pump import Pump
 from agentload.live.raw import RawLog
-from agentload.live.stamps import Clock, Vigil
+from agentload.live.stamps import StampClock, Vigil
 from agentload.live.target import Target, head
 from agentload.model.commands import Halt, Limits, Outcome, StampSource
 
@@ -46,6 +46,8 @@ class WireRequest:
     """When the call is sent; if it is handed over earlier, it waits for that instant."""
     limits: Limits = field(default_factory=Limits)
     asked: CallTerms = field(default_factory=CallTerms)
+    model: str = ""
+    """Name by which the body asks for its model."""
     path: str = "/chat/completions"
     """Path under the arm's base URL."""
     on_tokens: Callable[[int], None] | None = None
@@ -77,9 +79,13 @@ class Wire:
     """Hold one process's connections to all arms; use as an asynchronous context manager."""
 
     def __init__(
-        self, targets: Iterable[Target], *, clock: Clock | None = None, raw: RawLog | None = None
+        self,
+        targets: Iterable[Target],
+        *,
+        clock: StampClock | None = None,
+        raw: RawLog | None = None,
     ) -> None:
-        self.clock = clock or Clock()
+        self.clock = clock or StampClock()
         self._arms = {target.arm: Connections(target, clock=self.clock) for target in targets}
         self._halts: dict[str, Callable[[Halt], None]] = {}
         self._raw = raw
@@ -129,7 +135,7 @@ class Wire:
         connections = self._arms[arm]
         if connections.is_ready(session):
             return
-        with contextlib.suppress(RefusedError):
+        with contextlib.suppress(UnreachableError):
             connections.hold(await connections.open(), session)
 
     def renew(self, targets: Iterable[Target]) -> None:
@@ -144,6 +150,7 @@ class Wire:
 
     def facts(self) -> WireFacts:
         """Return what went wrong with stamps and clocks so far."""
+        self.clock.sample()  # a step just now has torn the stamps before it apart as well
         return WireFacts(
             unstamped_reads=self._unstamped_reads,
             unstamped_sends=self._unstamped_sends,
@@ -191,7 +198,7 @@ class Wire:
         parsed, outcome = await self._judged(exchange, machine, source)
         if target.ends_with_mark is None and parsed is not None and parsed.has_end_mark:
             arm.ends_with_mark = True
-        if (seen := deed(exchange.answer.headers)) is not None:
+        if (seen := _deed(arm, request, exchange)) is not None:
             outcome = replace(outcome, gateway=seen)
         if outcome.status == "busy":
             outcome = replace(outcome, retry_after_ns=retry_after_ns(exchange.answer.headers))
@@ -225,15 +232,19 @@ class Wire:
 
                 self._halts[request.request_id] = halt
                 link = await arm.open()
-        except RefusedError as error:
+        except UnreachableError as error:
             machine.failed(self.clock.now_ns(), "refused", str(error))
             return None
         except TimeoutError:
-            if halted:
-                machine.cancel(self.clock.now_ns(), halted[0])
-            else:
+            if not halted:
                 machine.expired(max(deadline_ns, self.clock.now_ns()))
+                return None
+        if halted:
+            if link is not None:  # opened in the very turn of the loop in which the call was halted
+                link.close()
+            machine.cancel(self.clock.now_ns(), halted[0])
             return None
+        assert link is not None
         machine.opened(self.clock.now_ns(), dialled_ns=dialled_ns, replica=link.peer)
         return link
 
@@ -314,6 +325,16 @@ class Wire:
         for connections in self._arms.values():
             connections.sweep()
         self._beat_timer = self._loop.call_later(BEAT_S, self._beat)
+
+
+def _deed(arm: Connections, request: WireRequest, exchange: Exchange) -> str | None:
+    """Return what something in between did to a call, by the answer's headers and model."""
+    said = deed(exchange.answer.headers)
+    transcript = exchange.answer.transcript
+    model = None if transcript is None else transcript.model
+    if said is None and model is not None and arm.is_other_model(request.model, model):
+        return f"fallback (model: {word(model)})"
+    return said
 
 
 def _redirected(target: Target, path: str, exchange: Exchange) -> str | None:

@@ -102,7 +102,7 @@ async def seats(on: str, *, nodes: int | None, resume: str) -> AsyncIterator[tup
 
     Raises LaunchError where the cluster has fewer nodes, or a node is lost.
     """
-    with joined(on) as ray:
+    with join_cluster(on) as ray:
         alive = [
             each for each in ray.nodes() if each["Alive"] and each["Resources"].get("CPU", 0) >= 1
         ]
@@ -117,7 +117,7 @@ async def seats(on: str, *, nodes: int | None, resume: str) -> AsyncIterator[tup
 
 
 @contextmanager
-def joined(on: str) -> Iterator[Any]:
+def join_cluster(on: str) -> Iterator[Any]:
     """Connect to a Ray cluster and give the ray module; raise LaunchError if there is none."""
     ray = _ray()
     address = on.removeprefix(NAME).removeprefix(":") or os.environ.get("RAY_ADDRESS") or "auto"

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any
 
-from agentload.remote.cluster import joined
+from agentload.remote.cluster import join_cluster
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def cores(on: str | None = None, *, processes: int | None = None) -> Iterator[Ex
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
             yield pool
     else:
-        with joined(on) as ray:
+        with join_cluster(on) as ray:
             yield _Nodes(ray)
 
 

@@ -15,16 +15,17 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Final, Protocol
+from typing import Final
 
 from agentload import __version__
 from agentload.dispatch.dispatcher import PlayEnd
 from agentload.errors import AgentloadError, LaunchError
 from agentload.layout.division import divide
 from agentload.live.health import Health, Monitor, together, worst_of
+from agentload.live.runner import Settling
 from agentload.live.workers.messages import Go, Order, Over, Reached, Ready, Report
 from agentload.live.workers.node import Seat, listen
-from agentload.model.commands import Lost, Open, Settle, Stopped
+from agentload.model.commands import Lost, Open, Stopped
 from agentload.model.plan import Plan
 from agentload.model.rows import CallRow, Row
 from agentload.remote.player import PlayShare
@@ -43,16 +44,6 @@ A stall of this length makes timings invalid as well.
 """
 ENDING_S: Final = 30.0
 """Time for the other nodes to hand over what they measured after one is lost."""
-
-
-class Settling(Protocol):
-    """The barrier of a run, given a round's fault and whether the round is played again."""
-
-    def __call__(
-        self, settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool
-    ) -> Awaitable[tuple[tuple[int, str], ...]]:
-        """Close the round's blocks and return the pairs that must be played again."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +74,7 @@ def drift(before: Reading, after: Reading) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class NodeArrival:
     """Describe a node at a round's end, with readings of its clock before and after."""
 
     name: str
@@ -157,7 +148,7 @@ class Crew:
                 return self._health()
 
     async def _settle(
-        self, arrivals: Sequence[Arrival], lost: AgentloadError | None
+        self, arrivals: Sequence[NodeArrival], lost: AgentloadError | None
     ) -> tuple[tuple[int, str], ...]:
         """Write what the nodes measured; close the round, or start the servers of the next.
 
@@ -182,7 +173,10 @@ class Crew:
                 await self._opening(command)
             return ()
         self._rounds.append(together([each.reached.health for each in arrivals]))
-        fault = lost.message if lost is not None else found.fault or _jump(arrivals)
+        if lost is None:
+            fault = found.fault or _jump(arrivals) or _interruption(arrivals)
+        else:
+            fault = lost.message
         void = await self._barrier(
             command, ends, fault=fault or _doubt(arrivals), again=fault is not None
         )
@@ -212,7 +206,7 @@ class Crew:
 
     async def _arrivals(
         self, before: Mapping[Seat, Reading]
-    ) -> tuple[list[Arrival], AgentloadError | None]:
+    ) -> tuple[list[NodeArrival], AgentloadError | None]:
         """Wait until every node has reached the barrier, or one is lost.
 
         If one is lost, the others are cut short, and what they have is returned with the error.
@@ -225,7 +219,7 @@ class Crew:
             _, left = await asyncio.wait(left, timeout=ENDING_S)
             for task in left:
                 task.cancel()
-        arrivals: list[Arrival] = []
+        arrivals: list[NodeArrival] = []
         lost: AgentloadError | None = None
         for task in tasks:
             if task in left:
@@ -238,13 +232,13 @@ class Crew:
                 arrivals += [] if arrival is None else [arrival]
         return arrivals, lost
 
-    async def _arrival(self, seat: Seat, before: Reading) -> Arrival | None:
+    async def _arrival(self, seat: Seat, before: Reading) -> NodeArrival | None:
         """Wait until a node reaches the barrier, read its clock; None if its share is over."""
         said = await self._report(seat)
         if isinstance(said, Over):
             return None
         assert isinstance(said, Reached), said
-        return Arrival(
+        return NodeArrival(
             name=self._names[seat],
             share=self._orders[seat].name,
             reached=said,
@@ -294,7 +288,7 @@ class Crew:
             seat.say(order)
 
 
-def _jump(arrivals: Sequence[Arrival]) -> str | None:
+def _jump(arrivals: Sequence[NodeArrival]) -> str | None:
     """Return which node's clock moved during the round; None if none did."""
     for each in arrivals:
         by_ns = drift(each.before, each.after)
@@ -304,7 +298,15 @@ def _jump(arrivals: Sequence[Arrival]) -> str | None:
     return None
 
 
-def _doubt(arrivals: Sequence[Arrival]) -> str | None:
+def _interruption(arrivals: Sequence[NodeArrival]) -> str | None:
+    """Return which node was interrupted during the round, and by what; None if none was."""
+    for each in arrivals:
+        if each.reached.health.interruption is not None:
+            return f"{each.name}: {each.reached.health.interruption}"
+    return None
+
+
+def _doubt(arrivals: Sequence[NodeArrival]) -> str | None:
     """Return which nodes could not keep up; None if all did."""
     began = {
         each.name: each.reached.ends[0].started_ns - each.ahead_ns

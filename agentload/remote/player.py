@@ -104,9 +104,12 @@ class _Rounds:
             await self.runner.play()
 
     async def reach(
-        self, command: Settle | Open, ends: tuple[PlayEnd, ...] = ()
+        self, command: Settle | Open, ends: tuple[PlayEnd, ...] = (), **_: object
     ) -> tuple[tuple[int, str], ...]:
-        """Report what a round measured and wait for the next; return the invalid pairs."""
+        """Report what a round measured and wait for the next; return the invalid pairs.
+
+        What interrupted the round is part of this side's health.
+        """
         self._writer.sync()
         shard = await asyncio.to_thread(self._shards.cut)
         self._pipe.say(Reached(command=command, ends=ends, health=self.runner.taken(), shard=shard))

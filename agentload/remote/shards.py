@@ -8,7 +8,7 @@ like any other.
 
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from io import BytesIO
 from pathlib import Path
@@ -86,7 +86,7 @@ def merge(
     *ahead_ns* is by how much each share's clock is ahead of ours; *expected* are the sessions
     that should have been played; *drained_ns* is when each arm's load first began to drain.
     """
-    rows = {shard.share: tuple(_rows(shard)) for shard in shards}
+    rows = {shard.share: _rows(shard) if shard.share in ahead_ns else () for shard in shards}
     moved = [_moved(row, ahead_ns[share], drained_ns) for share, own in rows.items() for row in own]
     return Merged(
         rows=tuple(sorted(moved, key=_ended_ns)),
@@ -94,16 +94,22 @@ def merge(
     )
 
 
-def _rows(shard: Shard) -> Iterator[Row]:
-    if isinstance(shard.content, bytes):
-        content = zlib.decompress(shard.content)
-    else:
-        content = b"".join(map(_bytes, shard.content))
-    for each in codec.frames(BytesIO(content), offset=0):
-        if isinstance(each, codec.Frame):
-            row = codec.row(each.kind, each.payload, codec.NAMES)
-            assert row is not None, each.kind
-            yield row
+def _rows(shard: Shard) -> tuple[Row, ...]:
+    """Return the rows of a shard; none of one that cannot be read, which its count betrays."""
+    try:
+        if isinstance(shard.content, bytes):
+            content = zlib.decompress(shard.content)
+        else:
+            content = b"".join(map(_bytes, shard.content))
+    except (zlib.error, OSError):
+        return ()
+    frames = codec.frames(BytesIO(content), offset=0)
+    rows = [
+        codec.row(each.kind, each.payload, codec.NAMES)
+        for each in frames
+        if isinstance(each, codec.Frame)
+    ]
+    return tuple(row for row in rows if row is not None)
 
 
 def _cut_short(shards: Sequence[Shard], rows: Mapping[str, Sequence[Row]]) -> str | None:

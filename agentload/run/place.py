@@ -6,7 +6,8 @@ from typing import Final
 
 from agentload.errors import UsageError
 from agentload.run.record import new_run_id
-from agentload.store.places import DATABASE
+from agentload.store.loader import load
+from agentload.store.places import DATABASE, journalled_runs, journals
 from agentload.store.runs import run_named
 from agentload.study.document import tag
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study
@@ -73,8 +74,19 @@ def place_of(
         database=database,
         run=run_id,
         resume=resume,
-        into=None if into is None else run_named(database, into),
+        into=None if into is None else _run_to_join(database, into),
     )
+
+
+def _run_to_join(database: Path, wanted: str) -> str:
+    """Return the run that *wanted* names.
+
+    A run that was killed may be in its journals alone, which are loaded first.
+    """
+    for run in journalled_runs(database):
+        if run.startswith(wanted):
+            load(journals(database, run), database)
+    return run_named(database, wanted)
 
 
 def _check_joins(study: Study) -> None:

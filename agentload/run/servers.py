@@ -12,7 +12,7 @@ from agentload.endpoints.identity import Identity, identify
 from agentload.endpoints.reach import exporter, proxy, reach
 from agentload.errors import EndpointError, ProfileError
 from agentload.kvmath.pool import pool_of
-from agentload.live.caller import Speech
+from agentload.live.caller import RequestStyle
 from agentload.live.target import Target
 from agentload.live.tls import context
 from agentload.model.profile import ArmProfile
@@ -149,9 +149,9 @@ A vLLM without a tool parser refuses tools otherwise.
 
 def speech(
     endpoint: Endpoint, model: str, request: Request, *, with_tools: Mapping[str, object]
-) -> Speech:
+) -> RequestStyle:
     """Return how the endpoint is asked; its arms file's fields win over the study's."""
-    return Speech(
+    return RequestStyle(
         model=model,
         aliases=endpoint.aliases,
         extra={**request.body(), **endpoint.extra_body},

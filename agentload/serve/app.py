@@ -19,10 +19,10 @@ from agentload.emulator.faults import Crash
 from agentload.serve import mishaps, refusal
 from agentload.serve.delivery import Delivery, order
 from agentload.serve.facts import Facts
-from agentload.serve.metrics import HttpMetrics, Tally
+from agentload.serve.metrics import HttpMetrics, RequestTally
 from agentload.serve.mishaps import Mishaps
 from agentload.serve.pacing import Pacer
-from agentload.serve.refusal import JSON, RefusedError, headers, refused
+from agentload.serve.refusal import JSON, RefusedError, headers, refusal_response
 from agentload.serve.stream import Log, Truth
 from agentload.serve.wanted import Face, tokenize
 
@@ -36,7 +36,7 @@ class Service:
 
     facts: Facts
     pacer: Pacer
-    tally: Tally
+    tally: RequestTally
     faults: Mishaps
     registry: CollectorRegistry
     """Metrics that /metrics shows."""
@@ -63,7 +63,7 @@ class Service:
                 company=self.pacer.company,
             )
             log.prompt_tokens = placed.exchange.prompt_tokens
-            if mishaps.overtaxed(self.facts.arm, placed.exchange.wanted.prompt_logprobs):
+            if mishaps.is_overtaxed(self.facts.arm, placed.exchange.wanted.prompt_logprobs):
                 faults = (*faults, Crash(after_tokens=0))
             if declining := mishaps.busy(faults):
                 raise refusal.busy(status=declining.status, retry_after_s=declining.retry_after_s)
@@ -80,7 +80,7 @@ class Service:
             return await (delivery.stream() if placed.exchange.wanted.stream else delivery.whole())
         except RefusedError as error:
             log.end = log.end or "refused"
-            return refused(request, error)
+            return refusal_response(request, error)
         except (asyncio.CancelledError, ConnectionError):
             log.end = "left" if log.fault is None else "broken"
             raise
@@ -205,6 +205,6 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except RefusedError as error:
-        return refused(request, error)
+        return refusal_response(request, error)
     except web.HTTPException as error:
-        return refused(request, refusal.plain(error.status))
+        return refusal_response(request, refusal.plain(error.status))

@@ -17,10 +17,10 @@ import msgspec
 
 from agentload.errors import AgentloadError
 from agentload.model.profile import ArmProfile
-from agentload.serve.server import Options, Running, run
+from agentload.serve.server import ServedArm, ServerOptions, run
 
 
-def write_log(running: Running, file: TextIO) -> None:
+def write_log(running: ServedArm, file: TextIO) -> None:
     """Write the lines that vLLM logs about a server that is ready."""
     process = os.getpid()
     now = time.strftime("%m-%d %H:%M:%S")
@@ -39,7 +39,7 @@ class Order:
     """Say which arm to serve, and with which options."""
 
     arm: ArmProfile
-    options: Options
+    options: ServerOptions
 
     def line(self) -> bytes:
         """Return the order as one line of JSON."""
@@ -47,7 +47,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ChildReport:
     """Say where the server listens, or why there is none."""
 
     url: str | None = None
@@ -62,22 +62,22 @@ def main() -> int:
     try:
         run(order.arm, order.options, ready=_ready, lifeline=sys.stdin.buffer)
     except AgentloadError as error:
-        _report(Report(error=error.message, hint=error.hint))
+        _report(ChildReport(error=error.message, hint=error.hint))
         return 1
     except OSError as error:
         if error.filename is None:
             raise
-        _report(Report(error=f"{error.strerror}: {error.filename}"))
+        _report(ChildReport(error=f"{error.strerror}: {error.filename}"))
         return 1
     return 0
 
 
-def _ready(running: Running) -> None:
+def _ready(running: ServedArm) -> None:
     write_log(running, sys.stderr)
-    _report(Report(url=running.url, model=running.facts.model))
+    _report(ChildReport(url=running.url, model=running.facts.model))
 
 
-def _report(report: Report) -> None:
+def _report(report: ChildReport) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
     sys.stdout.flush()
 

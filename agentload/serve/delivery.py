@@ -14,15 +14,15 @@ from aiohttp import HttpVersion11, web
 from agentload.emulator.calls import EngineRequest, Rejected
 from agentload.emulator.faults import Crash, Cut, InBand, OfRequest, Stall
 from agentload.serve import refusal, wanted
-from agentload.serve.faces import DONE, ChatFace, CompletionsFace, Exchange
+from agentload.serve.faces import DONE, ChatFace, CompletionsFace, ServedRequest
 from agentload.serve.faces import Face as Speaker
 from agentload.serve.facts import Facts
-from agentload.serve.metrics import Tally
+from agentload.serve.metrics import RequestTally
 from agentload.serve.mishaps import Breaking, Mishaps, breaking, byte_s
 from agentload.serve.pacing import Flight, Pacer
 from agentload.serve.refusal import EVENTS, JSON, RefusedError, headers
 from agentload.serve.script import prompt_listed, script
-from agentload.serve.stream import Log, Outlet, Stream, taken
+from agentload.serve.stream import Log, Outlet, Stream, drain
 from agentload.serve.wanted import Face, Runs, content, token_ids
 
 _PREFIX: Final[dict[Face, str]] = {"chat": "chatcmpl", "completions": "cmpl"}
@@ -35,7 +35,7 @@ _TICK_S = 0.001
 class Order:
     """Hold a request that can be served."""
 
-    exchange: Exchange
+    exchange: ServedRequest
     speaker: Speaker
     content: Runs
 
@@ -77,7 +77,7 @@ def order(
         raise refusal.bad_parameter(
             "max_tokens must be at least 1, got 0.", param="max_tokens", value=0
         )
-    exchange = Exchange(
+    exchange = ServedRequest(
         id=f"{_PREFIX[face]}-{request_id}",
         created=int(time.time()),
         model=asked.model or facts.model,
@@ -118,7 +118,7 @@ class Delivery:
         *,
         mishaps: Mishaps,
         pacer: Pacer,
-        tally: Tally,
+        tally: RequestTally,
     ) -> None:
         transport = request.transport
         if not isinstance(transport, asyncio.WriteTransport):
@@ -126,7 +126,7 @@ class Delivery:
         slow = byte_s(faults)
         self._request = request
         self._transport = transport
-        self._outlet: Outlet = transport if slow is None else Trickle(transport, byte_s=slow)
+        self._outlet: Outlet = transport if slow is None else TrickledBody(transport, byte_s=slow)
         self._order = order
         self._log = log
         self._breaking = breaking(faults, tokens=order.tokens)
@@ -193,7 +193,7 @@ class Delivery:
         response = web.StreamResponse(headers={**head, "content-length": str(len(body))})
         await response.prepare(self._request)
         self._outlet.write(body)
-        await taken(self._outlet)
+        await drain(self._outlet)
         await response.write_eof()
         return response
 
@@ -248,7 +248,7 @@ class Delivery:
         self._log.end = "broken" if error.status == refusal.internal().status else "refused"
 
 
-class Trickle:
+class TrickledBody:
     """Slow a stream down: take its bytes and pass them to the transport one by one."""
 
     def __init__(self, transport: Outlet, *, byte_s: float) -> None:

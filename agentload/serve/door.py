@@ -1,15 +1,30 @@
 """Open and close a server's listening socket, as when a server dies and comes back."""
 
 import asyncio
+import logging
 import os
 import socket
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from agentload.errors import LaunchError
 
 _BACKLOG: Final = 2048
+
+
+def _is_of_ours(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
+
+
+LOG: Final = logging.getLogger("agentload.door")
+"""Log of a server's own mistakes.
+
+A request that is no HTTP, or has a line that is too long, gets its answer (400) and no traceback.
+"""
+LOG.addFilter(_is_of_ours)
 
 
 class Door:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from agentload.emulator.logprobs import Listed
-from agentload.serve.script import Part, Script
+from agentload.serve.script import Script, ScriptPart
 from agentload.serve.wanted import Wanted, token_id
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -41,7 +41,7 @@ def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class ServedRequest:
     """Hold what both faces need to know of a request and its answer."""
 
     id: str
@@ -71,7 +71,7 @@ class Face(ABC):
     whole_object: ClassVar[str]
     chunk_object: ClassVar[str]
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: ServedRequest) -> None:
         self._exchange = exchange
         self._script = exchange.script
         self._wanted = exchange.wanted
@@ -165,7 +165,7 @@ class ChatFace(Face):
     whole_object = "chat.completion"
     chunk_object = "chat.completion.chunk"
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: ServedRequest) -> None:
         super().__init__(exchange)
         self._start = (
             b"data: " + msgspec.json.encode(self._head)[:-1] + b',"choices":[{"index":0,"delta":'
@@ -272,7 +272,9 @@ class ChatFace(Face):
                 delta[part.kind] = delta.get(part.kind, "") + text
         return delta
 
-    def _call_delta(self, part: Part, index: int, text: str, *, is_first: bool) -> dict[str, Any]:
+    def _call_delta(
+        self, part: ScriptPart, index: int, text: str, *, is_first: bool
+    ) -> dict[str, Any]:
         if is_first:
             function = {"name": part.name, "arguments": text}
             return {
@@ -328,7 +330,7 @@ class CompletionsFace(Face):
 
     whole_object = chunk_object = "text_completion"
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: ServedRequest) -> None:
         super().__init__(exchange)
         self._start = (
             b"data: " + msgspec.json.encode(self._head)[:-1] + b',"choices":[{"index":0,"text":"'
@@ -387,7 +389,7 @@ class CompletionsFace(Face):
         }
 
 
-def _scored(exchange: Exchange) -> list[dict[str, Any] | None] | None:
+def _scored(exchange: ServedRequest) -> list[dict[str, Any] | None] | None:
     """Return the prompt's log probabilities as vLLM lists them: None first, then by token id."""
     if exchange.prompt_logprobs is None:
         return None

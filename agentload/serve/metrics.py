@@ -126,7 +126,7 @@ class Distribution:
         return self._sum
 
 
-class Tally:
+class RequestTally:
     """Hold the counters and histograms of one server."""
 
     def __init__(self, *, max_model_len: int) -> None:
@@ -168,7 +168,7 @@ class EngineMetrics(Collector):
         *,
         model: str,
         gauges: Callable[[], Gauges],
-        tally: Tally,
+        tally: RequestTally,
         cache_config: Mapping[str, object],
     ) -> None:
         self._labels = {"engine": "0", "model_name": model}

@@ -92,7 +92,7 @@ def busy(faults: tuple[OfRequest, ...]) -> Busy | None:
     return next((fault for fault in faults if isinstance(fault, Busy)), None)
 
 
-def overtaxed(arm: ArmProfile, prompt_logprobs: int | None) -> bool:
+def is_overtaxed(arm: ArmProfile, prompt_logprobs: int | None) -> bool:
     """Tell whether the server dies of the prompt log probabilities that a request wants."""
     most = arm.logprobs.crash_above
     return most is not None and prompt_logprobs is not None and prompt_logprobs > most

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from agentload.emulator.calls import EngineRequest, Finished, FirstToken, Gauges, Rejected
 from agentload.emulator.engine import Engine
-from agentload.live.alarm import Alarm
+from agentload.live.alarm import Waker
 from agentload.serve.stream import Stream
 
 
@@ -55,7 +55,7 @@ class Pacer:
 
         While there are no more, all calls that decode emit in every step.
         """
-        self._alarm = Alarm(self._ring)
+        self._alarm = Waker(self._ring)
 
     def has(self, request_id: str) -> bool:
         """Tell whether a request with this id is in flight."""

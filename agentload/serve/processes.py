@@ -21,8 +21,8 @@ import msgspec
 
 from agentload.errors import LaunchError
 from agentload.model.profile import ArmProfile
-from agentload.serve.child import Order, Report
-from agentload.serve.server import Options
+from agentload.serve.child import ChildReport, Order
+from agentload.serve.server import ServerOptions
 
 _START_S: Final = 30.0
 _STOP_S: Final = 5.0
@@ -31,7 +31,7 @@ _LOG_TAIL: Final = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class ServerProcess:
     """Say where one arm is served."""
 
     arm: str
@@ -49,7 +49,7 @@ class Servers:
     """
 
     def __init__(
-        self, servers: tuple[Server, ...], processes: Sequence[subprocess.Popen[bytes]]
+        self, servers: tuple[ServerProcess, ...], processes: Sequence[subprocess.Popen[bytes]]
     ) -> None:
         self.servers = servers
         self._processes = tuple(processes)
@@ -63,7 +63,7 @@ class Servers:
         """Tell the servers to end; kill those that do not."""
         _stop(self._processes)
 
-    def dead(self) -> tuple[Server, ...]:
+    def dead(self) -> tuple[ServerProcess, ...]:
         """Return the servers that have ended."""
         return tuple(
             server
@@ -102,7 +102,7 @@ def start(
     its own truth file, with the arm's name before the suffix. *logs* is a folder for the
     servers' logs. Raises LaunchError, with the server's last output, when one does not start.
     """
-    options = Options(
+    options = ServerOptions(
         host=host,
         port=port,
         seed=seed,
@@ -130,7 +130,9 @@ def start(
     return Servers(servers, processes)
 
 
-def _options_of(arm: ArmProfile, options: Options, position: int, total: int) -> Options:
+def _options_of(
+    arm: ArmProfile, options: ServerOptions, position: int, total: int
+) -> ServerOptions:
     truth = options.truth
     if truth is not None and total > 1:
         truth = truth.with_name(f"{truth.stem}-{arm.name}{truth.suffix}")
@@ -154,7 +156,7 @@ def _launch(order: Order, log: BinaryIO) -> subprocess.Popen[bytes]:
     return process
 
 
-def _ready(arm: ArmProfile, process: subprocess.Popen[bytes], log: BinaryIO) -> Server:
+def _ready(arm: ArmProfile, process: subprocess.Popen[bytes], log: BinaryIO) -> ServerProcess:
     assert process.stdout
     name = f"{arm.profile}/{arm.name}"
     if not select([process.stdout], [], [], _START_S)[0]:
@@ -165,12 +167,12 @@ def _ready(arm: ArmProfile, process: subprocess.Popen[bytes], log: BinaryIO) -> 
         raise LaunchError(
             f"the server of {name} ended with code {process.returncode}: {_tail(log)}"
         )
-    report = msgspec.json.decode(line, type=Report)
+    report = msgspec.json.decode(line, type=ChildReport)
     if report.url is None or report.model is None:
         raise LaunchError(f"{name}: {report.error}", hint=report.hint)
     if not _is_healthy(report.url):
         raise LaunchError(f"the server of {name} does not answer at {report.url}: {_tail(log)}")
-    return Server(
+    return ServerProcess(
         arm=arm.name, profile=arm.profile, url=report.url, model=report.model, pid=process.pid
     )
 

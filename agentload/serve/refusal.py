@@ -140,7 +140,7 @@ def _summary(value: object) -> object:
     return value if isinstance(value, str) else str(value)
 
 
-def refused(request: web.Request, no: RefusedError) -> web.Response:
+def refusal_response(request: web.Request, no: RefusedError) -> web.Response:
     """Return the error answer of a refusal."""
     more = {} if no.retry_after_s is None else {"retry-after": f"{no.retry_after_s:g}"}
     return web.Response(status=no.status, body=no.body(), headers=headers(request, JSON, **more))

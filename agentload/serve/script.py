@@ -42,7 +42,7 @@ _THOUGHTS: Final = "thoughts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class ScriptPart:
     """Hold consecutive tokens of one kind.
 
     *name* is the tool of a call, whose tokens spell its arguments.
@@ -62,7 +62,7 @@ class Part:
 class Script:
     """Hold a whole answer, token by token."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ScriptPart, ...]
     finish: Finish
     stop_reason: str | None = None
     listed: tuple[Listed, ...] = ()
@@ -102,7 +102,7 @@ class Script:
 
 def call(
     asked: Wanted, texts: Sequence[str], *, arm: ArmProfile, prompt_tokens: int, seed: int
-) -> Part | None:
+) -> ScriptPart | None:
     """Return the tool call that the arm's model makes; None where no tool is to be called.
 
     Its arguments are right as often as the arm's accuracy says.
@@ -120,8 +120,10 @@ def call(
             arm, (*texts, question), context_tokens=prompt_tokens, seed=seed, limit=_LONGEST
         )
         if said.is_right is not None:
-            return Part(kind="call", name=str(tool.get("name")), pieces=said.pieces)
-    return Part(kind="call", name=str(tool.get("name")), pieces=_spaced(json.dumps(arguments)))
+            return ScriptPart(kind="call", name=str(tool.get("name")), pieces=said.pieces)
+    return ScriptPart(
+        kind="call", name=str(tool.get("name")), pieces=_spaced(json.dumps(arguments))
+    )
 
 
 def _chosen(tools: Sequence[Json], choice: str | None, question: str) -> Json | None:
@@ -267,7 +269,7 @@ def _script(
     pieces, stop = _stopped(told.pieces, asked.stop, least)
     return _with_thoughts(
         thinking,
-        Part(kind="content", pieces=pieces),
+        ScriptPart(kind="content", pieces=pieces),
         finish="stop" if stop else finish,
         stop_reason=stop,
     )
@@ -287,9 +289,9 @@ def _spaced(text: str) -> tuple[str, ...]:
 
 
 def _with_thoughts(
-    thinking: tuple[str, ...], part: Part, *, finish: Finish, stop_reason: str | None = None
+    thinking: tuple[str, ...], part: ScriptPart, *, finish: Finish, stop_reason: str | None = None
 ) -> Script:
-    parts = (Part(kind="reasoning", pieces=thinking), part) if thinking else (part,)
+    parts = (ScriptPart(kind="reasoning", pieces=thinking), part) if thinking else (part,)
     return Script(parts=parts, finish=finish, stop_reason=stop_reason)
 
 

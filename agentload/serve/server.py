@@ -17,9 +17,9 @@ from agentload.emulator.steptime import off
 from agentload.kvmath.pool import pool_of
 from agentload.model.profile import ArmProfile
 from agentload.serve.app import Service, application
-from agentload.serve.door import Door
+from agentload.serve.door import LOG, Door
 from agentload.serve.facts import Facts
-from agentload.serve.metrics import EngineMetrics, Tally, registry
+from agentload.serve.metrics import EngineMetrics, RequestTally, registry
 from agentload.serve.mishaps import Mishaps, most_tokens
 from agentload.serve.pacing import Pacer
 from agentload.serve.stream import Truth
@@ -30,7 +30,7 @@ _KEEP_ALIVE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ServerOptions:
     """Say how one arm is served."""
 
     host: str = "127.0.0.1"
@@ -49,7 +49,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class ServedArm:
     """Say where a server listens and what it serves."""
 
     url: str
@@ -59,9 +59,9 @@ class Running:
 
 def run(
     arm: ArmProfile,
-    options: Options,
+    options: ServerOptions,
     *,
-    ready: Callable[[Running], None],
+    ready: Callable[[ServedArm], None],
     seconds: float | None = None,
     lifeline: BinaryIO | None = None,
 ) -> None:
@@ -74,9 +74,9 @@ def run(
 
 async def _run(
     arm: ArmProfile,
-    options: Options,
+    options: ServerOptions,
     *,
-    ready: Callable[[Running], None],
+    ready: Callable[[ServedArm], None],
     seconds: float | None,
     lifeline: BinaryIO | None,
 ) -> None:
@@ -89,7 +89,7 @@ async def _run(
     if lifeline is not None:
         loop.add_reader(lifeline, until.set)
 
-    def started(running: Running) -> None:
+    def started(running: ServedArm) -> None:
         # Objects that live as long as the process need not be looked at in every collection.
         gc.collect()
         gc.freeze()
@@ -99,7 +99,11 @@ async def _run(
 
 
 async def serve(
-    arm: ArmProfile, options: Options, *, until: asyncio.Event, ready: Callable[[Running], None]
+    arm: ArmProfile,
+    options: ServerOptions,
+    *,
+    until: asyncio.Event,
+    ready: Callable[[ServedArm], None],
 ) -> None:
     """Serve an arm until the event is set; call *ready* once requests are taken.
 
@@ -111,7 +115,7 @@ async def serve(
     pacer = Pacer(
         Engine(arm, seed=options.seed), speed=options.speed, most_tokens=most_tokens(script)
     )
-    tally = Tally(max_model_len=arm.server.max_model_len)
+    tally = RequestTally(max_model_len=arm.server.max_model_len)
     deaths: asyncio.Queue[float | None] = asyncio.Queue()
     faults = Mishaps(script, seed=options.seed, speed=options.speed, die=deaths.put_nowait)
     truth = (
@@ -138,13 +142,14 @@ async def serve(
         app,
         handler_cancellation=True,
         access_log=None,
+        logger=LOG,
         shutdown_timeout=0,
         keepalive_timeout=_KEEP_ALIVE_S,
     )
     await runner.setup()
     door = Door(runner, host=options.host, port=options.port)
     try:
-        ready(Running(url=f"{await door.open()}/v1", facts=facts))
+        ready(ServedArm(url=f"{await door.open()}/v1", facts=facts))
         async with asyncio.TaskGroup() as tasks:
             lives = tasks.create_task(_die(deaths, door, pacer, until, speed=options.speed))
             await until.wait()

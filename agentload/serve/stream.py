@@ -110,7 +110,7 @@ class Outlet(Protocol):
         ...
 
 
-async def taken(outlet: Outlet) -> None:
+async def drain(outlet: Outlet) -> None:
     """Return when the kernel has taken everything, or when the reader has gone."""
     while outlet.get_write_buffer_size() and not outlet.is_closing():  # noqa: ASYNC110 - aiohttp keeps the transport's own event
         await asyncio.sleep(_RETRY_S)
@@ -193,7 +193,7 @@ class Stream:
     async def tell(self, *payloads: bytes) -> None:
         """Send events that are no part of the answer."""
         self.outlet.write(b"".join(map(self._framed, payloads)))
-        await taken(self.outlet)
+        await drain(self.outlet)
 
     def _push(self) -> None:
         if self._sent < self._ready and not self.outlet.get_write_buffer_size():

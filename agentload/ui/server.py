@@ -9,7 +9,7 @@ from pathlib import Path
 from aiohttp import web
 
 from agentload.errors import StoreError, UsageError
-from agentload.serve.door import Door
+from agentload.serve.door import LOG, Door
 from agentload.ui.app import Site, application
 from agentload.ui.guard import LOOPBACK, host_of, is_loopback
 from agentload.ui.reports import Reports
@@ -100,7 +100,7 @@ async def serve(
         reports=Reports(setting=options.setting, profile=options.profile),
         hosts=hosts,
     )
-    runner = web.AppRunner(application(site), access_log=None, shutdown_timeout=0)
+    runner = web.AppRunner(application(site), access_log=None, shutdown_timeout=0, logger=LOG)
     await runner.setup()
     try:
         url = await Door(runner, host=options.host, port=options.port).open()

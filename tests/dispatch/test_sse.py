@@ -255,6 +255,7 @@ def chunk(
     ids: int | None = None,
     total: int | None = None,
     index: int = 0,
+    model: str | None = None,
 ) -> bytes:
     choice = {
         "index": index,
@@ -264,7 +265,11 @@ def chunk(
     }
     return event(
         json.dumps(
-            {"choices": [choice], "usage": None if total is None else {"completion_tokens": total}}
+            {
+                "model": model,
+                "choices": [choice],
+                "usage": None if total is None else {"completion_tokens": total},
+            }
         ).encode()
     )
 
@@ -345,6 +350,8 @@ def test_an_event_that_is_named_error_keeps_its_text_whatever_it_is() -> None:
             "and later stop")),
         ([chunk("a"), chunk("b", index=9), chunk("c", finish="stop"), DONE], ("a choice 9 came where one "
             "choice was asked for")),
+        ([chunk("a", model="m"), chunk("b", model="m"), chunk("c", model="x", finish="stop"), DONE],
+         "the model is m, and later x"),
     ],
 )  # fmt: skip
 def test_an_answer_that_contradicts_itself_is_unreadable(events: list[bytes], why: str) -> None:

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.live.caller import PromptCaller, Sampling, Speech, chat, completion, prompt_hash
+from agentload.live.caller import (
+    PromptCaller,
+    RequestStyle,
+    Sampling,
+    chat,
+    completion,
+    prompt_hash,
+)
 from agentload.live.target import Target
 from agentload.live.wire import Wire
 from agentload.model.commands import Call, Cancel, Forget, Limits, Prepare, Send, Watch
@@ -57,7 +64,7 @@ async def test_nothing_is_kept_of_calls_that_are_cancelled_before_they_go_or_aft
 
     async with serving(drips) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         caller = PromptCaller(
-            wire, {"a": Speech(model="m")}, Renderer(seed=0, tokenizer=WORD_TOKENS), seed=0
+            wire, {"a": RequestStyle(model="m")}, Renderer(seed=0, tokenizer=WORD_TOKENS), seed=0
         )
         cooking = asyncio.create_task(caller.cook())
         for name in ("cooked", "raw", "sent"):
@@ -89,7 +96,7 @@ async def test_nothing_is_kept_of_calls_that_are_cancelled_before_they_go_or_aft
 @pytest.mark.loopback
 async def test_a_call_asks_for_what_its_turn_does_unless_its_arm_says_otherwise() -> None:
     async with serving(Peer.answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
-        speech = Speech(model="m", extra={"tool_choice": "none"})
+        speech = RequestStyle(model="m", extra={"tool_choice": "none"})
         caller = PromptCaller(wire, {"a": speech}, Renderer(seed=0, tokenizer=WORD_TOKENS), seed=0)
         asks = (
             ("reasoning_effort", '"low"'),
@@ -111,7 +118,7 @@ async def test_a_call_that_may_come_is_made_ready_without_a_connection_and_dropp
 ):
     async with serving(Peer.answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         caller = PromptCaller(
-            wire, {"a": Speech(model="m")}, Renderer(seed=0, tokenizer=WORD_TOKENS), seed=0
+            wire, {"a": RequestStyle(model="m")}, Renderer(seed=0, tokenizer=WORD_TOKENS), seed=0
         )
         cooking = asyncio.create_task(caller.cook())
         for name, session in (("comes", "s"), ("never comes", "t")):

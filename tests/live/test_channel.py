@@ -8,7 +8,7 @@ import pytest
 
 from agentload.live import stamps
 from agentload.live.channel import Channel
-from agentload.live.stamps import Clock
+from agentload.live.stamps import StampClock
 
 pytestmark = [
     pytest.mark.loopback,
@@ -43,7 +43,7 @@ async def test_bytes_are_stamped_between_their_writing_and_their_reading(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = ends
-    channel = Channel(ours, clock=Clock(), peer="p")
+    channel = Channel(ours, clock=StampClock(), peer="p")
     before_ns = time.monotonic_ns()
     theirs.sendall(b"hello")
     written_ns = time.monotonic_ns()
@@ -58,7 +58,7 @@ async def test_the_stamp_of_a_write_is_that_of_its_last_byte(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = ends
-    channel = Channel(ours, clock=Clock(), peer="p")
+    channel = Channel(ours, clock=StampClock(), peer="p")
     body = b"x" * 20_000_000
     channel.write([b"head", body])
     assert channel.sent_ns() is None
@@ -86,7 +86,7 @@ async def test_a_step_of_the_wall_clock_is_noticed_by_the_first_stamp_that_canno
 ) -> None:
     ours, theirs = ends
     skew_ns = 0
-    clock = Clock(wall_ns=lambda: time.time_ns() - skew_ns)
+    clock = StampClock(wall_ns=lambda: time.time_ns() - skew_ns)
     channel = Channel(ours, clock=clock, peer="p")
     theirs.sendall(b"a")
     await arrived(channel)
@@ -106,7 +106,7 @@ async def test_the_end_of_a_stream_is_no_bytes_and_a_broken_one_an_error(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = ends
-    channel = Channel(ours, clock=Clock(), peer="p")
+    channel = Channel(ours, clock=StampClock(), peer="p")
     theirs.shutdown(socket.SHUT_WR)
     assert (await arrived(channel))[1] == b""
     theirs.close()

@@ -11,7 +11,7 @@ import pytest
 import agentload
 from agentload.live import channel as module
 from agentload.live.channel import Channel
-from agentload.live.stamps import Clock
+from agentload.live.stamps import StampClock
 
 SECOND = 1_000_000_000
 STAMPING = 37
@@ -65,13 +65,13 @@ class Socket:
 
 
 @pytest.fixture
-async def ends() -> tuple[World, Socket, Channel, Clock]:
+async def ends() -> tuple[World, Socket, Channel, StampClock]:
     return world_of()
 
 
-def world_of() -> tuple[World, Socket, Channel, Clock]:
+def world_of() -> tuple[World, Socket, Channel, StampClock]:
     world = World()
-    clock = Clock(monotonic_ns=world.monotonic_ns, wall_ns=world.wall_ns)
+    clock = StampClock(monotonic_ns=world.monotonic_ns, wall_ns=world.wall_ns)
     sock = Socket(world)
     # as much of a socket as a channel uses
     return world, sock, Channel(sock, clock=clock, peer="p"), clock  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ STEPS = [SECOND, -SECOND, 3_600 * SECOND, -3_600 * SECOND, 100_000, -100_000]
 
 @pytest.mark.parametrize("step_ns", STEPS)
 async def test_a_step_between_two_reads_moves_no_arrival_by_more_than_the_wait_for_the_read(
-    ends: tuple[World, Socket, Channel, Clock], step_ns: int
+    ends: tuple[World, Socket, Channel, StampClock], step_ns: int
 ) -> None:
     world, sock, channel, clock = ends
     for number in range(10):
@@ -107,7 +107,7 @@ async def test_a_step_between_two_reads_moves_no_arrival_by_more_than_the_wait_f
 )
 @pytest.mark.parametrize("step_ns", STEPS)
 async def test_a_step_moves_no_leaving_of_a_request(
-    ends: tuple[World, Socket, Channel, Clock], step_ns: int, monkeypatch: pytest.MonkeyPatch
+    ends: tuple[World, Socket, Channel, StampClock], step_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, _, channel, _ = ends
     stamps: Iterator[list[tuple[int, int]]]
@@ -124,3 +124,59 @@ async def test_a_step_moves_no_leaving_of_a_request(
     assert sent_ns is not None
     assert before_ns <= sent_ns <= world.now
     assert abs(sent_ns - left_ns) <= 150_000
+
+
+@pytest.mark.parametrize("step_ns", STEPS)
+async def test_an_answer_is_never_older_than_its_request(
+    ends: tuple[World, Socket, Channel, StampClock], step_ns: int
+) -> None:
+    world, sock, channel, _ = ends
+    world.now += 5_000_000_000
+    world.ahead += step_ns
+    channel.write([b"request"])
+    begun_ns = world.now
+    world.now += 30_000_000
+    at_ns = sock.arrives(b"x")
+    world.now += 1_000_000
+    got = channel.receive()
+    assert got is not None
+    assert begun_ns <= got[0] <= world.now
+    assert abs(got[0] - at_ns) <= 1_000_000 + 1_000
+
+
+@pytest.mark.parametrize("step_ns", [-400_000_000, 400_000_000])
+async def test_a_stamp_that_no_reading_of_the_wall_clock_explains_is_none(
+    ends: tuple[World, Socket, Channel, StampClock], step_ns: int
+) -> None:
+    world, sock, channel, clock = ends
+    channel.write([b"request"])
+    world.now += 30_000_000
+    stamp = world.stamp(world.now)  # the kernel knows nothing of what moves the clock for us
+    sock.arrived.append((b"x", stamp))
+    world.ahead += step_ns
+    clock.sample()
+    world.now += 1_000_000
+    before_ns = world.now
+    got = channel.receive()
+    assert got is not None
+    assert before_ns <= got[0] <= world.now
+    assert channel.unstamped_reads == 1
+
+
+async def test_bytes_that_were_lost_and_sent_again_are_as_late_as_what_they_waited_for(
+    ends: tuple[World, Socket, Channel, StampClock],
+) -> None:
+    world, sock, channel, clock = ends
+    channel.write([b"request"])
+    world.now += 10_000_000
+    early = world.stamp(world.now)  # arrived before the bytes ahead of it, which were lost once
+    world.now += 40_000_000
+    at_ns = sock.arrives(b"x")
+    sock.arrived.append((b"y", early))
+    world.now += 1_000_000
+    first, second = channel.receive(), channel.receive()
+    assert first is not None
+    assert second is not None
+    assert first[0] == second[0]
+    assert abs(first[0] - at_ns) < 1_000
+    assert (channel.unstamped_reads, clock.steps) == (0, 0)

@@ -7,8 +7,16 @@ from dataclasses import replace
 import pytest
 
 from agentload.dispatch.row import row
-from agentload.live.alarm import Alarm
-from agentload.live.health import Health, Monitor, more_workers, together, void_reason
+from agentload.live.alarm import Waker
+from agentload.live.health import (
+    SECOND,
+    Health,
+    Monitor,
+    interruption,
+    more_workers,
+    together,
+    void_reason,
+)
 from agentload.live.wire import WireFacts
 from agentload.model.commands import Call, Limits, Outcome, Send
 from agentload.model.rows import CallRow
@@ -130,6 +138,68 @@ def test_a_stepped_clock_voids_a_leg() -> None:
     assert "stepped 2 times" in reason
 
 
+class Sleeper:
+    """Say how long the machine slept."""
+
+    def __init__(self) -> None:
+        self.asleep_ns = 5 * SECOND
+
+    def __call__(self) -> int:
+        return self.asleep_ns
+
+
+def test_a_step_of_the_wall_clock_interrupts_its_block_and_no_other() -> None:
+    monitor = Monitor()
+    assert monitor.settle(facts()) is None
+    stepped = facts(clock_steps=1, unstamped_reads=40)
+    assert monitor.settle(stepped) == "the wall clock was stepped during the block"
+    assert monitor.settle(stepped) is None
+    health = monitor.health(stepped)
+    assert (health.void, health.clock_steps, health.dropped_stamps) == (None, 0, 0)
+
+
+def test_a_step_that_no_settled_block_had_voids_the_part() -> None:
+    monitor = Monitor()
+    monitor.settle(facts())
+    health = monitor.health(facts(clock_steps=2))
+    assert (health.interruption, health.clock_steps) == (None, 2)
+    assert health.void is not None
+
+
+def test_a_machine_that_slept_is_named_as_such_although_its_wall_clock_is_ahead_by_as_much() -> (
+    None
+):
+    sleeper = Sleeper()
+    monitor = Monitor(asleep_ns=sleeper)
+    sleeper.asleep_ns += 3_600 * SECOND
+    assert monitor.settle(facts(clock_steps=1)) == "this machine slept for 3600 s during the block"
+    assert monitor.settle(facts(clock_steps=1)) is None
+
+
+def test_what_interrupted_a_worker_interrupts_the_block() -> None:
+    worker = Monitor()
+    worker.settle(facts(clock_steps=1))
+    monitor = Monitor()
+    why = monitor.settle(workers=[Monitor().health(), worker.health(facts(clock_steps=1))])
+    assert why == "the wall clock was stepped during the block"
+    assert monitor.health().interruption == why
+
+
+@pytest.mark.parametrize(
+    ("asleep_s", "stall_s", "steps", "why"),
+    [
+        (0.0, 0.3, 0, None),
+        (0.0, 12.0, 0, "this process was suspended for 12 s during the block"),
+        (60.0, 60.0, 1, "this machine slept for 60 s during the block"),
+        (0.0, 12.0, 1, "this process was suspended for 12 s during the block"),
+    ],
+)
+def test_an_interruption_is_called_by_what_did_it(
+    asleep_s: float, stall_s: float, steps: int, why: str | None
+) -> None:
+    assert interruption(asleep_s=asleep_s, stall_s=stall_s, clock_steps=steps) == why
+
+
 async def test_a_stall_of_the_loop_is_noticed() -> None:
     monitor = Monitor()
     beat = asyncio.create_task(monitor.beat())
@@ -183,7 +253,7 @@ def test_only_the_time_that_opening_a_connection_took_is_no_lag_of_ours(
 
 async def test_an_alarm_rings_once_at_its_instant_and_can_be_moved() -> None:
     rings: list[int] = []
-    alarm = Alarm(lambda: rings.append(time.monotonic_ns()))
+    alarm = Waker(lambda: rings.append(time.monotonic_ns()))
     start = time.monotonic_ns()
     alarm.set(start + 500_000_000)
     alarm.set(start + 20_000_000)

@@ -10,7 +10,7 @@ import pytest
 
 from agentload.dispatch.call import GOOD_ENDS
 from agentload.dispatch.dispatcher import PlayEnd
-from agentload.live.caller import Speech
+from agentload.live.caller import RequestStyle
 from agentload.live.runner import Runner
 from agentload.live.station import Job
 from agentload.live.target import Target
@@ -45,7 +45,9 @@ LONG = {
 HASTY = Limits(connect_ns=3_000 * MS, first_ns=1_000 * MS, idle_ns=500 * MS, total_ns=1_500 * MS)
 
 
-async def barrier(_: Settle, __: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
+async def barrier(
+    settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool
+) -> tuple[tuple[int, str], ...]:
     return ()
 
 
@@ -82,7 +84,7 @@ async def rows_of(name: str) -> dict[str, list[CallRow]]:
             leg=1,
             seed=0,
             targets=partial(tuple, targets),
-            speech={target.arm: Speech(model="m") for target in targets},
+            speech={target.arm: RequestStyle(model="m") for target in targets},
             trace_seed=0,
             block=64,
             tokenizer=WORD_TOKENS,

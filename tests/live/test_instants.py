@@ -9,7 +9,7 @@ import pytest
 from agentload.live.target import Target
 from agentload.live.wire import Wire
 from tests.live.calls import MS, request
-from tests.live.scripted import Peer, serving
+from tests.live.scripted import Peer, Scripted, serving
 
 pytestmark = pytest.mark.loopback
 
@@ -28,15 +28,25 @@ async def test_a_call_leaves_at_its_instant_on_a_connection_that_was_opened_befo
     assert outcome.opened_ns < released_ns <= outcome.sent_ns
 
 
+async def connected(server: Scripted) -> None:
+    """Wait until a client has a connection."""
+    while not server.connections:  # noqa: ASYNC110  # a scripted server has no event
+        await asyncio.sleep(0.005)
+
+
+async def passed(instant_ns: int) -> None:
+    """Wait until an instant is over."""
+    await asyncio.sleep(max(0, instant_ns - time.monotonic_ns()) / 1e9 + 0.02)
+
+
 async def test_a_call_that_is_cancelled_ahead_of_its_instant_never_leaves() -> None:
     async with serving(good_answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
-        calling = asyncio.create_task(
-            wire.call(replace(request(), released_ns=time.monotonic_ns() + 40 * MS))
-        )
-        await asyncio.sleep(0.02)
+        instant_ns = time.monotonic_ns() + 1_000 * MS
+        calling = asyncio.create_task(wire.call(replace(request(), released_ns=instant_ns)))
+        await connected(server)
         wire.cancel("r0")
         outcome = await calling
-        await asyncio.sleep(0.04)
+        await passed(instant_ns)
         assert server.requests == []
     assert (outcome.status, outcome.sent_ns) == ("cancelled", None)
 
@@ -44,10 +54,9 @@ async def test_a_call_that_is_cancelled_ahead_of_its_instant_never_leaves() -> N
 async def test_a_wire_that_closes_ahead_of_an_instant_sends_nothing() -> None:
     async with serving(good_answer) as server:
         async with Wire([Target(arm="a", url=server.url)]) as wire:
-            calling = asyncio.create_task(
-                wire.call(replace(request(), released_ns=time.monotonic_ns() + 40 * MS))
-            )
-            await asyncio.sleep(0.02)
+            instant_ns = time.monotonic_ns() + 1_000 * MS
+            calling = asyncio.create_task(wire.call(replace(request(), released_ns=instant_ns)))
+            await connected(server)
         assert (await calling).status == "stopped"
-        await asyncio.sleep(0.04)
+        await passed(instant_ns)
         assert server.requests == []

@@ -9,7 +9,7 @@ import pytest
 
 from agentload.dispatch.dispatcher import PlayEnd
 from agentload.dispatch.row import row
-from agentload.live.caller import Speech
+from agentload.live.caller import RequestStyle
 from agentload.live.health import Health
 from agentload.live.runner import Runner
 from agentload.live.station import Called, Job
@@ -32,7 +32,9 @@ def talk(name: str, *, turns: int, start_s: float = 0.0) -> Session:
     return Session(session=name, workload="chat", start_s=start_s, turns=made)
 
 
-async def barrier(_: Settle, __: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
+async def barrier(
+    settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool
+) -> tuple[tuple[int, str], ...]:
     return ()
 
 
@@ -55,7 +57,7 @@ async def test_a_session_keeps_its_cookie_and_connection_for_one_play_and_not_fo
             leg=1,
             seed=0,
             targets=partial(tuple, [Target(arm="a", url=server.url)]),
-            speech={"a": Speech(model="m")},
+            speech={"a": RequestStyle(model="m")},
             trace_seed=0,
             block=64,
             tokenizer=WORD_TOKENS,

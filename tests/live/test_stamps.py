@@ -1,6 +1,6 @@
 from collections.abc import Callable, Iterator
 
-from agentload.live.stamps import TRIES, Clock
+from agentload.live.stamps import TRIES, StampClock
 
 
 def clocks(widths: list[int], offsets: list[int]) -> tuple[Callable[[], int], Callable[[], int]]:
@@ -24,13 +24,13 @@ def clocks(widths: list[int], offsets: list[int]) -> tuple[Callable[[], int], Ca
 
 def test_the_narrowest_sample_gives_the_offset() -> None:
     monotonic_ns, wall_ns = clocks([900, 80, 40, 600, 50], [7_300, 7_020, 7_000, 7_250, 7_010])
-    clock = Clock(monotonic_ns=monotonic_ns, wall_ns=wall_ns)
+    clock = StampClock(monotonic_ns=monotonic_ns, wall_ns=wall_ns)
     assert (clock.offset_ns, clock.width_ns, clock.steps) == (7_000, 40, 0)
 
 
 def test_a_step_of_the_wall_clock_is_adopted_and_counted() -> None:
     monotonic_ns, wall_ns = clocks([40] * 2 * TRIES, [7_000] * TRIES + [2_007_000] * TRIES)
-    clock = Clock(monotonic_ns=monotonic_ns, wall_ns=wall_ns)
+    clock = StampClock(monotonic_ns=monotonic_ns, wall_ns=wall_ns)
     clock.sample()
     assert (clock.offset_ns, clock.steps, clock.largest_step_ns) == (2_007_000, 1, 2_000_000)
 
@@ -39,20 +39,20 @@ def test_a_wide_sample_is_neither_a_step_nor_better() -> None:
     monotonic_ns, wall_ns = clocks(
         [40] * TRIES + [300_000] * TRIES, [7_000] * TRIES + [120_000] * TRIES
     )
-    clock = Clock(monotonic_ns=monotonic_ns, wall_ns=wall_ns)
+    clock = StampClock(monotonic_ns=monotonic_ns, wall_ns=wall_ns)
     clock.sample()
     assert (clock.offset_ns, clock.width_ns, clock.steps) == (7_000, 40, 0)
 
 
 def test_a_narrower_sample_refines_the_offset() -> None:
     monotonic_ns, wall_ns = clocks([400] * TRIES + [40] * TRIES, [7_150] * TRIES + [7_000] * TRIES)
-    clock = Clock(monotonic_ns=monotonic_ns, wall_ns=wall_ns)
+    clock = StampClock(monotonic_ns=monotonic_ns, wall_ns=wall_ns)
     clock.sample()
     assert (clock.offset_ns, clock.width_ns, clock.steps) == (7_000, 40, 0)
 
 
 def test_the_real_clocks_agree_with_themselves() -> None:
-    clock = Clock()
+    clock = StampClock()
     for _ in range(20):
         clock.sample()
     assert clock.steps == 0

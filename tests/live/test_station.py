@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from agentload.live import station as module
-from agentload.live.caller import Speech
+from agentload.live.caller import RequestStyle
 from agentload.live.station import RARELY, Job, station, swept_rarely
 from agentload.live.target import Target
 from agentload.live.wire import Wire
@@ -22,7 +22,7 @@ def job(targets: Callable[[], Iterable[Target]], *, renews_keys: bool = False) -
         leg=1,
         seed=0,
         targets=targets,
-        speech={"a": Speech(model="m")},
+        speech={"a": RequestStyle(model="m")},
         trace_seed=1,
         block=64,
         tokenizer=WORD_TOKENS,

@@ -3,11 +3,14 @@ import json
 import socket
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
+from agentload.live.channel import Link
+from agentload.live.connections import Connections
 from agentload.live.target import Target
 from agentload.live.wire import Wire, WireFacts
 from agentload.model.commands import Limits
@@ -103,11 +106,13 @@ async def test_a_watched_call_is_told_its_tokens_and_can_be_cancelled_after_some
 
         def on_tokens(tokens: int) -> None:
             seen.append(tokens)
-            if tokens == 3:
+            if tokens >= 3:  # on a busy machine two tokens may come at once
                 wire.cancel("r0")
 
         outcome = await wire.call(replace(request(tokens=100), on_tokens=on_tokens))
-    assert (outcome.status, outcome.output_tokens, seen) == ("cancelled", 3, [1, 2, 3])
+    assert (outcome.status, outcome.output_tokens) == ("cancelled", seen[-1])
+    assert seen == sorted(set(seen))
+    assert [each >= 3 for each in seen] == [False] * (len(seen) - 1) + [True]
 
 
 async def test_a_call_is_stopped_while_it_waits_for_its_connection() -> None:
@@ -123,6 +128,29 @@ async def test_a_call_is_stopped_while_it_waits_for_its_connection() -> None:
             asyncio.get_running_loop().call_later(0.02, wire.cancel, "r0", "stopped")
             outcome = await wire.call(request())
     assert outcome.status == "stopped"
+
+
+class Opens(Connections):
+    """Calls a function in the turn in which a connection has opened, before anybody has it."""
+
+    def __init__(self, target: Target, wire: Wire, then: Callable[[], None]) -> None:
+        super().__init__(target, clock=wire.clock)
+        self._then = then
+
+    async def open(self) -> Link:
+        link = await super().open()
+        self._then()
+        return link
+
+
+async def test_a_cancel_in_the_turn_in_which_a_connection_opens_is_not_lost() -> None:
+    async with serving(Peer.answer) as server:
+        target = Target(arm="a", url=server.url)
+        async with Wire([target]) as wire:
+            wire._arms["a"] = Opens(target, wire, lambda: wire.cancel("r0", "stopped"))
+            outcome = await wire.call(request())
+        assert server.requests == []
+    assert (outcome.status, outcome.sent_ns) == ("stopped", None)
 
 
 async def test_closing_the_wire_stops_what_is_in_flight() -> None:

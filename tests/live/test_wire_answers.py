@@ -147,3 +147,19 @@ async def test_pings_keep_a_stream_alive_and_are_no_tokens() -> None:
     async with serving(answer) as server:
         outcome = await one_call(server.url)
     assert (outcome.status, outcome.output_tokens, len(outcome.chunks or ())) == ("ok", 3, 3)
+
+
+async def test_an_answer_that_names_another_model_than_the_first_did_says_so() -> None:
+    models = iter(["m", "m", "small", None])
+
+    async def answer(peer: Peer) -> None:
+        model = next(models)
+        await peer.send(STREAM)
+        events = [each | {"model": model} for each in good(3) if isinstance(each, dict)]
+        await peer.events(*events, "[DONE]")
+        await peer.send(END)
+
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        outcomes = [await wire.call(request(number)) for number in range(4)]
+    assert [outcome.status for outcome in outcomes] == ["ok"] * 4
+    assert [each.gateway for each in outcomes] == [None, None, "fallback (model: small)", None]

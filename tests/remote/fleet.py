@@ -15,7 +15,7 @@ from agentload.builtin import find
 from agentload.dispatch.dispatcher import PlayEnd
 from agentload.emulator.profile import parse
 from agentload.layout.plan import Scheme, plan
-from agentload.live.caller import Speech
+from agentload.live.caller import RequestStyle
 from agentload.live.health import Health
 from agentload.live.runner import Runner
 from agentload.live.station import Job
@@ -30,7 +30,7 @@ from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.prompts.tokenizer import WORD_TOKENS
 from agentload.remote.crew import Crew
 from agentload.remote.player import PlayShare
-from agentload.serve.server import Options, Running, serve
+from agentload.serve.server import ServedArm, ServerOptions, serve
 from agentload.virtual.shell import Shell
 
 ARMS = {
@@ -106,7 +106,7 @@ async def served() -> AsyncIterator[Mapping[str, str]]:
     until, all_up = asyncio.Event(), asyncio.Event()
     urls = dict[str, str]()
 
-    def ready(name: str, running: Running) -> None:
+    def ready(name: str, running: ServedArm) -> None:
         urls[name] = running.url
         if len(urls) == len(ARMS):
             all_up.set()
@@ -114,7 +114,7 @@ async def served() -> AsyncIterator[Mapping[str, str]]:
     async with asyncio.TaskGroup() as tasks:
         for name, arm in ARMS.items():
             tasks.create_task(
-                serve(arm, Options(noise=False), until=until, ready=partial(ready, name))
+                serve(arm, ServerOptions(noise=False), until=until, ready=partial(ready, name))
             )
         await all_up.wait()
         try:
@@ -129,7 +129,7 @@ def job(made: Plan, urls: Mapping[str, str]) -> Job:
         leg=1,
         seed=0,
         targets=partial(tuple, [Target(arm=name, url=url) for name, url in urls.items()]),
-        speech={name: Speech(model=arm.model.name) for name, arm in ARMS.items()},
+        speech={name: RequestStyle(model=arm.model.name) for name, arm in ARMS.items()},
         trace_seed=3,
         block=made.header.block,
         tokenizer=WORD_TOKENS,
@@ -140,7 +140,9 @@ async def alone(made: Plan, urls: Mapping[str, str]) -> list[CallRow]:
     """Play with one dispatcher in this process."""
     rows = list[Row]()
 
-    async def barrier(_: Settle, __: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
+    async def barrier(
+        settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool
+    ) -> tuple[tuple[int, str], ...]:
         return ()
 
     async with calling(job(made, urls), rows.append) as caller:

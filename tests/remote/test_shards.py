@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from agentload.live.workers.messages import Shard
 from agentload.model.rows import AnswerRow, CallRow
 from agentload.model.stamps import Stamps
-from agentload.remote.shards import Shards, merge
+from agentload.remote.shards import Merged, Shards, merge
 from agentload.store import journal
 
 HOUR_NS = 3_600_000_000_000
@@ -121,3 +122,37 @@ def test_a_shard_that_is_cut_short_is_noticed(tmp_path: Path) -> None:
     whole = shard(tmp_path, "n", call("s0"), call("s1"))
     found = merge([replace(whole, rows=3)], {"n": 0}, expected=(), drained_ns={})
     assert found.fault == "shards hold 2 rows of 1 nodes, and nodes wrote 3"
+
+
+def flipped(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
+
+
+@pytest.mark.parametrize("damage", [flipped, lambda content: content[:-9], lambda _: b""])
+def test_a_shard_that_is_damaged_on_its_way_is_noticed(
+    tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    whole = shard(tmp_path, "n", call("s0"), call("s1"))
+    assert isinstance(whole.content, bytes)
+    found = merge(
+        [replace(whole, content=damage(whole.content)), shard(tmp_path, "m", call("s2"))],
+        {"n": 0, "m": 0},
+        expected=(),
+        drained_ns={},
+    )
+    assert [row.session for row in found.rows if isinstance(row, CallRow)] == ["s2"]
+    assert found.fault is not None
+    assert found.fault.startswith("shards hold 1 rows of 1 nodes, and nodes wrote 3")
+
+
+def test_a_shard_whose_journal_is_gone_is_noticed(tmp_path: Path) -> None:
+    seen = shard(tmp_path, "n", call("s0"), is_seen=True)
+    (tmp_path / "n.journal").unlink()
+    found = merge([seen], {"n": 0}, expected=(), drained_ns={})
+    assert found == Merged(rows=(), fault="shards hold 0 rows of 0 nodes, and nodes wrote 1")
+
+
+def test_a_shard_of_a_share_that_nobody_was_given_is_noticed(tmp_path: Path) -> None:
+    found = merge([shard(tmp_path, "x", call("s0"))], {"n": 0}, expected=(), drained_ns={})
+    assert found == Merged(rows=(), fault="shards hold 0 rows of 0 nodes, and nodes wrote 1")

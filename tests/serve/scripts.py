@@ -1,7 +1,7 @@
 """Scripts that are nothing but text."""
 
-from agentload.serve.script import Finish, Part, Script
+from agentload.serve.script import Finish, Script, ScriptPart
 
 
 def plain(pieces: tuple[str, ...], *, finish: Finish) -> Script:
-    return Script(parts=(Part(kind="content", pieces=pieces),), finish=finish)
+    return Script(parts=(ScriptPart(kind="content", pieces=pieces),), finish=finish)

@@ -13,7 +13,7 @@ from openai import AsyncOpenAI, AuthenticationError
 from agentload.exposition.scrape import parse
 from agentload.model.profile import Logprobs
 from agentload.prompts import images
-from agentload.serve.server import Options, Running
+from agentload.serve.server import ServedArm, ServerOptions
 from tests.serve.arms import arm
 from tests.serve.recorded_lines import Json, event, text
 from tests.serve.serving import served
@@ -28,23 +28,23 @@ LENGTH = 8192
 
 
 @pytest.fixture
-async def running() -> AsyncIterator[Running]:
+async def running() -> AsyncIterator[ServedArm]:
     async with served(arm(step_ms=0.5)) as server:
         yield server
 
 
 @pytest.fixture
-async def http(running: Running) -> AsyncIterator[aiohttp.ClientSession]:
+async def http(running: ServedArm) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(running.url.removesuffix("/v1")) as session:
         yield session
 
 
-def client(running: Running, key: str = "any") -> AsyncOpenAI:
+def client(running: ServedArm, key: str = "any") -> AsyncOpenAI:
     return AsyncOpenAI(base_url=running.url, api_key=key, max_retries=0)
 
 
 @pytest.fixture
-async def openai(running: Running) -> AsyncIterator[AsyncOpenAI]:
+async def openai(running: ServedArm) -> AsyncIterator[AsyncOpenAI]:
     async with client(running) as openai:
         yield openai
 
@@ -174,7 +174,7 @@ async def test_a_request_id_is_echoed_and_becomes_the_id_of_the_answer(
         assert (await answer.json())["id"] == "chatcmpl-run-7.3"
 
 
-async def test_a_stream_has_the_head_of_a_real_server(running: Running) -> None:
+async def test_a_stream_has_the_head_of_a_real_server(running: ServedArm) -> None:
     port = int(running.url.split(":")[2].removesuffix("/v1"))
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     body = json.dumps({"messages": HELLO, "max_tokens": 2, "stream": True}).encode()
@@ -286,7 +286,7 @@ async def test_a_reader_that_stops_reading_does_not_hold_up_the_others(
     create_server = socket.create_server
     monkeypatch.setattr(socket, "create_server", listening)
     async with (
-        served(arm(step_ms=20), Options(truth=truth)) as running,
+        served(arm(step_ms=20), ServerOptions(truth=truth)) as running,
         aiohttp.ClientSession(running.url + "/") as http,
     ):
         port = int(running.url.split(":")[2].removesuffix("/v1"))
@@ -323,7 +323,7 @@ async def test_a_reader_that_stops_reading_does_not_hold_up_the_others(
 
 async def test_the_truth_log_says_when_each_chunk_was_planned_and_written(tmp_path: Path) -> None:
     async with (
-        served(arm(step_ms=2), Options(truth=tmp_path / "truth.jsonl")) as running,
+        served(arm(step_ms=2), ServerOptions(truth=tmp_path / "truth.jsonl")) as running,
         client(running) as openai,
     ):
         stream = await openai.chat.completions.create(
@@ -354,7 +354,7 @@ async def test_the_truth_log_says_when_each_chunk_was_planned_and_written(tmp_pa
 
 async def test_a_key_guards_the_api_and_nothing_else() -> None:
     async with (
-        served(arm(), Options(api_key="secret")) as running,
+        served(arm(), ServerOptions(api_key="secret")) as running,
         aiohttp.ClientSession(running.url.removesuffix("/v1")) as http,
     ):
         async with client(running, "wrong") as openai:
@@ -401,7 +401,10 @@ async def test_tokenize_counts_as_prompts_are_counted(http: aiohttp.ClientSessio
 
 
 async def test_speed_plays_the_engine_faster_than_real() -> None:
-    async with served(arm(step_ms=100), Options(speed=1000)) as running, client(running) as openai:
+    async with (
+        served(arm(step_ms=100), ServerOptions(speed=1000)) as running,
+        client(running) as openai,
+    ):
         async with asyncio.timeout(30):
             answer = await openai.chat.completions.create(
                 model="tiny", messages=HELLO, max_tokens=1000, extra_body={"ignore_eos": True}

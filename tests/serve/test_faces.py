@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from agentload.serve.faces import DONE, ChatFace, CompletionsFace, Exchange
-from agentload.serve.script import Part, Script
+from agentload.serve.faces import DONE, ChatFace, CompletionsFace, ServedRequest
+from agentload.serve.script import Script, ScriptPart
 from agentload.serve.wanted import Wanted
 from tests.serve.recorded_lines import event, lines, shape, text
 from tests.serve.scripts import plain
@@ -25,7 +25,7 @@ PIECES = (
     "'''",
 )
 STREAMED = Wanted(face="chat", model="tiny-auto", stream=True, include_usage=True)
-EXCHANGE = Exchange(
+EXCHANGE = ServedRequest(
     id="chatcmpl-b297d69da46c331f",
     created=1795177583,
     model="tiny-auto",
@@ -38,7 +38,7 @@ EXCHANGE = Exchange(
 # ours always tells the cached tokens.
 CACHED = ',"prompt_tokens_details":{"cached_tokens":0}'
 COMPLETION_PIECES = ("jor", "help", "ec", " callable", "AL")
-COMPLETION_EXCHANGE = Exchange(
+COMPLETION_EXCHANGE = ServedRequest(
     id="cmpl-8eec9fd029f9a8da",
     created=1795177585,
     model="tiny-auto",
@@ -118,9 +118,9 @@ def test_an_answer_in_one_piece_has_the_recorded_shape() -> None:
 
 CALL = Script(
     parts=(
-        Part(kind="reasoning", pieces=("Let", " me")),
-        Part(kind="call", pieces=("", '{"city":', ' "Ulm"}'), name="weather"),
-        Part(kind="call", pieces=("{}",), name="clock"),
+        ScriptPart(kind="reasoning", pieces=("Let", " me")),
+        ScriptPart(kind="call", pieces=("", '{"city":', ' "Ulm"}'), name="weather"),
+        ScriptPart(kind="call", pieces=("{}",), name="clock"),
     ),
     finish="tool_calls",
 )

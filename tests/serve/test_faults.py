@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from agentload.exposition.scrape import parse
-from agentload.serve.server import Options
+from agentload.serve.server import ServerOptions
 from tests.serve.arms import arm
 from tests.serve.recorded_lines import Json, event, text
 from tests.serve.serving import served
@@ -29,7 +29,7 @@ async def suffering(
 ) -> AsyncIterator[aiohttp.ClientSession]:
     script = "faults:\n" + "".join(f"  - {{kind: {fault}}}\n" for fault in faults)
     async with (
-        served(arm(step_ms=1), Options(faults=script, truth=truth)) as running,
+        served(arm(step_ms=1), ServerOptions(faults=script, truth=truth)) as running,
         aiohttp.ClientSession(running.url + "/", timeout=aiohttp.ClientTimeout(10)) as http,
     ):
         yield http
@@ -179,7 +179,7 @@ async def test_running_out_of_memory_ends_all_streams_as_a_dead_engine_does() ->
 
 async def test_another_dtype_behind_a_right_name_shows_only_in_what_the_server_says() -> None:
     other = replace(arm(name="fp8"), kv_dtype="fp8")
-    options = Options(faults="faults: [{kind: wrong_dtype, really: fp8}]", others=(other,))
+    options = ServerOptions(faults="faults: [{kind: wrong_dtype, really: fp8}]", others=(other,))
     async with (
         served(arm(name="bf16"), options) as running,
         aiohttp.ClientSession(running.url + "/") as http,

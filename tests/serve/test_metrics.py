@@ -13,7 +13,7 @@ from agentload.serve.metrics import (
     Distribution,
     EngineMetrics,
     HttpMetrics,
-    Tally,
+    RequestTally,
     registry,
     token_bounds,
 )
@@ -39,7 +39,7 @@ END = Finished(
 
 @pytest.fixture
 def exposition() -> str:
-    tally = Tally(max_model_len=8192)
+    tally = RequestTally(max_model_len=8192)
     tally.finished(END, submitted_ns=500_000_000, reason="length", max_tokens=3)
     tally.rejections = 4
     cache_config = Facts(arm=arm(), pool=pool_of(arm()), created=0).cache_config()

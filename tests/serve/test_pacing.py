@@ -8,7 +8,7 @@ import pytest
 from agentload.emulator.calls import EngineRequest, Finished, Rejected
 from agentload.emulator.engine import Engine
 from agentload.model.profile import ArmProfile, Speculation
-from agentload.serve.faces import ChatFace, Exchange
+from agentload.serve.faces import ChatFace, ServedRequest
 from agentload.serve.pacing import Flight, Pacer
 from agentload.serve.stream import Log, Stream
 from agentload.serve.wanted import Wanted
@@ -20,7 +20,7 @@ OUTPUT = 200
 
 
 def submitted(pacer: Pacer, name: str, *, prompt: int = 16) -> tuple[Flight, Log]:
-    exchange = Exchange(
+    exchange = ServedRequest(
         id=name,
         created=1,
         model="tiny",

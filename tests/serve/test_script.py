@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.serve.script import Part, Script, script
+from agentload.serve.script import Script, ScriptPart, script
 from agentload.serve.wanted import Wanted
 from tests.serve.arms import arm
 
@@ -94,7 +94,7 @@ def test_the_model_finds_what_the_prompt_says() -> None:
         ),
     )
     assert written(asked) == Script(
-        parts=(Part(kind="content", pieces=("ZX-4417",)),), finish="stop"
+        parts=(ScriptPart(kind="content", pieces=("ZX-4417",)),), finish="stop"
     )
 
 

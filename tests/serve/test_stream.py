@@ -3,13 +3,13 @@ import json
 from array import array
 from pathlib import Path
 
-from agentload.serve.faces import ChatFace, Exchange
+from agentload.serve.faces import ChatFace, ServedRequest
 from agentload.serve.stream import Log, Stream, Truth
 from agentload.serve.wanted import Wanted
 from tests.serve.recorded_lines import event
 from tests.serve.scripts import plain
 
-EXCHANGE = Exchange(
+EXCHANGE = ServedRequest(
     id="chatcmpl-1",
     created=1,
     model="tiny",

@@ -37,6 +37,26 @@ async def test_pages_are_served_until_told_to_stop(tmp_path: Path) -> None:
             pass
 
 
+@pytest.mark.parametrize(
+    "line", [b"/" + b"a" * 70_000, b"/%ff\x01", b"/ HTTP/1.1\r\nX: " + b"c" * 70_000]
+)
+async def test_a_request_that_nobody_can_read_gets_its_answer_and_no_traceback(
+    tmp_path: Path, line: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    until, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(
+        serve(SiteOptions(databases=(empty(tmp_path),)), until=until, ready=ready.set_result)
+    )
+    running: Addresses = await ready
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(running.url.rpartition(":")[2]))
+    writer.write(b"GET " + line + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    assert b" 400 " in await reader.readline()
+    writer.close()
+    until.set()
+    await serving
+    assert caplog.records == []
+
+
 async def test_the_address_that_it_listens_on_is_a_name_of_its_own(tmp_path: Path) -> None:
     until, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     options = SiteOptions(databases=(empty(tmp_path),), host="127.0.0.2")

@@ -78,7 +78,7 @@ class Alive:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Streamed:
+class StreamedTokens:
     """Report how many tokens a watched call has streamed so far."""
 
     request_id: str
@@ -139,7 +139,7 @@ class Over:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broken:
+class BrokenNode:
     """The node cannot continue, for a reason that the user can fix."""
 
     message: str
@@ -153,7 +153,9 @@ class Gone:
     how: str
 
 
-Report: TypeAlias = Ready | Alive | Streamed | Done | Synced | Reached | Over | Broken | Gone
+Report: TypeAlias = (
+    Ready | Alive | StreamedTokens | Done | Synced | Reached | Over | BrokenNode | Gone
+)
 
 
 class Contexts:

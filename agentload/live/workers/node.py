@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from agentload.errors import AgentloadError, LaunchError
-from agentload.live.workers.messages import Alive, Broken, Gone, Order, Report
+from agentload.live.workers.messages import Alive, BrokenNode, Gone, Order, Report
 from agentload.live.workers.pipe import Pipe, connect
 from agentload.live.workers.process import Work
 
@@ -61,7 +61,7 @@ async def listen(seat: Seat, loss: Callable[[str], LaunchError]) -> tuple[Report
     """
     reports = await seat.reports()
     for report in reports:
-        if isinstance(report, Broken):
+        if isinstance(report, BrokenNode):
             raise AgentloadError(report.message, hint=report.hint)
         if isinstance(report, Gone):
             raise loss(report.how)

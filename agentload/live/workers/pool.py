@@ -20,7 +20,7 @@ from agentload.live.workers.messages import (
     Key,
     Ready,
     Report,
-    Streamed,
+    StreamedTokens,
     Sync,
     Synced,
 )
@@ -55,7 +55,7 @@ class PendingCall:
     over: asyncio.Future[Called]
 
 
-class Pool:
+class WorkerPool:
     """Distribute the calls among workers.
 
     All calls of a session on an arm go to one worker, which has its connection and cookies.
@@ -161,7 +161,7 @@ class Pool:
         match report:
             case Done():
                 self._end(report)
-            case Streamed(request_id=name, tokens=tokens):
+            case StreamedTokens(request_id=name, tokens=tokens):
                 if (flight := self._flights.get(name)) is not None:
                     flight.streamed(tokens)
             case Synced(health=health):
@@ -208,7 +208,7 @@ async def calling(
             yield recorder
         return
     nodes = [NodeProcess(number) for number in range(1, len(journals) + 1)]
-    pool = Pool(job, nodes=nodes)
+    pool = WorkerPool(job, nodes=nodes)
     try:
         async with asyncio.TaskGroup() as tasks:
             following = pool.follow(tasks)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeAlias
 
 from agentload.errors import AgentloadError, first_of
-from agentload.live.workers.messages import Alive, Broken
+from agentload.live.workers.messages import Alive, BrokenNode
 from agentload.live.workers.pipe import Pipe, connect, receive
 
 ALIVE_S: Final = 0.5
@@ -56,7 +56,7 @@ async def _do(work: Work, sock: socket.socket) -> None:
         pass
     except* AgentloadError as group:
         broken = first_of(group)
-        pipe.say(Broken(message=broken.message, hint=broken.hint))
+        pipe.say(BrokenNode(message=broken.message, hint=broken.hint))
         pipe.close()
         await over.wait()
 

@@ -15,7 +15,7 @@ from agentload.live.workers.messages import (
     Done,
     Order,
     Ready,
-    Streamed,
+    StreamedTokens,
     Sync,
     Synced,
 )
@@ -70,7 +70,7 @@ class Worker:
     async def _call(self, send: Send) -> None:
         name = send.request_id
         called = await self._recorder.call(
-            send, lambda tokens: self._pipe.say(Streamed(request_id=name, tokens=tokens))
+            send, lambda tokens: self._pipe.say(StreamedTokens(request_id=name, tokens=tokens))
         )
         self._in_flight -= 1
         self._monitor.ended(called.row, chunks=called.chunks)
@@ -86,7 +86,9 @@ class Worker:
     async def _sync(self) -> None:
         gc.collect()  # between blocks: nothing is timed now
         self._writer.sync()
-        self._pipe.say(Synced(health=self._monitor.health(self._recorder.facts())))
+        facts = self._recorder.facts()
+        self._monitor.settle(facts)
+        self._pipe.say(Synced(health=self._monitor.health(facts)))
 
     async def _keep_flushing(self) -> None:
         while True:
