@@ -21,7 +21,7 @@ from scipy import stats
 
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
-from agentload.run.capacity import START, ArmLoad, conclude, simulate_trial, try_loads
+from agentload.run.capacity import START, ArmLoad, arm_loads, simulate_trial, try_loads
 from agentload.run.files import read_traces
 from agentload.run.servers import arms_of
 from agentload.run.trial import Trial
@@ -63,7 +63,7 @@ def searches(
             own = extend(study, seed=seed)
             attempt = partial(simulate_trial, own, trace, arm)
             tried[name] = try_loads(own, name, attempt, start=START[own.find], others=tried)
-        yield conclude(tried, share=study.share)
+        yield arm_loads(tried, share=study.share)
 
 
 def main() -> None:

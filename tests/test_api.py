@@ -208,7 +208,7 @@ SEARCH = agentload.Search(
         ),
         (
             lambda **at: agentload.eval(agentload.Ask(servers=LIVE), resume="r", into="r", **at),
-            "--resume goes on with a run of its own kind",
+            "--resume continues a run of its own kind",
         ),
         (
             lambda **at: agentload.search(SEARCH, into="r", **at),

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from agentload.cli._audience import Progress
+from agentload.cli._audience import CallProgress
 from agentload.evidence.gather import gather
 from agentload.evidence.summary import summarise
 from agentload.evidence.view import run_view
@@ -41,6 +41,7 @@ from tests.evidence.runs import ARMS, MS, block, call
 from tests.live.scripted import END, STREAM, Peer, serving, token, usage
 
 TRUE_MS = 20
+LATE_MS = 1.0
 TRUE: Any = pytest.approx(TRUE_MS, rel=0.025)
 GROUPS = pytest.mark.parametrize("group", [4, 7])
 TOKENS = pytest.mark.parametrize("tokens", [16, 180])
@@ -108,7 +109,7 @@ def test_the_live_views_say_what_a_token_takes(group: int, tokens: int) -> None:
         (TRUE, TRUE)
     ] * 2
 
-    drawn = Progress(
+    drawn = CallProgress(
         Cost(
             rounds=1,
             calls_by_arm=dict.fromkeys(ARMS, 8),
@@ -121,7 +122,7 @@ def test_the_live_views_say_what_a_token_takes(group: int, tokens: int) -> None:
         drawn.sent(sent := outgoing(row))
         drawn.ended(sent, row)
     shown = re.findall(r"([\d.]+) ms", "\n".join(drawn.lines()))
-    assert [float(each) for each in shown] == [110.0, 110.0, TRUE, TRUE] * 2
+    assert [float(each) for each in shown] == [110.0, 110.0, TRUE, TRUE, LATE_MS] * 2
 
 
 @GROUPS

@@ -66,7 +66,8 @@ def _value_of(option: str) -> str:
         name, mark, value = word.partition("=")
         if name == option:
             following = value if mark else next(words, "")
-            return "" if following.startswith("--") else shlex.quote(following)
+            is_value = following and not following.startswith("-")
+            return shlex.quote(following) if is_value else ""
     return ""
 
 

@@ -166,7 +166,7 @@ def refusal(path: Path, error: duckdb.Error | OSError) -> StoreError:
             hint="change its permissions, or copy it and its journals to where you may write",
         )
     if _is_no_database(path):
-        return StoreError(f"{path} is not a database", hint=_databases_beside(path))
+        return StoreError(f"{path}: not a database", hint=_databases_beside(path))
     return StoreError(
         f"{path}: {reason}",
         hint="check that it is a DuckDB file and not of a newer DuckDB than the installed one; "

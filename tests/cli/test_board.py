@@ -14,7 +14,7 @@ from agentload.decision.ledger import LedgerEntry
 from agentload.decision.look import Look
 from agentload.decision.state import AskedLook, DecisionState, SpeedInterval
 from agentload.report.advise import advise
-from agentload.run.place import Place
+from agentload.run.place import StudyPlace
 from agentload.study.kinds import Decide
 from agentload.study.parts import TraceRef, Virtual
 from agentload.verdict.policy import Setting
@@ -102,7 +102,7 @@ def test_a_decision_in_a_pipe_is_plain_lines_that_say_what_is_still_possible(
         servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")),
         budget_s=300.0,
     )
-    _decide.decide(study, Place(database=tmp_path / "x.duckdb"), is_dry=False, as_json=False)
+    _decide.decide(study, StudyPlace(database=tmp_path / "x.duckdb"), is_dry=False, as_json=False)
     out, said = capsys.readouterr()
     assert "\x1b" not in said + out
     assert "asking: speed, 4 block pairs, about " in said

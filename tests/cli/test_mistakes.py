@@ -10,7 +10,7 @@ import pytest
 
 from agentload.cli import main as cli
 from agentload.errors import UsageError
-from agentload.study.argv import built, split
+from agentload.study.argv import build_study, split
 
 DECIDE = "decide rag --profile gpt-oss-20b-h100 --arms bf16,fp8"
 REPLAY = "replay rag --endpoints a=http://127.0.0.1:9/v1,b=http://127.0.0.1:10/v1"
@@ -133,7 +133,7 @@ def test_the_hint_of_a_mistyped_option_is_the_corrected_one_and_is_read(
         if "--profile" in option.split():
             continue  # it names another profile, or verb, than this line
         verb, typed = split([*line, *shlex.split(option)])
-        built(verb, typed)
+        build_study(verb, typed)
 
 
 @pytest.mark.parametrize(("line", "hint"), OTHERS)
@@ -165,4 +165,4 @@ def test_a_limit_that_seconds_were_meant_by_is_doubted_before_anything_is_spent(
         "warning: --slo tpot=0.05 is 0.05 ms; did you mean tpot=0.05s?",
     ]
     with pytest.raises(UsageError):
-        built(*split([*DECIDE.split(), "--slo", "ttft"]))
+        build_study(*split([*DECIDE.split(), "--slo", "ttft"]))

@@ -143,12 +143,12 @@ def test_a_file_that_is_no_study_is_refused_with_its_name(here: Path) -> None:
         (
             SIMULATED,
             "--resume RUN",
-            "--resume goes on with a replay on servers, with questions to them",
+            "--resume continues a replay on servers, questions to them",
         ),
         (
             "sweep --contexts 1k --endpoints emulated:llama-3.1-8b-h100",
             "--resume RUN",
-            "--resume goes on with a replay on servers",
+            "--resume continues a replay on servers",
         ),
         (
             "probe --endpoints emulated:llama-3.1-8b-h100",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agentload.cli._decide import summary
+from agentload.cli._decide import notes
 from agentload.decision.apart import Apart, narrowest
 from agentload.decision.block_pairs import BlockPairs
 from agentload.decision.known import Known
@@ -184,7 +184,7 @@ def test_an_arm_that_refuses_many_calls_is_avoided_after_a_pair_and_the_others_a
     assert found.timed_to is not None
     assert found.timed_to > 90_000
     assert said in outcome.document.decision.caveats
-    assert said in summary(study, outcome)
+    assert said in " ".join(notes(study, outcome))
     assert outcome.left_minutes + apart.minutes + sum(
         each.minutes for each in outcome.asked
     ) == pytest.approx(45.0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.cli._decide import summary
+from agentload.cli._decide import notes
 from agentload.decision.ledger import Ledger, LedgerEntry, ledger
 from agentload.decision.look import Criterion, Look
 from agentload.decision.outcome import DecisionOutcome
@@ -78,7 +78,7 @@ def test_what_a_killed_question_took_is_among_what_is_spent() -> None:
     ended = DecisionOutcome(
         run_id="r", document=None, asked=(PAIRS,), ending="budget", left_minutes=2.0
     )
-    assert "spent 8 of 10 min" in summary(study, ended)
+    assert "Spent 8 of 10 min" in " ".join(notes(study, ended))
 
 
 def test_the_pace_of_questions_is_what_they_took_over_their_price(tmp_path: Path) -> None:

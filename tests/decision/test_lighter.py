@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from agentload.cli._decide import summary
+from agentload.cli._decide import notes
 from agentload.decision.block_pairs import BlockPairs
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger, LedgerEntry, ledger
@@ -225,7 +225,7 @@ def test_a_decision_whose_requests_leave_late_goes_on_with_fewer_sessions(tmp_pa
     assert kept is not None
     assert "with 4 this client could not keep up" in kept
     if outcome.document is not None:
-        assert "Measured with 1 session at once" in summary(busy_study(urls), outcome)
+        assert "Measured with 1 session at once" in " ".join(notes(busy_study(urls), outcome))
 
 
 def said_of(connection: duckdb.DuckDBPyConnection, run: str) -> list[float]:

@@ -160,4 +160,4 @@ async def test_every_endpoint_that_does_not_answer_is_named(
     assert caught.value.message.count("Connection refused") == 2
     assert all(f"arm{port}: cannot reach" in caught.value.message for port in ports)
     assert caught.value.hint is not None
-    assert caught.value.hint.count("is the server up?") == 2
+    assert caught.value.hint.count("/v1/models") == 2

@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.decide import decide
 from advisor.evidence import CapacityPoint, Evidence, Kind, Observation, Telemetry, WorkloadClass
-from advisor.policy import Policy, Slo
+from advisor.policy import Policy, ServiceLimits
 from agentload.report.document import document
 from agentload.report.parts import Document, Made, RunFacts
 from tests.advisor.cases import FP8, SPREAD, bare, compared, search
@@ -104,7 +104,7 @@ def run(seed: int) -> tuple[Evidence, Policy]:
         version=str(rng.choice(["0.10.2", *["0.33.0"] * 4])),
         gpus_per_replica=int(rng.choice([1, 4])),
     )
-    slos = (Slo(ttft_ms=float(rng.uniform(100, 9_000))),) if rng.random() < 0.5 else ()
+    slos = (ServiceLimits(ttft_ms=float(rng.uniform(100, 9_000))),) if rng.random() < 0.5 else ()
     kind = KINDS[int(rng.integers(0, 3))]
     return replace(evidence, deployment=deployment, kind=kind), Policy(slos=slos)
 

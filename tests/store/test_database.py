@@ -130,7 +130,7 @@ def test_a_file_of_data_is_no_database_and_none_in_memory_takes_its_place(
 ) -> None:
     path = tmp_path / name
     path.write_text('{"a": 1}\n')
-    with pytest.raises(StoreError, match="not a valid DuckDB database"), opened(path):
+    with pytest.raises(StoreError, match=": not a database"), opened(path):
         pass
     assert path.read_text() == '{"a": 1}\n'
 
@@ -141,7 +141,7 @@ def test_what_is_no_database_is_named(tmp_path: Path) -> None:
         pass
     path.write_text("text " * 5000)
     began = time.monotonic()
-    with pytest.raises(StoreError, match="not a valid DuckDB database"), reading(path):
+    with pytest.raises(StoreError, match=": not a database"), reading(path):
         pass
     assert time.monotonic() - began < 5
 

@@ -114,7 +114,7 @@ async def test_the_verb_mutes_and_the_page_says_so_in_grey(
             assert "headline good" not in text, page
         assert "regression until 2199-12-01" in text  # in its history
     mute("nightly", "regression", until=_day("2020-01-01"), file=jobs_file)
-    with pytest.raises(GateError, match="open alarms: 1"):
+    with pytest.raises(GateError, match="1 open alarm"):
         status(file=jobs_file)
 
 

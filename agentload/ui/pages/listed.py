@@ -65,7 +65,7 @@ _ANSWERS: Final = (
     "SELECT run_id, count(*) FROM graded WHERE list_contains($runs, run_id) GROUP BY run_id"
 )
 _INVALID: Final = (
-    "SELECT run_id FROM executions WHERE outcome = 'void' AND list_contains($runs, run_id)"
+    "SELECT DISTINCT run_id FROM changes WHERE outcome = 'void' AND list_contains($runs, run_id)"
 )
 _DECISIONS: Final = """
 SELECT run_id, at_ns, coalesce(job, policy) AS policy, headline, verdict, version, kind, name,
