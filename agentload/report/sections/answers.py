@@ -34,7 +34,7 @@ def answers(view: View) -> Iterator[Row]:
             arms=tuple(cells),
         )
     lost = [_worst(view, arm) for arm in view.others]
-    if any(lost):
+    if any(lost) and any(leg.state not in _SIGNS or leg.state == "no" for leg in legs.values()):
         yield row("accuracy, largest drop of a length", EMPTY, changes=lost)
     known = {arm: published_loss(view, verdict) for arm, verdict in _judged(view).items()}
     if any(known.values()):

@@ -322,6 +322,9 @@ def _verdicts(view: View, workload: str | None) -> Iterator[Row]:
     found = view.verdicts(workload)
     if not any(found) or view.compares_runs:
         return
+    alone = found[0] if len(found) == 1 and workload is None else None
+    if alone is not None and not need(view.decision, alone):
+        return
     cells = [_verdict(view, each) for each in found]
     yield row("verdict", EMPTY, changes=cells)
 

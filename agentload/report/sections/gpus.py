@@ -58,8 +58,7 @@ def agents(view: View, capacity: Capacity) -> str | None:
     mine = (capacity.arm, capacity.workload)
     tried = [each.agents for each in view.evidence.capacity if (each.arm, each.workload) == mine]
     if not found.value:
-        smallest = f" at {min(tried)} agents, the fewest tried" if tried else ""
-        return f"none: missed even{smallest}" if tried else "none"
+        return f"fewer than {min(tried)}" if tried else "none"
     if found.high is None:
         least = f"≥ {_whole(found.low or 0.0)}" if (found.low or 0.0) >= 1 else ""
         most = f"met at every load tried{f', up to {max(tried)} agents' if tried else ''}"

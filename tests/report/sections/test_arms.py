@@ -1,6 +1,8 @@
 """The tables of the arms: that of the first screen, and the same by class."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -265,7 +267,7 @@ def test_a_hit_rate_above_all_is_shown_as_the_claim_that_it_is() -> None:
 @pytest.mark.parametrize(
     ("value", "low", "high", "told"),
     [
-        (0.0, 0.0, 16.2, "none: missed even at 20 agents, the fewest tried"),
+        (0.0, 0.0, 16.2, "fewer than 20"),
         (20.7, 10.0, None, "≥ 10 (met at every load tried, up to 40 agents)"),
         (20.7, 0.0, None, "met at every load tried, up to 40 agents"),
         (9.0, 8.0, 10.0, "9 [8, 10]"),
@@ -309,3 +311,28 @@ def test_a_run_of_one_class_has_one_table() -> None:
     evidence = sample.evidence()
     one = made(evidence=replace(evidence, workloads=evidence.workloads[:1]))
     assert one.groups[0].tables == ()
+
+
+def test_the_verdict_of_a_single_arm_is_in_the_headline_alone_unless_it_lacks_something() -> None:
+    # Kept reports are compared with what the program writes elsewhere.
+    kept = Path(__file__).parents[3] / "reports"
+    tables = {
+        name: (kept / name / "decision.md").read_text(encoding="utf-8").partition("## ")[0]
+        for name in ("use", "no-difference", "calibrate", "test-further")
+    }
+    lines = {
+        name: re.findall(r"^\| verdict .*", text, re.MULTILINE) for name, text in tables.items()
+    }
+    assert all("| turn latency |" in text for text in tables.values())
+    assert (lines["use"], lines["no-difference"], lines["calibrate"]) == ([], [], [])
+    assert "test further: +" in lines["test-further"][0]
+
+
+def test_the_largest_drop_of_a_length_is_a_row_where_answers_are_not_surely_as_accurate() -> None:
+    decision = sample.decision()
+    assert row(made(), "accuracy, largest drop of a length")
+    safe = tuple(replace(each, safe=replace(each.safe, state="yes")) for each in decision.server)
+    names = [cells[0].text for cells in made(replace(decision, server=safe)).arms.rows]
+    assert [name for name in names if name.startswith("accuracy")] == [
+        "accuracy at 8k to 128k, 744 questions ↑"
+    ]
