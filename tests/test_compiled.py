@@ -63,7 +63,10 @@ def test_modules_made_of_other_sources_are_left_alone(tmp_path: Path) -> None:
         == "none: agentload-speedups was made of other sources"
     )
     assert (
-        said("from agentload.dispatch.naming import hex_name; print(hex_name('a') == hex_name('a'))", place)
+        said(
+            "from agentload.dispatch.naming import hex_name; print(hex_name('a') == hex_name('a'))",
+            place,
+        )
         == "True"
     )
 
@@ -92,7 +95,11 @@ def test_a_variable_keeps_the_sources(tmp_path: Path) -> None:
         == "none: AGENTLOAD_PURE=1"
     )
     assert (
-        said("from agentload.dispatch.naming import hex_name; print(len(hex_name('a')))", place, pure="1")
+        said(
+            "from agentload.dispatch.naming import hex_name; print(len(hex_name('a')))",
+            place,
+            pure="1",
+        )
         == "32"
     )
 

@@ -269,7 +269,7 @@ def _endpoint(
         return _on_machines(where, name, merged, machines)
     if isinstance(merged.get("url"), list):
         return _replicated(where, name, merged, merged["url"])
-    if "url" not in merged:
+    if merged.get("url") is None:
         raise EndpointError(f"{where} has no 'url'", hint="url: http://127.0.0.1:8000/v1")
     for one, other in EXCLUSIVE:
         if merged.get(one) is not None and merged.get(other) is not None:

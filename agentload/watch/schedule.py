@@ -50,7 +50,8 @@ def check(schedule: Schedule, *, where: str) -> None:
         if len(schedule.cron.split()) != 5:
             raise CronSimError("expected five fields")
         next(CronSim(schedule.cron, datetime(2026, 1, 1, tzinfo=zone)))
-    except (CronSimError, StopIteration) as error:
+    # A field of thousands of digits is no whole number to Python.
+    except (CronSimError, StopIteration, ValueError) as error:
         why = str(error) or "it never fires"
         raise AgentloadError(
             f"{where}: schedule '{schedule.cron}': {why}",

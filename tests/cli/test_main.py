@@ -107,10 +107,7 @@ def test_the_version_is_printed(
     [
         (("doktor",), "error: no verb 'doktor'\nhint: did you mean `agentload doctor`?\n"),
         (("xyzzy",), "error: no verb 'xyzzy'\nhint: agentload --help\n"),
-        (
-            ("doctor", "--jsn"),
-            "error: no option --jsn\nhint: --json\n",
-        ),
+        (("doctor", "--jsn"), "error: no option --jsn\nhint: --json\n"),
         (
             ("replay",),
             (

@@ -140,11 +140,7 @@ def test_a_file_that_is_no_study_is_refused_with_its_name(here: Path) -> None:
             "--into RUN",
             "--into keeps searches for max-concurrency, and this is one for max-rate",
         ),
-        (
-            SIMULATED,
-            "--resume RUN",
-            "--resume continues a replay on servers, questions to them",
-        ),
+        (SIMULATED, "--resume RUN", "--resume continues a replay on servers, questions to them"),
         (
             "sweep --contexts 1k --endpoints emulated:llama-3.1-8b-h100",
             "--resume RUN",

@@ -171,6 +171,7 @@ def test_endpoints_that_cannot_be_read_say_what_is_wrong(text: str, says: str) -
         ("arms: [", "not YAML"),
         ("model: m", "'arms' must map"),
         ("arms: {a: {model: m}}", "arms.a has no 'url'"),
+        ("arms: {a: {model: m, url: }}", "arms.a has no 'url'"),
         ("arms: {a: {url: 'http://x/v1', port: 1}}", "unknown field 'port'"),
         ("arms: {a: http}", "must be a mapping"),
         (

@@ -224,8 +224,9 @@ def printed(*texts: str) -> tuple[str, ...]:
     """Return the command lines that people read, each once; those
     that describe the servers come before those that play on them.
     """
+    whole = [re.sub(r" \\\n +", " ", text) for text in texts]  # a terminal folds long commands
     found = dict.fromkeys(
-        (ticked or bare).strip() for text in texts for ticked, bare in PRINTED.findall(text)
+        (ticked or bare).strip() for text in whole for ticked, bare in PRINTED.findall(text)
     )
     return tuple(sorted(found, key=lambda each: "endpoints init" not in each))
 

@@ -92,6 +92,7 @@ def test_a_stagger_is_always_the_same_and_within_its_bound(job: str, stagger: fl
     ("schedule", "message"),
     [
         (Schedule(cron="0 2 * *"), "expected five fields"),
+        (Schedule(cron=f"0 {'9' * 5_000} * * *"), "Exceeds the limit"),
         (Schedule(cron="61 2 * * *"), "Bad minute"),
         (Schedule(cron="0 0 30 2 *"), "Bad day-of-month"),
         (Schedule(cron="0 0 */20 * 1L"), "it never fires"),
