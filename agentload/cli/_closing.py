@@ -14,7 +14,7 @@ MOST: Final = 25
 _ROWS: Final = 7
 _CELL: Final = 40
 _FIRST_CELL: Final = 34
-_ELSEWHERE: Final = ("verdict", "largest drop")
+_ELSEWHERE: Final = ("verdict", "accuracy, largest drop")
 """Rows that the headline or the report has."""
 
 

@@ -55,7 +55,7 @@ class Deciding:
     audience: Audience
     run: str = field(init=False)
     means: Means = field(init=False)
-    knowledge: Known = field(init=False)
+    known: Known = field(init=False)
     _user: UserTrace = field(init=False)
     _agenda: Agenda = field(init=False)
     _asking: tuple[Look, LookPrice, float] | None = field(init=False, default=None)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agentload.errors import UsageError
+from agentload.errors import StoreError, UsageError
 from agentload.run.record import new_run_id
 from agentload.store.loader import load
 from agentload.store.places import DATABASE, journalled_runs, journals
@@ -81,11 +81,16 @@ def place_of(
 def _run_to_join(database: Path, wanted: str) -> str:
     """Return the run that *wanted* names.
 
-    A run that was killed may be in its journals alone, which are loaded first.
+    A run that was killed may be in its journals alone, which are loaded then.
     """
-    for run in journalled_runs(database):
-        if run.startswith(wanted):
-            load(journals(database, run), database)
+    try:
+        return run_named(database, wanted)
+    except StoreError:
+        waiting = [run for run in journalled_runs(database) if run.startswith(wanted)]
+        if not waiting:
+            raise
+    for run in waiting:
+        load(journals(database, run), database)
     return run_named(database, wanted)
 
 

@@ -281,7 +281,7 @@ def own_questions(path: Path, *, repetitions: int, form: Format = "own") -> Ques
     Raises `UsageError`.
     """
     try:
-        lines = StringIO(path.read_text(encoding="utf-8"))
+        lines = StringIO(path.read_text(encoding="utf-8-sig"))
         items = parse(lines, name=str(path), form=form)
     except FileNotFoundError as error:
         raise UsageError(f"{path}: no such file", hint=EXAMPLE) from error

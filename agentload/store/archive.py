@@ -74,6 +74,8 @@ class Archive:
 
 def export(database: Path, run_id: str, target: Path, *, redact: bool = False) -> Archive:
     """Write a run of a database to a file; a file that is there already is replaced as a whole."""
+    if target.is_dir():
+        raise StoreError(f"{target} is a folder", hint=f"--out {target / run_id}.tar.zst")
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=target.parent, prefix=".export-") as folder:
         journal = Path(folder) / ROWS
@@ -107,7 +109,7 @@ def import_(source: Path, database: Path) -> Archive:
         if _has_run(database, about.run_id):
             raise StoreError(
                 f"{database} has run '{about.run_id}' already",
-                hint=f"agentload runs delete {about.run_id} --db {database} deletes it first",
+                hint=f"agentload runs delete {about.run_id} --db {database} --yes",
             )
         kept = journal_folder(database, about.run_id) / ROWS
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -207,7 +209,7 @@ def _unpack(source: Path, journal: Path) -> Archive:
     except _DAMAGED as error:
         raise StoreError(f"{source}: no archive, or a damaged one: {error}", hint=_HINT) from error
     if about is None or not journal.exists():
-        raise StoreError(f"{source}: the archive lacks its rows, or what they are", hint=_HINT)
+        raise StoreError(f"{source}: the archive lacks rows.journal or archive.json", hint=_HINT)
     return about
 
 

@@ -165,6 +165,9 @@ PRIVATE = (
     "cache=hit",
     "b00t",
     "f00d",
+    "10.1.2.3",
+    "GPU-BOX-7",
+    "s3cret",
 )
 
 
@@ -175,7 +178,14 @@ def private_run() -> tuple[Row, ...]:
             run_row(),
             command=f"agentload replay /home/ann/logs/rag.jsonl --endpoints bf16={url}",
             options=json.dumps({"trace": "/home/ann/logs/rag.jsonl", "note": "a\n/home/ann/x y"}),
-            study=json.dumps({"servers": {"bf16": url}, "client": "gpu-box-7.local"}),
+            study=json.dumps(
+                {
+                    "servers": {"bf16": url},
+                    "client": "GPU-BOX-7.local",
+                    "metrics": "http://ann:s3cret@10.1.2.3:9100/metrics?key=s3cret",
+                    "plain": "10.1.2.3 is where",
+                }
+            ),
         ),
         LegRow(
             run_id="r1", leg=0, host="gpu-box-7", boot_id="b00t", monotonic_ns=5, wall_ns=1700 * S
@@ -190,7 +200,7 @@ def private_run() -> tuple[Row, ...]:
             run_id="r1",
             arm="bf16",
             task="needle",
-            item="i1",
+            item="ann-session[3]",
             context_tokens=4000,
             depth=0.5,
             repetition=0,
@@ -224,6 +234,8 @@ def test_a_redacted_archive_says_nothing_of_whose_it_is(tmp_path: Path) -> None:
     assert json.loads(run.study or "") == {
         "servers": {"bf16": "http://server-1/v1"},
         "client": "client-1.local",
+        "metrics": "http://server-2/metrics",
+        "plain": "server-1 is where",
     }
     assert json.loads(run.options) == {"trace": "rag.jsonl", "note": "a\nx y"}
     assert (arm.machine, block.machine) == ("machine-1", "machine-1")
@@ -246,3 +258,27 @@ def test_figures_of_a_redacted_run_are_those_of_the_run(tmp_path: Path) -> None:
         found.append((calls, tables(database, "r1")["chunks"]))
     assert found[0] == found[1]
     assert len(found[0][0]) == 4
+
+
+def test_names_that_the_user_chose_and_names_of_fields_stay_whatever_machines_are_called(
+    tmp_path: Path,
+) -> None:
+    # Machines that are called as an arm, a field of a study, the command and the run are.
+    rows_of_run = (
+        replace(run_row(), command="agentload replay rag", study='{"kind": "replay"}'),
+        LegRow(run_id="r1", leg=0, host="kind", boot_id=None, monotonic_ns=5, wall_ns=6),
+        LegRow(run_id="r1", leg=1, host="agentload", boot_id=None, monotonic_ns=5, wall_ns=6),
+        LegRow(run_id="r1", leg=2, host="r1", boot_id=None, monotonic_ns=5, wall_ns=6),
+        ArmRow(run_id="r1", arm="bf16", position=0, url=None, model="m", machine="bf16"),
+        call(1),
+    )
+    ours = database_of(tmp_path / "ours.duckdb", rows_of_run)
+    archive.export(ours, "r1", tmp_path / "run.tar.zst", redact=True)
+    archive.import_(tmp_path / "run.tar.zst", tmp_path / "theirs.duckdb")
+    with reading(tmp_path / "theirs.duckdb") as connection:
+        (run,) = rows(connection, RunRow, run_id="r1")
+        (arm,) = rows(connection, ArmRow, run_id="r1")
+        hosts = [each.host for each in rows(connection, LegRow, run_id="r1")]
+    assert (run.command, run.study) == ("agentload replay rag", '{"kind": "replay"}')
+    assert (arm.arm, arm.machine) == ("bf16", "machine-1")
+    assert hosts == ["client-1", "client-2", "client-3"]

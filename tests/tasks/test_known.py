@@ -43,7 +43,7 @@ def test_problems_of_aime_are_graded_by_their_final_number() -> None:
     assert (first.name, second.name, first.task) == ("0", "2", "aime25")
     assert "How many primes are below 20?" in texts(first.item)[0]
     right = ["So there are \\boxed{8}.", "\\boxed{9} is wrong; \\boxed{008}", "2, 3, ... hence 8."]
-    wrong = ["\\boxed{9}", "8 of them, or 18", "", "\\boxed{}", "8.5", "1008"]
+    wrong = ["\\boxed{9}", "8 of them, or 18", "", "\\boxed{}", "8.5", "\\boxed{-8}"]
     assert [first.grade(said).right for said in right] == [True] * 3
     assert [first.grade(said).right for said in wrong] == [False] * 6
     assert second.grade("\\boxed{49}").right
@@ -68,6 +68,7 @@ def test_problems_of_aime_are_graded_by_their_final_number() -> None:
         ("5.", "5"),
         ("2.0", "2"),
         ("6\\text{ cm}", "6"),
+        ("1{,}000", "1000"),
     ],
 )
 def test_two_ways_to_write_an_expression_are_one_answer(said: str, wanted: str) -> None:
@@ -83,6 +84,8 @@ def test_two_ways_to_write_an_expression_are_one_answer(said: str, wanted: str) 
         ("x^2", "x"),
         ("\\frac{1}{0}", "0"),
         ("1/0", "0"),
+        ("1/00", "0"),
+        ("9" * 5_000, "9"),
         ("", "0"),
         ("-5", "5"),
         ("12", "1"),
@@ -105,6 +108,18 @@ def test_any_text_has_a_box_or_none_and_equals_itself(said: str) -> None:
         assert grade.right == (grade.score == 1)
 
 
+def test_an_answer_that_opens_boxes_without_end_is_graded_at_once() -> None:
+    assert final_box("\\boxed{" * 20_000) is None
+    assert final_box("\\boxed{7} then " + "\\boxed{" * 50) == "7"
+
+
+def test_a_wanted_number_may_have_a_unit() -> None:
+    (item,) = parse(
+        StringIO('{"question": "?", "answer": "336^\\\\circ"}'), name="f", form="aime25"
+    )
+    assert item.grade("\\boxed{336}").right
+
+
 def test_problems_of_math_are_graded_by_what_is_boxed_last() -> None:
     (item,) = parse(StringIO(MATH), name="f", form="math500")
     assert (item.name, item.task, item.context) == ("test/algebra/1.json", "math500", 16_384)
@@ -120,7 +135,16 @@ def test_choices_of_gpqa_are_in_one_order_for_every_arm_and_graded_by_the_letter
     assert "Which gas,\nof these, is noble?" in asked
     letter = asked[asked.index(") Neon") - 1]
     others = [each for each in "ABCD" if each != letter]
-    for form in ("The correct answer is ({})", "**Answer: {}**", "answer is {}.", "\\boxed{{{}}}"):
+    forms = (
+        "The correct answer is ({})",
+        "**Answer: {}**",
+        "answer is {}.",
+        "\\boxed{{{}}}",
+        "The correct answer is $({})$",
+        "\\boxed{{\\textbf{{({})}}}}",
+        "the answer is option {}",
+    )
+    for form in forms:
         assert first.grade(form.format(letter)).right
         assert not first.grade(form.format(others[0])).right
     # The last letter that is named counts; the article is no letter.
@@ -144,7 +168,7 @@ def test_right_choices_stand_at_every_letter() -> None:
     ("form", "text", "said"),
     [
         ("aime25", '{"answer": "1"}', "a line has 'problem' or 'question'"),
-        ("aime25", '{"problem": "?", "answer": "x"}', "invalid literal"),
+        ("aime25", '{"problem": "?", "answer": "x"}', "is no whole number"),
         ("aime25", "", "it has no items"),
         ("math500", '{"problem": "?"}', "missing required field `answer`"),
         ("math500", f"{MATH}\n{MATH}", "two items of 'math500' are called"),

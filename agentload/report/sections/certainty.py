@@ -5,6 +5,7 @@ from typing import Final
 
 from advisor.estimate import Estimate
 from advisor.evidence import Kind
+from advisor.judge import MEASURES
 from advisor.verdict import ArmVerdict, Leg
 from agentload.exposition.likeness import Likeness
 from agentload.report import format as say
@@ -79,10 +80,11 @@ def _because(view: View, verdict: ArmVerdict) -> str:
     nearest = surely(found)
     if leg.state == "equal":
         return f"the whole interval is within ±{say.percent(margin)}"
-    counts = f"a change counts from {say.percent(view.policy.min_change)}"
+    counts = f"a change counts from {say.percent(margin)}"
+    measure = MEASURES.get(found.method, "turn latency")
     if nearest is None or leg.state not in ("yes", "no"):
-        return f"turn latency {say.change(found)}; {counts}"
-    return f"turn latency {say.signed(100 * nearest, 1)}% at the least; {counts}"
+        return f"{measure} {say.change(found)}; {counts}"
+    return f"{measure} {say.signed(100 * nearest, 1)}% at the least; {counts}"
 
 
 def _carries(view: View, likeness: Sequence[Likeness]) -> tuple[Basis, str]:

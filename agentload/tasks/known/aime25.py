@@ -21,7 +21,7 @@ _ASK: Final = (
     "{problem}\n\nReason step by step. Put the final answer, a whole number from 0 to 999, "
     "into \\boxed{{}}."
 )
-_WHOLE: Final = re.compile(r"(?<![\d.])\d{1,3}(?![\d]|\.\d)")
+_WHOLE: Final = re.compile(r"(?<![\d.,-])\d{1,3}(?!\d|\.0*[1-9]|,\d)")
 
 
 class _Line(msgspec.Struct):
@@ -42,8 +42,16 @@ def items(lines: Iterable[str]) -> Iterator[Own]:
             name=str(number if line.id is None else line.id),
             task="aime25",
             item=conversation(_ASK.format(problem=problem), output_tokens=OUTPUT_TOKENS),
-            grade=partial(grade, wanted=int(line.answer)),
+            grade=partial(grade, wanted=_wanted(line.answer)),
         )
+
+
+def _wanted(answer: str | int) -> int:
+    r"""Return the wanted number; some files write it with a unit, such as `336^\circ`."""
+    found = re.match(r"\s*(\d+)", str(answer))
+    if found is None:
+        raise ValueError(f"'{answer}' is no whole number")
+    return int(found[1])
 
 
 def grade(answer: str, *, wanted: int) -> Grade:

@@ -10,6 +10,10 @@ from fractions import Fraction
 from typing import Final
 
 _BOX: Final = re.compile(r"\\(?:boxed|fbox)\s*\{")
+MOST: Final = 100
+"""Boxes that are tried, from the last one back: an answer that loops may open thousands."""
+LONGEST: Final = 300
+"""Characters of the longest text that is read as a number."""
 _DROPPED: Final = re.compile(
     r"\\left|\\right|\\[!,;: ]|\\\$|\$|\\%|%|\^\{?\\circ\}?|\\(?:text|mathrm|mbox)\{\s*(?:units?|"
     r"inches|inch|cm|degrees|square[^}]*|cents|dollars|feet|hours|minutes|seconds)\s*\}(?:\^\d)?"
@@ -25,11 +29,11 @@ _PLAIN: Final = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)|-?\d+/\d+")
 
 def final_box(answer: str) -> str | None:
     r"""Return what the last complete `\boxed{…}` of an answer holds; None if there is none."""
-    found = None
-    for match in _BOX.finditer(answer):
+    for match in reversed(list(_BOX.finditer(answer))[-MOST:]):
         content = _braced(answer, match.end())
-        found = found if content is None else content
-    return found
+        if content is not None:
+            return content
+    return None
 
 
 def _braced(text: str, start: int) -> str | None:
@@ -65,10 +69,12 @@ def normal(expression: str) -> str:
 
 def number(text: str) -> Fraction | None:
     """Return the value of a number; None if the text is none."""
-    text = _THOUSANDS.sub("", text)
+    text = _THOUSANDS.sub("", text.replace("{,}", ","))
+    if len(text) > LONGEST:
+        return None
     if match := _FRACTION.fullmatch(text):
         sign, top, bottom = match.groups()
         return None if int(bottom) == 0 else Fraction(int(f"{sign}1") * int(top), int(bottom))
-    if not _PLAIN.fullmatch(text) or text.endswith("/0"):
+    if not _PLAIN.fullmatch(text) or not int(text.partition("/")[2] or 1):
         return None
     return Fraction(text)

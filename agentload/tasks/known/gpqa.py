@@ -25,7 +25,8 @@ _ASK: Final = (
     "step. End with one line: The correct answer is (LETTER)"
 )
 _NAMED: Final = re.compile(
-    r"answer(?:\s+is)?\s*[:\s]\s*[*_]*\s*\(?([A-D])\b|\\boxed\{\s*(?:\\text\{)?\(?([A-D])\b",
+    r"answer(?:\s+is)?\s*[:\s]\s*(?:option|choice)?\s*[*_$]*\s*\(?([A-D])\b"
+    r"|\\boxed\{\s*(?:\\text\w*\{)?\(?([A-D])\b",
     re.IGNORECASE,
 )
 
