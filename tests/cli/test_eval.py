@@ -122,7 +122,7 @@ def test_every_arm_is_asked_the_same_and_measured_rates_are_the_true_ones(
     )
     assert garbage == [("fp8", True)]
     decided = agentload("advise", "x.duckdb")
-    assert "Answers are worse: accuracy" in decided.stdout
+    assert "Answers are less accurate at 24k" in decided.stdout
     assert "avoid FP8" in decided.stdout
 
 
@@ -270,7 +270,7 @@ def test_a_dry_run_tells_items_tokens_and_minutes_and_sends_nothing(
     ("arguments", "error"),
     [
         (["--contexts", "4"], "error: 0 tokens besides question and answer are too few"),
-        (["--resume", "a", "--into", "b"], "error: --resume goes on with a run of its own kind"),
+        (["--resume", "a", "--into", "b"], "error: --resume continues a run of its own kind"),
     ],
 )
 def test_what_cannot_be_asked_is_said_in_a_line(

@@ -97,7 +97,7 @@ def voids(rows: list[Row]) -> list[str | None]:
         # Several API servers share a page that does not say when they were started.
         (
             lambda chats: metrics(done=chats or 40, start_s=None),
-            "a changed during the block: its counters began anew",
+            "a changed during the block: its counters started again",
         ),
     ],
 )

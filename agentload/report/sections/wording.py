@@ -43,6 +43,7 @@ def reason_in_words(view: View, verdict: ArmVerdict) -> str:
         text = text.replace(phrase, plain).replace(_upper(phrase), _upper(plain))
     text = text.replace("; answers are as", ", and answers are as")
     text = text.replace("; answers are less", ", but answers are less")
+    text = text.replace("Answers are worse: answers are", "Answers are")
     if text.startswith(_SLOWER):
         text = _upper(text.removeprefix(_SLOWER))
     return view.typeset(say.join((text, *_causes(view, verdict)), " "))
