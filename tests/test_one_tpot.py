@@ -100,7 +100,10 @@ def test_the_evidence_the_summary_and_the_page_say_what_a_token_took(
 
 @GROUPS
 @TOKENS
-def test_the_live_views_say_what_a_token_takes(group: int, tokens: int) -> None:
+def test_the_live_views_say_what_a_token_takes(
+    group: int, tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # a narrow table leaves a column out
     fold = Fold()
     fold.take([runs.run(), runs.leg(), *rows(group, tokens)])
     seen = fold.progress()

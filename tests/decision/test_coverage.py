@@ -93,7 +93,6 @@ def test_what_was_played_of_a_long_trace_bounds_the_headline_and_is_said_alike_i
     to = f"up to {round(found.timed_to / 1024)}k"
     assert document.lists[0].items == (f"chat {to} (FP8)",)
     assert document.lists[3].items[0].startswith(f"contexts above {to[6:]} (")
-    assert document.arms.rows[-1][-1].text == f"use {to}"
     line = document.coverage
     assert line.endswith(f"contexts to {round(found.timed_to / 1024)}k of 114k")
     assert f"Covers: {line}\n" in render(document, "txt")

@@ -120,7 +120,9 @@ def _verdicts(document: Document) -> Iterator[str]:
     """Yield a verdict whose headline, row and list differ."""
     decision = document.decision
     cells = [change.text for name, _, _, change in triples(document) if name == "verdict"]
-    for verdict, cell in zip(decision.server, cells, strict=True):
+    # The headline alone has the verdict of a single arm that lacks nothing.
+    shown = decision.server if cells or len(decision.server) > 1 else ()
+    for verdict, cell in zip(shown, cells, strict=True):
         if verdict.verdict.partition(" ")[0] not in cell:
             yield f"{verdict.arm} is {verdict.verdict}, and its row says {cell}"
     choice = decision.choice
