@@ -15,8 +15,8 @@ from agentload.dispatch.call import GOOD_ENDS
 from agentload.dispatch.fault import fault, word
 from agentload.dispatch.fault import masked as cut
 from agentload.dispatch.framing import MOST_BYTES, OverlongError
-from agentload.endpoints.endpoint import Endpoint, masked, socket_of
-from agentload.endpoints.reach import proxy, trusted
+from agentload.endpoints.endpoint import Endpoint, mask, socket_of
+from agentload.endpoints.reach import proxy, tls_context
 from agentload.tasks import Json
 from agentload.tasks.parts.grading import call_text
 from agentload.telemetry.reach import is_same_server, plain
@@ -81,7 +81,7 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> "openai.Asy
         max_retries=retries,
         # Proxies of the environment are not used, as timed calls do not use them either.
         http_client=openai.DefaultAsyncHttpx2Client(
-            verify=trusted(endpoint) or ssl.create_default_context(),
+            verify=tls_context(endpoint) or ssl.create_default_context(),
             proxy=proxy(endpoint),
             trust_env=False,
             event_hooks=hooks,
@@ -93,7 +93,7 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> "openai.Asy
     )
 
 
-def told(error: Exception, secrets: Sequence[str]) -> str:
+def error_text(error: Exception, secrets: Sequence[str]) -> str:
     """Return the kind of an error and at most 200 characters of what the server said.
 
     Keys and echoed prompts are masked.
@@ -102,16 +102,16 @@ def told(error: Exception, secrets: Sequence[str]) -> str:
 
     if isinstance(error, openai.APIStatusError):
         said = fault(error.body).text if error.body is not None else cut(str(error.message))
-        return masked(f"{error.status_code}: {said}", secrets)
+        return mask(f"{error.status_code}: {said}", secrets)
     if isinstance(error, openai.APIConnectionError) and isinstance(
         error.__cause__, Exception
     ):  # the SDK's own "Connection error." says nothing
         error = error.__cause__
-    return masked(f"{type(error).__name__}: {cut(str(error))}", secrets)
+    return mask(f"{type(error).__name__}: {cut(str(error))}", secrets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class EndpointAnswer:
     """What an endpoint answered; None where it gives no counts or no probabilities."""
 
     text: str
@@ -150,7 +150,7 @@ class Asker:
         output_tokens: int,
         seed: int,
         request_id: str,
-    ) -> Answered | Failed:
+    ) -> EndpointAnswer | Failed:
         """Ask at temperature 0, with log probabilities.
 
         A server that refuses log probabilities is asked without them from then on.
@@ -182,10 +182,10 @@ class Asker:
                         self._offers_logprobs = False
                 return _answered(await self._client.chat.completions.create(**wanted))
         except openai.APIStatusError as error:
-            return Failed(error=told(error, self._secrets), http_status=error.status_code)
+            return Failed(error=error_text(error, self._secrets), http_status=error.status_code)
         # Whatever a server sends, only its own question fails.
         except Exception as error:  # noqa: BLE001
-            return Failed(error=told(error, self._secrets))
+            return Failed(error=error_text(error, self._secrets))
 
     async def __aenter__(self) -> Self:
         return self
@@ -200,7 +200,7 @@ class Asker:
 
 
 # Any: what a server sends need not match the SDK's types.
-def _answered(completion: Any) -> Answered | Failed:  # noqa: ANN401
+def _answered(completion: Any) -> EndpointAnswer | Failed:  # noqa: ANN401
     choices = getattr(completion, "choices", None)
     if not choices:
         return Failed(error="the answer holds no choice")
@@ -211,7 +211,7 @@ def _answered(completion: Any) -> Answered | Failed:  # noqa: ANN401
             http_status=200,
         )
     listed = getattr(choice.logprobs, "content", None) if choice.logprobs else None
-    return Answered(
+    return EndpointAnswer(
         text=_text(choice.message),
         finish_reason=choice.finish_reason,
         prompt_tokens=usage.prompt_tokens if usage else None,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from agentload.ask.asker import Failed, client, told
+from agentload.ask.asker import Failed, client, error_text
 from agentload.dispatch.garbage import garbage
 from agentload.endpoints.endpoint import Endpoint
 from agentload.model.trace import Segment
@@ -27,7 +27,7 @@ ENOUGH: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Streamed:
+class StreamAnswer:
     """What a short stream showed; its times are those of a probe, not of a measurement."""
 
     text: str
@@ -37,7 +37,7 @@ class Streamed:
     token_ids: tuple[int, ...]
 
 
-def tokens_of(answer: Streamed) -> tuple[object, ...]:
+def tokens_of(answer: StreamAnswer) -> tuple[object, ...]:
     """Return what an answer is compared by: its token ids, or else its words."""
     return answer.token_ids or tuple(answer.text.split(" "))
 
@@ -64,7 +64,9 @@ class Plain:
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
-    async def stream(self, messages: Sequence[Json], *, output_tokens: int) -> Streamed | Failed:
+    async def stream(
+        self, messages: Sequence[Json], *, output_tokens: int
+    ) -> StreamAnswer | Failed:
         """Ask greedily for *output_tokens* tokens."""
         import openai
 
@@ -93,15 +95,15 @@ class Plain:
                         if first_ms is None and (ids or text):
                             first_ms = (time.monotonic() - began) * 1e3
         except openai.APIStatusError as error:
-            return Failed(error=told(error, self._secrets), http_status=error.status_code)
+            return Failed(error=error_text(error, self._secrets), http_status=error.status_code)
         # Whatever a server sends, only its own question fails.
         except Exception as error:  # noqa: BLE001
-            return Failed(error=told(error, self._secrets))
+            return Failed(error=error_text(error, self._secrets))
         # llama.cpp answers a prompt that is too long with no token at all
         if first_ms is None and not (usage and usage.completion_tokens):
             return Failed(error="the answer holds no token")
         details = usage.prompt_tokens_details if usage else None
-        return Streamed(
+        return StreamAnswer(
             text=text,
             ttft_ms=first_ms,
             prompt_tokens=usage.prompt_tokens if usage else None,
@@ -111,7 +113,7 @@ class Plain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
+class AnswerAgreement:
     """How an arm's greedy answers compare with the reference's."""
 
     arm: str
@@ -132,7 +134,7 @@ async def agreement(
     *,
     tokenizer: Tokenizer | None = None,
     prompts: int = PROMPTS,
-) -> tuple[Agreement, ...]:
+) -> tuple[AnswerAgreement, ...]:
     """Ask *reference* and every arm the same prompts, and compare their answers.
 
     *models* are the names of their models, the reference's first.
@@ -144,7 +146,8 @@ async def agreement(
         )
     )
     return tuple(
-        compared(endpoint.name, base, own) for endpoint, own in zip(arms, others, strict=True)
+        answer_agreement(endpoint.name, base, own)
+        for endpoint, own in zip(arms, others, strict=True)
     )
 
 
@@ -155,7 +158,7 @@ async def answers(
     tokenizer: Tokenizer | None = None,
     prompts: int = PROMPTS,
     output_tokens: int = OUTPUT,
-) -> tuple[Streamed | None, ...]:
+) -> tuple[StreamAnswer | None, ...]:
     """Ask an endpoint the prompts that all arms are compared by; None for a failed request."""
     renderer = Renderer(seed=1, tokenizer=tokenizer or WORD_TOKENS)
     async with Plain(endpoint, model) as plain:
@@ -164,12 +167,12 @@ async def answers(
             context = (Segment(role="user", tokens=TOKENS, key=f"agree{number}"),)
             messages = json.loads(renderer.render(context, salt="agree").messages)
             said.append(await plain.stream(messages, output_tokens=output_tokens))
-    return tuple(answer if isinstance(answer, Streamed) else None for answer in said)
+    return tuple(answer if isinstance(answer, StreamAnswer) else None for answer in said)
 
 
-def compared(
-    arm: str, base: Sequence[Streamed | None], own: Sequence[Streamed | None]
-) -> Agreement:
+def answer_agreement(
+    arm: str, base: Sequence[StreamAnswer | None], own: Sequence[StreamAnswer | None]
+) -> AnswerAgreement:
     """Count the prompts on which an arm answers as the reference does."""
     both = [
         (one, other)
@@ -192,7 +195,7 @@ def compared(
         if len(pairs) >= ENOUGH and first_token == 0
         else None
     )
-    return Agreement(
+    return AnswerAgreement(
         arm=arm,
         prompts=len(pairs),
         first_token=first_token,

@@ -10,7 +10,7 @@ from agentload.endpoints.facts import (
     COMMANDED,
     SAME_POOL,
     Facts,
-    changed,
+    changes,
     checks,
     is_near,
     is_same_configuration,
@@ -101,7 +101,7 @@ def unlike(arm: str, replicas: Sequence[Facts]) -> Iterator[str]:
     """
     first = replicas[0]
     for number, facts in enumerate(replicas[1:], start=2):
-        differs = list(changed(first, facts, (*COMMANDED, *KERNELS)))
+        differs = list(changes(first, facts, (*COMMANDED, *KERNELS)))
         pools = first.get("pool_tokens"), facts.get("pool_tokens")
         if None not in pools and not is_near(*pools):
             differs.append(

@@ -61,7 +61,7 @@ def without_credentials(text: str) -> str:
     return _QUERY.sub(r"\1?***", without_user(text))
 
 
-def masked(text: str, secrets: Iterable[str]) -> str:
+def mask(text: str, secrets: Iterable[str]) -> str:
     """Return a text without these secrets and URL credentials: servers echo what they get."""
     return without_credentials(without(text, secrets))
 
@@ -221,7 +221,7 @@ class Endpoint:
         If a key cannot be read, it was never sent, and the text cannot hold it.
         """
         try:
-            return masked(text, self.secrets())
+            return mask(text, self.secrets())
         except EndpointError:
             return without_credentials(text)
 

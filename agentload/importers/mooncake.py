@@ -19,14 +19,14 @@ from typing import Any, Final, Literal
 import msgspec
 
 from agentload.importers.parts import (
+    CallTiming,
+    CallUsage,
+    ContextPiece,
     Dialogue,
     Grid,
     Head,
     Intake,
-    Logged,
-    Piece,
-    Timing,
-    Usage,
+    SpokenCall,
     by_session,
     chat,
     requests,
@@ -58,7 +58,7 @@ class _Line(msgspec.Struct):
     message_mode: str | None = None
 
 
-class _Request(requests.Request, kw_only=True):
+class _Request(requests.SizedCall, kw_only=True):
     history: History
 
 
@@ -163,7 +163,7 @@ def _is_whole(intake: Intake, request: _Request, line: _Line, block: int) -> boo
     return True
 
 
-def _pieces(intake: Intake, line: _Line) -> Iterator[Piece]:
+def _pieces(intake: Intake, line: _Line) -> Iterator[ContextPiece]:
     payload = line.payload or {}
     tools = chat.schemas(intake, line.tools or payload.get("tools") or ())
     found = line.messages or payload.get("messages")
@@ -176,20 +176,20 @@ def _pieces(intake: Intake, line: _Line) -> Iterator[Piece]:
 
 def _spoken(intake: Intake, group: Sequence[_Request], name: str, origin_s: float) -> Session:
     """Make a session of requests with text in the source."""
-    logged: list[Logged] = []
+    logged: list[SpokenCall] = []
     at_s = 0.0
     for number, request in enumerate(group):
         is_delayed = number > 0 and request.delay_s is not None
         at_s = at_s + (request.delay_s or 0.0) if is_delayed else request.at_s
-        unwritten = Piece(role="user", tokens=request.prompt, key=f"{name}.{number}")
-        answer = Piece(role="assistant", tokens=request.output, key=f"{name}.a{number}")
+        unwritten = ContextPiece(role="user", tokens=request.prompt, key=f"{name}.{number}")
+        answer = ContextPiece(role="assistant", tokens=request.output, key=f"{name}.a{number}")
         logged.append(
-            Logged(
+            SpokenCall(
                 session=name,
                 at_s=at_s,
                 place=request.place,
-                timing=Timing(sent_s=at_s),
-                usage=Usage(output=request.output),
+                timing=CallTiming(sent_s=at_s),
+                usage=CallUsage(output=request.output),
                 context=request.pieces or [unwritten],
                 answer=[answer],
                 is_new=number > 0 and request.history == "delta",

@@ -7,7 +7,7 @@ from functools import partial
 from types import MappingProxyType
 
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.launch import Kept, kept
+from agentload.endpoints.launch import RestartableServer, restartable_server
 from agentload.errors import EndpointError
 from agentload.evidence.capacity import PROBE
 from agentload.layout.cost import too_long
@@ -98,12 +98,14 @@ def find_loads(
 
 
 @contextmanager
-def _server(arm: Endpoint, launching: Launching | None) -> Iterator[Kept | None]:
+def _server(arm: Endpoint, launching: Launching | None) -> Iterator[RestartableServer | None]:
     """Keep up a server that we start; yield None for one that runs already."""
     if launching is None:
         yield None
         return
-    with kept(arm, logs=launching.logs / arm.name, start_s=launching.start_s) as server:
+    with restartable_server(
+        arm, logs=launching.logs / arm.name, start_s=launching.start_s
+    ) as server:
         yield server
 
 

@@ -19,7 +19,7 @@ import msgspec
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.facts import LASTING, Facts, changed
+from agentload.endpoints.facts import LASTING, Facts, changes
 from agentload.endpoints.identity import Identity, identify_all, kind_of, served_model
 from agentload.errors import EndpointError, StoreError, alone
 from agentload.model.controls import copied, is_control
@@ -288,7 +288,7 @@ def caveats(
     others = tuple(
         f"{arm} is not the server that the run began with: {', '.join(differs)}"
         for arm, identity in identities.items()
-        if (differs := changed(before.get(arm, {}), identity.facts(), names))
+        if (differs := changes(before.get(arm, {}), identity.facts(), names))
     )
     if not is_forced:
         found.require()

@@ -39,7 +39,7 @@ def generate(
     steps: int = STEPS,
 ) -> Item:
     """Write stories and ask about the one at a depth, with its number of steps."""
-    name, thing = draw.pairs(rng, 1)[0], draw.chosen(rng, _THINGS)
+    name, thing = draw.pairs(rng, 1)[0], draw.choice(rng, _THINGS)
     asked, count = _story(rng, name, thing, steps)
     before, after, output = (
         _BEFORE,
@@ -52,7 +52,7 @@ def generate(
         tokenizer, left, [_story(sample, each, "marbles")[0] for each in draw.pairs(sample, 128)]
     )
     others = [
-        _story(rng, each, draw.chosen(rng, _THINGS))[0]
+        _story(rng, each, draw.choice(rng, _THINGS))[0]
         for each in draw.pairs(rng, fits)
         if each != name
     ]

@@ -36,9 +36,9 @@ def generate(
     tokenizer: Tokenizer = WORD_TOKENS,
 ) -> Item:
     """Ask for the same thing *asks* times among other requests, then for one of the answers."""
-    form, topic = draw.chosen(rng, _FORMS), draw.pairs(rng, 1)[0]
+    form, topic = draw.choice(rng, _FORMS), draw.pairs(rng, 1)[0]
     wanted = draw.below(rng, asks)
-    mark = "".join(draw.chosen(rng, "abcdefghijkmnpqrstuvwxyz23456789") for _ in range(10))
+    mark = "".join(draw.choice(rng, "abcdefghijkmnpqrstuvwxyz23456789") for _ in range(10))
     last = _LAST.format(mark=mark, place=_ordinal(wanted + 1), form=form, topic=topic)
     left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(last,))
     frame = tokenizer.frame("user") + tokenizer.frame("assistant")
@@ -49,7 +49,7 @@ def generate(
         frame=frame,
     )
     others = [
-        (draw.chosen(rng, _FORMS), each)
+        (draw.choice(rng, _FORMS), each)
         for each in draw.pairs(rng, max(0, turns - asks))
         if each != topic
     ]

@@ -11,7 +11,7 @@ from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import Grade, Item, prompt
 from agentload.tasks.parts import draw
 from agentload.tasks.parts.draw import fitting, noise, place, room
-from agentload.tasks.parts.grading import matched
+from agentload.tasks.parts.grading import grade_match
 
 OUTPUT_TOKENS: Final = 128  # as RULER asks for
 VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
@@ -87,7 +87,7 @@ def grade(answer: str, item: Item) -> Grade:
     """Score as RULER does; right is the value, or all of them, and no other of its kind."""
     shape = _UUID if _UUID.fullmatch(item.wanted[0]) else _NUMBER
     plain = answer.replace(",", "") if shape is _NUMBER else answer
-    return matched(plain, item, shape)
+    return grade_match(plain, item, shape)
 
 
 def _needles(rng: Random, count: int, sort: str, *, is_uuid: bool) -> list[str]:

@@ -11,7 +11,7 @@ from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import Grade, Item, Json
 from agentload.tasks.parts import draw
 from agentload.tasks.parts.draw import fitting, room
-from agentload.tasks.parts.grading import matched
+from agentload.tasks.parts.grading import grade_match
 
 HAS_DEPTH: Final = False
 STEPS: Final = 3
@@ -61,7 +61,7 @@ def generate(
 
 def grade(answer: str, item: Item) -> Grade:
     """Score the last box; right is that box alone, without those on the way."""
-    return matched(answer, item, _SHAPE)
+    return grade_match(answer, item, _SHAPE)
 
 
 def _line(source: str, target: str) -> str:

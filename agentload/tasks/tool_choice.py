@@ -22,11 +22,11 @@ def generate(
 ) -> Item:
     """Offer a dozen tools and ask for a call whose arguments are noted at a depth."""
     services = list(dict.fromkeys(draw.pairs(rng, 2 * TOOLS, joint="_")))[:TOOLS]
-    names = [f"{draw.chosen(rng, _VERBS)}_{service}" for service in services]
+    names = [f"{draw.choice(rng, _VERBS)}_{service}" for service in services]
     arguments = dict(zip(_keys(services[0]), draw.numbers(rng, 2, digits=6), strict=True))
     tools = tuple(
         _tool(name, service)
-        for name, service in draw.shuffled(rng, list(zip(names, services, strict=True)))
+        for name, service in draw.permutation(rng, list(zip(names, services, strict=True)))
     )
     noted, after = _notes(arguments), _AFTER.format(name=names[0])
     described = json.dumps(

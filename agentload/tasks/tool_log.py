@@ -8,7 +8,7 @@ from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import Grade, Item, prompt
 from agentload.tasks.parts import draw
 from agentload.tasks.parts.draw import fitting, place, room
-from agentload.tasks.parts.grading import matched
+from agentload.tasks.parts.grading import grade_match
 
 OUTPUT_TOKENS: Final = 64
 _TOOLS: Final = (
@@ -48,7 +48,7 @@ def generate(
 
 def grade(answer: str, item: Item) -> Grade:
     """Score the id; right is that id and no other."""
-    return matched(answer, item, _SHAPE)
+    return grade_match(answer, item, _SHAPE)
 
 
 def _drawn(rng: Random, count: int) -> list[tuple[str, str]]:
@@ -58,6 +58,6 @@ def _drawn(rng: Random, count: int) -> list[tuple[str, str]]:
 
 def _line(rng: Random, call: str, result: str) -> str:
     return (
-        f"[{draw.chosen(rng, _TOOLS)} took {draw.below(rng, 9000)} ms] result id of call {call} "
+        f"[{draw.choice(rng, _TOOLS)} took {draw.below(rng, 9000)} ms] result id of call {call} "
         f"is {result}"
     )

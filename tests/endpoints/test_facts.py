@@ -7,7 +7,7 @@ import pytest
 
 from agentload.endpoints.agreement import Agreement, agreement, expectations
 from agentload.endpoints.endpoint import Endpoint, Launch
-from agentload.endpoints.facts import COMMANDED, FACTS, LASTING, OF_A_START, changed, checks
+from agentload.endpoints.facts import COMMANDED, FACTS, LASTING, OF_A_START, changes, checks
 from agentload.endpoints.identity import Identity, settings
 from agentload.errors import EndpointError
 
@@ -57,7 +57,7 @@ def test_every_fact_that_a_server_tells_has_its_place_in_the_table() -> None:
 def test_another_server_is_one_that_tells_another_fact_which_lasts(
     before: dict[str, object], now: dict[str, object], told: tuple[str, ...]
 ) -> None:
-    assert changed(before, now) == told
+    assert changes(before, now) == told
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from agentload.tracefile.check import check as checked
 from agentload.tracefile.distance import HIGH, LOW, Distance, distances
 from agentload.tracefile.overview import overview
 from agentload.workloads import catalog
-from agentload.workloads.parts.targets import Held, held
+from agentload.workloads.parts.targets import TargetFigure, target_figures
 
 
 def check(
@@ -57,20 +57,20 @@ def check(
         raise TraceError(f"{trace}: there are notes, which --strict does not allow")
 
 
-def _targets(trace: Trace) -> tuple[Held, ...]:
+def _targets(trace: Trace) -> tuple[TargetFigure, ...]:
     said = {name: msgspec.json.decode(text) for name, text in trace.header.source}
     name = said.get("workload")
     if name not in catalog.names() or "ctx_scale" in said or "excerpt" in said:
         return ()
     workload = catalog.workload(name)
     return (
-        tuple(held(workload.targets, overview(trace)))
+        tuple(target_figures(workload.targets, overview(trace)))
         if catalog.is_measured(workload, said.get("options", {}))
         else ()
     )
 
 
-def _print(report: Report, targets: Sequence[Held]) -> None:
+def _print(report: Report, targets: Sequence[TargetFigure]) -> None:
     for problem in report.problems:
         print(problem)
     if report.problem_count > len(report.problems):

@@ -36,7 +36,7 @@ _ROLES: Final[dict[str, Role]] = {
 _UNKNOWN_IMAGE: Final = (448, 448)  # judgement, for an image that is only a link
 
 
-class Piece(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+class ContextPiece(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """A message or an image in it; `tokens` is an estimate until a server's count corrects it."""
 
     role: Role
@@ -126,7 +126,7 @@ def role_of(said: object) -> Role:
     return _ROLES.get(said, "user") if isinstance(said, str) else "user"
 
 
-def messages(intake: Intake, found: Iterable[Any]) -> Iterator[Piece]:
+def messages(intake: Intake, found: Iterable[Any]) -> Iterator[ContextPiece]:
     """Read a list of messages."""
     for message in found:
         if isinstance(message, dict):
@@ -139,7 +139,7 @@ def messages(intake: Intake, found: Iterable[Any]) -> Iterator[Piece]:
 
 def pieces(
     intake: Intake, role: Role, message: dict[str, Any], *, tool: str | None = None
-) -> Iterator[Piece]:
+) -> Iterator[ContextPiece]:
     """Read one message: its text as one piece, each image as another.
 
     Tool results in an Anthropic user message become pieces of a tool.
@@ -171,7 +171,9 @@ def pieces(
     if text:
         name = message.get("name") or message.get("toolName")
         named = tool or (name if role == "tool" and isinstance(name, str) else None)
-        yield Piece(role=role, tokens=intake.length(text), key=intake.name(role, text), tool=named)
+        yield ContextPiece(
+            role=role, tokens=intake.length(text), key=intake.name(role, text), tool=named
+        )
     for image in images:
         yield _image(intake, image)
 
@@ -186,14 +188,16 @@ def answers(response: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def schemas(intake: Intake, tools: Sequence[Any]) -> Iterator[Piece]:
+def schemas(intake: Intake, tools: Sequence[Any]) -> Iterator[ContextPiece]:
     """Read tool definitions as one piece."""
     if tools:
         text = msgspec.json.encode(tools).decode()
-        yield Piece(role="tools", tokens=intake.length(text), key=intake.name("tools", text))
+        yield ContextPiece(role="tools", tokens=intake.length(text), key=intake.name("tools", text))
 
 
-def behind_system(tools: Iterable[Piece], said: Iterable[Piece]) -> list[Piece]:
+def behind_system(
+    tools: Iterable[ContextPiece], said: Iterable[ContextPiece]
+) -> list[ContextPiece]:
     """Put tools where servers put them: after the leading system text, before the conversation."""
     found = list(said)
     lead = list(takewhile(lambda piece: piece.role == "system", found))
@@ -238,7 +242,7 @@ def _call(name: object, arguments: object) -> str:
     return f"{name}({arguments})"
 
 
-def _image(intake: Intake, block: dict[str, Any]) -> Piece:
+def _image(intake: Intake, block: dict[str, Any]) -> ContextPiece:
     match block:
         case {"data": str(data)} | {"source": {"data": str(data)}}:
             encoded = data
@@ -257,6 +261,6 @@ def _image(intake: Intake, block: dict[str, Any]) -> Piece:
     if size is None:
         intake.notes.estimate("size of a linked image")
     size = size or _UNKNOWN_IMAGE
-    return Piece(
+    return ContextPiece(
         role="image", tokens=image_tokens(size), key=intake.identity.of("image", encoded), size=size
     )

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from agentload.importers.parts.blocks import common_start
-from agentload.importers.parts.chat import Piece, apportion
+from agentload.importers.parts.chat import ContextPiece, apportion
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.reuse import Trail
 from agentload.model.trace import Recorded, Session, Turn, TurnRef, Wait
@@ -26,7 +26,7 @@ _JITTER_S: Final = 1.0
 """Judgement: clocks in one log may disagree by this much without a jump."""
 
 
-class Timing(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class CallTiming(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Seconds at which a call was sent, gave its first token and ended; None if not recorded."""
 
     sent_s: float | None = None
@@ -34,7 +34,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     done_s: float | None = None
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class CallUsage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Token counts of the server; None if not counted."""
 
     prompt: int | None = None
@@ -52,7 +52,7 @@ class Dialogue:
     """Start of the trace, on the source's time axis."""
     lead: str | None = None
     """Identity of a system prompt and tools that the source does not show; None if it shows all."""
-    opening: tuple[Piece, ...] = ()
+    opening: tuple[ContextPiece, ...] = ()
     """The start of every context, if the source has it apart from the messages."""
     spawned_s: float | None = None
     """When the spawning call was complete; None for a root conversation."""
@@ -60,11 +60,11 @@ class Dialogue:
     ready_s: float | None = None
     """When the last call was complete, if known."""
     done_s: list[float | None] = field(default_factory=list)
-    _context: list[Piece] = field(default_factory=list)
+    _context: list[ContextPiece] = field(default_factory=list)
     _sent: int = 0
     """Number of leading pieces of the context that the last call sent unchanged."""
     _sent_tokens: int = 0
-    _before: list[Piece] | None = None
+    _before: list[ContextPiece] | None = None
     """Pieces that the last call sent, if the context does not start with them any more."""
     _lengths: dict[str, int] = field(default_factory=dict)
     _trail: Trail | None = None
@@ -75,11 +75,11 @@ class Dialogue:
     def __post_init__(self) -> None:
         self._context = list(self.opening)
 
-    def add(self, pieces: Iterable[Piece]) -> None:
+    def add(self, pieces: Iterable[ContextPiece]) -> None:
         """Add these to the next call's context."""
         self._context.extend(pieces)
 
-    def restart(self, pieces: Iterable[Piece]) -> None:
+    def restart(self, pieces: Iterable[ContextPiece]) -> None:
         """Replace the next call's context, as after a compaction; the opening stays."""
         lead = self._context[:1] if self._context and self._context[0].key == self.lead else []
         self._leave()
@@ -90,16 +90,16 @@ class Dialogue:
         same, tokens = (self._sent, self._sent_tokens) if self._before is None else (0, 0)
         spare = prompt - tokens - sum(piece.tokens for piece in self._context[same:])
         if spare > 0:
-            self._context.append(Piece(role="user", tokens=spare, key=key))
+            self._context.append(ContextPiece(role="user", tokens=spare, key=key))
         else:
-            self.restart([Piece(role="user", tokens=prompt, key=key)])
+            self.restart([ContextPiece(role="user", tokens=prompt, key=key)])
 
     def call(
         self,
         *,
-        timing: Timing,
-        usage: Usage,
-        answer: Sequence[Piece] = (),
+        timing: CallTiming,
+        usage: CallUsage,
+        answer: Sequence[ContextPiece] = (),
         place: str,
         model: str | None = None,
         event: str | None = None,
@@ -169,13 +169,13 @@ class Dialogue:
             start_s=None if self.spawned_s is not None else self.began_s or 0.0,
         )
 
-    def _leave(self) -> list[Piece]:
+    def _leave(self) -> list[ContextPiece]:
         """Return what the last call sent, kept before the context's beginning changes."""
         if self._before is None:
             self._before = self._context[: self._sent]
         return self._before
 
-    def _send(self, usage: Usage, place: str) -> tuple[int, int]:
+    def _send(self, usage: CallUsage, place: str) -> tuple[int, int]:
         """Give the context's pieces their true lengths.
 
         Returns how many leading pieces the last call sent as they are now, and the
@@ -203,7 +203,7 @@ class Dialogue:
                     "system prompt and tools of a session: the tokens of its first prompt "
                     "beyond its messages"
                 )
-                base, prompt = [Piece(role="system", tokens=tokens, key=self.lead)], None
+                base, prompt = [ContextPiece(role="system", tokens=tokens, key=self.lead)], None
         if prompt is not None:
             least = sum(piece.tokens if piece.size else 1 for piece in new)
             if prompt - tokens < least:
@@ -223,7 +223,7 @@ class Dialogue:
         before, self._context = self._leave(), [*base, *new]
         return common_start(before, self._context), tokens
 
-    def _fitted(self, new: Sequence[Piece], room: int) -> list[Piece]:
+    def _fitted(self, new: Sequence[ContextPiece], room: int) -> list[ContextPiece]:
         """Scale the uncounted pieces, or all if that is not enough; images keep their size."""
         known = [piece.tokens if piece.size else self._lengths.get(piece.key) for piece in new]
         free = [index for index, length in enumerate(known) if length is None]
@@ -241,7 +241,7 @@ class Dialogue:
             fitted[index] = msgspec.structs.replace(new[index], tokens=length)
         return fitted
 
-    def _counted(self, answer: Sequence[Piece], output: int) -> list[Piece]:
+    def _counted(self, answer: Sequence[ContextPiece], output: int) -> list[ContextPiece]:
         lengths = apportion([piece.tokens for piece in answer], output)
         counted = [
             msgspec.structs.replace(piece, tokens=length)
@@ -252,7 +252,7 @@ class Dialogue:
         return counted
 
     def _pause(
-        self, asked: Wait | None, timing: Timing, joined_s: float | None, place: str
+        self, asked: Wait | None, timing: CallTiming, joined_s: float | None, place: str
     ) -> tuple[Wait | None, float]:
         ready = [
             at
@@ -269,7 +269,7 @@ class Dialogue:
             )
         return wait, round(max(0.0, gap), 3)
 
-    def _recorded(self, timing: Timing, usage: Usage) -> Recorded | None:
+    def _recorded(self, timing: CallTiming, usage: CallUsage) -> Recorded | None:
         sent, first, done = timing.sent_s, timing.first_s, timing.done_s
         if self.began_s is None and sent is not None:
             self.began_s = round(max(0.0, sent - self.origin_s), 3)
@@ -283,7 +283,7 @@ class Dialogue:
         return None if recorded == Recorded() else recorded
 
 
-def _asked(added: Sequence[Piece]) -> Wait | None:
+def _asked(added: Sequence[ContextPiece]) -> Wait | None:
     """Return what a call waited for: results, even with notes after them, otherwise the user."""
     roles = [
         piece.role for piece in takewhile(lambda piece: piece.role != "assistant", reversed(added))
@@ -293,13 +293,13 @@ def _asked(added: Sequence[Piece]) -> Wait | None:
     return "user" if {"user", "image"} & set(roles) else None
 
 
-def _tokens(pieces: Iterable[Piece]) -> int:
+def _tokens(pieces: Iterable[ContextPiece]) -> int:
     return sum(piece.tokens for piece in pieces)
 
 
-def _cut(base: Sequence[Piece], tokens: int) -> list[Piece]:
+def _cut(base: Sequence[ContextPiece], tokens: int) -> list[ContextPiece]:
     """Return the leading pieces with this many tokens in all, cutting the last if needed."""
-    kept: list[Piece] = []
+    kept: list[ContextPiece] = []
     for piece in base:
         part = min(piece.tokens, tokens)
         if part < 1 or (part < piece.tokens and piece.size is not None):

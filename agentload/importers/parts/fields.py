@@ -11,9 +11,9 @@ import msgspec
 
 from agentload.documents import LONGEST_LINE
 from agentload.errors import TraceError
-from agentload.importers.parts.dialogue import Usage
+from agentload.importers.parts.dialogue import CallUsage
 from agentload.importers.parts.files import HALF, lines, object_in, what_is_wrong
-from agentload.importers.parts.notes import Notes
+from agentload.importers.parts.notes import ImportNotes
 
 # A number larger than these is not in seconds: 5e9 s is the year 2128, 1973 in milliseconds.
 _MILLIS: Final = 5e9
@@ -70,16 +70,16 @@ def first_time(found: Mapping[str, Any], *names: str) -> float | None:
     return next((at_s for name in names if (at_s := seconds(found.get(name))) is not None), None)
 
 
-def agents_usage(found: object) -> Usage:
+def agents_usage(found: object) -> CallUsage:
     """Read the token counts of pi and its derivatives, which count cached tokens separately."""
     counts = {name: value for name, value in object_in(found).items() if isinstance(value, int)}
     prompt = sum(counts.get(name, 0) for name in ("input", "cacheRead", "cacheWrite"))
-    return Usage(
+    return CallUsage(
         prompt=prompt or None, output=counts.get("output") or None, cached=counts.get("cacheRead")
     )
 
 
-def usage(found: object) -> Usage:
+def usage(found: object) -> CallUsage:
     """Return prompt, output, cached and thinking tokens, if known."""
     said = found if isinstance(found, dict) else {}
     prompt, output = (
@@ -97,7 +97,7 @@ def usage(found: object) -> Usage:
         "reasoning_tokens",
         "reasoning",
     )
-    return Usage(prompt=prompt or None, output=output, cached=cached, thinking=thinking)
+    return CallUsage(prompt=prompt or None, output=output, cached=cached, thinking=thinking)
 
 
 def _count(said: Mapping[str, Any], *names: str) -> int | None:
@@ -113,11 +113,11 @@ def _inner(said: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     return next((inner for name in names if isinstance(inner := said.get(name), dict)), {})
 
 
-def rows(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[str, T]]:
+def rows(path: Path, kind: type[T], notes: ImportNotes) -> Iterator[tuple[str, T]]:
     """Yield (place, row) for each line after the header.
 
     Column names are matched ignoring case and surrounding blanks. A row that cannot
-    be read as *kind* is skipped (`Notes.skip`); an incomplete last line is only counted.
+    be read as *kind* is skipped (`ImportNotes.skip`); an incomplete last line is only counted.
     """
     for place, found, cut in _table(path, notes, lambda cells: _columns(path, cells, kind)):
         try:
@@ -126,13 +126,13 @@ def rows(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[str, T]]:
             _refuse(notes, place, what_is_wrong(error), cut=cut)
 
 
-def every_row(path: Path, notes: Notes) -> Iterator[tuple[str, dict[str, str]]]:
+def every_row(path: Path, notes: ImportNotes) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield (place, row) with all columns by name, as text."""
     return ((place, found) for place, found, _ in _table(path, notes, list))
 
 
 def _table(
-    path: Path, notes: Notes, columns: Callable[[list[str]], list[str]]
+    path: Path, notes: ImportNotes, columns: Callable[[list[str]], list[str]]
 ) -> Iterator[tuple[str, dict[str, str], bool]]:
     """Yield (place, row by column, whether it may be incomplete)."""
     header: list[str] | None = None
@@ -161,7 +161,7 @@ def _cells(line: bytes) -> list[str]:
     return [cell.strip() for cell in next(csv.reader([text]), [])]
 
 
-def _refuse(notes: Notes, place: str, what: str, *, cut: bool) -> None:
+def _refuse(notes: ImportNotes, place: str, what: str, *, cut: bool) -> None:
     if cut:
         notes.meet(place, HALF)
     else:

@@ -29,14 +29,14 @@ Grid = Literal["keep", "spread"]
 """How to treat equal start timestamps."""
 
 
-class Row(Protocol):
+class SessionRow(Protocol):
     """One line of a log of interleaved sessions."""
 
     session: str
     at_s: float
 
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=SessionRow)
 
 
 def by_session(rows: Iterable[R], kind: type[R], *, memory: int = _MEMORY) -> Iterator[list[R]]:

@@ -8,12 +8,12 @@ from typing import Any, Literal
 import msgspec
 
 from agentload.importers.parts.blocks import common_ids, common_start, segments
-from agentload.importers.parts.chat import Piece
-from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
+from agentload.importers.parts.chat import ContextPiece
+from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.order import Grid, by_session, with_starts
 from agentload.importers.parts.reuse import Trail, identity
-from agentload.importers.parts.transcripts import Entry, play
+from agentload.importers.parts.transcripts import TranscriptEntry, play
 from agentload.model.trace import Recorded, Segment, Session, Turn, Wait
 
 Holds = Literal["context", "news", "unknown"]
@@ -25,7 +25,7 @@ without a constant prefix.
 _WORD = (1 << 64) - 1
 
 
-class Request(msgspec.Struct, kw_only=True):
+class SizedCall(msgspec.Struct, kw_only=True):
     """One request of a log."""
 
     session: str
@@ -34,7 +34,7 @@ class Request(msgspec.Struct, kw_only=True):
     prompt: int
     output: int
     ids: list[int] | None = None
-    pieces: list[Piece] | None = None
+    pieces: list[ContextPiece] | None = None
     """The identified start of its context; the rest has no identity."""
     delay_s: float | None = None
     """Wait after the previous answer, if logged."""
@@ -64,14 +64,14 @@ def reader(
 
 def sessions(
     intake: Intake,
-    found: Iterable[Request],
+    found: Iterable[SizedCall],
     *,
     workload: str,
     holds: Holds = "context",
     grid: Grid = "keep",
 ) -> Iterator[Session]:
     """Yield a session for each name; ids are those of the import's blocks."""
-    groups = by_session(found, Request)
+    groups = by_session(found, SizedCall)
     origin_s: float | None = None
     main: str | None = None
     for number, (group, start_s) in enumerate(with_starts(groups, grid)):
@@ -91,15 +91,15 @@ def sessions(
         )
 
 
-def leading(system: int, prompt: int) -> list[Piece] | None:
+def leading(system: int, prompt: int) -> list[ContextPiece] | None:
     """Return the system prompt of this many tokens that all prompts share."""
     shared = min(system, prompt)
-    return [Piece(role="system", tokens=shared, key="system")] if shared else None
+    return [ContextPiece(role="system", tokens=shared, key="system")] if shared else None
 
 
 def session(
     intake: Intake,
-    requests: Sequence[Request],
+    requests: Sequence[SizedCall],
     *,
     name: str,
     workload: str,
@@ -137,7 +137,7 @@ def session(
 
 
 def _contexts(
-    requests: Sequence[Request], name: str, block: int, holds: Holds
+    requests: Sequence[SizedCall], name: str, block: int, holds: Holds
 ) -> Iterator[tuple[Segment, ...]]:
     cuts = (
         {common_ids(_full(one, block), _full(two, block)) for one, two in pairwise(requests)}
@@ -157,7 +157,7 @@ def _contexts(
         yield before
 
 
-def _own(request: Request, key: str, block: int, cuts: set[int]) -> tuple[Segment, ...]:
+def _own(request: SizedCall, key: str, block: int, cuts: set[int]) -> tuple[Segment, ...]:
     if request.pieces is not None:
         known = tuple(piece.segment() for piece in request.pieces)
     else:
@@ -167,7 +167,7 @@ def _own(request: Request, key: str, block: int, cuts: set[int]) -> tuple[Segmen
     return (*known, Segment(role="user", tokens=rest, key=key)) if rest or not known else known
 
 
-def _answer(requests: Sequence[Request], number: int, name: str) -> tuple[Segment, ...]:
+def _answer(requests: Sequence[SizedCall], number: int, name: str) -> tuple[Segment, ...]:
     if not number or not requests[number - 1].output:
         return ()
     return (
@@ -176,7 +176,7 @@ def _answer(requests: Sequence[Request], number: int, name: str) -> tuple[Segmen
 
 
 def _grown(
-    before: tuple[Segment, ...], requests: Sequence[Request], number: int, name: str
+    before: tuple[Segment, ...], requests: Sequence[SizedCall], number: int, name: str
 ) -> tuple[Segment, ...]:
     """Extend the previous context and answer if the prompt is longer; else start a new one."""
     held = (*before, *_answer(requests, number, name))
@@ -186,13 +186,13 @@ def _grown(
     return _own(requests[number], f"{name}.{number}", 1, set())
 
 
-def _full(request: Request, block: int) -> list[int]:
+def _full(request: SizedCall, block: int) -> list[int]:
     return (request.ids or [])[: request.prompt // block]
 
 
 def _measure(
     trail: Trail,
-    requests: Sequence[Request],
+    requests: Sequence[SizedCall],
     number: int,
     context: tuple[Segment, ...],
     keep: int,
@@ -212,7 +212,7 @@ def _measure(
         trail.call(context[keep:], keep=keep)
 
 
-def _pause(intake: Intake, before: Request, now: Request) -> float:
+def _pause(intake: Intake, before: SizedCall, now: SizedCall) -> float:
     if now.delay_s is not None:
         return round(now.delay_s, 6)
     if before.api_s is None:
@@ -222,20 +222,20 @@ def _pause(intake: Intake, before: Request, now: Request) -> float:
     return round(max(0.0, now.at_s - before.at_s - (before.api_s or 0.0)), 6)
 
 
-class Logged(msgspec.Struct, kw_only=True):
+class SpokenCall(msgspec.Struct, kw_only=True):
     """One request and its answer."""
 
     session: str
     at_s: float
     place: str
-    timing: Timing
-    usage: Usage
-    context: list[Piece]
+    timing: CallTiming
+    usage: CallUsage
+    context: list[ContextPiece]
     """Pieces of the context; empty if not logged.
 
     Then it is assumed to contain the previous context and answer if it is long enough.
     """
-    answer: list[Piece] = []
+    answer: list[ContextPiece] = []
     model: str | None = None
     is_new: bool = False
     """Whether the context holds only what is new since the previous answer."""
@@ -255,7 +255,7 @@ class Continuations:
         self._sessions: dict[int, str] = {}  # by all messages of a conversation's latest request
         self._count = 0
 
-    def session(self, context: Sequence[Piece]) -> str:
+    def session(self, context: Sequence[ContextPiece]) -> str:
         """Return the conversation's name, a new one if no earlier request is a prefix."""
         found: str | None = None
         chain = 0
@@ -270,7 +270,7 @@ class Continuations:
         return found
 
 
-def _named(pieces: Sequence[Piece], name: str) -> list[Piece]:
+def _named(pieces: Sequence[ContextPiece], name: str) -> list[ContextPiece]:
     """Name the pieces whose contents are not in the log by their places."""
     return [
         piece if piece.key else msgspec.structs.replace(piece, key=f"{name}.{number}")
@@ -279,11 +279,11 @@ def _named(pieces: Sequence[Piece], name: str) -> list[Piece]:
 
 
 def conversations(
-    intake: Intake, found: Iterable[Logged], *, workload: str, every_s: float = 0.0
+    intake: Intake, found: Iterable[SpokenCall], *, workload: str, every_s: float = 0.0
 ) -> Iterator[Session]:
     """Yield a session for each name, `every_s` seconds apart if the log has no times."""
     origin_s: float | None = None
-    for number, group in enumerate(by_session(found, Logged)):
+    for number, group in enumerate(by_session(found, SpokenCall)):
         origin_s = group[0].at_s if origin_s is None else origin_s
         is_timed = group[0].timing.sent_s is not None
         dialogue = Dialogue(
@@ -297,14 +297,14 @@ def conversations(
         yield dialogue.session(f"s{number}", workload=workload)
 
 
-def entries(group: Iterable[Logged], name: str) -> Iterator[Entry]:
+def entries(group: Iterable[SpokenCall], name: str) -> Iterator[TranscriptEntry]:
     """Yield a conversation's calls, each after an entry of what it sends, if that is known."""
     tip: str | None = None
     for position, logged in enumerate(group):
         own, place = f"{name}.{position}", logged.place
         if logged.context:
             pieces = tuple(_named(logged.context, own))
-            yield Entry(
+            yield TranscriptEntry(
                 id=f"{own}<",
                 parent=tip if logged.is_new else None,
                 place=place,
@@ -315,9 +315,11 @@ def entries(group: Iterable[Logged], name: str) -> Iterator[Entry]:
         answer = tuple(logged.answer)
         if not answer and not any(piece.key for piece in logged.context):
             answer = (
-                Piece(role="assistant", tokens=logged.usage.output or 1, key=f"{name}.a{position}"),
+                ContextPiece(
+                    role="assistant", tokens=logged.usage.output or 1, key=f"{name}.a{position}"
+                ),
             )
-        yield Entry(
+        yield TranscriptEntry(
             id=own,
             parent=tip,
             place=place,

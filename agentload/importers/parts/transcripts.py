@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from agentload.importers.parts import chat, fields
-from agentload.importers.parts.chat import Piece
-from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
+from agentload.importers.parts.chat import ContextPiece
+from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue
 from agentload.importers.parts.fields import agents_usage
 from agentload.importers.parts.files import parse_json
 from agentload.importers.parts.intake import Intake
@@ -29,17 +29,17 @@ _HEARTBEAT: Final = "HEARTBEAT_OK"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class TranscriptEntry:
     """One entry, without its content."""
 
     id: str
     parent: str | None
     place: str
     at_s: float | None
-    pieces: tuple[Piece, ...] = ()
-    timing: Timing | None = None
+    pieces: tuple[ContextPiece, ...] = ()
+    timing: CallTiming | None = None
     """Times of a call; None for other entries."""
-    usage: Usage | None = None
+    usage: CallUsage | None = None
     model: str | None = None
     compacts: str | None = None
     """The first entry that a compaction keeps."""
@@ -52,7 +52,7 @@ class Entry:
     """What a call waited for, if roles do not show it."""
 
 
-def entries(intake: Intake, records: Iterable[tuple[str, Record]]) -> Iterator[Entry]:
+def entries(intake: Intake, records: Iterable[tuple[str, Record]]) -> Iterator[TranscriptEntry]:
     """Read entries of all versions; older ones have no ids and are sequential."""
     before: str | None = None
     for number, (place, record) in enumerate(records):
@@ -68,7 +68,7 @@ def entries(intake: Intake, records: Iterable[tuple[str, Record]]) -> Iterator[E
 
 def play(
     dialogue: Dialogue,
-    found: Iterable[Entry],
+    found: Iterable[TranscriptEntry],
     *,
     main: str | None = None,
     asked: Wait | None = None,
@@ -78,7 +78,7 @@ def play(
 
     The next call after a child of `joins` is complete waits for it.
     """
-    known: dict[str, Entry] = {}
+    known: dict[str, TranscriptEntry] = {}
     open_joins = deque(sorted(joins))
     tip: str | None = None
     heartbeat = False
@@ -101,7 +101,7 @@ def play(
                 done.append(open_joins.popleft())
             dialogue.call(
                 timing=entry.timing,
-                usage=entry.usage or Usage(),
+                usage=entry.usage or CallUsage(),
                 answer=entry.pieces,
                 place=entry.place,
                 model=None if entry.model == main else entry.model,
@@ -112,7 +112,7 @@ def play(
             heartbeat = False
 
 
-def spawns(found: Iterable[Entry]) -> Iterator[tuple[str, float]]:
+def spawns(found: Iterable[TranscriptEntry]) -> Iterator[tuple[str, float]]:
     """Yield the key of each spawned session, and when the spawning call was complete."""
     done_s: float | None = None
     for entry in found:
@@ -123,10 +123,10 @@ def spawns(found: Iterable[Entry]) -> Iterator[tuple[str, float]]:
 
 
 def _context(
-    intake: Intake, known: Mapping[str, Entry], tip: str | None, place: str
-) -> list[Piece]:
+    intake: Intake, known: Mapping[str, TranscriptEntry], tip: str | None, place: str
+) -> list[ContextPiece]:
     """Return the context of a call after this entry."""
-    path: list[Entry] = []
+    path: list[TranscriptEntry] = []
     seen: set[str] = set()
     while tip is not None:
         if tip in seen or tip not in known:
@@ -147,7 +147,9 @@ def _context(
     return [piece for entry in path for piece in entry.pieces]
 
 
-def _entry(intake: Intake, record: Record, own: str, parent: str | None, place: str) -> Entry:
+def _entry(
+    intake: Intake, record: Record, own: str, parent: str | None, place: str
+) -> TranscriptEntry:
     kind = record.get("type")
     at_s = fields.seconds(record.get("timestamp"))
     common: dict[str, Any] = {"id": own, "parent": parent, "place": place, "at_s": at_s}
@@ -157,46 +159,48 @@ def _entry(intake: Intake, record: Record, own: str, parent: str | None, place: 
     if kind == "compaction":
         kept = record.get("firstKeptEntryId", record.get("firstKeptEntryIndex"))
         intake.notes.drop("the call that wrote a compaction's summary: not in the transcript")
-        return Entry(
+        return TranscriptEntry(
             **common,
             pieces=_said(intake, record.get("summary")),
             compacts=f"#{kept}" if isinstance(kept, int) else str(kept),
         )
     if kind == "branch_summary":
-        return Entry(**common, pieces=_said(intake, record.get("summary")))
+        return TranscriptEntry(**common, pieces=_said(intake, record.get("summary")))
     if kind == "custom_message":
-        return Entry(**common, pieces=tuple(chat.pieces(intake, "user", record)))
+        return TranscriptEntry(**common, pieces=tuple(chat.pieces(intake, "user", record)))
     if kind not in _SILENT:
         intake.notes.meet(place, "an entry of an unknown type")
-    return Entry(**common)
+    return TranscriptEntry(**common)
 
 
-def _said(intake: Intake, text: object) -> tuple[Piece, ...]:
+def _said(intake: Intake, text: object) -> tuple[ContextPiece, ...]:
     return tuple(chat.pieces(intake, "user", {"content": text})) if isinstance(text, str) else ()
 
 
-def _message(intake: Intake, message: Record, common: dict[str, Any]) -> Entry:
+def _message(intake: Intake, message: Record, common: dict[str, Any]) -> TranscriptEntry:
     role = message.get("role")
     if role == "assistant":
         return _answer(intake, message, common)
     if role == "bashExecution":
         if message.get("excludeFromContext"):
-            return Entry(**common)
-        return Entry(
+            return TranscriptEntry(**common)
+        return TranscriptEntry(
             **common, pieces=_said(intake, f"{message.get('command')}\n{message.get('output')}")
         )
     if role in {"branchSummary", "compactionSummary"}:
-        return Entry(**common, pieces=_said(intake, message.get("summary")))
+        return TranscriptEntry(**common, pieces=_said(intake, message.get("summary")))
     pieces = tuple(chat.pieces(intake, chat.role_of(role), message))
     text = chat.text_of(message.get("content")) if role == "user" else ""
-    return Entry(**common, pieces=pieces, child=_child(message), is_heartbeat=_HEARTBEAT in text)
+    return TranscriptEntry(
+        **common, pieces=pieces, child=_child(message), is_heartbeat=_HEARTBEAT in text
+    )
 
 
-def _answer(intake: Intake, message: Record, common: dict[str, Any]) -> Entry:
+def _answer(intake: Intake, message: Record, common: dict[str, Any]) -> TranscriptEntry:
     model = message.get("model")
     if model in _MIRRORS:
         intake.notes.drop("an answer not from a model (a copy of what was delivered)")
-        return Entry(**common)
+        return TranscriptEntry(**common)
     pieces = tuple(chat.pieces(intake, "assistant", message))
     usage = agents_usage(message.get("usage"))
     if (
@@ -205,14 +209,16 @@ def _answer(intake: Intake, message: Record, common: dict[str, Any]) -> Entry:
         and message.get("stopReason") in {"error", "aborted"}
     ):
         intake.notes.drop("a call that failed or was stopped before its first token")
-        return Entry(**common)
+        return TranscriptEntry(**common)
     if not usage.output and not usage.prompt:
         intake.notes.meet(common["place"], "an answer without usage")
     sent_s = fields.seconds(message.get("timestamp"))
-    return Entry(
+    return TranscriptEntry(
         **common,
         pieces=pieces,
-        timing=Timing(sent_s=common["at_s"] if sent_s is None else sent_s, done_s=common["at_s"]),
+        timing=CallTiming(
+            sent_s=common["at_s"] if sent_s is None else sent_s, done_s=common["at_s"]
+        ),
         usage=usage,
         model=model if isinstance(model, str) else None,
     )
@@ -228,10 +234,10 @@ def _child(message: Record) -> str | None:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Transcript:
+class AgentTranscript:
     """One conversation's entries, read when needed."""
 
-    read: Callable[[], Sequence[Entry]]
+    read: Callable[[], Sequence[TranscriptEntry]]
     key: str
     """Its key in other transcripts."""
     workload: str
@@ -243,14 +249,14 @@ class Transcript:
     None if it shows all.
     """
     spawned_by: str | None = None
-    opening: Callable[[], Sequence[Piece]] = tuple
+    opening: Callable[[], Sequence[ContextPiece]] = tuple
     """Reads the system prompt and tools, if recorded."""
     asked: Wait | None = None
     """What all its calls waited for, if roles do not show it."""
-    children: "list[Transcript]" = field(default_factory=list)
+    children: "list[AgentTranscript]" = field(default_factory=list)
 
 
-def sessions(intake: Intake, found: Iterable[Transcript]) -> Iterator[Session]:
+def sessions(intake: Intake, found: Iterable[AgentTranscript]) -> Iterator[Session]:
     """Yield a session for each transcript with a call, each sub-agent after its parent."""
     transcripts = list(found)
     origin_s = min((one.began_s for one in transcripts), default=0.0)
@@ -258,11 +264,11 @@ def sessions(intake: Intake, found: Iterable[Transcript]) -> Iterator[Session]:
 
 
 def families(
-    intake: Intake, found: Iterable[Transcript], *, name: str, origin_s: float
+    intake: Intake, found: Iterable[AgentTranscript], *, name: str, origin_s: float
 ) -> Iterator[tuple[float, list[Session]]]:
     """Yield (lower bound of its start, sessions) of each family, in order of that bound."""
     transcripts = list(found)
-    by_key: dict[str, list[Transcript]] = {}
+    by_key: dict[str, list[AgentTranscript]] = {}
     for transcript in transcripts:
         by_key.setdefault(transcript.key, []).append(transcript)
     roots = sorted(
@@ -275,7 +281,9 @@ def families(
         )
 
 
-def _is_adopted(transcript: Transcript, by_key: Mapping[str, Sequence[Transcript]]) -> bool:
+def _is_adopted(
+    transcript: AgentTranscript, by_key: Mapping[str, Sequence[AgentTranscript]]
+) -> bool:
     """Attach a transcript to its parent, unless they spawned each other."""
     parent = _above(transcript, by_key)
     seen = [transcript]
@@ -290,7 +298,9 @@ def _is_adopted(transcript: Transcript, by_key: Mapping[str, Sequence[Transcript
     return parent is not None
 
 
-def _above(transcript: Transcript, by_key: Mapping[str, Sequence[Transcript]]) -> Transcript | None:
+def _above(
+    transcript: AgentTranscript, by_key: Mapping[str, Sequence[AgentTranscript]]
+) -> AgentTranscript | None:
     """Return the parent: the last started one with its key, which resets and rollovers repeat."""
     found = () if transcript.spawned_by is None else by_key.get(transcript.spawned_by, ())
     return max(
@@ -301,7 +311,12 @@ def _above(transcript: Transcript, by_key: Mapping[str, Sequence[Transcript]]) -
 
 
 def _family(
-    intake: Intake, transcript: Transcript, name: str, origin_s: float, *, spawned_s: float | None
+    intake: Intake,
+    transcript: AgentTranscript,
+    name: str,
+    origin_s: float,
+    *,
+    spawned_s: float | None,
 ) -> tuple[list[Session], float | None]:
     """Return a session with its descendants, and when it ended."""
     found = transcript.read()
@@ -333,7 +348,7 @@ def _family(
     return [own, *(session for _, family, _ in families for session in family)], dialogue.ready_s
 
 
-def _last_done(found: Sequence[Entry], until_s: float) -> float:
+def _last_done(found: Sequence[TranscriptEntry], until_s: float) -> float:
     ends = [
         entry.timing.done_s
         for entry in found

@@ -48,7 +48,7 @@ def is_echo(answer: str, item: Item) -> bool:
     return any(run not in asked and run in heard for run in runs)
 
 
-def matched(answer: str, item: Item, shape: re.Pattern[str]) -> Grade:
+def grade_match(answer: str, item: Item, shape: re.Pattern[str]) -> Grade:
     """Grade by RULER's rule; right means all wanted texts and no other of their shape."""
     if not answer.strip() or is_echo(answer, item):
         return NOTHING
@@ -80,7 +80,7 @@ def call_text(name: str, arguments: str) -> str:
     return json.dumps({"name": name, "arguments": passed}, ensure_ascii=False)
 
 
-def followed(answer: str, recorded: str) -> Grade | None:
+def grade_against_record(answer: str, recorded: str) -> Grade | None:
     """Grade an answer by the recorded one; None if that has nothing to compare.
 
     A tool call scores half for the tool, the rest for the share of equal arguments. Any

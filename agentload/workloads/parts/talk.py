@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from agentload.model.check import Check
 from agentload.model.trace import Extra, Role, Segment, Session, Turn, TurnRef, Wait
-from agentload.workloads.parts.draws import Choice, Distribution, seconds, tokens
+from agentload.workloads.parts.draws import Distribution, WeightedChoice, seconds, tokens
 
 
 class Pause(NamedTuple):
@@ -19,7 +19,7 @@ NO_PAUSE: Final = Pause(None, 0.0)
 RETRY: Final = Pause("user", 2.0)
 """Pause between a call that was broken off and the same call once more: judgement."""
 
-PARALLEL: Final = Choice((0.965, 0.026, 0.006, 0.003))
+PARALLEL: Final = WeightedChoice((0.965, 0.026, 0.006, 0.003))
 """1, 2, 3 or 4 tools a call: more than one in 3.2 and 3.9 % of
 the steps of two parts of kv-cache-tester, 0.8 and 2.3 % of pi's.
 """
