@@ -32,12 +32,7 @@ class _Row(msgspec.Struct):
 
 def sniff(head: Head) -> float:
     """Look for the three columns."""
-    first = head.text.partition("\n")[0].lower()
-    return (
-        1.0
-        if all(name in first for name in ("timestamp", "contexttokens", "generatedtokens"))
-        else 0.0
-    )
+    return 1.0 if head.has_columns("timestamp", "contexttokens", "generatedtokens") else 0.0
 
 
 @requests.reader(requests.sessions, workload="azure")
@@ -57,7 +52,7 @@ def sessions(intake: Intake, *, system: Count = 0) -> Iterator[SizedCall]:
             ContextPiece(role="image", tokens=pixels, key=f"{number}.i{image}", size=_IMAGE)
             for image in range(row.images)
         ]
-        pieces = [*(requests.leading(system, row.prompt) or ()), *images]
+        pieces = [*requests.leading(system, row.prompt), *images]
         known = sum(piece.tokens for piece in pieces)
         yield SizedCall(
             session=place,

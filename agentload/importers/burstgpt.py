@@ -32,12 +32,7 @@ class _Row(msgspec.Struct):
 
 def sniff(head: Head) -> float:
     """Look for the columns of lengths."""
-    first = head.text.partition("\n")[0].lower()
-    return (
-        1.0
-        if all(name in first for name in ("timestamp", "request tokens", "response tokens"))
-        else 0.0
-    )
+    return 1.0 if head.has_columns("timestamp", "request tokens", "response tokens") else 0.0
 
 
 @requests.reader(requests.sessions, workload="burstgpt", holds="unknown")

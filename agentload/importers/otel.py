@@ -176,16 +176,14 @@ def _call(intake: Intake, row: _Row, span: Span) -> None:
     ]
 
 
-def _families(
-    intake: Intake, groups: Iterator[list[_Row]]
-) -> Iterator[tuple[float, list[Session]]]:
-    origin_s: float | None = None
-    for number, rows in enumerate(groups):
-        origin_s = rows[0].at_s if origin_s is None else origin_s
-        found = list(_transcripts(rows))
-        if not found:
+def _families(intake: Intake, found: Iterator[list[_Row]]) -> Iterator[tuple[float, list[Session]]]:
+    for group in order.groups(found):
+        agents = list(_transcripts(group.calls))
+        if not agents:
             intake.notes.drop("a trace without a chat")
-        yield from transcripts.families(intake, found, name=f"s{number}.", origin_s=origin_s)
+        yield from transcripts.families(
+            intake, agents, name=f"{group.name}.", origin_s=group.origin_s
+        )
 
 
 def _transcripts(rows: Sequence[_Row]) -> Iterator[transcripts.AgentTranscript]:

@@ -41,7 +41,7 @@ from agentload.importers.parts.fields import agents_usage, rows, seconds
 from agentload.importers.parts.files import head, lines, parse_json, records
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.notes import ImportNotes
-from agentload.importers.parts.order import Grid, by_session, in_order, with_starts
+from agentload.importers.parts.order import Grid, Group, by_session, groups, in_order
 from agentload.importers.parts.requests import Continuations, SizedCall, SpokenCall
 from agentload.importers.parts.reuse import Trail
 from agentload.importers.parts.transcripts import AgentTranscript, TranscriptEntry
@@ -55,6 +55,7 @@ __all__ = [
     "Continuations",
     "Dialogue",
     "Grid",
+    "Group",
     "Head",
     "ImportNotes",
     "Intake",
@@ -71,6 +72,7 @@ __all__ = [
     "chat",
     "fields",
     "files",
+    "groups",
     "head",
     "in_order",
     "lines",
@@ -82,5 +84,4 @@ __all__ = [
     "rows",
     "seconds",
     "transcripts",
-    "with_starts",
 ]

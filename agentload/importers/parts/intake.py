@@ -181,3 +181,12 @@ class Head:
     def has(self, *names: str) -> bool:
         """Return whether the first record has all these fields."""
         return all(name in self.record for name in names)
+
+    def has_any(self, *names: str) -> bool:
+        """Return whether the first record has one of these fields."""
+        return any(name in self.record for name in names)
+
+    def has_columns(self, *names: str) -> bool:
+        """Return whether the first line names all these columns, in any case."""
+        first = self.text.partition("\n")[0].lower()
+        return all(name in first for name in names)
