@@ -81,34 +81,52 @@ class Plain:
             "stream_options": {"include_usage": True},
             "extra_body": self._extra,
         }
-        text, ids, first_ms, usage = "", list[int](), None, None
-        began = time.monotonic()
+        answer = _Answer()
         try:
             async with asyncio.timeout(self._timeout_s):
                 async for chunk in await self._client.chat.completions.create(**wanted):
-                    usage = chunk.usage or usage
-                    for choice in chunk.choices:
-                        ids += getattr(choice, "token_ids", None) or []
-                        text += (
-                            choice.delta.content or getattr(choice.delta, "reasoning", None) or ""
-                        )
-                        if first_ms is None and (ids or text):
-                            first_ms = (time.monotonic() - began) * 1e3
+                    answer.add(chunk)
         except openai.APIStatusError as error:
             return Failed(error=error_text(error, self._secrets), http_status=error.status_code)
         # Whatever a server sends, only its own question fails.
         except Exception as error:  # noqa: BLE001
             return Failed(error=error_text(error, self._secrets))
+        return answer.whole()
+
+
+class _Answer:
+    """One stream as far as it has come."""
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+        self._first_ms: float | None = None
+        self._text = ""
+        self._ids: list[int] = []
+        self._usage: Any = None
+
+    # Any: what a server sends need not match the SDK's types.
+    def add(self, chunk: Any) -> None:  # noqa: ANN401
+        """Add a chunk."""
+        self._usage = chunk.usage or self._usage
+        for choice in chunk.choices:
+            self._ids += getattr(choice, "token_ids", None) or []
+            self._text += choice.delta.content or getattr(choice.delta, "reasoning", None) or ""
+            if self._first_ms is None and (self._ids or self._text):
+                self._first_ms = (time.monotonic() - self._began_s) * 1e3
+
+    def whole(self) -> StreamAnswer | Failed:
+        """Return the answer of a stream that has ended."""
+        usage = self._usage
         # llama.cpp answers a prompt that is too long with no token at all
-        if first_ms is None and not (usage and usage.completion_tokens):
+        if self._first_ms is None and not (usage and usage.completion_tokens):
             return Failed(error="the answer holds no token")
         details = usage.prompt_tokens_details if usage else None
         return StreamAnswer(
-            text=text,
-            ttft_ms=first_ms,
+            text=self._text,
+            ttft_ms=self._first_ms,
             prompt_tokens=usage.prompt_tokens if usage else None,
             cached_tokens=details.cached_tokens if details else None,
-            token_ids=tuple(ids),
+            token_ids=tuple(self._ids),
         )
 
 

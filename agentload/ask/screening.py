@@ -91,35 +91,37 @@ class ScreenRun:
         """Ask servers that run at the same time about one prompt after the other."""
         await self.meet(sources)
         for passage in self.passages:
-            asked = {
+            open_sources = {
                 arm: source
                 for arm, source in sources.items()
                 if arm not in self.excused and arm not in self._done
             }
-            if not asked or self.is_stopping():
+            if not open_sources or self.is_stopping():
                 break
             self.listener(
                 f"screen: prompt {passage.number + 1} of {len(self.passages)}, "
                 f"{passage.tokens:,} tokens"
             )
-            said = await asyncio.gather(
-                *(self._passage(arm, source, passage) for arm, source in asked.items())
-            )
-            for arm, answers in zip(asked, said, strict=True):
-                if answers is not None and arm != self.reference:
-                    self._compare(arm, passage, answers)
-                    if breaks([row for row in self.rows if row.arm == arm]):
-                        self._done.add(arm)
-                        self.listener(
-                            f"screen: answers of {arm} are broken; it is asked nothing more"
-                        )
-            if set(sources) - {self.reference} and not set(sources) - {
-                self.reference
-            } - self._done - set(self.excused):
+            await self._compare_all(open_sources, passage)
+            others = set(sources) - {self.reference}
+            if others and not others - self._done - set(self.excused):
                 break
         for arm, source in sources.items():
             if arm not in self.excused:
                 await self._score(arm, source)
+
+    async def _compare_all(self, sources: Mapping[str, TokenSource], passage: Passage) -> None:
+        """Ask servers about one prompt, and note which of them are broken."""
+        found = await asyncio.gather(
+            *(self._passage(arm, source, passage) for arm, source in sources.items())
+        )
+        for arm, answers in zip(sources, found, strict=True):
+            if answers is None or arm == self.reference:
+                continue
+            self._compare(arm, passage, answers)
+            if breaks([row for row in self.rows if row.arm == arm]):
+                self._done.add(arm)
+                self.listener(f"screen: answers of {arm} are broken; it is asked nothing more")
 
     def excuse(self, arm: str, why: str) -> None:
         """Ask an arm nothing more, and keep the reason."""

@@ -9,8 +9,9 @@ measured; otherwise its silence would be noticed after hours.
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Literal
 
@@ -204,47 +205,26 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
     cannot be used: unreachable, no OpenAI-compatible API, wrong key.
     """
     reached = await asyncio.to_thread(reach, endpoint)
+    missing: list[str] = []
     async with reached.session(TIMEOUT) as session:
-        missing: list[str] = []
         listing, between = await _models(session, endpoint, missing)
-        version = await _optional_json(session, f"{endpoint.root}/version", missing)
+        version = await _optional_json(session, f"{endpoint.root}/version", missing) or {}
         pages = await asyncio.gather(
             *(_scrape(session, url, missing) for url in endpoint.metrics_urls)
         )
         scrapes = tuple(page for page in pages if page is not None)
         scrape = of_replicas(scrapes)
         _one_configuration(endpoint, scrapes)
-        start = scrape.values.get("process_start_s")
-        if (
-            known is not None
-            and start is not None
-            and known.counters.get("process_start_s") == start
-        ):
+        if known is not None and _is_same_process(known, scrape):
             decided, log = known.settings, known.log
         else:
-            # Open in development mode alone: its absence is not listed as missing.
-            decided = settings(
-                await _optional_json(
-                    session, f"{endpoint.root}/server_info?config_format=json", [], patience=HOPE
-                )
-                or {}
-            )
+            decided = await _settings(session, endpoint)
             log = await asyncio.to_thread(_log, endpoint, missing)
-    unseen = await silence(endpoint) if known is None else known.gpus_unseen
-    served = tuple(str(entry["id"]) for entry in listing)
-    length = next(
-        (
-            entry.get("max_model_len")
-            for entry in listing
-            if entry["id"] == endpoint.model or endpoint.model is None
-        ),
-        None,
-    )
     return Identity(
-        models=served,
-        version=str(version["version"]) if version and "version" in version else None,
-        emulated=str(version["emulated"]) if version and "emulated" in version else None,
-        max_model_len=length if isinstance(length, int) else None,
+        models=tuple(str(entry["id"]) for entry in listing),
+        version=_text(version, "version"),
+        emulated=_text(version, "emulated"),
+        max_model_len=_max_model_len(listing, endpoint.model),
         cache_config=scrape.cache_config,
         engines=scrape.engines,
         counters=dict(scrape.samples()),
@@ -253,9 +233,33 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
         log=log,
         launch=endpoint.launch,
         missing=tuple(missing),
-        gpus_unseen=unseen,
+        gpus_unseen=await silence(endpoint) if known is None else known.gpus_unseen,
         gateway=between,
     )
+
+
+def _is_same_process(known: Identity, scrape: Scrape) -> bool:
+    start_s = scrape.values.get("process_start_s")
+    return start_s is not None and known.counters.get("process_start_s") == start_s
+
+
+async def _settings(session: aiohttp.ClientSession, endpoint: Endpoint) -> dict[str, object]:
+    # Open in development mode alone: its absence is not listed as missing.
+    url = f"{endpoint.root}/server_info?config_format=json"
+    return settings(await _optional_json(session, url, [], patience=HOPE) or {})
+
+
+def _text(document: Mapping[str, object], name: str) -> str | None:
+    return str(document[name]) if name in document else None
+
+
+def _max_model_len(listing: Sequence[Mapping[str, object]], model: str | None) -> int | None:
+    """Return the context limit of a model, or of the first one where none is wanted."""
+    for entry in listing:
+        if model is None or entry["id"] == model:
+            length = entry.get("max_model_len")
+            return length if isinstance(length, int) else None
+    return None
 
 
 async def identify_all(endpoints: tuple[Endpoint, ...]) -> tuple[Identity, ...]:
@@ -341,32 +345,16 @@ def _log(endpoint: Endpoint, missing: list[str]) -> StartUp:
 async def _models(
     session: aiohttp.ClientSession, endpoint: Endpoint, missing: list[str]
 ) -> tuple[list[dict[str, object]], str | None]:
+    """Return the server's list of models, and the gateway that its answer shows."""
     url, shown = f"{endpoint.url}/models", f"{endpoint.shown_url}/models"
     try:
         async with session.get(plain(url)) as response:
-            if response.status in {401, 403}:
-                given = endpoint.key_env or ("key_command" if endpoint.key_command else None)
-                hint = (
-                    "--api-key-env NAME_OF_THE_VARIABLE"
-                    if given is None
-                    else f"is the key that {given} holds the one of this server?"
-                )
-                raise EndpointError(
-                    f"{endpoint.name}: {shown} refuses the key ({response.status})", hint=hint
-                )
             between = gateway((name.lower(), value) for name, value in response.headers.items())
             if response.status in UNLISTED and endpoint.model is not None:
                 missing.append(f"{shown}: {response.status}")
                 return [], between
-            if response.status != 200:
-                hint = (
-                    "does it answer questions all the same? --model MODEL"
-                    if response.status in UNLISTED
-                    else BASE_URL
-                )
-                raise EndpointError(
-                    f"{endpoint.name}: {shown} answers {response.status}", hint=hint
-                )
+            if response.status != HTTPStatus.OK:
+                raise _refusal(endpoint, shown, response.status)
             document = document_of(await text_of(response))
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         what = shown if isinstance(error, aiohttp.ClientSSLError) else f"cannot reach {shown}"
@@ -379,14 +367,30 @@ async def _models(
             hint="is this a web page, a proxy's login, or another port of the server?",
         ) from error
     entries = document.get("data") if isinstance(document, dict) else None
-    if not isinstance(entries, list) or not all(
-        isinstance(entry, dict) and "id" in entry for entry in entries
-    ):
+    if not isinstance(entries, list) or not all(map(_is_model, entries)):
         raise EndpointError(
             f"{endpoint.name}: {shown} lists no models",
             hint="is this the base URL of an OpenAI-compatible API?",
         )
     return entries, between
+
+
+def _is_model(entry: object) -> bool:
+    return isinstance(entry, dict) and "id" in entry
+
+
+def _refusal(endpoint: Endpoint, shown: str, status: int) -> EndpointError:
+    """Return the error of a server that lists no models, with its remedy."""
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        given = endpoint.key_env or ("key_command" if endpoint.key_command else None)
+        hint = "--api-key-env NAME_OF_THE_VARIABLE"
+        if given is not None:
+            hint = f"is the key that {given} holds the one of this server?"
+        return EndpointError(f"{endpoint.name}: {shown} refuses the key ({status})", hint=hint)
+    hint = BASE_URL
+    if status in UNLISTED:
+        hint = "does it answer questions all the same? --model MODEL"
+    return EndpointError(f"{endpoint.name}: {shown} answers {status}", hint=hint)
 
 
 def _remedy(error: BaseException, shown: str) -> str:

@@ -178,40 +178,62 @@ def _known(intake: Intake, found: Iterable[tuple[str, Record]]) -> Iterator[tupl
 
 def _read(intake: Intake, path: Path, agent: str, seen: set[int]) -> list[TranscriptEntry]:
     """Return the entries of one agent in a file; `seen` are the calls of earlier files."""
-    nodes: list[_Node] = []
-    owners: dict[str, _Node] = {}  # the node of each line
-    by_call: dict[str, _Node] = {}  # by the id of a tool call
-    by_name: dict[int, _Node] = {}  # by message and request
-    for whose, place, record in _by_agent(
-        files.records(path, Record, ImportNotes("lenient"))
-    ):  # errors were reported in the first pass
-        if whose != agent:
-            continue
-        uuid, kind = record["uuid"], record.get("type")
-        above = owners.get(str(record.get("parentUuid")))
+    tree = _Tree(intake)
+    # Errors were reported in the first pass.
+    for whose, place, record in _by_agent(files.records(path, Record, ImportNotes("lenient"))):
+        if whose == agent:
+            tree.add(place, record)
+    return [entry for node in tree.nodes for entry in _entries(intake, node, seen)]
+
+
+class _Tree:
+    """The nodes of one agent's lines."""
+
+    def __init__(self, intake: Intake) -> None:
+        self.nodes: list[_Node] = []
+        self._intake = intake
+        self._owners: dict[str, _Node] = {}  # the node of each line
+        self._by_call: dict[str, _Node] = {}  # by the id of a tool call
+        self._by_name: dict[int, _Node] = {}  # by message and request
+
+    def add(self, place: str, record: Record) -> None:
+        """Add a line: to the answer it belongs to or follows, or as a message of its own."""
+        above = self._owners.get(str(record.get("parentUuid")))
         message = record.get("message")
-        if kind == "assistant" and isinstance(message, dict):
-            name = reuse.identity(f"{message.get('id') or uuid} {record.get('requestId')}")
-            if name not in by_name:
-                by_name[name] = _begun(record, above, place, name=name)
-                nodes.append(by_name[name])
-            owners[uuid] = node = by_name[name]
-            _answer(intake, node, record, message)
-            by_call.update(dict.fromkeys(_ids(message, "tool_use", "id"), node))
-            continue
-        results = _ids(message, "tool_result", "tool_use_id") if isinstance(message, dict) else []
-        answered = next((by_call[found] for found in results if found in by_call), None) or above
-        if answered is None or (kind == "user" and not results):
-            owners[uuid] = node = _begun(record, above, place)
-            nodes.append(node)
-            node.said += _pieces(intake, record)
-            continue
-        owners[uuid] = answered
-        pieces = tuple(_pieces(intake, record))
+        if record.get("type") == "assistant" and isinstance(message, dict):
+            node = self._answer(record, message, above, place)
+        else:
+            node = self._said(record, message, above, place)
+        self._owners[record["uuid"]] = node
+
+    def _answer(self, record: Record, message: Record, above: _Node | None, place: str) -> _Node:
+        own = message.get("id") or record["uuid"]
+        name = reuse.identity(f"{own} {record.get('requestId')}")
+        node = self._by_name.get(name)
+        if node is None:
+            node = self._by_name[name] = _begun(record, above, place, name=name)
+            self.nodes.append(node)
+        _answer(self._intake, node, record, message)
+        self._by_call.update(dict.fromkeys(_ids(message, "tool_use", "id"), node))
+        return node
+
+    def _said(self, record: Record, message: object, above: _Node | None, place: str) -> _Node:
+        results = []
+        if isinstance(message, dict):
+            results = _ids(message, "tool_result", "tool_use_id")
+        answered = above
+        for result in reversed(results):
+            answered = self._by_call.get(result, answered)
+        if answered is None or (record.get("type") == "user" and not results):
+            node = _begun(record, above, place)
+            self.nodes.append(node)
+            node.said += _pieces(self._intake, record)
+            return node
+        pieces = tuple(_pieces(self._intake, record))
         if pieces:
             answered.more.append((pieces, _sub_agent(record)))
             answered.last_s = fields.seconds(record.get("timestamp")) or answered.last_s
-    return [entry for node in nodes for entry in _entries(intake, node, seen)]
+        return answered
 
 
 def _begun(record: Record, above: _Node | None, place: str, *, name: int = 0) -> _Node:

@@ -33,6 +33,14 @@ _ROLES: Final[dict[str, Role]] = {
     "tool_result": "tool",
     "observation": "tool",
 }
+_BECOMES: Final = {
+    "tool_result": "result",
+    "tool_call_response": "result",
+    "image": "image",
+    "image_url": "image",
+    "input_image": "image",
+}
+"""What a block of another type than text becomes."""
 _UNKNOWN_IMAGE: Final = (448, 448)  # judgement, for an image that is only a link
 
 
@@ -144,38 +152,38 @@ def pieces(
 
     Tool results in an Anthropic user message become pieces of a tool.
     """
-    content = message.get("content", message.get("parts", message.get("value")))
-    blocks = content if isinstance(content, list) else [content]
-    said: list[str] = []
-    results: list[Any] = []
-    images: list[Any] = []
-    for block in blocks:
-        kind = block.get("type") if isinstance(block, dict) else None
-        if kind in {"tool_result", "tool_call_response"}:
-            results.append(block)
-        elif kind in {"image", "image_url", "input_image"}:
-            images.append(block)
-        else:
-            said.append(_text(block))
-    said += [_text(call) for call in message.get("tool_calls") or () if isinstance(call, dict)]
-    if message.get("function_call"):
-        said.append(_text(message["function_call"]))
-    for result in results:
-        yield from pieces(
-            intake,
-            "tool",
-            {"content": result.get("content", result.get("result", result.get("response")))},
-            tool=tool,
-        )
-    text = "\n".join(part for part in said if part)
+    blocks = _blocks(message)
+    for result in blocks["result"]:
+        content = result.get("content", result.get("result", result.get("response")))
+        yield from pieces(intake, "tool", {"content": content}, tool=tool)
+    text = "\n".join(filter(None, map(_text, [*blocks["text"], *_tool_calls(message)])))
     if text:
-        name = message.get("name") or message.get("toolName")
-        named = tool or (name if role == "tool" and isinstance(name, str) else None)
+        named = tool or (_tool_name(message) if role == "tool" else None)
         yield ContextPiece(
             role=role, tokens=intake.length(text), key=intake.name(role, text), tool=named
         )
-    for image in images:
+    for image in blocks["image"]:
         yield _image(intake, image)
+
+
+def _blocks(message: Mapping[str, Any]) -> Mapping[str, list[Any]]:
+    """Return a message's blocks by what they become: text, results of tools, images."""
+    content = message.get("content", message.get("parts", message.get("value")))
+    found: dict[str, list[Any]] = {"text": [], "result": [], "image": []}
+    for block in content if isinstance(content, list) else [content]:
+        kind = block.get("type") if isinstance(block, dict) else None
+        found[_BECOMES.get(kind, "text") if isinstance(kind, str) else "text"].append(block)
+    return found
+
+
+def _tool_calls(message: Mapping[str, Any]) -> Iterator[object]:
+    yield from (call for call in message.get("tool_calls") or () if isinstance(call, dict))
+    yield message.get("function_call") or None
+
+
+def _tool_name(message: Mapping[str, Any]) -> str | None:
+    name = message.get("name") or message.get("toolName")
+    return name if isinstance(name, str) else None
 
 
 def answers(response: Mapping[str, Any]) -> list[dict[str, Any]]:
