@@ -8,25 +8,23 @@ measured; otherwise its silence would be noticed after hours.
 """
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Literal
 
 import aiohttp
 
-from agentload.dispatch.gateway import gateway
+from agentload.endpoints import pages
 from agentload.endpoints.arguments import arguments
 from agentload.endpoints.endpoint import Endpoint, Launch, without_credentials
 from agentload.endpoints.reach import exporter, reach
 from agentload.errors import EndpointError
-from agentload.exposition.scrape import DIGITS, Scrape, of_replicas, parse
+from agentload.exposition.scrape import DIGITS, Scrape, of_replicas
 from agentload.exposition.text import OversizeError
 from agentload.telemetry.gpu import of_page
 from agentload.telemetry.log_lines import StartUp, start_up
-from agentload.telemetry.reach import document_of, plain, text_of
+from agentload.telemetry.reach import plain, text_of
 
 EXPORTER_TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
 
@@ -48,24 +46,6 @@ _WANTED: Final[Mapping[str, tuple[str, str]]] = {
 }
 _LOGGED: Final = frozenset({"kv_cache_dtype", "prefix_caching"})
 """Settings of a log that `Identity.facts` has as facts of their own."""
-TIMEOUT = aiohttp.ClientTimeout(total=10)
-HOPE = aiohttp.ClientTimeout(
-    total=60
-)  # a server asks its drivers before it answers /server_info for the first time
-UNLISTED = frozenset(
-    {405, 500, 501}
-    # statuses of servers that list no models and serve calls all the
-    # same; others mean a wrong URL, or a server that is down
-)
-RENEW: Final = "renew it on the server; or is the clock of this machine wrong?"
-NAME: Final = "call the server by a name of its certificate"
-CERTIFICATE: Final[Mapping[int | None, str]] = {
-    9: RENEW,
-    10: RENEW,
-    62: NAME,
-    64: NAME,
-}  # by X509_STORE_CTX_get_error(3)
-BASE_URL = "is this the base URL of an OpenAI-compatible API, with its /v1?"
 
 
 async def silence(endpoint: Endpoint) -> str | None:
@@ -206,13 +186,13 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
     """
     reached = await asyncio.to_thread(reach, endpoint)
     missing: list[str] = []
-    async with reached.session(TIMEOUT) as session:
-        listing, between = await _models(session, endpoint, missing)
-        version = await _optional_json(session, f"{endpoint.root}/version", missing) or {}
-        pages = await asyncio.gather(
-            *(_scrape(session, url, missing) for url in endpoint.metrics_urls)
+    async with reached.session(pages.TIMEOUT) as session:
+        listing, between = await pages.models(session, endpoint, missing)
+        version = await pages.document(session, f"{endpoint.root}/version", missing) or {}
+        found = await asyncio.gather(
+            *(pages.scrape(session, url, missing) for url in endpoint.metrics_urls)
         )
-        scrapes = tuple(page for page in pages if page is not None)
+        scrapes = tuple(page for page in found if page is not None)
         scrape = of_replicas(scrapes)
         _one_configuration(endpoint, scrapes)
         if known is not None and _is_same_process(known, scrape):
@@ -246,7 +226,7 @@ def _is_same_process(known: Identity, scrape: Scrape) -> bool:
 async def _settings(session: aiohttp.ClientSession, endpoint: Endpoint) -> dict[str, object]:
     # Open in development mode alone: its absence is not listed as missing.
     url = f"{endpoint.root}/server_info?config_format=json"
-    return settings(await _optional_json(session, url, [], patience=HOPE) or {})
+    return settings(await pages.document(session, url, [], patience=pages.HOPE) or {})
 
 
 def _text(document: Mapping[str, object], name: str) -> str | None:
@@ -340,119 +320,3 @@ def _log(endpoint: Endpoint, missing: list[str]) -> StartUp:
     except OSError as error:
         missing.append(f"{endpoint.log}: {error.strerror}")
         return StartUp()
-
-
-async def _models(
-    session: aiohttp.ClientSession, endpoint: Endpoint, missing: list[str]
-) -> tuple[list[dict[str, object]], str | None]:
-    """Return the server's list of models, and the gateway that its answer shows."""
-    url, shown = f"{endpoint.url}/models", f"{endpoint.shown_url}/models"
-    try:
-        async with session.get(plain(url)) as response:
-            between = gateway((name.lower(), value) for name, value in response.headers.items())
-            if response.status in UNLISTED and endpoint.model is not None:
-                missing.append(f"{shown}: {response.status}")
-                return [], between
-            if response.status != HTTPStatus.OK:
-                raise _refusal(endpoint, shown, response.status)
-            document = document_of(await text_of(response))
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        what = shown if isinstance(error, aiohttp.ClientSSLError) else f"cannot reach {shown}"
-        raise EndpointError(
-            f"{endpoint.name}: {what}: {_reason(error)}", hint=_remedy(error, shown)
-        ) from error
-    except ValueError as error:
-        raise EndpointError(
-            f"{endpoint.name}: {shown} does not answer JSON",
-            hint="is this a web page, a proxy's login, or another port of the server?",
-        ) from error
-    entries = document.get("data") if isinstance(document, dict) else None
-    if not isinstance(entries, list) or not all(map(_is_model, entries)):
-        raise EndpointError(
-            f"{endpoint.name}: {shown} lists no models",
-            hint="is this the base URL of an OpenAI-compatible API?",
-        )
-    return entries, between
-
-
-def _is_model(entry: object) -> bool:
-    return isinstance(entry, dict) and "id" in entry
-
-
-def _refusal(endpoint: Endpoint, shown: str, status: int) -> EndpointError:
-    """Return the error of a server that lists no models, with its remedy."""
-    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        given = endpoint.key_env or ("key_command" if endpoint.key_command else None)
-        hint = "--api-key-env NAME_OF_THE_VARIABLE"
-        if given is not None:
-            hint = f"is the key that {given} holds the one of this server?"
-        return EndpointError(f"{endpoint.name}: {shown} refuses the key ({status})", hint=hint)
-    hint = BASE_URL
-    if status in UNLISTED:
-        hint = "does it answer questions all the same? --model MODEL"
-    return EndpointError(f"{endpoint.name}: {shown} answers {status}", hint=hint)
-
-
-def _remedy(error: BaseException, shown: str) -> str:
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        code = getattr(error.certificate_error, "verify_code", None)
-        return CERTIFICATE.get(
-            code, "give the server's own authority with `ca_file` in the arms file"
-        )
-    if isinstance(error, aiohttp.ClientSSLError):
-        return f"does this port speak TLS? try {shown.replace('https://', 'http://')}"
-    is_cut = isinstance(
-        error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError
-    ) and not isinstance(error, aiohttp.ClientConnectorError)
-    if is_cut and shown.startswith("https://"):
-        return (
-            "does the server ask who you are? `client_certificate` and `client_key` in the "
-            "arms file"
-        )
-    return f"is the server up? try: curl {shown}"
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
-        error, aiohttp.ClientSSLError | aiohttp.ClientProxyConnectionError
-    ):
-        cause = error.os_error  # its text repeats the host and mentions TLS even where none is used
-        return (
-            os.strerror(cause.errno)
-            if cause.errno and cause.errno > 0
-            else cause.strerror or type(cause).__name__
-        )
-    return without_credentials(str(error)) or type(error).__name__
-
-
-async def _optional_json(
-    session: aiohttp.ClientSession,
-    url: str,
-    missing: list[str],
-    *,
-    patience: aiohttp.ClientTimeout = TIMEOUT,
-) -> dict[str, object] | None:
-    try:
-        async with session.get(plain(url), timeout=patience) as response:
-            if response.status == 200:
-                document = document_of(await text_of(response))
-                return document if isinstance(document, dict) else None
-            missing.append(f"{without_credentials(url)}: {response.status}")
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        missing.append(f"{without_credentials(url)}: {type(error).__name__}")
-    return None
-
-
-async def _scrape(session: aiohttp.ClientSession, url: str, missing: list[str]) -> Scrape | None:
-    try:
-        async with session.get(plain(url)) as response:
-            if response.status == 200:
-                return parse(await text_of(response))
-            missing.append(f"{without_credentials(url)}: {response.status}")
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        missing.append(f"{without_credentials(url)}: {type(error).__name__}")
-    except OversizeError as error:
-        missing.append(f"{without_credentials(url)}: {error}")
-    except ValueError:
-        missing.append(f"{without_credentials(url)}: no metrics text, a web page perhaps")
-    return None
