@@ -6,10 +6,10 @@ What goes wrong is a value, not an exception, and contains no key.
 import asyncio
 import math
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from agentload.dispatch.call import GOOD_ENDS
 from agentload.dispatch.fault import fault, word
@@ -24,7 +24,7 @@ from agentload.telemetry.reach import is_same_server, plain
 if TYPE_CHECKING:
     import openai
 
-
+T = TypeVar("T")
 TIMEOUT_S: Final = 900.0
 """Limit for a whole answer, retries included; an answer that drips is never silent."""
 RETRIES: Final = 2
@@ -131,6 +131,19 @@ class Failed:
     http_status: int | None = None
 
 
+async def attempt(answer: Awaitable[T], secrets: Sequence[str]) -> T | Failed:
+    """Wait for an answer; return why there is none, if there is none."""
+    import openai
+
+    try:
+        return await answer
+    except openai.APIStatusError as error:
+        return Failed(error=error_text(error, secrets), http_status=error.status_code)
+    # Whatever a server sends, only its own question fails.
+    except Exception as error:  # noqa: BLE001
+        return Failed(error=error_text(error, secrets))
+
+
 class Asker:
     """Ask one endpoint; use as an asynchronous context manager."""
 
@@ -155,37 +168,33 @@ class Asker:
 
         A server that refuses log probabilities is asked without them from then on.
         """
-        import openai
-
         wanted: dict[str, Any] = {
             "model": self._model,
             "messages": messages,
             "temperature": 0,
             "seed": seed,
             "max_tokens": output_tokens,
+            "extra_headers": {"X-Request-Id": request_id},
         }
         if tools:
-            wanted |= {"tools": tools}
+            wanted["tools"] = tools
         if self._endpoint.extra_body:
-            wanted |= {"extra_body": dict(self._endpoint.extra_body)}
-        wanted |= {"extra_headers": {"X-Request-Id": request_id}}
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                if self._offers_logprobs:
-                    try:
-                        return _answered(
-                            await self._client.chat.completions.create(**wanted, logprobs=True)
-                        )
-                    except openai.BadRequestError as error:
-                        if "logprob" not in str(error):
-                            raise
-                        self._offers_logprobs = False
-                return _answered(await self._client.chat.completions.create(**wanted))
-        except openai.APIStatusError as error:
-            return Failed(error=error_text(error, self._secrets), http_status=error.status_code)
-        # Whatever a server sends, only its own question fails.
-        except Exception as error:  # noqa: BLE001
-            return Failed(error=error_text(error, self._secrets))
+            wanted["extra_body"] = dict(self._endpoint.extra_body)
+        return await attempt(self._answer(wanted), self._secrets)
+
+    async def _answer(self, wanted: Mapping[str, Any]) -> EndpointAnswer | Failed:
+        import openai
+
+        create = self._client.chat.completions.create
+        async with asyncio.timeout(self._timeout_s):
+            if self._offers_logprobs:
+                try:
+                    return _answered(await create(**wanted, logprobs=True))
+                except openai.BadRequestError as error:
+                    if "logprob" not in str(error):
+                        raise
+                    self._offers_logprobs = False
+            return _answered(await create(**wanted))
 
     async def __aenter__(self) -> Self:
         return self

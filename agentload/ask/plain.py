@@ -6,11 +6,11 @@ A KV cache of another dtype changes some answers; a broken one changes nearly al
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from agentload.ask.asker import Failed, client, error_text
+from agentload.ask.asker import Failed, attempt, client
 from agentload.dispatch.garbage import garbage
 from agentload.endpoints.endpoint import Endpoint
 from agentload.model.trace import Segment
@@ -68,29 +68,22 @@ class Plain:
         self, messages: Sequence[Json], *, output_tokens: int
     ) -> StreamAnswer | Failed:
         """Ask greedily for *output_tokens* tokens."""
-        import openai
-
-        wanted: dict[str, Any] = {
+        wanted = {
             "model": self._model,
             "messages": messages,
             "temperature": 0,
             "max_tokens": output_tokens,
-        }
-        wanted |= {
             "stream": True,
             "stream_options": {"include_usage": True},
             "extra_body": self._extra,
         }
+        return await attempt(self._stream(wanted), self._secrets)
+
+    async def _stream(self, wanted: Mapping[str, Any]) -> StreamAnswer | Failed:
         answer = _Answer()
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                async for chunk in await self._client.chat.completions.create(**wanted):
-                    answer.add(chunk)
-        except openai.APIStatusError as error:
-            return Failed(error=error_text(error, self._secrets), http_status=error.status_code)
-        # Whatever a server sends, only its own question fails.
-        except Exception as error:  # noqa: BLE001
-            return Failed(error=error_text(error, self._secrets))
+        async with asyncio.timeout(self._timeout_s):
+            async for chunk in await self._client.chat.completions.create(**wanted):
+                answer.add(chunk)
         return answer.whole()
 
 
