@@ -30,17 +30,19 @@ def generate(
     rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS
 ) -> Item:
     """Write a log and ask for the call at a depth."""
-    call, wanted = _drawn(rng, 1)[0]
-    asked, before, after = _line(rng, call, wanted), _BEFORE, _AFTER.format(call=call)
-    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, asked))
+    ((call, wanted),) = _drawn(rng, 1)
+    asked, after = _line(rng, call, wanted), _AFTER.format(call=call)
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, asked))
     sample_rng = Random(0)
-    count = fitting(tokenizer, left, [_line(sample_rng, *each) for each in _drawn(sample_rng, 32)])
-    log = [
-        _line(rng, *each) for each in _drawn(rng, count) if each[0] != call and each[1] != wanted
-    ]
+    sample = [_line(sample_rng, *each) for each in _drawn(sample_rng, 32)]
+    count = fitting(tokenizer, left, sample)
+    log: list[str] = []
+    for other, result in _drawn(rng, count):
+        if other != call and result != wanted:
+            log.append(_line(rng, other, result))
     log.insert(place(depth, len(log)), asked)
     return Item(
-        messages=prompt(before + "\n".join(log) + after),
+        messages=prompt(_BEFORE + "\n".join(log) + after),
         wanted=(wanted,),
         output_tokens=OUTPUT_TOKENS,
     )
