@@ -19,12 +19,12 @@ from typing import Any, Final, Literal
 import msgspec
 
 from agentload.importers.parts import (
+    CallGroup,
     CallTiming,
     CallUsage,
     ContextPiece,
     Dialogue,
     Grid,
-    Group,
     Head,
     Intake,
     SpokenCall,
@@ -164,7 +164,7 @@ def _pieces(intake: Intake, line: _Line) -> Iterator[ContextPiece]:
     yield from chat.behind_system(tools, said)
 
 
-def _spoken(intake: Intake, group: Group[_Call]) -> Session:
+def _spoken(intake: Intake, group: CallGroup[_Call]) -> Session:
     """Make a session of calls with text in the source."""
     name = group.name
     spoken: list[SpokenCall] = []

@@ -182,7 +182,7 @@ class _Play:
 def _grown(
     intake: Intake, lengths: list[int], answers: Iterator[int], share: float, play: _Play
 ) -> Iterator[Session]:
-    """Group calls into sessions with growing contexts, as long
+    """CallGroup calls into sessions with growing contexts, as long
     as the hit rate requires: what a call repeats is a hit.
     """
     turns = _turns(lengths, share)

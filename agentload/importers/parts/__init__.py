@@ -41,7 +41,7 @@ from agentload.importers.parts.fields import agents_usage, rows, seconds
 from agentload.importers.parts.files import head, lines, parse_json, records
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.notes import ImportNotes
-from agentload.importers.parts.order import Grid, Group, by_session, groups, in_order
+from agentload.importers.parts.order import CallGroup, Grid, by_session, groups, in_order
 from agentload.importers.parts.requests import Continuations, SizedCall, SpokenCall
 from agentload.importers.parts.reuse import Trail
 from agentload.importers.parts.transcripts import AgentTranscript, TranscriptEntry
@@ -49,13 +49,13 @@ from agentload.importers.parts.transcripts import AgentTranscript, TranscriptEnt
 __all__ = [
     "AgentTranscript",
     "BlockPrompt",
+    "CallGroup",
     "CallTiming",
     "CallUsage",
     "ContextPiece",
     "Continuations",
     "Dialogue",
     "Grid",
-    "Group",
     "Head",
     "ImportNotes",
     "Intake",

@@ -67,7 +67,8 @@ def first(found: Mapping[str, Any], *names: str) -> Any:  # noqa: ANN401
 
 def first_time(found: Mapping[str, Any], *names: str) -> float | None:
     """Return the first of these fields that is a time."""
-    return next((at_s for name in names if (at_s := seconds(found.get(name))) is not None), None)
+    times = (seconds(found.get(name)) for name in names)
+    return next((at_s for at_s in times if at_s is not None), None)
 
 
 def agents_usage(found: object) -> CallUsage:
@@ -82,22 +83,22 @@ def agents_usage(found: object) -> CallUsage:
 def usage(found: object) -> CallUsage:
     """Return prompt, output, cached and thinking tokens, if known."""
     said = found if isinstance(found, dict) else {}
-    prompt, output = (
-        _count(said, "prompt_tokens", "input_tokens"),
-        _count(said, "completion_tokens", "output_tokens"),
+    inputs = _inner(said, "prompt_tokens_details", "input_tokens_details", "input_token_details")
+    outputs = _inner(
+        said, "completion_tokens_details", "output_tokens_details", "output_token_details"
     )
+    prompt = _count(said, "prompt_tokens", "input_tokens")
     cached = _count(said, "cache_read_input_tokens", "cached_tokens", "prompt_cache_hit_tokens")
     if "cache_read_input_tokens" in said or "cache_creation_input_tokens" in said:
         # Anthropic counts cached tokens apart from the input, OpenAI as part of it.
-        prompt = (prompt or 0) + (cached or 0) + (_count(said, "cache_creation_input_tokens") or 0)
-    told = _inner(said, "prompt_tokens_details", "input_tokens_details", "input_token_details")
-    cached = _count(told, "cached_tokens", "cache_read") if cached is None else cached
-    thinking = _count(
-        _inner(said, "completion_tokens_details", "output_tokens_details", "output_token_details"),
-        "reasoning_tokens",
-        "reasoning",
+        written = _count(said, "cache_creation_input_tokens")
+        prompt = (prompt or 0) + (cached or 0) + (written or 0)
+    return CallUsage(
+        prompt=prompt or None,
+        output=_count(said, "completion_tokens", "output_tokens"),
+        cached=_count(inputs, "cached_tokens", "cache_read") if cached is None else cached,
+        thinking=_count(outputs, "reasoning_tokens", "reasoning"),
     )
-    return CallUsage(prompt=prompt or None, output=output, cached=cached, thinking=thinking)
 
 
 def _count(said: Mapping[str, Any], *names: str) -> int | None:
@@ -110,7 +111,8 @@ def _count(said: Mapping[str, Any], *names: str) -> int | None:
 
 
 def _inner(said: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    return next((inner for name in names if isinstance(inner := said.get(name), dict)), {})
+    found = (said.get(name) for name in names)
+    return next((inner for inner in found if isinstance(inner, dict)), {})
 
 
 def rows(path: Path, kind: type[T], notes: ImportNotes) -> Iterator[tuple[str, T]]:

@@ -62,7 +62,7 @@ def by_session(rows: Iterable[R], kind: type[R], *, memory: int = _MEMORY) -> It
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group(Generic[R_co]):
+class CallGroup(Generic[R_co]):
     """The calls of one session, with the session's name."""
 
     name: str
@@ -78,12 +78,12 @@ class Group(Generic[R_co]):
         return round(self.at_s - self.origin_s, 6)
 
 
-def groups(found: Iterable[Sequence[R]], grid: Grid = "keep") -> Iterator[Group[R]]:
+def groups(found: Iterable[Sequence[R]], grid: Grid = "keep") -> Iterator[CallGroup[R]]:
     """Name the sessions and give each a start: its timestamp, or a time of its own."""
     origin_s: float | None = None
     for number, (calls, at_s) in enumerate(_starts(found, grid)):
         origin_s = at_s if origin_s is None else origin_s
-        yield Group(name=f"s{number}", calls=calls, at_s=at_s, origin_s=origin_s)
+        yield CallGroup(name=f"s{number}", calls=calls, at_s=at_s, origin_s=origin_s)
 
 
 def _starts(found: Iterable[Sequence[R]], grid: Grid) -> Iterator[tuple[Sequence[R], float]]:

@@ -11,7 +11,7 @@ from agentload.importers.parts.blocks import common_ids, common_start, segments
 from agentload.importers.parts.chat import ContextPiece
 from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue
 from agentload.importers.parts.intake import Intake
-from agentload.importers.parts.order import Grid, Group, by_session, groups
+from agentload.importers.parts.order import CallGroup, Grid, by_session, groups
 from agentload.importers.parts.reuse import identity
 from agentload.importers.parts.transcripts import TranscriptEntry, play
 from agentload.model.trace import Recorded, Segment, Session, Turn, Wait
@@ -86,7 +86,7 @@ def leading(system: int, prompt: int) -> list[ContextPiece]:
 
 
 def session(
-    intake: Intake, group: Group[SizedCall], *, workload: str, holds: Holds = "context"
+    intake: Intake, group: CallGroup[SizedCall], *, workload: str, holds: Holds = "context"
 ) -> Session:
     """Make a session of sized calls; each one after the first is a user turn."""
     block = intake.source.block
@@ -116,7 +116,9 @@ def session(
     return Session(session=group.name, workload=workload, turns=tuple(turns), start_s=group.start_s)
 
 
-def _contexts(group: Group[SizedCall], block: int, holds: Holds) -> Iterator[tuple[Segment, ...]]:
+def _contexts(
+    group: CallGroup[SizedCall], block: int, holds: Holds
+) -> Iterator[tuple[Segment, ...]]:
     """Yield the context of each call."""
     cuts: set[int] = set()
     if holds == "context":
@@ -167,7 +169,7 @@ def _pause(intake: Intake, before: SizedCall, now: SizedCall) -> float:
     return round(max(0.0, now.at_s - before.at_s - (before.api_s or 0.0)), 6)
 
 
-def _recorded(group: Group[SizedCall], call: SizedCall, *, is_first: bool) -> Recorded | None:
+def _recorded(group: CallGroup[SizedCall], call: SizedCall, *, is_first: bool) -> Recorded | None:
     at_s = round(call.at_s - group.origin_s, 6)
     is_start = is_first and at_s == group.start_s
     recorded = Recorded(start_s=None if is_start else at_s, api_s=call.api_s)
