@@ -29,7 +29,7 @@ from agentload.exporters.mooncake import lines as mooncake_lines
 from agentload.importers import catalog
 from agentload.importers.catalog import Conversion, conversion
 from agentload.importers.parts import records
-from agentload.importers.parts.notes import Notes
+from agentload.importers.parts.notes import ImportNotes
 from agentload.model.trace import Header
 from agentload.model.walk import contexts
 from agentload.tracefile import write
@@ -70,7 +70,9 @@ def kv_cache_tester(table: Table, paths: list[Path], scratch: Path) -> None:
         times.append(time.process_time() - started)
     lengths: list[int] = []
     blocks = distinct = 0
-    for place, trace in (read for path in paths for read in records(path, dict[str, Any], Notes())):
+    for place, trace in (
+        read for path in paths for read in records(path, dict[str, Any], ImportNotes())
+    ):
         agents = [
             trace["requests"],
             *(
@@ -124,7 +126,9 @@ def round_trip(table: Table, paths: list[Path]) -> None:
     """Import requests, export them, and compare every one:
     its time, its lengths and the blocks that it shares.
     """
-    source = [request for path in paths for _, request in records(path, dict[str, Any], Notes())]
+    source = [
+        request for path in paths for _, request in records(path, dict[str, Any], ImportNotes())
+    ]
     source.sort(key=lambda request: request["timestamp"])
     again = [msgspec.json.decode(line) for line in mooncake_lines(made(paths, "mooncake").trace)]
     other = sum(

@@ -20,7 +20,7 @@ from agentload.tracefile import read, write
 from agentload.tracefile.check import check
 from agentload.tracefile.overview import overview
 from agentload.workloads import catalog
-from agentload.workloads.parts.targets import Held, held
+from agentload.workloads.parts.targets import TargetFigure, target_figures
 
 SESSIONS = 2_000
 TURNS = 1_000_000
@@ -54,13 +54,13 @@ def fidelity() -> int:
     return missed
 
 
-def _held(name: str) -> Iterator[Held]:
+def _held(name: str) -> Iterator[TargetFigure]:
     made = catalog.workload(name)
     seen: set[tuple[str, str]] = set()
     for variant in made.variants:
         # A variant that mixes kinds of sessions needs more of them to show each kind often enough.
         sessions = SESSIONS * 4 if name in {"cron", "rag", "rag_passages"} else SESSIONS
-        for each in held(
+        for each in target_figures(
             made.targets,
             overview(catalog.trace(name, seed=SEED, options={**variant, "sessions": sessions})),
         ):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload import degrade
-from agentload.importers.parts.reuse import Reuse
+from agentload.importers.parts.reuse import BlockReuse
 from agentload.model.trace import Header, Recorded, Segment, Session, Turn, TurnRef
 from agentload.model.walk import contexts
 from tests.importers.importing import assert_ordered
@@ -76,7 +76,7 @@ def lengths(sessions: Iterable[Session]) -> list[list[int]]:
 
 
 def ideal(sessions: Iterable[Session]) -> float:
-    reuse = Reuse(16)
+    reuse = BlockReuse(16)
     for session in sessions:
         for context in contexts(HEADER, session):
             reuse.trail().call(context)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from agentload.endpoints.commands import COMMON, planned
+from agentload.endpoints.commands import COMMON, launch_plan
 from agentload.endpoints.read import read_file
 from agentload.kvmath.pool import TRIED
 from agentload.watch.jobs_file import read_jobs
@@ -114,7 +114,7 @@ def test_there_is_an_overlay_for_each_arm_of_the_arms_file() -> None:
 def test_an_arm_has_the_options_that_launch_prints(name: str) -> None:
     (container,) = pod(DEPLOYMENT)["spec"]["containers"]
     model, *common = container["args"]
-    (recipe,) = (arm for arm in planned(model, has_windows=False) if arm.name == name)
+    (recipe,) = (arm for arm in launch_plan(model, has_windows=False) if arm.name == name)
     assert recipe.launch is not None
     own = [
         each["value"]

@@ -6,16 +6,16 @@ What goes wrong is a value, not an exception, and contains no key.
 import asyncio
 import math
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from agentload.dispatch.call import GOOD_ENDS
 from agentload.dispatch.fault import fault, redact, word
 from agentload.dispatch.framing import MOST_BYTES, OverlongError
-from agentload.endpoints.endpoint import Endpoint, masked, socket_of
-from agentload.endpoints.reach import proxy, trusted
+from agentload.endpoints.endpoint import Endpoint, mask, socket_of
+from agentload.endpoints.reach import proxy, tls_context
 from agentload.tasks import Json
 from agentload.tasks.parts.grading import call_text
 from agentload.telemetry.reach import is_same_server, plain
@@ -23,7 +23,7 @@ from agentload.telemetry.reach import is_same_server, plain
 if TYPE_CHECKING:
     import openai
 
-
+T = TypeVar("T")
 TIMEOUT_S: Final = 900.0
 """Limit for a whole answer, retries included; an answer that drips is never silent."""
 RETRIES: Final = 2
@@ -80,7 +80,7 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> "openai.Asy
         max_retries=retries,
         # Proxies of the environment are not used, as timed calls do not use them either.
         http_client=openai.DefaultAsyncHttpx2Client(
-            verify=trusted(endpoint) or ssl.create_default_context(),
+            verify=tls_context(endpoint) or ssl.create_default_context(),
             proxy=proxy(endpoint),
             trust_env=False,
             event_hooks=hooks,
@@ -92,7 +92,7 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> "openai.Asy
     )
 
 
-def told(error: Exception, secrets: Sequence[str]) -> str:
+def error_text(error: Exception, secrets: Sequence[str]) -> str:
     """Return the kind of an error and at most 200 characters of what the server said.
 
     Keys and echoed prompts are masked.
@@ -101,16 +101,16 @@ def told(error: Exception, secrets: Sequence[str]) -> str:
 
     if isinstance(error, openai.APIStatusError):
         said = fault(error.body).text if error.body is not None else redact(str(error.message))
-        return masked(f"{error.status_code}: {said}", secrets)
+        return mask(f"{error.status_code}: {said}", secrets)
     if isinstance(error, openai.APIConnectionError) and isinstance(
         error.__cause__, Exception
     ):  # the SDK's own "Connection error." says nothing
         error = error.__cause__
-    return masked(f"{type(error).__name__}: {redact(str(error))}", secrets)
+    return mask(f"{type(error).__name__}: {redact(str(error))}", secrets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class EndpointAnswer:
     """What an endpoint answered; None where it gives no counts or no probabilities."""
 
     text: str
@@ -128,6 +128,19 @@ class Failed:
 
     error: str
     http_status: int | None = None
+
+
+async def attempt(answer: Awaitable[T], secrets: Sequence[str]) -> T | Failed:
+    """Wait for an answer; return why there is none, if there is none."""
+    import openai
+
+    try:
+        return await answer
+    except openai.APIStatusError as error:
+        return Failed(error=error_text(error, secrets), http_status=error.status_code)
+    # Whatever a server sends, only its own question fails.
+    except Exception as error:  # noqa: BLE001
+        return Failed(error=error_text(error, secrets))
 
 
 class Asker:
@@ -149,42 +162,38 @@ class Asker:
         output_tokens: int,
         seed: int,
         request_id: str,
-    ) -> Answered | Failed:
+    ) -> EndpointAnswer | Failed:
         """Ask at temperature 0, with log probabilities.
 
         A server that refuses log probabilities is asked without them from then on.
         """
-        import openai
-
         wanted: dict[str, Any] = {
             "model": self._model,
             "messages": messages,
             "temperature": 0,
             "seed": seed,
             "max_tokens": output_tokens,
+            "extra_headers": {"X-Request-Id": request_id},
         }
         if tools:
-            wanted |= {"tools": tools}
+            wanted["tools"] = tools
         if self._endpoint.extra_body:
-            wanted |= {"extra_body": dict(self._endpoint.extra_body)}
-        wanted |= {"extra_headers": {"X-Request-Id": request_id}}
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                if self._offers_logprobs:
-                    try:
-                        return _answered(
-                            await self._client.chat.completions.create(**wanted, logprobs=True)
-                        )
-                    except openai.BadRequestError as error:
-                        if "logprob" not in str(error):
-                            raise
-                        self._offers_logprobs = False
-                return _answered(await self._client.chat.completions.create(**wanted))
-        except openai.APIStatusError as error:
-            return Failed(error=told(error, self._secrets), http_status=error.status_code)
-        # Whatever a server sends, only its own question fails.
-        except Exception as error:  # noqa: BLE001
-            return Failed(error=told(error, self._secrets))
+            wanted["extra_body"] = dict(self._endpoint.extra_body)
+        return await attempt(self._answer(wanted), self._secrets)
+
+    async def _answer(self, wanted: Mapping[str, Any]) -> EndpointAnswer | Failed:
+        import openai
+
+        create = self._client.chat.completions.create
+        async with asyncio.timeout(self._timeout_s):
+            if self._offers_logprobs:
+                try:
+                    return _answered(await create(**wanted, logprobs=True))
+                except openai.BadRequestError as error:
+                    if "logprob" not in str(error):
+                        raise
+                    self._offers_logprobs = False
+            return _answered(await create(**wanted))
 
     async def __aenter__(self) -> Self:
         return self
@@ -199,7 +208,7 @@ class Asker:
 
 
 # Any: what a server sends need not match the SDK's types.
-def _answered(completion: Any) -> Answered | Failed:  # noqa: ANN401
+def _answered(completion: Any) -> EndpointAnswer | Failed:  # noqa: ANN401
     choices = getattr(completion, "choices", None)
     if not choices:
         return Failed(error="the answer holds no choice")
@@ -210,7 +219,7 @@ def _answered(completion: Any) -> Answered | Failed:  # noqa: ANN401
             http_status=200,
         )
     listed = getattr(choice.logprobs, "content", None) if choice.logprobs else None
-    return Answered(
+    return EndpointAnswer(
         text=_text(choice.message),
         finish_reason=choice.finish_reason,
         prompt_tokens=usage.prompt_tokens if usage else None,

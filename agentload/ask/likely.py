@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
 
-from agentload.ask.asker import RETRIES, Failed, client, told
+from agentload.ask.asker import RETRIES, Failed, attempt, client
 from agentload.endpoints.endpoint import Endpoint
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class Likely:
     cached_tokens: int | None = None
 
 
-class Source(Protocol):
+class TokenSource(Protocol):
     """Describe a source of probabilities of tokens: a server, or a server's model."""
 
     async def behind(self, prompt: Prompt, *, most: int) -> Likely | Failed:
@@ -93,22 +93,16 @@ class Scorer:
         *,
         retries: int,
     ) -> T | Failed:
-        import openai
-
         asked = prompt if isinstance(prompt, str) else list(prompt)
-        try:
-            # The SDK's own method looks at each of a hundred thousand token ids.
-            server = self._client.with_options(max_retries=retries)
-            return read(
-                await server.post(
-                    "/completions", cast_to=object, body={**self._wanted, **more, "prompt": asked}
-                )
-            )
-        except openai.APIStatusError as error:
-            return Failed(error=told(error, self._secrets), http_status=error.status_code)
-        # Whatever a server sends, only its own question fails.
-        except Exception as error:  # noqa: BLE001
-            return Failed(error=told(error, self._secrets))
+        body = {**self._wanted, **more, "prompt": asked}
+        return await attempt(self._posted(body, read, retries), self._secrets)
+
+    async def _posted(
+        self, body: Mapping[str, Any], read: Callable[[Any], T | Failed], retries: int
+    ) -> T | Failed:
+        # The SDK's own method looks at each of a hundred thousand token ids.
+        server = self._client.with_options(max_retries=retries)
+        return read(await server.post("/completions", cast_to=object, body=body))
 
 
 # Any: JSON of a server; the caller catches the errors of reading it.
@@ -141,7 +135,7 @@ def _likely(listed: Mapping[str, float | None], usage: Mapping[str, Any] | None)
     )
 
 
-async def longest_list(source: Source, prompt: Prompt) -> int | str:
+async def longest_list(source: TokenSource, prompt: Prompt) -> int | str:
     """Return how many tokens a server lists, up to the most wanted; or why it lists none.
 
     After a failure the server is not asked for longer lists.

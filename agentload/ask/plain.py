@@ -6,11 +6,11 @@ A KV cache of another dtype changes some answers; a broken one changes nearly al
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from agentload.ask.asker import Failed, client, told
+from agentload.ask.asker import Failed, attempt, client
 from agentload.dispatch.garbage import garbage
 from agentload.endpoints.endpoint import Endpoint
 from agentload.model.trace import Segment
@@ -27,7 +27,7 @@ ENOUGH: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Streamed:
+class StreamAnswer:
     """What a short stream showed; its times are those of a probe, not of a measurement."""
 
     text: str
@@ -37,7 +37,7 @@ class Streamed:
     token_ids: tuple[int, ...]
 
 
-def tokens_of(answer: Streamed) -> tuple[object, ...]:
+def tokens_of(answer: StreamAnswer) -> tuple[object, ...]:
     """Return what an answer is compared by: its token ids, or else its words."""
     return answer.token_ids or tuple(answer.text.split(" "))
 
@@ -64,54 +64,67 @@ class Plain:
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
-    async def stream(self, messages: Sequence[Json], *, output_tokens: int) -> Streamed | Failed:
+    async def stream(
+        self, messages: Sequence[Json], *, output_tokens: int
+    ) -> StreamAnswer | Failed:
         """Ask greedily for *output_tokens* tokens."""
-        import openai
-
-        wanted: dict[str, Any] = {
+        wanted = {
             "model": self._model,
             "messages": messages,
             "temperature": 0,
             "max_tokens": output_tokens,
-        }
-        wanted |= {
             "stream": True,
             "stream_options": {"include_usage": True},
             "extra_body": self._extra,
         }
-        text, ids, first_ms, usage = "", list[int](), None, None
-        began = time.monotonic()
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                async for chunk in await self._client.chat.completions.create(**wanted):
-                    usage = chunk.usage or usage
-                    for choice in chunk.choices:
-                        ids += getattr(choice, "token_ids", None) or []
-                        text += (
-                            choice.delta.content or getattr(choice.delta, "reasoning", None) or ""
-                        )
-                        if first_ms is None and (ids or text):
-                            first_ms = (time.monotonic() - began) * 1e3
-        except openai.APIStatusError as error:
-            return Failed(error=told(error, self._secrets), http_status=error.status_code)
-        # Whatever a server sends, only its own question fails.
-        except Exception as error:  # noqa: BLE001
-            return Failed(error=told(error, self._secrets))
+        return await attempt(self._stream(wanted), self._secrets)
+
+    async def _stream(self, wanted: Mapping[str, Any]) -> StreamAnswer | Failed:
+        answer = _Answer()
+        async with asyncio.timeout(self._timeout_s):
+            async for chunk in await self._client.chat.completions.create(**wanted):
+                answer.add(chunk)
+        return answer.whole()
+
+
+class _Answer:
+    """One stream as far as it has come."""
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+        self._first_ms: float | None = None
+        self._text = ""
+        self._ids: list[int] = []
+        self._usage: Any = None
+
+    # Any: what a server sends need not match the SDK's types.
+    def add(self, chunk: Any) -> None:  # noqa: ANN401
+        """Add a chunk."""
+        self._usage = chunk.usage or self._usage
+        for choice in chunk.choices:
+            self._ids += getattr(choice, "token_ids", None) or []
+            self._text += choice.delta.content or getattr(choice.delta, "reasoning", None) or ""
+            if self._first_ms is None and (self._ids or self._text):
+                self._first_ms = (time.monotonic() - self._began_s) * 1e3
+
+    def whole(self) -> StreamAnswer | Failed:
+        """Return the answer of a stream that has ended."""
+        usage = self._usage
         # llama.cpp answers a prompt that is too long with no token at all
-        if first_ms is None and not (usage and usage.completion_tokens):
+        if self._first_ms is None and not (usage and usage.completion_tokens):
             return Failed(error="the answer holds no token")
         details = usage.prompt_tokens_details if usage else None
-        return Streamed(
-            text=text,
-            ttft_ms=first_ms,
+        return StreamAnswer(
+            text=self._text,
+            ttft_ms=self._first_ms,
             prompt_tokens=usage.prompt_tokens if usage else None,
             cached_tokens=details.cached_tokens if details else None,
-            token_ids=tuple(ids),
+            token_ids=tuple(self._ids),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
+class AnswerAgreement:
     """How an arm's greedy answers compare with the reference's."""
 
     arm: str
@@ -132,7 +145,7 @@ async def agreement(
     *,
     tokenizer: Tokenizer | None = None,
     prompts: int = PROMPTS,
-) -> tuple[Agreement, ...]:
+) -> tuple[AnswerAgreement, ...]:
     """Ask *reference* and every arm the same prompts, and compare their answers.
 
     *models* are the names of their models, the reference's first.
@@ -144,7 +157,8 @@ async def agreement(
         )
     )
     return tuple(
-        compared(endpoint.name, base, own) for endpoint, own in zip(arms, others, strict=True)
+        answer_agreement(endpoint.name, base, own)
+        for endpoint, own in zip(arms, others, strict=True)
     )
 
 
@@ -155,7 +169,7 @@ async def answers(
     tokenizer: Tokenizer | None = None,
     prompts: int = PROMPTS,
     output_tokens: int = OUTPUT,
-) -> tuple[Streamed | None, ...]:
+) -> tuple[StreamAnswer | None, ...]:
     """Ask an endpoint the prompts that all arms are compared by; None for a failed request."""
     renderer = Renderer(seed=1, tokenizer=tokenizer or WORD_TOKENS)
     async with Plain(endpoint, model) as plain:
@@ -164,12 +178,12 @@ async def answers(
             context = (Segment(role="user", tokens=TOKENS, key=f"agree{number}"),)
             messages = json.loads(renderer.render(context, salt="agree").messages)
             said.append(await plain.stream(messages, output_tokens=output_tokens))
-    return tuple(answer if isinstance(answer, Streamed) else None for answer in said)
+    return tuple(answer if isinstance(answer, StreamAnswer) else None for answer in said)
 
 
-def compared(
-    arm: str, base: Sequence[Streamed | None], own: Sequence[Streamed | None]
-) -> Agreement:
+def answer_agreement(
+    arm: str, base: Sequence[StreamAnswer | None], own: Sequence[StreamAnswer | None]
+) -> AnswerAgreement:
     """Count the prompts on which an arm answers as the reference does."""
     both = [
         (one, other)
@@ -192,7 +206,7 @@ def compared(
         if len(pairs) >= ENOUGH and first_token == 0
         else None
     )
-    return Agreement(
+    return AnswerAgreement(
         arm=arm,
         prompts=len(pairs),
         first_token=first_token,

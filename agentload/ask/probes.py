@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from agentload.ask.asker import Failed
-from agentload.ask.plain import Agreement, Plain, Streamed, agreement, tokens_of
+from agentload.ask.plain import AnswerAgreement, Plain, StreamAnswer, agreement, tokens_of
 from agentload.endpoints.agreement import agreement as identities_agree
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
@@ -37,7 +37,7 @@ _UNSURE: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reuse:
+class ReuseProbe:
     """What one or two equal requests showed of prefix reuse; None is not observed."""
 
     arm: str
@@ -72,17 +72,17 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    answers: tuple[Streamed | Failed, ...]
+    answers: tuple[StreamAnswer | Failed, ...]
     hits: float | None
     is_on: bool
 
-    def reuse(self, arm: str, *, tokens: int) -> Reuse:
+    def reuse(self, arm: str, *, tokens: int) -> ReuseProbe:
         failed = next((each for each in self.answers if isinstance(each, Failed)), None)
         if failed is not None:
-            return Reuse(arm=arm, verdict="failed", error=failed.error)
-        streamed = [each for each in self.answers if isinstance(each, Streamed)]
+            return ReuseProbe(arm=arm, verdict="failed", error=failed.error)
+        streamed = [each for each in self.answers if isinstance(each, StreamAnswer)]
         first, last = streamed[0], streamed[-1]
-        return Reuse(
+        return ReuseProbe(
             arm=arm,
             verdict=_verdict(last, self.hits, is_on=self.is_on, tokens=tokens),
             prompt_tokens=last.prompt_tokens,
@@ -96,19 +96,19 @@ class _Seen:
 
 async def reuse(
     endpoint: Endpoint, model: str, *, tokenizer: Tokenizer | None = None, tokens: int = TOKENS
-) -> Reuse:
+) -> ReuseProbe:
     """Send one prompt twice to *endpoint*; return whether the second hit the prefix cache."""
     seen = await _seen(endpoint, model, _messages(tokenizer, tokens), times=2)
     return seen.reuse(endpoint.name, tokens=tokens)
 
 
-async def crossed(
+async def reuse_across_arms(
     arms: Sequence[Endpoint],
     models: Sequence[str],
     *,
     tokenizer: Tokenizer | None = None,
     tokens: int = TOKENS,
-) -> tuple[Reuse, ...]:
+) -> tuple[ReuseProbe, ...]:
     """Send one prompt to one arm after the other; return what all but the first showed.
 
     A hit is then in the cache of another arm.
@@ -162,7 +162,7 @@ def _risen(name: str, before: Identity, after: Identity) -> float | None:
     return after.counters[name] - before.counters[name]
 
 
-def _verdict(last: Streamed, hits: float | None, *, is_on: bool, tokens: int) -> PrefixReuse:
+def _verdict(last: StreamAnswer, hits: float | None, *, is_on: bool, tokens: int) -> PrefixReuse:
     if not is_on:
         return "off"
     told = [each for each in (last.cached_tokens, hits) if each is not None]
@@ -175,12 +175,12 @@ def _verdict(last: Streamed, hits: float | None, *, is_on: bool, tokens: int) ->
 class Probed:
     """Hold what the probes found."""
 
-    reuse: tuple[Reuse, ...]
-    crossed: tuple[Reuse, ...]
+    reuse: tuple[ReuseProbe, ...]
+    crossed: tuple[ReuseProbe, ...]
     """Every arm but the first, asked the prompt that the arms before it were asked."""
     reference: str
     """The arm with whose answers the others' are compared."""
-    agreement: tuple[Agreement, ...]
+    agreement: tuple[AnswerAgreement, ...]
     mismatches: tuple[str, ...]
     """Differences between what the arms are and what the arms file expects."""
     caveats: tuple[str, ...]
@@ -205,7 +205,7 @@ class Probed:
         )
 
 
-async def probed(arms: Sequence[Endpoint], *, tokens: int, prompts: int) -> Probed:
+async def probe_arms(arms: Sequence[Endpoint], *, tokens: int, prompts: int) -> Probed:
     """Probe every arm; raise EndpointError when one cannot be asked."""
     identities = await identify_all(tuple(arms))
     models = [served_model(arm, identity) for arm, identity in zip(arms, identities, strict=True)]
@@ -225,7 +225,7 @@ async def probed(arms: Sequence[Endpoint], *, tokens: int, prompts: int) -> Prob
     unsure = (_UNSURE.format(base.name),) if others and place is None else ()
     return Probed(
         reuse=tuple(reused),
-        crossed=await crossed(arms, models, tokenizer=counted, tokens=tokens),
+        crossed=await reuse_across_arms(arms, models, tokenizer=counted, tokens=tokens),
         reference=base.name,
         agreement=await agreement(
             base, others, [models[each] for each in order], tokenizer=counted, prompts=prompts

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from agentload.ask.asker import Failed
-from agentload.ask.likely import Likely, Prompt, Source, agrees, longest_list, variation
+from agentload.ask.likely import Likely, Prompt, TokenSource, agrees, longest_list, variation
 from agentload.evidence.screen import SCREEN, breaks
 from agentload.layout.passages import places
 from agentload.model.rows import ProbeRow
@@ -57,7 +57,7 @@ class Passage:
 
 
 @dataclass(slots=True, kw_only=True)
-class Screening:
+class ScreenRun:
     """Run the screen of one run, and keep the reference's answers until every arm was asked."""
 
     run: str
@@ -77,7 +77,7 @@ class Screening:
     _scored: dict[tuple[int, str], tuple[Likely, ...]] = field(default_factory=dict)
     _done: set[str] = field(default_factory=set)
 
-    async def meet(self, sources: Mapping[str, Source]) -> None:
+    async def meet(self, sources: Mapping[str, TokenSource]) -> None:
         """Find out how many tokens each server lists, with a short prompt."""
         short = self.passages[0].cut("a", 4 * self.block)
         for arm, source in sources.items():
@@ -87,39 +87,41 @@ class Screening:
             else:
                 self.most = min(self.most or found, found)
 
-    async def ask(self, sources: Mapping[str, Source]) -> None:
+    async def ask(self, sources: Mapping[str, TokenSource]) -> None:
         """Ask servers that run at the same time about one prompt after the other."""
         await self.meet(sources)
         for passage in self.passages:
-            asked = {
+            open_sources = {
                 arm: source
                 for arm, source in sources.items()
                 if arm not in self.excused and arm not in self._done
             }
-            if not asked or self.is_stopping():
+            if not open_sources or self.is_stopping():
                 break
             self.listener(
                 f"screen: prompt {passage.number + 1} of {len(self.passages)}, "
                 f"{passage.tokens:,} tokens"
             )
-            said = await asyncio.gather(
-                *(self._passage(arm, source, passage) for arm, source in asked.items())
-            )
-            for arm, answers in zip(asked, said, strict=True):
-                if answers is not None and arm != self.reference:
-                    self._compare(arm, passage, answers)
-                    if breaks([row for row in self.rows if row.arm == arm]):
-                        self._done.add(arm)
-                        self.listener(
-                            f"screen: answers of {arm} are broken; it is asked nothing more"
-                        )
-            if set(sources) - {self.reference} and not set(sources) - {
-                self.reference
-            } - self._done - set(self.excused):
+            await self._compare_all(open_sources, passage)
+            others = set(sources) - {self.reference}
+            if others and not others - self._done - set(self.excused):
                 break
         for arm, source in sources.items():
             if arm not in self.excused:
                 await self._score(arm, source)
+
+    async def _compare_all(self, sources: Mapping[str, TokenSource], passage: Passage) -> None:
+        """Ask servers about one prompt, and note which of them are broken."""
+        found = await asyncio.gather(
+            *(self._passage(arm, source, passage) for arm, source in sources.items())
+        )
+        for arm, answers in zip(sources, found, strict=True):
+            if answers is None or arm == self.reference:
+                continue
+            self._compare(arm, passage, answers)
+            if breaks([row for row in self.rows if row.arm == arm]):
+                self._done.add(arm)
+                self.listener(f"screen: answers of {arm} are broken; it is asked nothing more")
 
     def excuse(self, arm: str, why: str) -> None:
         """Ask an arm nothing more, and keep the reason."""
@@ -128,7 +130,7 @@ class Screening:
         self.rows.append(self._row(arm, {}, "not screened", {"reason": why}))
 
     async def _passage(
-        self, arm: str, source: Source, passage: Passage
+        self, arm: str, source: TokenSource, passage: Passage
     ) -> dict[int, Likely] | None:
         """Ask one server about one prompt, the reference in all variants; None if it failed."""
         first: dict[int, Likely] | None = None
@@ -144,7 +146,7 @@ class Screening:
         return first
 
     async def _told(
-        self, arm: str, source: Source, passage: Passage, salt: str, *, is_together: bool
+        self, arm: str, source: TokenSource, passage: Passage, salt: str, *, is_together: bool
     ) -> dict[int, Likely] | None:
         wanted = [
             each for length in self._own_lengths(passage) for each in self._places(passage, length)
@@ -167,7 +169,7 @@ class Screening:
             if isinstance(each, Likely)
         }
 
-    async def _score(self, arm: str, source: Source) -> None:
+    async def _score(self, arm: str, source: TokenSource) -> None:
         """Have a prompt scored, if the server can: its places are computed without the cache."""
         passage = self.passages[0]
         length = next(

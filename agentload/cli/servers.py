@@ -20,9 +20,9 @@ from agentload.cli._print import notice
 from agentload.cli._signals import handle_signals
 from agentload.cli.main import GATE
 from agentload.emulator.faults import parse
-from agentload.endpoints.commands import Pins, explained, has_windows, planned
+from agentload.endpoints.commands import Pins, explanation, has_windows, launch_plan
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.launch import launched
+from agentload.endpoints.launch import run_servers
 from agentload.endpoints.read import read_file
 from agentload.errors import (
     AgentloadError,
@@ -244,10 +244,10 @@ def launch(
             kv_memory=kv_memory,
             revision=revision,
         )
-        print(explained(_chosen(_described(endpoints, model, pins), only)), end="")
+        print(explanation(_chosen(_described(endpoints, model, pins), only)), end="")
         return
     arms = _chosen(read_file(endpoints or FILE), only)
-    with launched(arms, logs=logs, start_s=start_timeout, notice=notice) as servers:
+    with run_servers(arms, logs=logs, start_s=start_timeout, notice=notice) as servers:
         prime_all(arms, notice=notice)
         if command:
             if code := _finished(command):
@@ -305,7 +305,7 @@ def _described(file: Path | None, model: str | None, pins: Pins) -> tuple[Endpoi
         file = FILE
     if file is not None:
         return read_file(file)
-    return planned(
+    return launch_plan(
         model or "MODEL", has_windows=None if model is None else has_windows(model), pins=pins
     )
 

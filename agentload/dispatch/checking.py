@@ -9,7 +9,7 @@ from typing import Final
 from agentload.model.commands import Outcome, Send
 from agentload.model.rows import AnswerRow
 from agentload.tasks import Grade
-from agentload.tasks.parts.grading import followed, grade_all
+from agentload.tasks.parts.grading import grade_against_record, grade_all
 
 RECORDED: Final = "recorded-next-turn"
 """Task name of replies that are compared with recorded ones.
@@ -28,7 +28,7 @@ def answer_row(send: Send, outcome: Outcome, *, run_id: str) -> AnswerRow | None
     if call.check:
         found: Grade | None = grade_all(call.check, said, tokens=reply.tokens)
     else:
-        found = None if call.recorded is None else followed(said, call.recorded)
+        found = None if call.recorded is None else grade_against_record(said, call.recorded)
     if found is None:
         return None
     return AnswerRow(

@@ -9,8 +9,9 @@ from agentload.endpoints.endpoint import Endpoint, without_credentials
 from agentload.endpoints.facts import (
     COMMANDED,
     SAME_POOL,
+    ExpectationCheck,
     Facts,
-    changed,
+    changes,
     checks,
     is_near,
     is_same_configuration,
@@ -61,33 +62,36 @@ def agreement(endpoints: Sequence[Endpoint], identities: Mapping[str, Identity])
     """
     facts = {endpoint.name: identities[endpoint.name].facts() for endpoint in endpoints}
     own = [endpoint for endpoint in endpoints if not is_control(endpoint.name)]
-    found = [
-        (endpoint.name, check)
-        for endpoint in endpoints
-        for check in checks(endpoint.expect, facts[endpoint.name])
-    ]
-    called = [
-        (endpoint.name, check)
-        for endpoint in endpoints
-        for check in checks(_by_name(endpoint), facts[endpoint.name])
+    mismatches: list[str] = []
+    denied_names: list[str] = []
+    unknown: list[str] = []
+    unseen: list[str] = []
+    for endpoint in endpoints:
+        name = endpoint.name
+        for check in checks(endpoint.expect, facts[name]):
+            if check.agrees is None:
+                unknown.append(f"{name}: {check}")
+            elif not check.agrees:
+                mismatches.append(f"{name}: {check}")
+        denied_names += [f"{name}: {check}" for check in _denied(endpoint, facts[name])]
+        unseen += _unseen(endpoint, identities[name])
+    equal = [
+        (one.name, other.name)
+        for one, other in combinations(own, 2)
+        if _is_same(one, other, facts[one.name], facts[other.name])
     ]
     return Agreement(
-        mismatches=tuple(
-            f"{name}: {check}" for name, check in (*found, *called) if check.agrees is False
-        ),
-        unknown=tuple(f"{name}: {check}" for name, check in found if check.agrees is None),
-        equal=tuple(
-            (one.name, other.name)
-            for one, other in combinations(own, 2)
-            if _is_same(one, other, facts[one.name], facts[other.name])
-        ),
+        mismatches=(*mismatches, *denied_names),
+        unknown=tuple(unknown),
+        equal=tuple(equal),
         apart=tuple(_apart(own, facts)),
-        unseen=tuple(
-            caveat
-            for endpoint in endpoints
-            for caveat in _unseen(endpoint, identities[endpoint.name])
-        ),
+        unseen=tuple(unseen),
     )
+
+
+def _denied(endpoint: Endpoint, facts: Facts) -> list[ExpectationCheck]:
+    """Return what an arm's name says of it and its server denies."""
+    return [check for check in checks(_by_name(endpoint), facts) if check.agrees is False]
 
 
 KERNELS: Final = ("attention_backend", "flash_version")
@@ -101,7 +105,7 @@ def unlike(arm: str, replicas: Sequence[Facts]) -> Iterator[str]:
     """
     first = replicas[0]
     for number, facts in enumerate(replicas[1:], start=2):
-        differs = list(changed(first, facts, (*COMMANDED, *KERNELS)))
+        differs = list(changes(first, facts, (*COMMANDED, *KERNELS)))
         pools = first.get("pool_tokens"), facts.get("pool_tokens")
         if None not in pools and not is_near(*pools):
             differs.append(
@@ -135,8 +139,8 @@ def expectations(endpoint: Endpoint, facts: Facts) -> dict[str, object]:
 
     The name counts where the server contradicts it and is measured all the same (`--force`).
     """
-    denied = any(check.agrees is False for check in checks(_by_name(endpoint), facts))
-    return {**endpoint.expect, **(_by_name(endpoint) if denied else {})}
+    by_name = _by_name(endpoint) if _denied(endpoint, facts) else {}
+    return {**endpoint.expect, **by_name}
 
 
 def _by_name(endpoint: Endpoint) -> dict[str, object]:

@@ -48,7 +48,7 @@ class Pins:
         )
 
 
-def planned(
+def launch_plan(
     model: str, *, has_windows: bool | None = None, vllm: str = "vllm", pins: Pins | None = None
 ) -> tuple[Endpoint, ...]:
     """Return an arm for each recipe that fits the model, each on a port of its own.
@@ -62,7 +62,7 @@ def planned(
     )
 
 
-def explained(arms: Sequence[Endpoint]) -> str:
+def explanation(arms: Sequence[Endpoint]) -> str:
     """Return a shell script: each arm's command below a comment on its purpose."""
     lines = [
         (

@@ -69,7 +69,7 @@ def without_credentials(text: str) -> str:
     return _QUERY.sub(r"\1?***", without_user(text))
 
 
-def masked(text: str, secrets: Iterable[str]) -> str:
+def mask(text: str, secrets: Iterable[str]) -> str:
     """Return a text without these secrets and URL credentials: servers echo what they get."""
     return without_credentials(without(text, secrets))
 
@@ -229,7 +229,7 @@ class Endpoint:
         If a key cannot be read, it was never sent, and the text cannot hold it.
         """
         try:
-            return masked(text, self.secrets())
+            return mask(text, self.secrets())
         except EndpointError:
             return without_credentials(text)
 
@@ -336,26 +336,36 @@ def beginnings(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
     """
     listed = [tuple(place.machine or "" for place in endpoint.places) for endpoint in endpoints]
     if any(listed):
-        if any(set(each) != set(listed[0]) for each in listed):
+        machines = listed[0]
+        if any(set(each) != set(machines) for each in listed):
             raise EndpointError(
                 "not every arm has a server on the same machines",
                 hint="give each arm the same names under 'machines'",
             )
-        return tuple(listed[0][position % len(listed[0])] for position in range(len(endpoints)))
-    hosts = [urlsplit(endpoint.url).hostname or endpoint.shown_url for endpoint in endpoints]
+        return tuple(machines[place % len(machines)] for place in range(len(endpoints)))
+    hosts = {_host(endpoint) for endpoint in endpoints}
+    is_one_each = len(hosts) == len(endpoints)
     names: dict[str, str] = {}
-    for endpoint, host in zip(endpoints, hosts, strict=True):
-        address = (
-            host
-            if len({*hosts}) == len(endpoints)
-            else urlsplit(endpoint.shown_url).netloc or endpoint.shown_url
-        )
+    for endpoint in endpoints:
         # A control is on the machine of its twin, whose URL it shares.
-        names.setdefault(
-            endpoint.url,
-            endpoint.machine or (address if endpoint.profile is None else f"m{len(names) + 1}"),
-        )
+        if endpoint.url not in names:
+            names[endpoint.url] = endpoint.machine or _address(
+                endpoint, len(names) + 1, by_host=is_one_each
+            )
     return tuple(names[endpoint.url] for endpoint in endpoints)
+
+
+def _host(endpoint: Endpoint) -> str:
+    return urlsplit(endpoint.url).hostname or endpoint.shown_url
+
+
+def _address(endpoint: Endpoint, number: int, *, by_host: bool) -> str:
+    """Name the machine of an arm that no arms file names."""
+    if endpoint.profile is not None:
+        return f"m{number}"
+    if by_host:
+        return _host(endpoint)
+    return urlsplit(endpoint.shown_url).netloc or endpoint.shown_url
 
 
 def on(endpoint: Endpoint, machine: str | None, arms: Sequence[Endpoint]) -> Endpoint:

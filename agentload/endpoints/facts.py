@@ -84,7 +84,7 @@ It follows from what was free on the GPU when each was started.
 """
 
 
-def changed(before: Facts, now: Facts, names: Iterable[str] = LASTING) -> tuple[str, ...]:
+def changes(before: Facts, now: Facts, names: Iterable[str] = LASTING) -> tuple[str, ...]:
     """Return which facts have changed, such as `version 0.32.0 → 0.33.0`.
 
     A fact that only one side reports is unknown, not changed.
@@ -96,7 +96,7 @@ def changed(before: Facts, now: Facts, names: Iterable[str] = LASTING) -> tuple[
     )
 
 
-def told(facts: Facts) -> dict[str, Any]:
+def reported_facts(facts: Facts) -> dict[str, Any]:
     """Return the facts that a server reports."""
     return {name: value for name, value in facts.items() if value not in _UNTOLD}
 
@@ -130,7 +130,7 @@ def _shown(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class ExpectationCheck:
     """One expectation and the fact that the server reports."""
 
     name: str
@@ -148,7 +148,9 @@ class Check:
         )
 
 
-def checks(expect: Mapping[str, object], facts: Mapping[str, object]) -> tuple[Check, ...]:
+def checks(
+    expect: Mapping[str, object], facts: Mapping[str, object]
+) -> tuple[ExpectationCheck, ...]:
     """Compare every expectation with its fact, in the order in which they were written."""
     return tuple(_check(name, wanted, facts.get(_FACTS[name])) for name, wanted in expect.items())
 
@@ -185,12 +187,14 @@ def is_near(one: object, other: object) -> bool:
     return pools[1] - pools[0] <= SAME_POOL * pools[1]
 
 
-def _check(name: str, wanted: object, fact: object) -> Check:
+def _check(name: str, wanted: object, fact: object) -> ExpectationCheck:
     if fact is None or fact in ("", "None"):
         # Older servers, and servers that skip no layers, report no list of skipped layers.
         agrees = True if name == "skip_layers" and not _names(wanted) else None
-        return Check(name=name, expected=wanted, observed=None, agrees=agrees)
-    return Check(name=name, expected=wanted, observed=fact, agrees=_agrees(name, wanted, fact))
+        return ExpectationCheck(name=name, expected=wanted, observed=None, agrees=agrees)
+    return ExpectationCheck(
+        name=name, expected=wanted, observed=fact, agrees=_agrees(name, wanted, fact)
+    )
 
 
 def _agrees(name: str, wanted: object, fact: object) -> bool:

@@ -8,24 +8,23 @@ measured; otherwise its silence would be noticed after hours.
 """
 
 import asyncio
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
 import aiohttp
 
-from agentload.dispatch.gateway import gateway
+from agentload.endpoints import pages
 from agentload.endpoints.arguments import arguments
 from agentload.endpoints.endpoint import Endpoint, Launch, without_credentials
 from agentload.endpoints.reach import exporter, reach
 from agentload.errors import EndpointError
-from agentload.exposition.scrape import DIGITS, Scrape, of_replicas, parse
+from agentload.exposition.scrape import DIGITS, Scrape, of_replicas
 from agentload.exposition.text import OversizeError
 from agentload.telemetry.gpu import of_page
 from agentload.telemetry.log_lines import StartUp, start_up
-from agentload.telemetry.reach import document_of, plain, text_of
+from agentload.telemetry.reach import plain, text_of
 
 EXPORTER_TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
 
@@ -47,24 +46,6 @@ _WANTED: Final[Mapping[str, tuple[str, str]]] = {
 }
 _LOGGED: Final = frozenset({"kv_cache_dtype", "prefix_caching"})
 """Settings of a log that `Identity.facts` has as facts of their own."""
-TIMEOUT = aiohttp.ClientTimeout(total=10)
-HOPE = aiohttp.ClientTimeout(
-    total=60
-)  # a server asks its drivers before it answers /server_info for the first time
-UNLISTED = frozenset(
-    {405, 500, 501}
-    # statuses of servers that list no models and serve calls all the
-    # same; others mean a wrong URL, or a server that is down
-)
-RENEW: Final = "renew it on the server; or is the clock of this machine wrong?"
-NAME: Final = "call the server by a name of its certificate"
-CERTIFICATE: Final[Mapping[int | None, str]] = {
-    9: RENEW,
-    10: RENEW,
-    62: NAME,
-    64: NAME,
-}  # by X509_STORE_CTX_get_error(3)
-BASE_URL = "is this the base URL of an OpenAI-compatible API, with its /v1?"
 
 
 async def silence(endpoint: Endpoint) -> str | None:
@@ -211,47 +192,26 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
     cannot be used: unreachable, no OpenAI-compatible API, wrong key.
     """
     reached = await asyncio.to_thread(reach, endpoint)
-    async with reached.session(TIMEOUT) as session:
-        missing: list[str] = []
-        listing, between = await _models(session, endpoint, missing)
-        version = await _optional_json(session, f"{endpoint.root}/version", missing)
-        pages = await asyncio.gather(
-            *(_scrape(session, url, missing) for url in endpoint.metrics_urls)
+    missing: list[str] = []
+    async with reached.session(pages.TIMEOUT) as session:
+        listing, between = await pages.models(session, endpoint, missing)
+        version = await pages.document(session, f"{endpoint.root}/version", missing) or {}
+        found = await asyncio.gather(
+            *(pages.scrape(session, url, missing) for url in endpoint.metrics_urls)
         )
-        scrapes = tuple(page for page in pages if page is not None)
+        scrapes = tuple(page for page in found if page is not None)
         scrape = of_replicas(scrapes)
         _one_configuration(endpoint, scrapes)
-        start = scrape.values.get("process_start_s")
-        if (
-            known is not None
-            and start is not None
-            and known.counters.get("process_start_s") == start
-        ):
+        if known is not None and _is_same_process(known, scrape):
             decided, log = known.settings, known.log
         else:
-            # Open in development mode alone: its absence is not listed as missing.
-            decided = settings(
-                await _optional_json(
-                    session, f"{endpoint.root}/server_info?config_format=json", [], patience=HOPE
-                )
-                or {}
-            )
+            decided = await _settings(session, endpoint)
             log = await asyncio.to_thread(_log, endpoint, missing)
-    unseen = await silence(endpoint) if known is None else known.gpus_unseen
-    served = tuple(str(entry["id"]) for entry in listing)
-    length = next(
-        (
-            entry.get("max_model_len")
-            for entry in listing
-            if entry["id"] == endpoint.model or endpoint.model is None
-        ),
-        None,
-    )
     return Identity(
-        models=served,
-        version=str(version["version"]) if version and "version" in version else None,
-        emulated=str(version["emulated"]) if version and "emulated" in version else None,
-        max_model_len=length if isinstance(length, int) else None,
+        models=tuple(str(entry["id"]) for entry in listing),
+        version=_text(version, "version"),
+        emulated=_text(version, "emulated"),
+        max_model_len=_max_model_len(listing, endpoint.model),
         cache_config=scrape.cache_config,
         engines=scrape.engines,
         counters=dict(scrape.samples()),
@@ -260,12 +220,33 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
         log=log,
         launch=endpoint.launch,
         missing=tuple(missing),
-        gpus_unseen=unseen,
+        gpus_unseen=await silence(endpoint) if known is None else known.gpus_unseen,
         gateway=between,
     )
 
 
-_IS_UP: Final = "is the server up? try: "
+def _is_same_process(known: Identity, scrape: Scrape) -> bool:
+    start_s = scrape.values.get("process_start_s")
+    return start_s is not None and known.counters.get("process_start_s") == start_s
+
+
+async def _settings(session: aiohttp.ClientSession, endpoint: Endpoint) -> dict[str, object]:
+    # Open in development mode alone: its absence is not listed as missing.
+    url = f"{endpoint.root}/server_info?config_format=json"
+    return settings(await pages.document(session, url, [], patience=pages.HOPE) or {})
+
+
+def _text(document: Mapping[str, object], name: str) -> str | None:
+    return str(document[name]) if name in document else None
+
+
+def _max_model_len(listing: Sequence[Mapping[str, object]], model: str | None) -> int | None:
+    """Return the context limit of a model, or of the first one where none is wanted."""
+    for entry in listing:
+        if model is None or entry["id"] == model:
+            length = entry.get("max_model_len")
+            return length if isinstance(length, int) else None
+    return None
 
 
 async def identify_all(endpoints: tuple[Endpoint, ...]) -> tuple[Identity, ...]:
@@ -277,7 +258,7 @@ async def identify_all(endpoints: tuple[Endpoint, ...]) -> tuple[Identity, ...]:
     if len(unusable) > 1:
         hints = tuple(dict.fromkeys(each.hint for each in unusable if each.hint))
         first, *others = hints or ("",)
-        rest = [each.removeprefix(_IS_UP) for each in others]
+        rest = [each.removeprefix(pages.IS_UP) for each in others]
         raise EndpointError(
             "; ".join(each.message for each in unusable), hint="; ".join((first, *rest)) or None
         )
@@ -348,119 +329,3 @@ def _log(endpoint: Endpoint, missing: list[str]) -> StartUp:
     except OSError as error:
         missing.append(f"{endpoint.log}: {error.strerror}")
         return StartUp()
-
-
-async def _models(
-    session: aiohttp.ClientSession, endpoint: Endpoint, missing: list[str]
-) -> tuple[list[dict[str, object]], str | None]:
-    url, shown = f"{endpoint.url}/models", f"{endpoint.shown_url}/models"
-    try:
-        async with session.get(plain(url)) as response:
-            if response.status in {401, 403}:
-                given = endpoint.key_env or ("key_command" if endpoint.key_command else None)
-                hint = (
-                    "--api-key-env NAME_OF_THE_VARIABLE"
-                    if given is None
-                    else f"is the key that {given} holds the one of this server?"
-                )
-                raise EndpointError(
-                    f"{endpoint.name}: {shown} refuses the key ({response.status})", hint=hint
-                )
-            between = gateway((name.lower(), value) for name, value in response.headers.items())
-            if response.status in UNLISTED and endpoint.model is not None:
-                missing.append(f"{shown}: {response.status}")
-                return [], between
-            if response.status != 200:
-                hint = (
-                    "does it answer questions all the same? --model MODEL"
-                    if response.status in UNLISTED
-                    else BASE_URL
-                )
-                raise EndpointError(
-                    f"{endpoint.name}: {shown} answers {response.status}", hint=hint
-                )
-            document = document_of(await text_of(response))
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        what = shown if isinstance(error, aiohttp.ClientSSLError) else f"cannot reach {shown}"
-        raise EndpointError(
-            f"{endpoint.name}: {what}: {_reason(error)}", hint=_remedy(error, shown)
-        ) from error
-    except ValueError as error:
-        raise EndpointError(
-            f"{endpoint.name}: {shown} does not answer JSON",
-            hint="is this a web page, a proxy's login, or another port of the server?",
-        ) from error
-    entries = document.get("data") if isinstance(document, dict) else None
-    if not isinstance(entries, list) or not all(
-        isinstance(entry, dict) and "id" in entry for entry in entries
-    ):
-        raise EndpointError(
-            f"{endpoint.name}: {shown} lists no models",
-            hint="is this the base URL of an OpenAI-compatible API?",
-        )
-    return entries, between
-
-
-def _remedy(error: BaseException, shown: str) -> str:
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        code = getattr(error.certificate_error, "verify_code", None)
-        return CERTIFICATE.get(
-            code, "give the server's own authority with `ca_file` in the arms file"
-        )
-    if isinstance(error, aiohttp.ClientSSLError):
-        return f"does this port speak TLS? try {shown.replace('https://', 'http://')}"
-    is_cut = isinstance(
-        error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError
-    ) and not isinstance(error, aiohttp.ClientConnectorError)
-    if is_cut and shown.startswith("https://"):
-        return (
-            "does the server ask who you are? `client_certificate` and `client_key` in the "
-            "arms file"
-        )
-    return f"{_IS_UP}curl {shown}"
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
-        error, aiohttp.ClientSSLError | aiohttp.ClientProxyConnectionError
-    ):
-        cause = error.os_error  # its text repeats the host and mentions TLS even where none is used
-        return (
-            os.strerror(cause.errno)
-            if cause.errno and cause.errno > 0
-            else cause.strerror or type(cause).__name__
-        )
-    return without_credentials(str(error)) or type(error).__name__
-
-
-async def _optional_json(
-    session: aiohttp.ClientSession,
-    url: str,
-    missing: list[str],
-    *,
-    patience: aiohttp.ClientTimeout = TIMEOUT,
-) -> dict[str, object] | None:
-    try:
-        async with session.get(plain(url), timeout=patience) as response:
-            if response.status == 200:
-                document = document_of(await text_of(response))
-                return document if isinstance(document, dict) else None
-            missing.append(f"{without_credentials(url)}: {response.status}")
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        missing.append(f"{without_credentials(url)}: {type(error).__name__}")
-    return None
-
-
-async def _scrape(session: aiohttp.ClientSession, url: str, missing: list[str]) -> Scrape | None:
-    try:
-        async with session.get(plain(url)) as response:
-            if response.status == 200:
-                return parse(await text_of(response))
-            missing.append(f"{without_credentials(url)}: {response.status}")
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        missing.append(f"{without_credentials(url)}: {type(error).__name__}")
-    except OversizeError as error:
-        missing.append(f"{without_credentials(url)}: {error}")
-    except ValueError:
-        missing.append(f"{without_credentials(url)}: no metrics text, a web page perhaps")
-    return None

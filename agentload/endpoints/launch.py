@@ -7,7 +7,7 @@ descends from such a process is ended by its id. Neither sign alone is enough: v
 their title over their environment, and an engine may lead a session of its own.
 
 Servers that would each take the whole memory of one GPU are not started at the
-same time. `kept` starts a server again that died.
+same time. `restartable_server` starts a server again that died.
 """
 
 import os
@@ -25,7 +25,7 @@ from typing import BinaryIO, Final
 
 import aiohttp
 
-from agentload.endpoints.endpoint import Endpoint, Launch, masked
+from agentload.endpoints.endpoint import Endpoint, Launch, mask
 from agentload.endpoints.reach import keyless
 from agentload.errors import EndpointError, LaunchError
 from agentload.telemetry.reach import page
@@ -108,7 +108,7 @@ class _Process:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class LaunchedServer:
     """One server that was started."""
 
     arm: str
@@ -174,7 +174,7 @@ def start(
     logs: Path,
     start_s: float = START_S,
     is_stopping: Callable[[], bool] = lambda: False,
-) -> Running:
+) -> LaunchedServer:
     """Start the server of one arm and return when it is healthy.
 
     Raises LaunchError, with the end of its log, when it is not.
@@ -199,17 +199,17 @@ def start(
 
 
 @contextmanager
-def launched(
+def run_servers(
     endpoints: Sequence[Endpoint],
     *,
     logs: Path,
     start_s: float = START_S,
     notice: Callable[[str], None] = lambda _: None,
-) -> Iterator[Mapping[str, Running]]:
+) -> Iterator[Mapping[str, LaunchedServer]]:
     """Run the servers of all arms at the same time while the `with` block lasts."""
     check_apart(endpoints)
     with ExitStack() as stack:
-        servers: dict[str, Running] = {}
+        servers: dict[str, LaunchedServer] = {}
         # One after the other: two that measure free memory at once take each other's for their own.
         for endpoint in endpoints:
             notice(f"{endpoint.name}: starting, log in {logs / f'{endpoint.name}.log'}")
@@ -224,7 +224,7 @@ def launched(
         yield servers
 
 
-def _ended(running: Running, notice: Callable[[str], None]) -> None:
+def _ended(running: LaunchedServer, notice: Callable[[str], None]) -> None:
     killed = running.stop()
     notice(
         f"{running.arm}: stopped"
@@ -232,7 +232,7 @@ def _ended(running: Running, notice: Callable[[str], None]) -> None:
     )
 
 
-def _spawned(arm: str, launch: Launch, logs: Path) -> Running:
+def _spawned(arm: str, launch: Launch, logs: Path) -> LaunchedServer:
     log = logs / f"{arm}.log"
     mark = secrets.token_hex(8)
     with _opened(log, arm) as text:
@@ -252,7 +252,7 @@ def _spawned(arm: str, launch: Launch, logs: Path) -> Running:
                 f"{arm}: cannot start '{launch.command[0]}': {error.strerror}",
                 hint="is it installed and in PATH?",
             ) from error
-    return Running(arm=arm, process=process, mark=mark, log=log)
+    return LaunchedServer(arm=arm, process=process, mark=mark, log=log)
 
 
 def _opened(log: Path, arm: str) -> BinaryIO:
@@ -267,7 +267,7 @@ def _opened(log: Path, arm: str) -> BinaryIO:
 
 
 def _wait(
-    running: Running, endpoint: Endpoint, *, until: float, is_stopping: Callable[[], bool]
+    running: LaunchedServer, endpoint: Endpoint, *, until: float, is_stopping: Callable[[], bool]
 ) -> None:
     while not is_healthy(endpoint):
         code = running.process.poll()
@@ -328,14 +328,14 @@ def _tail(log: Path, endpoint: Endpoint) -> str:
     return endpoint.masked(log.read_bytes()[-LOG_TAIL:].decode(errors="replace").strip())
 
 
-class Kept:
+class RestartableServer:
     """One server that can be started again after it died."""
 
     def __init__(self, endpoint: Endpoint, *, logs: Path, start_s: float) -> None:
         self._endpoint = endpoint
         self._logs = logs
         self._start_s = start_s
-        self._running: Running | None = None
+        self._running: LaunchedServer | None = None
         self._starts = 0
 
     def up(self) -> None:
@@ -360,7 +360,7 @@ class Kept:
             log.seek(max(0, self._running.log.stat().st_size - END_BYTES))
             text = log.read().decode(errors="replace")
         with suppress(EndpointError):  # a key that cannot be read is an error reported elsewhere
-            text = masked(text, self._endpoint.secrets())
+            text = mask(text, self._endpoint.secrets())
         said = telling(text)
         return f"{ended}: {said}" if said else ended
 
@@ -370,14 +370,16 @@ class Kept:
         if running is not None:
             running.stop()
 
-    def _lives(self, running: Running) -> bool:
+    def _lives(self, running: LaunchedServer) -> bool:
         return running.process.poll() is None and is_healthy(self._endpoint)
 
 
 @contextmanager
-def kept(endpoint: Endpoint, *, logs: Path, start_s: float) -> Iterator[Kept]:
+def restartable_server(
+    endpoint: Endpoint, *, logs: Path, start_s: float
+) -> Iterator[RestartableServer]:
     """Yield a server that can be started again, and end it when the `with` block is left."""
-    server = Kept(endpoint, logs=logs, start_s=start_s)
+    server = RestartableServer(endpoint, logs=logs, start_s=start_s)
     try:
         yield server
     finally:

@@ -22,15 +22,15 @@ def keyless(endpoint: Endpoint) -> Reach:
 
     Timed calls take the same way.
     """
-    return Reach(tls=trusted(endpoint), proxy=proxy(endpoint), socket=socket_of(endpoint.url))
+    return Reach(tls=tls_context(endpoint), proxy=proxy(endpoint), socket=socket_of(endpoint.url))
 
 
 def exporter(endpoint: Endpoint) -> Reach:
     """Return how to reach the exporter of an arm's GPU figures: with its TLS files, no key."""
-    return Reach(tls=trusted(endpoint))
+    return Reach(tls=tls_context(endpoint))
 
 
-def trusted(endpoint: Endpoint) -> ssl.SSLContext | None:
+def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
     """Return what TLS connections trust and show; None where the arms file names no file.
 
     Raises EndpointError naming the arm.

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from agentload.exporters.parts.speech import Speech, Texts
+from agentload.exporters.parts.speech import ExportRenderer, Texts
 from agentload.model.trace import Session, Trace
 from agentload.model.walk import contexts
 
@@ -22,7 +22,7 @@ from agentload.model.walk import contexts
 # never changed
 def lines(trace: Trace, *, model: str = "", texts: Texts = {}) -> Iterator[bytes]:  # noqa: B006
     """Yield a line for each session; an empty model leaves the choice to AIPerf's command line."""
-    speech = Speech(trace.header, texts)
+    speech = ExportRenderer(trace.header, texts)
     encode = msgspec.json.Encoder().encode
     for session in trace.sessions:
         grows = _only_grows(session)
@@ -36,7 +36,13 @@ def lines(trace: Trace, *, model: str = "", texts: Texts = {}) -> Iterator[bytes
 
 
 def _turn(
-    session: Session, number: int, context: list[Any], speech: Speech, model: str, *, grows: bool
+    session: Session,
+    number: int,
+    context: list[Any],
+    speech: ExportRenderer,
+    model: str,
+    *,
+    grows: bool,
 ) -> dict[str, Any]:
     turn = session.turns[number]
     if grows and number:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from agentload.exporters.parts.speech import Speech, Texts
+from agentload.exporters.parts.speech import ExportRenderer, Texts
 from agentload.model.trace import Trace
 from agentload.model.walk import contexts
 
@@ -24,7 +24,7 @@ def lines(
     texts: Texts = {},  # noqa: B006  # never changed
 ) -> Iterator[bytes]:
     """Yield a line for each call, session by session."""
-    speech = Speech(trace.header, texts)
+    speech = ExportRenderer(trace.header, texts)
     encode = msgspec.json.Encoder().encode
     for session in trace.sessions:
         for number, (turn, context) in enumerate(

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from agentload.exporters.parts.speech import Speech, Texts
+from agentload.exporters.parts.speech import ExportRenderer, Texts
 from agentload.model.trace import Segment, Session, Trace
 from agentload.model.walk import contexts
 
 
 def lines(trace: Trace, *, texts: Texts = {}) -> Iterator[bytes]:  # noqa: B006  # never changed
     """Yield the array piece by piece, a conversation a line."""
-    speech = Speech(trace.header, texts)
+    speech = ExportRenderer(trace.header, texts)
     before = b"["
     for session in trace.sessions:
         for conversation in _conversations(trace, session, speech):
@@ -36,7 +36,9 @@ class _Conversation:
     messages: list[dict[str, str]] = field(default_factory=list)
 
 
-def _conversations(trace: Trace, session: Session, speech: Speech) -> Iterator[_Conversation]:
+def _conversations(
+    trace: Trace, session: Session, speech: ExportRenderer
+) -> Iterator[_Conversation]:
     held: tuple[Segment, ...] = ()
     made: _Conversation | None = None
     for number, (turn, context) in enumerate(

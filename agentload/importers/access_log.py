@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from agentload.importers.parts import Head, Intake, Request, lines, parse_json, requests, seconds
+from agentload.importers.parts import Head, Intake, SizedCall, lines, parse_json, requests, seconds
 from agentload.plugins import Bytes, Count
 
 FILES: Final = ("*.log", "*.jsonl", "*.json")
@@ -108,7 +108,7 @@ def sessions(
     output_bytes: Bytes = 220.0,
     session: str = "",
     system: Count = 0,
-) -> Iterator[Request]:
+) -> Iterator[SizedCall]:
     """Yield a session for each value of the field `session`, or for each request."""
     for place, fields in _fields(intake):
         path, status = str(_first(fields, _PATH) or ""), _number(_first(fields, _STATUS))
@@ -131,7 +131,7 @@ def sessions(
             continue
         millis, seconds = _number(_first(fields, _MILLIS)), _number(_first(fields, _SECONDS))
         named = fields.get(session) if session else None
-        yield Request(
+        yield SizedCall(
             session=place if named is None else f"+{named}",
             at_s=at_s,
             place=place,

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from agentload.importers.parts import Head, Intake, Piece, Request, fields, requests, rows
+from agentload.importers.parts import ContextPiece, Head, Intake, SizedCall, fields, requests, rows
 from agentload.model.trace import image_tokens
 from agentload.plugins import Count
 
@@ -32,16 +32,11 @@ class _Row(msgspec.Struct):
 
 def sniff(head: Head) -> float:
     """Look for the three columns."""
-    first = head.text.partition("\n")[0].lower()
-    return (
-        1.0
-        if all(name in first for name in ("timestamp", "contexttokens", "generatedtokens"))
-        else 0.0
-    )
+    return 1.0 if head.has_columns("timestamp", "contexttokens", "generatedtokens") else 0.0
 
 
 @requests.reader(requests.sessions, workload="azure")
-def sessions(intake: Intake, *, system: Count = 0) -> Iterator[Request]:
+def sessions(intake: Intake, *, system: Count = 0) -> Iterator[SizedCall]:
     """Yield a session for each row."""
     pixels = image_tokens(_IMAGE)
     for number, (place, row) in enumerate(
@@ -54,12 +49,12 @@ def sessions(intake: Intake, *, system: Count = 0) -> Iterator[Request]:
         if row.images:
             intake.notes.estimate("size of an image: 448 x 448", row.images)
         images = [
-            Piece(role="image", tokens=pixels, key=f"{number}.i{image}", size=_IMAGE)
+            ContextPiece(role="image", tokens=pixels, key=f"{number}.i{image}", size=_IMAGE)
             for image in range(row.images)
         ]
-        pieces = [*(requests.leading(system, row.prompt) or ()), *images]
+        pieces = [*requests.leading(system, row.prompt), *images]
         known = sum(piece.tokens for piece in pieces)
-        yield Request(
+        yield SizedCall(
             session=place,
             at_s=at_s,
             place=place,

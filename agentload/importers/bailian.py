@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from agentload.importers.parts import Head, Intake, Request, requests
+from agentload.importers.parts import Head, Intake, SizedCall, requests
 from agentload.plugins import Count, Positive, Seconds
 
 FILES: Final = ("*.jsonl",)
@@ -38,7 +38,7 @@ def sniff(head: Head) -> float:
 
 
 @requests.reader(requests.sessions, workload="bailian")
-def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Request]:
+def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[SizedCall]:
     """Yield a session for each chat without a parent."""
     roots: dict[int, int] = {}
     for place, line in intake.records(_Line):
@@ -52,7 +52,7 @@ def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Request]:
             intake.notes.meet(
                 place, f"more block ids than fit a prompt of this length (block={block})"
             )
-        yield Request(
+        yield SizedCall(
             session=str(root),
             at_s=line.timestamp,
             place=place,

@@ -32,23 +32,18 @@ class _Row(msgspec.Struct):
 
 def sniff(head: Head) -> float:
     """Look for the columns of lengths."""
-    first = head.text.partition("\n")[0].lower()
-    return (
-        1.0
-        if all(name in first for name in ("timestamp", "request tokens", "response tokens"))
-        else 0.0
-    )
+    return 1.0 if head.has_columns("timestamp", "request tokens", "response tokens") else 0.0
 
 
 @requests.reader(requests.sessions, workload="burstgpt", holds="unknown")
-def sessions(intake: Intake, *, system: Count = 0) -> Iterator[requests.Request]:
+def sessions(intake: Intake, *, system: Count = 0) -> Iterator[requests.SizedCall]:
     """Yield a session for each session id, and for each row without one."""
     for path in intake.files:
         for place, row in rows(path, _Row, intake.notes):
             if not row.output or not row.prompt:
                 intake.notes.drop("a failed request: no answer")
                 continue
-            yield requests.Request(
+            yield requests.SizedCall(
                 session=place if row.session is None else f"+{row.session}",
                 at_s=row.stamp,
                 place=place,

@@ -10,9 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from agentload.errors import TraceError, UsageError
-from agentload.importers.parts.intake import Head, Identity, Intake, Texts
-from agentload.importers.parts.notes import Notes, Summary, Tally, Tolerance
-from agentload.importers.parts.reuse import Reuse
+from agentload.importers.parts.intake import ContentKeys, Head, Intake, Texts
+from agentload.importers.parts.notes import ImportNotes, ImportSummary, SessionTally, Tolerance
+from agentload.importers.parts.reuse import BlockReuse
 from agentload.model.trace import Header, Recorded, Session, Trace
 from agentload.plugins import Broken, Option, Plugins, checked, help_of, options
 
@@ -131,9 +131,9 @@ class Conversion:
     key: bytes
     """Secret of this import's content keys, drawn at random."""
     texts: Texts | None = None
-    _notes: Notes = field(default_factory=Notes)
-    _source: Reuse = field(default_factory=lambda: Reuse(_BLOCK))
-    _tally: Tally = field(default_factory=lambda: Tally(Reuse(_BLOCK)))
+    _notes: ImportNotes = field(default_factory=ImportNotes)
+    _source: BlockReuse = field(default_factory=lambda: BlockReuse(_BLOCK))
+    _tally: SessionTally = field(default_factory=lambda: SessionTally(BlockReuse(_BLOCK)))
 
     @property
     def block(self) -> int:
@@ -157,10 +157,10 @@ class Conversion:
         return self._notes.read_bytes, self._tally.sessions
 
     @property
-    def summary(self) -> Summary:
+    def summary(self) -> ImportSummary:
         """Summarise the latest reading."""
         tally, notes = self._tally, self._notes
-        return Summary(
+        return ImportSummary(
             format=self.importer.name,
             files=len(self.files),
             source_bytes=sum(path.stat().st_size for path in self.files),
@@ -187,14 +187,14 @@ class Conversion:
 
     def __iter__(self) -> Iterator[Session]:
         self._notes, self._source, self._tally = (
-            Notes(self.tolerance),
-            Reuse(self.block),
-            Tally(Reuse(self.block)),
+            ImportNotes(self.tolerance),
+            BlockReuse(self.block),
+            SessionTally(BlockReuse(self.block)),
         )
         intake = Intake(
             files=self.files,
             notes=self._notes,
-            identity=Identity(self.key),
+            identity=ContentKeys(self.key),
             source=self._source,
             texts=self.texts,
         )
@@ -211,7 +211,7 @@ class Conversion:
             ) from error
 
 
-def _playable(session: Session, notes: Notes) -> Session:
+def _playable(session: Session, notes: ImportNotes) -> Session:
     """Return a session whose empty answers ask for one token, as servers require.
 
     What was recorded of their length is kept.

@@ -19,14 +19,14 @@ from typing import Any, Final
 import msgspec
 
 from agentload.importers.parts import (
-    Entry,
+    AgentTranscript,
+    CallTiming,
+    CallUsage,
+    ContextPiece,
     Head,
+    ImportNotes,
     Intake,
-    Notes,
-    Piece,
-    Timing,
-    Transcript,
-    Usage,
+    TranscriptEntry,
     chat,
     fields,
     files,
@@ -92,7 +92,7 @@ def sessions(intake: Intake) -> Iterator[Session]:
     )
 
 
-def _transcripts(intake: Intake, path: Path, seen: set[int]) -> Iterator[Transcript]:
+def _transcripts(intake: Intake, path: Path, seen: set[int]) -> Iterator[AgentTranscript]:
     """Return the transcripts of a file: a session or a sub-agent, and
     the sub-agents inside it, found by a first pass over its links.
     """
@@ -103,7 +103,7 @@ def _transcripts(intake: Intake, path: Path, seen: set[int]) -> Iterator[Transcr
             agents[agent] = (at_s, f"{record.get('cwd')} {record.get('version')}")
     is_own = len(agents) == 1 and "" not in agents
     for agent, (began_s, lead) in agents.items():
-        yield Transcript(
+        yield AgentTranscript(
             read=partial(_read, intake, path, agent, seen),
             key=agent or path.stem,
             workload="claude_code-subagent" if agent else "claude_code",
@@ -137,9 +137,9 @@ class _Node:
     """When its latest line was written."""
     sent_s: float | None = None
     done_s: float | None = None
-    said: list[Piece] = field(default_factory=list)
+    said: list[ContextPiece] = field(default_factory=list)
     """The message, or the answer."""
-    more: list[tuple[tuple[Piece, ...], str | None]] = field(default_factory=list)
+    more: list[tuple[tuple[ContextPiece, ...], str | None]] = field(default_factory=list)
     """What follows an answer, each with the sub-agent it reports on."""
     usage: dict[str, int] | None = None
     """Usage of an answer: the largest count of each kind in its lines."""
@@ -176,42 +176,64 @@ def _known(intake: Intake, found: Iterable[tuple[str, Record]]) -> Iterator[tupl
         yield place, record
 
 
-def _read(intake: Intake, path: Path, agent: str, seen: set[int]) -> list[Entry]:
+def _read(intake: Intake, path: Path, agent: str, seen: set[int]) -> list[TranscriptEntry]:
     """Return the entries of one agent in a file; `seen` are the calls of earlier files."""
-    nodes: list[_Node] = []
-    owners: dict[str, _Node] = {}  # the node of each line
-    by_call: dict[str, _Node] = {}  # by the id of a tool call
-    by_name: dict[int, _Node] = {}  # by message and request
-    for whose, place, record in _by_agent(
-        files.records(path, Record, Notes("lenient"))
-    ):  # errors were reported in the first pass
-        if whose != agent:
-            continue
-        uuid, kind = record["uuid"], record.get("type")
-        above = owners.get(str(record.get("parentUuid")))
+    tree = _Tree(intake)
+    # Errors were reported in the first pass.
+    for whose, place, record in _by_agent(files.records(path, Record, ImportNotes("lenient"))):
+        if whose == agent:
+            tree.add(place, record)
+    return [entry for node in tree.nodes for entry in _entries(intake, node, seen)]
+
+
+class _Tree:
+    """The nodes of one agent's lines."""
+
+    def __init__(self, intake: Intake) -> None:
+        self.nodes: list[_Node] = []
+        self._intake = intake
+        self._owners: dict[str, _Node] = {}  # the node of each line
+        self._by_call: dict[str, _Node] = {}  # by the id of a tool call
+        self._by_name: dict[int, _Node] = {}  # by message and request
+
+    def add(self, place: str, record: Record) -> None:
+        """Add a line: to the answer it belongs to or follows, or as a message of its own."""
+        above = self._owners.get(str(record.get("parentUuid")))
         message = record.get("message")
-        if kind == "assistant" and isinstance(message, dict):
-            name = reuse.identity(f"{message.get('id') or uuid} {record.get('requestId')}")
-            if name not in by_name:
-                by_name[name] = _begun(record, above, place, name=name)
-                nodes.append(by_name[name])
-            owners[uuid] = node = by_name[name]
-            _answer(intake, node, record, message)
-            by_call.update(dict.fromkeys(_ids(message, "tool_use", "id"), node))
-            continue
-        results = _ids(message, "tool_result", "tool_use_id") if isinstance(message, dict) else []
-        answered = next((by_call[found] for found in results if found in by_call), None) or above
-        if answered is None or (kind == "user" and not results):
-            owners[uuid] = node = _begun(record, above, place)
-            nodes.append(node)
-            node.said += _pieces(intake, record)
-            continue
-        owners[uuid] = answered
-        pieces = tuple(_pieces(intake, record))
+        if record.get("type") == "assistant" and isinstance(message, dict):
+            node = self._answer(record, message, above, place)
+        else:
+            node = self._said(record, message, above, place)
+        self._owners[record["uuid"]] = node
+
+    def _answer(self, record: Record, message: Record, above: _Node | None, place: str) -> _Node:
+        own = message.get("id") or record["uuid"]
+        name = reuse.identity(f"{own} {record.get('requestId')}")
+        node = self._by_name.get(name)
+        if node is None:
+            node = self._by_name[name] = _begun(record, above, place, name=name)
+            self.nodes.append(node)
+        _answer(self._intake, node, record, message)
+        self._by_call.update(dict.fromkeys(_ids(message, "tool_use", "id"), node))
+        return node
+
+    def _said(self, record: Record, message: object, above: _Node | None, place: str) -> _Node:
+        results = []
+        if isinstance(message, dict):
+            results = _ids(message, "tool_result", "tool_use_id")
+        answered = above
+        for result in reversed(results):
+            answered = self._by_call.get(result, answered)
+        if answered is None or (record.get("type") == "user" and not results):
+            node = _begun(record, above, place)
+            self.nodes.append(node)
+            node.said += _pieces(self._intake, record)
+            return node
+        pieces = tuple(_pieces(self._intake, record))
         if pieces:
             answered.more.append((pieces, _sub_agent(record)))
             answered.last_s = fields.seconds(record.get("timestamp")) or answered.last_s
-    return [entry for node in nodes for entry in _entries(intake, node, seen)]
+        return answered
 
 
 def _begun(record: Record, above: _Node | None, place: str, *, name: int = 0) -> _Node:
@@ -233,13 +255,13 @@ def _answer(intake: Intake, node: _Node, record: Record, message: Record) -> Non
             node.usage[kind] = max(count, node.usage.get(kind, 0))
 
 
-def _pieces(intake: Intake, record: Record) -> Iterator[Piece]:
+def _pieces(intake: Intake, record: Record) -> Iterator[ContextPiece]:
     message = record.get("message")
     if isinstance(message, dict):
         yield from chat.pieces(intake, "user", message)
     elif record.get("type") == "attachment":
         text = msgspec.json.encode(record.get("attachment")).decode()
-        yield Piece(role="user", tokens=intake.length(text), key=intake.name("user", text))
+        yield ContextPiece(role="user", tokens=intake.length(text), key=intake.name("user", text))
 
 
 def _ids(message: Record, kind: str, name: str) -> list[str]:
@@ -257,7 +279,7 @@ def _sub_agent(record: Record) -> str | None:
     return str(told["agentId"]) if isinstance(told, dict) and told.get("agentId") else None
 
 
-def _entries(intake: Intake, node: _Node, seen: set[int]) -> Iterator[Entry]:
+def _entries(intake: Intake, node: _Node, seen: set[int]) -> Iterator[TranscriptEntry]:
     parent = None if node.parent is None else node.parent.tip
     common: dict[str, Any] = {
         "id": node.id,
@@ -267,26 +289,26 @@ def _entries(intake: Intake, node: _Node, seen: set[int]) -> Iterator[Entry]:
     }
     said = tuple(node.said)
     if node.usage is None:
-        yield Entry(**common, pieces=said)
+        yield TranscriptEntry(**common, pieces=said)
     elif node.model == "<synthetic>":
         intake.notes.drop("an answer not from a model (an error shown to the user)")
-        yield Entry(**common)
+        yield TranscriptEntry(**common)
     elif node.name in seen:
         intake.notes.drop("a call repeated from an earlier file (a resumed session)")
-        yield Entry(**common, pieces=said)
+        yield TranscriptEntry(**common, pieces=said)
     else:
         seen.add(node.name)
         usage = _usage(intake, node, said)
-        yield Entry(
+        yield TranscriptEntry(
             **common,
             pieces=said,
-            timing=Timing(sent_s=node.sent_s, done_s=node.done_s),
+            timing=CallTiming(sent_s=node.sent_s, done_s=node.done_s),
             usage=usage,
             model=node.model,
         )
     for number, (pieces, child) in enumerate(node.more):
         above = node.id if not number else f"{node.id}/{number}"
-        yield Entry(
+        yield TranscriptEntry(
             id=f"{node.id}/{number + 1}",
             parent=above,
             place=node.place,
@@ -296,7 +318,7 @@ def _entries(intake: Intake, node: _Node, seen: set[int]) -> Iterator[Entry]:
         )
 
 
-def _usage(intake: Intake, node: _Node, said: Sequence[Piece]) -> Usage:
+def _usage(intake: Intake, node: _Node, said: Sequence[ContextPiece]) -> CallUsage:
     usage = node.usage or {}
     if not usage:
         intake.notes.meet(node.place, "an answer without usage")
@@ -307,7 +329,7 @@ def _usage(intake: Intake, node: _Node, said: Sequence[Piece]) -> Usage:
             "the start of the stream"
         )
         output = length
-    return Usage(
+    return CallUsage(
         prompt=sum(usage.get(kind, 0) for kind in _PROMPT) or None,
         output=output,
         cached=usage.get("cache_read_input_tokens"),

@@ -17,14 +17,14 @@ from typing import Any, Final
 import msgspec
 
 from agentload.importers.parts import (
-    Entry,
+    AgentTranscript,
+    CallTiming,
+    CallUsage,
+    ContextPiece,
     Head,
+    ImportNotes,
     Intake,
-    Notes,
-    Piece,
-    Timing,
-    Transcript,
-    Usage,
+    TranscriptEntry,
     chat,
     fields,
     records,
@@ -59,8 +59,8 @@ def sessions(intake: Intake) -> Iterator[Session]:
     return transcripts.sessions(intake, (_transcript(intake, path) for path in intake.files))
 
 
-def _transcript(intake: Intake, path: Path) -> Transcript:
-    _, first = next(records(path, Record, Notes("lenient")), ("", {}))
+def _transcript(intake: Intake, path: Path) -> AgentTranscript:
+    _, first = next(records(path, Record, ImportNotes("lenient")), ("", {}))
     meta = first.get("payload") if first.get("type") == "session_meta" else None
     meta = meta if isinstance(meta, dict) else {}
     match meta.get("source"):
@@ -68,7 +68,7 @@ def _transcript(intake: Intake, path: Path) -> Transcript:
             spawned_by: str | None = parent
         case _:
             spawned_by = None
-    return Transcript(
+    return AgentTranscript(
         read=lambda: list(_Rollout(intake=intake).entries(path)),
         key=str(meta.get("id") or path.stem),
         workload="codex-subagent" if spawned_by else "codex",
@@ -93,16 +93,16 @@ class _Rollout:
     names: dict[str, str] = field(default_factory=dict)
     """Tools by call."""
     total: dict[str, int] = field(default_factory=dict)
-    answer: list[Piece] = field(default_factory=list)
+    answer: list[ContextPiece] = field(default_factory=list)
     """The model's items since the last input."""
     is_open: bool = False
     sent_s: float | None = None
     done_s: float | None = None
     place: str = ""
-    queue: list[Piece] = field(default_factory=list)
+    queue: list[ContextPiece] = field(default_factory=list)
     """Results that arrived before the usage of their call."""
 
-    def entries(self, path: Path) -> Iterator[Entry]:
+    def entries(self, path: Path) -> Iterator[TranscriptEntry]:
         """Read a file."""
         for place, record in records(path, Record, self.intake.notes):
             payload = record.get("payload")
@@ -116,16 +116,16 @@ class _Rollout:
                 case "turn_context":
                     self.model = payload.get("model") or self.model
                 case "compacted":
-                    yield from self._close(Usage())
+                    yield from self._close(CallUsage())
                     yield from self._compacted(payload, place)
                 case "response_item":
                     yield from self._item(payload, place, at_s)
                 case _:
                     if payload.get("type") == "token_count":
                         yield from self._counted(payload.get("info"))
-        yield from self._close(Usage())
+        yield from self._close(CallUsage())
 
-    def _item(self, item: Record, place: str, at_s: float | None) -> Iterator[Entry]:
+    def _item(self, item: Record, place: str, at_s: float | None) -> Iterator[TranscriptEntry]:
         kind = str(item.get("type"))
         if kind in _SILENT:
             return
@@ -135,7 +135,7 @@ class _Rollout:
             or (kind == "message" and item.get("role") == "assistant")
         ):
             if self.is_open and self.queue:
-                yield from self._close(Usage())
+                yield from self._close(CallUsage())
             if not self.is_open:
                 self.is_open, self.sent_s, self.place = True, self.input_s or at_s, place
             self.done_s = at_s
@@ -162,7 +162,7 @@ class _Rollout:
         elif pieces:
             yield self._entry(place, pieces)
 
-    def _made(self, item: Record) -> Iterator[Piece]:
+    def _made(self, item: Record) -> Iterator[ContextPiece]:
         if item.get("type") == "reasoning":
             return chat.pieces(
                 self.intake, "assistant", {"content": item.get("summary") or item.get("content")}
@@ -181,7 +181,7 @@ class _Rollout:
             self.intake, "assistant", {"content": msgspec.json.encode(said).decode()}
         )
 
-    def _counted(self, info: object) -> Iterator[Entry]:
+    def _counted(self, info: object) -> Iterator[TranscriptEntry]:
         info = info if isinstance(info, dict) else {}
         last, total = info.get("last_token_usage"), info.get("total_token_usage")
         before = self.total
@@ -200,7 +200,7 @@ class _Rollout:
         if not counts.get("output_tokens") or not self.is_open:
             return
         yield from self._close(
-            Usage(
+            CallUsage(
                 prompt=counts.get("input_tokens"),
                 output=counts["output_tokens"],
                 cached=counts.get("cached_input_tokens"),
@@ -208,19 +208,19 @@ class _Rollout:
             )
         )
 
-    def _close(self, usage: Usage) -> Iterator[Entry]:
+    def _close(self, usage: CallUsage) -> Iterator[TranscriptEntry]:
         if not self.is_open:
             return
         if usage.prompt is None:
             self.intake.notes.meet(self.place, "an answer without usage")
-        timing = Timing(sent_s=self.sent_s, done_s=self.done_s)
+        timing = CallTiming(sent_s=self.sent_s, done_s=self.done_s)
         yield self._entry(self.place, self.answer, timing=timing, usage=usage, model=self.model)
         self.is_open, self.answer = False, []
         if self.queue:
             yield self._entry(self.place, self.queue)
             self.queue = []
 
-    def _compacted(self, payload: Record, place: str) -> Iterator[Entry]:
+    def _compacted(self, payload: Record, place: str) -> Iterator[TranscriptEntry]:
         self.intake.notes.drop("the call that wrote a compaction's summary: not in the transcript")
         history = payload.get("replacement_history")
         pieces = list(chat.messages(self.intake, history)) if isinstance(history, list) else []
@@ -230,15 +230,15 @@ class _Rollout:
             pieces or list(chat.pieces(self.intake, "user", {"content": payload.get("message")})),
         )
 
-    def _instructions(self, payload: Record, place: str) -> Iterator[Entry]:
+    def _instructions(self, payload: Record, place: str) -> Iterator[TranscriptEntry]:
         said = payload.get("base_instructions") or payload.get("instructions")
         text = said.get("text") if isinstance(said, dict) else said
         if isinstance(text, str) and self.tip is None:
             yield self._entry(place, list(chat.pieces(self.intake, "system", {"content": text})))
 
-    def _entry(self, place: str, pieces: list[Piece], **more: Any) -> Entry:
+    def _entry(self, place: str, pieces: list[ContextPiece], **more: Any) -> TranscriptEntry:
         self.count += 1
-        entry = Entry(
+        entry = TranscriptEntry(
             id=f"#{self.count}",
             parent=self.tip,
             place=place,

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from agentload.importers.parts import (
+    CallTiming,
+    CallUsage,
     Continuations,
     Head,
     Intake,
-    Logged,
-    Timing,
-    Usage,
+    SpokenCall,
     chat,
     fields,
     files,
@@ -48,7 +48,7 @@ def sniff(head: Head) -> float:
 
 
 @requests.reader(requests.conversations, workload="litellm")
-def sessions(intake: Intake) -> Iterator[Logged]:
+def sessions(intake: Intake) -> Iterator[SpokenCall]:
     """Yield a session for each session id or trace id, and for each request without one."""
     continuations = Continuations()
     seen: set[int] = set()
@@ -72,11 +72,11 @@ def sessions(intake: Intake) -> Iterator[Logged]:
         context = list(chat.messages(intake, files.list_in(record.get("messages"))))
         named = record.get("session_id") or record.get("trace_id")
         model = record.get("model_group") or record.get("model")
-        yield Logged(
+        yield SpokenCall(
             session=f"+{named}" if named else continuations.session(context) if context else place,
             at_s=sent_s,
             place=place,
-            timing=Timing(
+            timing=CallTiming(
                 sent_s=sent_s, first_s=None if first_s == done_s else first_s, done_s=done_s
             ),
             usage=_usage(record),
@@ -110,7 +110,7 @@ def _is_left_out(intake: Intake, record: Record) -> bool:
     return False
 
 
-def _usage(record: Record) -> Usage:
+def _usage(record: Record) -> CallUsage:
     metadata, response = (
         files.object_in(record.get("metadata")),
         files.object_in(record.get("response")),
@@ -119,7 +119,7 @@ def _usage(record: Record) -> Usage:
         files.object_in(metadata.get("usage_object")) or files.object_in(response.get("usage"))
     )
     told = fields.usage({name: record.get(name) for name in ("prompt_tokens", "completion_tokens")})
-    return Usage(
+    return CallUsage(
         prompt=told.prompt or inner.prompt,
         output=told.output or inner.output,
         cached=inner.cached,

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from agentload.importers.parts import Head, Intake, Numbering, Request, fields, requests
+from agentload.importers.parts import Head, Intake, Numbering, SizedCall, fields, requests
 from agentload.plugins import Positive
 
 FILES: Final = ("*.jsonl",)
@@ -36,7 +36,7 @@ def sniff(head: Head) -> float:
 
 
 @requests.reader(requests.sessions, workload="lmcache")
-def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Request]:
+def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[SizedCall]:
     """Yield a session for each `session_id`."""
     numbering = Numbering(block)
     for place, line in intake.records(_Line):
@@ -48,7 +48,7 @@ def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Request]:
         if intake.texts is not None:
             intake.name("user", line.input)
         intake.notes.estimate("tokens of a prompt and an answer: estimated at four bytes each")
-        yield Request(
+        yield SizedCall(
             session=line.session_id,
             at_s=at_s,
             place=place,

@@ -12,26 +12,27 @@ grid=spread: starts with the same timestamp are spread over the time to the next
 public conversation trace has timestamps on a grid of 3 s, whose bursts are an artefact.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final, Literal
 
 import msgspec
 
 from agentload.importers.parts import (
+    CallGroup,
+    CallTiming,
+    CallUsage,
+    ContextPiece,
     Dialogue,
     Grid,
     Head,
     Intake,
-    Logged,
-    Piece,
-    Timing,
-    Usage,
+    SpokenCall,
     by_session,
     chat,
+    groups,
     requests,
     transcripts,
-    with_starts,
 )
 from agentload.model.trace import Session
 from agentload.plugins import Positive
@@ -58,7 +59,7 @@ class _Line(msgspec.Struct):
     message_mode: str | None = None
 
 
-class _Request(requests.Request, kw_only=True):
+class _Call(requests.SizedCall, kw_only=True):
     history: History
 
 
@@ -66,72 +67,57 @@ def sniff(head: Head) -> float:
     """Look for lengths or a text, and a time, a session or blocks."""
     if head.has("chat_id") or isinstance(head.record.get("hash_ids"), dict):
         return 0.0
-    if head.has("input_length", "output_length") and any(
-        map(head.has, ("timestamp", "session_id", "hash_ids"))
-    ):
+    if not head.has("output_length"):
+        return 0.0
+    if head.has("input_length") and head.has_any("timestamp", "session_id", "hash_ids"):
         return 0.9
-    return (
-        0.8
-        if head.has("output_length") and any(map(head.has, ("text_input", "messages", "payload")))
-        else 0.0
-    )
+    return 0.8 if head.has_any("text_input", "messages", "payload") else 0.0
 
 
 def sessions(
     intake: Intake, *, block: Positive = 512, history: History = "delta", grid: Grid = "keep"
 ) -> Iterator[Session]:
     """Yield a session for each `session_id`, and for each line without one."""
-    found = by_session(_requests(intake, block, history), _Request)
-    origin_s: float | None = None
-    for number, (group, start_s) in enumerate(with_starts(found, grid)):
-        origin_s = start_s if origin_s is None else origin_s
-        if any(request.pieces is not None for request in group):
-            session = _spoken(intake, group, f"s{number}", origin_s)
+    found = by_session(_calls(intake, block, history), _Call)
+    for number, group in enumerate(groups(found, grid)):
+        if any(call.pieces for call in group.calls):
+            session = _spoken(intake, group)
         else:
+            is_delta = len(group.calls) > 1 and group.calls[0].history == "delta"
             session = requests.session(
-                intake,
-                group,
-                name=f"s{number}",
-                workload="mooncake",
-                start_s=round(start_s - origin_s, 6),
-                origin_s=origin_s,
-                block=block,
-                holds="news" if len(group) > 1 and group[0].history == "delta" else "context",
+                intake, group, workload="mooncake", holds="news" if is_delta else "context"
             )
         # A trace starts at 0; its source's start is kept in the
         # first session, so that an export restores the times.
-        yield (
-            session
-            if number or not origin_s
-            else replace(session, extra=((ORIGIN, str(origin_s)),))
-        )
+        if group.origin_s and not number:
+            session = replace(session, extra=((ORIGIN, str(group.origin_s)),))
+        yield session
 
 
-def _requests(intake: Intake, block: int, history: History) -> Iterator[_Request]:
-    last: dict[str, float] = {}
+def _calls(intake: Intake, block: int, history: History) -> Iterator[_Call]:
+    last_s: dict[str, float] = {}
     for number, (place, line) in enumerate(intake.records(_Line)):
         session = str(number) if line.session_id is None else f"+{line.session_id}"
-        request = _Request(
+        call = _Call(
             session=session,
             at_s=(line.timestamp or 0.0) / 1000,
             place=place,
             prompt=line.input_length or 0,
-            output=line.output_length if line.output_length is not None else 1,
-            ids=None
-            if line.hash_ids is None
-            else [intake.identity.block(found) for found in line.hash_ids],
+            output=1 if line.output_length is None else line.output_length,
+            ids=[intake.identity.block(found) for found in line.hash_ids or ()],
             delay_s=None if line.delay is None else line.delay / 1000,
             history=_history(line, history),
         )
         if line.timestamp is None and line.session_id is not None:
-            request.at_s = last.get(session, 0.0) + (request.delay_s or 0.0)
+            call.at_s = last_s.get(session, 0.0) + (call.delay_s or 0.0)
         if line.input_length is None:
-            request.pieces = list(_pieces(intake, line))
-        if not _is_whole(intake, request, line, block):
+            call.pieces = list(_pieces(intake, line))
+        if not _is_whole(intake, call):
             continue
         if line.session_id is not None:
-            last[session] = request.at_s
-        yield request
+            last_s[session] = call.at_s
+        _check_ids(intake, call, line, block)
+        yield call
 
 
 def _history(line: _Line, history: History) -> History:
@@ -142,28 +128,32 @@ def _history(line: _Line, history: History) -> History:
     return history
 
 
-def _is_whole(intake: Intake, request: _Request, line: _Line, block: int) -> bool:
-    if not request.prompt and not request.pieces:
-        intake.notes.skip(request.place, "neither input_length nor text_input, messages or payload")
+def _is_whole(intake: Intake, call: _Call) -> bool:
+    if not call.prompt and not call.pieces:
+        intake.notes.skip(call.place, "neither input_length nor text_input, messages or payload")
         return False
-    if min(request.prompt, request.output, request.at_s, request.delay_s or 0.0) < 0:
-        intake.notes.skip(request.place, "a negative length or time")
+    if min(call.prompt, call.output, call.at_s, call.delay_s or 0.0) < 0:
+        intake.notes.skip(call.place, "a negative length or time")
         return False
-    if request.ids is not None and request.pieces is None:
-        if len(request.ids) > -(-request.prompt // block):
-            intake.notes.meet(
-                request.place, f"more block ids than fit a prompt of this length (block={block})"
-            )
-        elif request.prompt - len(request.ids) * block >= block:
-            intake.notes.meet(
-                request.place, f"block ids cover only part of the prompt (block={block})"
-            )
-    if line.output_length is None:
-        intake.notes.estimate("output_length is missing: 1 token assumed")
     return True
 
 
-def _pieces(intake: Intake, line: _Line) -> Iterator[Piece]:
+def _check_ids(intake: Intake, call: _Call, line: _Line, block: int) -> None:
+    """Note what a line lacks, and whether its block ids fit its length."""
+    if line.hash_ids is not None and line.input_length is not None:
+        if len(call.ids) > -(-call.prompt // block):
+            intake.notes.meet(
+                call.place, f"more block ids than fit a prompt of this length (block={block})"
+            )
+        elif call.prompt - len(call.ids) * block >= block:
+            intake.notes.meet(
+                call.place, f"block ids cover only part of the prompt (block={block})"
+            )
+    if line.output_length is None:
+        intake.notes.estimate("output_length is missing: 1 token assumed")
+
+
+def _pieces(intake: Intake, line: _Line) -> Iterator[ContextPiece]:
     payload = line.payload or {}
     tools = chat.schemas(intake, line.tools or payload.get("tools") or ())
     found = line.messages or payload.get("messages")
@@ -174,27 +164,28 @@ def _pieces(intake: Intake, line: _Line) -> Iterator[Piece]:
     yield from chat.behind_system(tools, said)
 
 
-def _spoken(intake: Intake, group: Sequence[_Request], name: str, origin_s: float) -> Session:
-    """Make a session of requests with text in the source."""
-    logged: list[Logged] = []
+def _spoken(intake: Intake, group: CallGroup[_Call]) -> Session:
+    """Make a session of calls with text in the source."""
+    name = group.name
+    spoken: list[SpokenCall] = []
     at_s = 0.0
-    for number, request in enumerate(group):
-        is_delayed = number > 0 and request.delay_s is not None
-        at_s = at_s + (request.delay_s or 0.0) if is_delayed else request.at_s
-        unwritten = Piece(role="user", tokens=request.prompt, key=f"{name}.{number}")
-        answer = Piece(role="assistant", tokens=request.output, key=f"{name}.a{number}")
-        logged.append(
-            Logged(
+    for number, call in enumerate(group.calls):
+        is_delayed = number > 0 and call.delay_s is not None
+        at_s = at_s + (call.delay_s or 0.0) if is_delayed else call.at_s
+        unwritten = ContextPiece(role="user", tokens=call.prompt, key=f"{name}.{number}")
+        answer = ContextPiece(role="assistant", tokens=call.output, key=f"{name}.a{number}")
+        spoken.append(
+            SpokenCall(
                 session=name,
                 at_s=at_s,
-                place=request.place,
-                timing=Timing(sent_s=at_s),
-                usage=Usage(output=request.output),
-                context=request.pieces or [unwritten],
+                place=call.place,
+                timing=CallTiming(sent_s=at_s),
+                usage=CallUsage(output=call.output),
+                context=call.pieces or [unwritten],
                 answer=[answer],
-                is_new=number > 0 and request.history == "delta",
+                is_new=number > 0 and call.history == "delta",
             )
         )
-    dialogue = Dialogue(intake=intake, origin_s=origin_s)
-    transcripts.play(dialogue, requests.entries(logged, name))
+    dialogue = Dialogue(intake=intake, origin_s=group.origin_s)
+    transcripts.play(dialogue, requests.entries(spoken, name))
     return dialogue.session(name, workload="mooncake")

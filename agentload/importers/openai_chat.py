@@ -15,13 +15,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from agentload.importers.parts import (
+    CallTiming,
+    CallUsage,
+    ContextPiece,
     Continuations,
     Head,
     Intake,
-    Logged,
-    Piece,
-    Timing,
-    Usage,
+    SpokenCall,
     chat,
     fields,
     files,
@@ -55,7 +55,7 @@ def sessions(
     )
 
 
-def _logged(intake: Intake) -> Iterator[Logged]:
+def _logged(intake: Intake) -> Iterator[SpokenCall]:
     continuations = Continuations()
     for number, (place, record) in enumerate(intake.records(Record)):
         request = _request(record)
@@ -73,22 +73,24 @@ def _logged(intake: Intake) -> Iterator[Logged]:
 
 
 def conversation(
-    intake: Intake, found: list[Any], *, opening: list[Piece], place: str, name: str
-) -> Iterator[Logged]:
+    intake: Intake, found: list[Any], *, opening: list[ContextPiece], place: str, name: str
+) -> Iterator[SpokenCall]:
     """Yield a call for each answer of a conversation, with what is new since the previous one."""
-    tools, new, before_s = opening, list[Piece](), None
+    tools, new, before_s = opening, list[ContextPiece](), None
     for message in found:
         at_s = fields.first_time(message, *_SENT) if isinstance(message, dict) else None
         pieces = list(chat.messages(intake, [message]))
         if _role(message) == "assistant":
-            timing = Timing(sent_s=before_s, done_s=at_s) if before_s is not None else Timing()
+            timing = (
+                CallTiming(sent_s=before_s, done_s=at_s) if before_s is not None else CallTiming()
+            )
             context = chat.behind_system(tools, new)
-            yield Logged(
+            yield SpokenCall(
                 session=name,
                 at_s=before_s or 0.0,
                 place=place,
                 timing=timing,
-                usage=Usage(),
+                usage=CallUsage(),
                 context=context,
                 answer=pieces,
                 is_new=True,
@@ -102,11 +104,11 @@ def conversation(
 def _one(
     intake: Intake,
     record: Record,
-    context: list[Piece],
+    context: list[ContextPiece],
     *,
     place: str,
     continuations: Continuations,
-) -> Logged:
+) -> SpokenCall:
     request, response = _request(record), files.object_in(record.get("response"))
     response = files.object_in(response.get("body")) or response
     counted = fields.usage(response.get("usage") or record.get("usage"))
@@ -120,17 +122,17 @@ def _one(
         intake.notes.estimate(
             "output tokens of a call: its limit, since the answer is not in the source"
         )
-        counted = Usage(prompt=counted.prompt, output=limit, cached=counted.cached)
+        counted = CallUsage(prompt=counted.prompt, output=limit, cached=counted.cached)
     sent_s = fields.first_time(record, *_SENT)
     if sent_s is None:
         intake.notes.estimate("time of a request: not in the source")
     named = next((str(record[name]) for name in _SESSIONS if record.get(name)), None)
     model = request.get("model")
-    return Logged(
+    return SpokenCall(
         session=f"+{named}" if named else continuations.session(context),
         at_s=sent_s or 0.0,
         place=place,
-        timing=Timing(sent_s=sent_s, done_s=fields.first_time(record, *_DONE)),
+        timing=CallTiming(sent_s=sent_s, done_s=fields.first_time(record, *_DONE)),
         usage=counted,
         context=context,
         answer=answer,

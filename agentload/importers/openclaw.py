@@ -25,12 +25,12 @@ import msgspec
 
 from agentload.errors import TraceError
 from agentload.importers.parts import (
-    Entry,
+    AgentTranscript,
+    ContextPiece,
     Head,
+    ImportNotes,
     Intake,
-    Notes,
-    Piece,
-    Transcript,
+    TranscriptEntry,
     chat,
     fields,
     head,
@@ -47,7 +47,7 @@ FILES: Final = (
     "*.sqlite",
     "session-branch.json",
 )
-Opening: TypeAlias = Callable[[], Sequence[Piece]]
+Opening: TypeAlias = Callable[[], Sequence[ContextPiece]]
 _HOMES: Final = (".openclaw", ".clawdbot", ".moltbot")
 _BUNDLE: Final = "session-branch.json"
 _BESIDE: Final = (".trajectory.jsonl", "cache-trace.jsonl", "events.jsonl")
@@ -92,7 +92,7 @@ def sessions(intake: Intake) -> Iterator[Session]:
     return transcripts.sessions(intake, _transcripts(intake))
 
 
-def _transcripts(intake: Intake) -> Iterator[Transcript]:
+def _transcripts(intake: Intake) -> Iterator[AgentTranscript]:
     for path in intake.files:
         if head(path, 16).startswith(_MAGIC):
             yield from _stored(intake, path)
@@ -102,7 +102,7 @@ def _transcripts(intake: Intake) -> Iterator[Transcript]:
             yield _filed(intake, path)
 
 
-def _filed(intake: Intake, path: Path) -> Transcript:
+def _filed(intake: Intake, path: Path) -> AgentTranscript:
     own = path.name.split(".jsonl")[0]
     index = path.parent / "sessions.json"
     told = parse_json(head(index, 1 << 26)) if index.exists() else None
@@ -116,7 +116,7 @@ def _filed(intake: Intake, path: Path) -> Transcript:
         (own, {}),
     )
     trajectory = path.with_name(f"{own}.trajectory.jsonl")
-    first = zip(records(path, transcripts.Record, Notes("lenient")), range(3), strict=False)
+    first = zip(records(path, transcripts.Record, ImportNotes("lenient")), range(3), strict=False)
     times = [
         at_s
         for (_, record), _ in first
@@ -134,7 +134,7 @@ def _filed(intake: Intake, path: Path) -> Transcript:
     )
 
 
-def _bundled(intake: Intake, path: Path) -> Transcript:
+def _bundled(intake: Intake, path: Path) -> AgentTranscript:
     told = (
         parse_json(head(path.with_name("manifest.json"), 1 << 26))
         if path.with_name("manifest.json").exists()
@@ -146,7 +146,7 @@ def _bundled(intake: Intake, path: Path) -> Transcript:
     events = path.with_name("events.jsonl")
     branch = [
         entry
-        for _, found in records(path, _Branch, Notes("lenient"))
+        for _, found in records(path, _Branch, ImportNotes("lenient"))
         for entry in (found.header or {}, *found.entries)
     ]
     return _transcript(
@@ -173,7 +173,7 @@ def _branch(intake: Intake, path: Path) -> Iterator[tuple[str, transcripts.Recor
         )
 
 
-def _stored(intake: Intake, path: Path) -> Iterator[Transcript]:
+def _stored(intake: Intake, path: Path) -> Iterator[AgentTranscript]:
     with closing(_opened(path)) as database:
         windows = {row.get("session_id"): row for row in _rows(database, "session_windows")}
         nodes = {row.get("session_key"): row for row in _rows(database, "session_nodes")}
@@ -197,16 +197,16 @@ def _stored(intake: Intake, path: Path) -> Iterator[Transcript]:
 
 def _transcript(
     *,
-    read: Callable[[], list[Entry]],
+    read: Callable[[], list[TranscriptEntry]],
     key: str,
     agent: str,
     began_s: float,
     spawned_by: str | None,
     opening: Opening = tuple,
-) -> Transcript:
+) -> AgentTranscript:
     parts = key.split(":")
     kind = next((kind for name, kind in _KINDS if name in parts), "main")
-    return Transcript(
+    return AgentTranscript(
         read=read,
         key=key,
         workload=f"openclaw-{kind}",
@@ -218,9 +218,9 @@ def _transcript(
     )
 
 
-def _opening(intake: Intake, trajectory: Path) -> Iterator[Piece]:
+def _opening(intake: Intake, trajectory: Path) -> Iterator[ContextPiece]:
     """Read the system prompt and the tools of the trajectory's first request."""
-    for _, event in records(trajectory, dict[str, Any], Notes("lenient")):
+    for _, event in records(trajectory, dict[str, Any], ImportNotes("lenient")):
         compiled = event.get("data")
         if event.get("type") == "context.compiled" and isinstance(compiled, dict):
             yield from chat.pieces(intake, "system", {"content": compiled.get("systemPrompt")})
@@ -290,7 +290,7 @@ def _began(database: sqlite3.Connection) -> list[tuple[str, int]]:
         ).fetchall()
 
 
-def _recorded(path: Path, session: str, notes: Notes) -> Iterator[tuple[str, dict[str, Any]]]:
+def _recorded(path: Path, session: str, notes: ImportNotes) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place, event) of one session's transcript, in order."""
     with closing(_opened(path)) as database:
         try:

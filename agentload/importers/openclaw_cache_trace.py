@@ -13,11 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from agentload.importers.parts import (
+    CallTiming,
+    CallUsage,
     Head,
     Intake,
-    Logged,
-    Timing,
-    Usage,
+    SpokenCall,
     agents_usage,
     chat,
     fields,
@@ -39,7 +39,7 @@ class _Event(msgspec.Struct):
 class _Open(msgspec.Struct):
     """A call without its answer yet, and the number of messages it sent."""
 
-    call: Logged
+    call: SpokenCall
     sent: int
 
 
@@ -53,7 +53,7 @@ def sniff(head: Head) -> float:
 
 
 @requests.reader(requests.conversations, workload="openclaw")
-def sessions(intake: Intake) -> Iterator[Logged]:
+def sessions(intake: Intake) -> Iterator[SpokenCall]:
     """Yield a session for each `sessionId`."""
     waiting: dict[str, _Open] = {}
     for place, event in intake.records(_Event):
@@ -80,12 +80,12 @@ def sessions(intake: Intake) -> Iterator[Logged]:
                 "a call without messages in the file (OPENCLAW_CACHE_TRACE_MESSAGES=0)"
             )
             continue
-        call = Logged(
+        call = SpokenCall(
             session=name,
             at_s=at_s,
             place=place,
-            timing=Timing(sent_s=at_s),
-            usage=Usage(),
+            timing=CallTiming(sent_s=at_s),
+            usage=CallUsage(),
             context=context,
             model=event.model,
         )
@@ -93,7 +93,7 @@ def sessions(intake: Intake) -> Iterator[Logged]:
     yield from (left.call for left in waiting.values())
 
 
-def _answered(intake: Intake, call: Logged, message: object) -> Logged:
+def _answered(intake: Intake, call: SpokenCall, message: object) -> SpokenCall:
     """Add the answer if the next message is one."""
     if not isinstance(message, dict) or message.get("role") != "assistant":
         return call

@@ -18,12 +18,12 @@ from typing import Any, Final, Literal
 import msgspec
 
 from agentload.importers.parts import (
+    CallTiming,
+    CallUsage,
     Head,
+    ImportNotes,
     Intake,
-    Logged,
-    Notes,
-    Timing,
-    Usage,
+    SpokenCall,
     chat,
     fields,
     files,
@@ -72,7 +72,7 @@ class Span:
     events: tuple[tuple[str, float | None], ...] = ()
 
 
-class _Row(Logged, kw_only=True):
+class _Row(SpokenCall, kw_only=True):
     """A span, as a call where it is a chat."""
 
     id: str
@@ -102,7 +102,7 @@ def _conversations(intake: Intake) -> dict[str, str]:
     """Find the conversations of traces in a first pass over all files."""
     found: dict[str, str] = {}
     for path in intake.files:
-        for _, record in files.records(path, dict[str, Any], Notes("lenient")):
+        for _, record in files.records(path, dict[str, Any], ImportNotes("lenient")):
             for span in spans(record):
                 name = None if span is None else fields.first(span.attributes, *_CONVERSATION)
                 if span is not None and name is not None:
@@ -124,8 +124,8 @@ def _rows(intake: Intake, names: Mapping[str, str]) -> Iterator[_Row]:
                 parent=span.parent,
                 end_s=span.end_s,
                 kind=_kind(span.attributes),
-                timing=Timing(sent_s=span.start_s, done_s=span.end_s),
-                usage=Usage(),
+                timing=CallTiming(sent_s=span.start_s, done_s=span.end_s),
+                usage=CallUsage(),
                 context=[],
             )
             if row.kind == "chat":
@@ -176,19 +176,17 @@ def _call(intake: Intake, row: _Row, span: Span) -> None:
     ]
 
 
-def _families(
-    intake: Intake, groups: Iterator[list[_Row]]
-) -> Iterator[tuple[float, list[Session]]]:
-    origin_s: float | None = None
-    for number, rows in enumerate(groups):
-        origin_s = rows[0].at_s if origin_s is None else origin_s
-        found = list(_transcripts(rows))
-        if not found:
+def _families(intake: Intake, found: Iterator[list[_Row]]) -> Iterator[tuple[float, list[Session]]]:
+    for group in order.groups(found):
+        agents = list(_transcripts(group.calls))
+        if not agents:
             intake.notes.drop("a trace without a chat")
-        yield from transcripts.families(intake, found, name=f"s{number}.", origin_s=origin_s)
+        yield from transcripts.families(
+            intake, agents, name=f"{group.name}.", origin_s=group.origin_s
+        )
 
 
-def _transcripts(rows: Sequence[_Row]) -> Iterator[transcripts.Transcript]:
+def _transcripts(rows: Sequence[_Row]) -> Iterator[transcripts.AgentTranscript]:
     by_id = {row.id: row for row in rows}
     scopes: dict[str, list[_Row]] = {}
     above: dict[str, str | None] = {}
@@ -200,7 +198,7 @@ def _transcripts(rows: Sequence[_Row]) -> Iterator[transcripts.Transcript]:
             above[scope] = None if not scope else agents[1] if len(agents) > 2 else ""
     for scope, inside in scopes.items():
         if any(row.kind == "chat" for row in inside):
-            yield transcripts.Transcript(
+            yield transcripts.AgentTranscript(
                 read=partial(_entries, inside),
                 key=scope,
                 workload="otel-subagent" if scope else "otel",
@@ -222,7 +220,7 @@ def _agents(row: _Row, by_id: Mapping[str, _Row]) -> list[str]:
     return found
 
 
-def _entries(rows: Sequence[_Row]) -> list[transcripts.Entry]:
+def _entries(rows: Sequence[_Row]) -> list[transcripts.TranscriptEntry]:
     """Return the calls; those that follow a tool waited for it."""
     tools, calls = ([row for row in rows if row.kind == kind] for kind in ("tool", "chat"))
     for before, row in pairwise(calls):

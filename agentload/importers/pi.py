@@ -12,7 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from agentload.importers.parts import Head, Intake, Notes, Transcript, fields, records, transcripts
+from agentload.importers.parts import (
+    AgentTranscript,
+    Head,
+    ImportNotes,
+    Intake,
+    fields,
+    records,
+    transcripts,
+)
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl",)
@@ -30,8 +38,8 @@ def sessions(intake: Intake) -> Iterator[Session]:
     return transcripts.sessions(intake, (_transcript(intake, path) for path in intake.files))
 
 
-def _transcript(intake: Intake, path: Path) -> Transcript:
-    return Transcript(
+def _transcript(intake: Intake, path: Path) -> AgentTranscript:
+    return AgentTranscript(
         read=lambda: list(
             transcripts.entries(intake, records(path, transcripts.Record, intake.notes))
         ),
@@ -48,7 +56,7 @@ def _first(path: Path) -> float:
     """
     times = []
     for (_, record), _ in zip(
-        records(path, transcripts.Record, Notes("lenient")), range(50), strict=False
+        records(path, transcripts.Record, ImportNotes("lenient")), range(50), strict=False
     ):
         message = record.get("message")
         sent_s = fields.seconds(message.get("timestamp")) if isinstance(message, dict) else None

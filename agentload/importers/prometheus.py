@@ -64,39 +64,50 @@ def sessions(
             f"{intake.files[-1]}: no request {when}, or not a vLLM or SGLang server",
             hint="save SERVER/metrics after some load",
         )
-    rate = rate_per_s or (prompts.count / seconds if seconds is not None and seconds > 0 else 0.0)
-    if not rate:
+    rate = rate_per_s or _rate(intake, prompts, seconds)
+    share = (found.cached_share or 0.0) if sharing != "none" else 0.0
+    told = f"{share:.1%} of prompt tokens were cached, {rate:.3g} requests per second"
+    intake.notes.estimate(f"calls are drawn from {prompts.count:,.0f} requests' histograms: {told}")
+    play = _Play(rate=rate, wait_s=wait_s, rng=Random(seed))
+    lengths = _drawn(prompts, requests, play.rng)
+    answers = iter(_drawn(outputs, requests, play.rng))
+    if sharing == "sessions" and share:
+        yield from _grown(intake, lengths, answers, share, play)
+    else:
+        yield from _single(lengths, answers, share, play)
+
+
+def _rate(intake: Intake, prompts: Histogram, seconds: float | None) -> float:
+    """Return the calls per second of the source."""
+    if seconds is None or seconds <= 0 or not prompts.count:
         raise TraceError(
             f"{intake.files[0]}: no start time to measure a rate from",
             hint="rate_per_s=REQUESTS_PER_SECOND, or two texts",
         )
-    share = (found.cached_share or 0.0) if sharing != "none" else 0.0
-    if not rate_per_s and len(intake.files) == 1:
+    if len(intake.files) == 1:
         intake.notes.estimate("the rate is measured from the server's start to the file's time")
-    told = f"{share:.1%} of prompt tokens were cached, {rate:.3g} requests per second"
-    intake.notes.estimate(f"calls are drawn from {prompts.count:,.0f} requests' histograms: {told}")
-    rng = Random(seed)
-    lengths = _drawn(prompts, requests, rng)
-    answers = iter(_drawn(outputs, requests, rng))
-    if sharing == "sessions" and share:
-        yield from _grown(intake, lengths, answers, share, _Play(rate=rate, wait_s=wait_s, rng=rng))
-        return
+    return prompts.count / seconds
+
+
+def _single(
+    lengths: Sequence[int], answers: Iterator[int], share: float, play: "_Play"
+) -> Iterator[Session]:
+    """Make a session of each call; the start of its prompt is that of all prompts."""
     start_s = 0.0
     for number, length in enumerate(lengths):
         shared = round(length * share)
-        segments = [Segment(role="system", tokens=shared, key="prefix")] if shared else []
-        own = (
-            [Segment(role="user", tokens=length - shared, key=f"s{number}")]
-            if length > shared
-            else []
-        )
+        add: list[Segment] = []
+        if shared:
+            add.append(Segment(role="system", tokens=shared, key="prefix"))
+        if length > shared:
+            add.append(Segment(role="user", tokens=length - shared, key=f"s{number}"))
         yield Session(
             session=f"s{number}",
             workload="prometheus",
             start_s=round(start_s, 3),
-            turns=(Turn(add=(*segments, *own), output=next(answers)),),
+            turns=(Turn(add=tuple(add), output=next(answers)),),
         )
-        start_s += rng.expovariate(rate)
+        start_s += play.rng.expovariate(play.rate)
 
 
 def _told(intake: Intake) -> tuple[Scrape, float | None]:
@@ -171,7 +182,7 @@ class _Play:
 def _grown(
     intake: Intake, lengths: list[int], answers: Iterator[int], share: float, play: _Play
 ) -> Iterator[Session]:
-    """Group calls into sessions with growing contexts, as long
+    """CallGroup calls into sessions with growing contexts, as long
     as the hit rate requires: what a call repeats is a hit.
     """
     turns = _turns(lengths, share)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from agentload.errors import TraceError
-from agentload.importers.parts import Grid, Head, Intake, Piece, records, requests
+from agentload.importers.parts import ContextPiece, Grid, Head, Intake, records, requests
 from agentload.model.trace import Role, Session
 from agentload.plugins import Count, Positive, Seconds
 
@@ -73,7 +73,7 @@ def _lengths(intake: Intake, path: Path) -> Iterator[tuple[int, int]]:
 
 def _requests(
     intake: Intake, paths: list[Path], lengths: Mapping[int, int]
-) -> Iterator[requests.Request]:
+) -> Iterator[requests.SizedCall]:
     for path in paths:
         for place, line in records(path, _Line, intake.notes):
             pieces = []
@@ -86,11 +86,11 @@ def _requests(
                         )
                     elif lengths[found]:
                         pieces.append(
-                            Piece(role=role, tokens=lengths[found], key=f"{kind[:1]}{found}")
+                            ContextPiece(role=role, tokens=lengths[found], key=f"{kind[:1]}{found}")
                         )
             if sum(piece.tokens for piece in pieces) > line.input_length:
                 intake.notes.meet(place, "the lengths of the ids exceed input_length")
-            yield requests.Request(
+            yield requests.SizedCall(
                 session=place if line.session_id is None else f"+{line.session_id}",
                 at_s=line.timestamp,
                 place=place,

@@ -11,7 +11,16 @@ from typing import Any, Final
 
 import msgspec
 
-from agentload.importers.parts import Head, Intake, Logged, Piece, Timing, Usage, chat, requests
+from agentload.importers.parts import (
+    CallTiming,
+    CallUsage,
+    ContextPiece,
+    Head,
+    Intake,
+    SpokenCall,
+    chat,
+    requests,
+)
 from agentload.plugins import Seconds
 
 FILES: Final = ("*.traj",)
@@ -50,7 +59,7 @@ def sniff(head: Head) -> float:
 
 
 @requests.reader(requests.conversations, workload="swe_agent")
-def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[Logged]:
+def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[SpokenCall]:
     """Yield a session for each file."""
     number = 0
     for place, found in intake.records(_Trajectory):
@@ -62,12 +71,14 @@ def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[Logged]:
         at_s = number * every_s
         for context, answer, wait_s in calls:
             at_s += wait_s or 0.0
-            yield Logged(
+            yield SpokenCall(
                 session=str(number),
                 at_s=at_s,
                 place=place,
-                timing=Timing(sent_s=at_s, done_s=at_s),
-                usage=Usage(output=max(1, round(sum(piece.tokens for piece in answer) * received))),
+                timing=CallTiming(sent_s=at_s, done_s=at_s),
+                usage=CallUsage(
+                    output=max(1, round(sum(piece.tokens for piece in answer) * received))
+                ),
                 context=_scaled(context, sent),
                 answer=_scaled(answer, sent),
             )
@@ -76,10 +87,10 @@ def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[Logged]:
 
 def _calls(
     intake: Intake, found: _Trajectory
-) -> Iterator[tuple[list[Piece], list[Piece], float | None]]:
+) -> Iterator[tuple[list[ContextPiece], list[ContextPiece], float | None]]:
     """Yield each call's context and answer, and how long the tool before it took."""
     steps = found.trajectory
-    context: list[Piece] = []
+    context: list[ContextPiece] = []
     number = 0
     for message in found.history:
         pieces = list(chat.messages(intake, [message]))
@@ -93,7 +104,7 @@ def _calls(
 
 
 def _ratios(
-    stats: _Stats, calls: Sequence[tuple[list[Piece], list[Piece], float | None]]
+    stats: _Stats, calls: Sequence[tuple[list[ContextPiece], list[ContextPiece], float | None]]
 ) -> tuple[float, float]:
     """Return the factors that scale the lengths of prompts and answers to the counted totals."""
     sent = sum(piece.tokens for context, _, _ in calls for piece in context)
@@ -105,7 +116,7 @@ def _ratios(
     )
 
 
-def _scaled(pieces: Sequence[Piece], ratio: float) -> list[Piece]:
+def _scaled(pieces: Sequence[ContextPiece], ratio: float) -> list[ContextPiece]:
     if ratio == 1.0:
         return list(pieces)
     return [

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from agentload.importers.openai_chat import conversation
-from agentload.importers.parts import Head, Intake, Logged, requests
+from agentload.importers.parts import Head, Intake, SpokenCall, requests
 from agentload.model.trace import Session
 from agentload.plugins import Seconds
 
@@ -38,6 +38,6 @@ def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[Session]:
     return requests.conversations(intake, _logged(intake), workload="tau_bench", every_s=every_s)
 
 
-def _logged(intake: Intake) -> Iterator[Logged]:
+def _logged(intake: Intake) -> Iterator[SpokenCall]:
     for number, (place, found) in enumerate(intake.records(_Trajectory)):
         yield from conversation(intake, found.traj, opening=[], place=place, name=str(number))

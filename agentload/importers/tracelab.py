@@ -14,7 +14,16 @@ from typing import Final
 
 import msgspec
 
-from agentload.importers.parts import Head, Intake, Logged, Piece, Timing, Usage, fields, requests
+from agentload.importers.parts import (
+    CallTiming,
+    CallUsage,
+    ContextPiece,
+    Head,
+    Intake,
+    SpokenCall,
+    fields,
+    requests,
+)
 from agentload.plugins import Count
 
 FILES: Final = ("*.jsonl",)
@@ -53,7 +62,7 @@ def sniff(head: Head) -> float:
 
 
 @requests.reader(requests.conversations, workload="tracelab")
-def sessions(intake: Intake) -> Iterator[Logged]:
+def sessions(intake: Intake) -> Iterator[SpokenCall]:
     """Yield a session for each `session_id`."""
     names: dict[str, str] = {}
     seen: set[int] = set()
@@ -84,12 +93,12 @@ def sessions(intake: Intake) -> Iterator[Logged]:
         }
         # Results may come in a later round, so names are
         # looked up in all of a session's tools so far.
-        yield Logged(
+        yield SpokenCall(
             session=round_.session_id,
             at_s=sent_s,
             place=place,
-            timing=Timing(sent_s=sent_s, done_s=max(_times(said), default=None)),
-            usage=Usage(output=round_.output_tokens, **counts),
+            timing=CallTiming(sent_s=sent_s, done_s=max(_times(said), default=None)),
+            usage=CallUsage(output=round_.output_tokens, **counts),
             context=[_new(event, names) for event in asked],
             model=round_.model,
             is_new=True,
@@ -112,8 +121,10 @@ def _times(events: list[_Event]) -> list[float]:
     ]
 
 
-def _new(event: _Event, names: dict[str, str]) -> Piece:
+def _new(event: _Event, names: dict[str, str]) -> ContextPiece:
     if event.event_type != "tool_result":
-        return Piece(role="user", tokens=max(1, (event.content_chars or 0) // 4), key="")
+        return ContextPiece(role="user", tokens=max(1, (event.content_chars or 0) // 4), key="")
     tool = names.pop(event.tool_call_id or "", None)
-    return Piece(role="tool", tokens=max(1, (event.result_chars or 0) // 4), key="", tool=tool)
+    return ContextPiece(
+        role="tool", tokens=max(1, (event.result_chars or 0) // 4), key="", tool=tool
+    )

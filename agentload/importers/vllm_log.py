@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-from agentload.importers.parts import Head, Intake, Numbering, Request, lines, requests
+from agentload.importers.parts import Head, Intake, Numbering, SizedCall, lines, requests
 from agentload.plugins import Positive
 
 FILES: Final = ("*.log", "*.txt")
@@ -37,10 +37,10 @@ def sniff(head: Head) -> float:
 
 
 @requests.reader(requests.sessions, workload="vllm")
-def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Request]:
+def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[SizedCall]:
     """Yield a session for each request with a logged prompt."""
     numbering = Numbering(block)
-    open_: dict[bytes, Request] = {}
+    open_: dict[bytes, SizedCall] = {}
     for path in intake.files:
         at_s = 0.0
         for number, line in lines(path, intake.notes):
@@ -57,7 +57,7 @@ def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Request]:
                 continue
             request = open_.setdefault(
                 received[1],
-                Request(
+                SizedCall(
                     session=f"{place} {received[1]!r}", at_s=at_s, place=place, prompt=0, output=0
                 ),
             )
@@ -75,7 +75,7 @@ def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Request]:
             )
 
 
-def _read(intake: Intake, request: Request, text: bytes, numbering: Numbering) -> None:
+def _read(intake: Intake, request: SizedCall, text: bytes, numbering: Numbering) -> None:
     limit, ids, prompt = _LIMIT.search(text), _IDS.search(text), _PROMPT.search(text)
     if limit is not None:
         request.output = int(limit[1])
@@ -93,7 +93,7 @@ def _read(intake: Intake, request: Request, text: bytes, numbering: Numbering) -
         request.prompt, request.ids = intake.length(said), numbering.text(said)
 
 
-def _ended(intake: Intake, request: Request, text: bytes, at_s: float) -> Request:
+def _ended(intake: Intake, request: SizedCall, text: bytes, at_s: float) -> SizedCall:
     ids, output = _IDS.search(text), _OUTPUT.search(text)
     if ids is not None and ids[1].strip():
         request.output = ids[1].count(b",") + 1

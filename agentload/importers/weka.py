@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from agentload.importers.parts import Growth, Head, Intake, Prompt, Trail, change, in_order
+from agentload.importers.parts import BlockPrompt, Head, Intake, PromptTree, Trail, change, in_order
 from agentload.model.trace import Recorded, Role, Session, Turn, TurnRef, Wait
 from agentload.plugins import Positive, Seconds
 
@@ -79,7 +79,7 @@ class _Thread:
     begins_s: float = 0.0
     ends_s: float = 0.0
     spawned_by: int | None = None
-    calls: list[tuple[_Request, Prompt]] = field(default_factory=list)
+    calls: list[tuple[_Request, BlockPrompt]] = field(default_factory=list)
     joined: dict[int, list["_Thread"]] = field(default_factory=dict)
 
 
@@ -124,7 +124,7 @@ def _families(intake: Intake, block: int, every_s: float) -> Iterator[tuple[floa
 
 
 def _threads(intake: Intake, trace: _Trace, place: str, name: str, scope: int) -> list[_Thread]:
-    growth = Growth(trace.block_size)
+    growth = PromptTree(trace.block_size)
     parent = _Thread(name=name, scope=scope, trail=intake.source.trail(scope))
     threads = [parent]
     pending: list[_Thread] = []
@@ -175,7 +175,9 @@ def _relative(requests: Sequence[_Request], length: float) -> Iterator[_Request]
     return (msgspec.structs.replace(request, t=request.t - start) for request in requests)
 
 
-def _add(intake: Intake, thread: _Thread, request: _Request, growth: Growth, place: str) -> bool:
+def _add(
+    intake: Intake, thread: _Thread, request: _Request, growth: PromptTree, place: str
+) -> bool:
     if request.type not in {"n", "s"} or request.input < 1 or request.output < 0:
         intake.notes.meet(
             place,
@@ -208,7 +210,7 @@ def _add(intake: Intake, thread: _Thread, request: _Request, growth: Growth, pla
 
 
 def _roles(
-    request: _Request, prompt: Prompt, before: tuple[_Request, Prompt] | None
+    request: _Request, prompt: BlockPrompt, before: tuple[_Request, BlockPrompt] | None
 ) -> tuple[tuple[Role, int], ...]:
     last: Role = "tool" if "tool_result" in request.input_types else "user"
     if before is None:

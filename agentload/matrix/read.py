@@ -12,7 +12,8 @@ from agentload import documents
 from agentload.builtin import find
 from agentload.endpoints.arguments import holds_key, keys_in_environment
 from agentload.endpoints.endpoint import without_user
-from agentload.endpoints.read import EMULATED, FIELDS, value_of
+from agentload.endpoints.read import EMULATED
+from agentload.endpoints.values import FIELDS, value_of
 from agentload.errors import AgentloadError, UsageError, nearest
 from agentload.matrix import arms
 from agentload.matrix.described import (

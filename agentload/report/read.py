@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import duckdb
 
-from agentload.endpoints.facts import LASTING, VERIFIES, Facts, changed, told
+from agentload.endpoints.facts import LASTING, VERIFIES, Facts, changes, reported_facts
 from agentload.evidence.plays import PlayedBlock, plays_table, valid_plays
 from agentload.evidence.view import RunView
 from agentload.exposition.scrape import Scrape
@@ -115,7 +115,9 @@ def _servers(view: RunView) -> tuple[Served, ...]:
 
 def _served(arm: ArmRow, machine: str | None, said: list[Facts]) -> Served:
     lasting = (
-        {name: value for name, value in told(said[0]).items() if name in LASTING} if said else {}
+        {name: value for name, value in reported_facts(said[0]).items() if name in LASTING}
+        if said
+        else {}
     )
     digest = (
         hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()[:12]
@@ -123,9 +125,9 @@ def _served(arm: ArmRow, machine: str | None, said: list[Facts]) -> Served:
         else None
     )
     under = lasting.get("settings", {})
-    is_opaque = bool(said) and not told(said[0]).keys() & VERIFIES
+    is_opaque = bool(said) and not reported_facts(said[0]).keys() & VERIFIES
     steady = (
-        not any(changed(said[0], each) for each in said[1:])
+        not any(changes(said[0], each) for each in said[1:])
         if len(said) > 1 and not is_opaque
         else None
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from agentload.ask.asker import Answered, Failed
+from agentload.ask.asker import EndpointAnswer, Failed
 from agentload.dispatch.garbage import garbage
 from agentload.dispatch.naming import hex_name
 from agentload.model.rows import AnswerRow
@@ -20,7 +20,7 @@ def void_answers(rows: Iterable[AnswerRow], why: str) -> Iterator[AnswerRow]:
         yield replace(row, score=None, right=None, answer=None, signals=failure(Failed(error=why)))
 
 
-def signals(reply: Answered, reference: Answered | None) -> str:
+def signals(reply: EndpointAnswer, reference: EndpointAnswer | None) -> str:
     """Return the signals stored with an answer, as JSON.
 
     *reference* is None for the reference arm itself and where the reference failed.
@@ -88,13 +88,15 @@ def non_printing(text: str) -> float | None:
     )
 
 
-def _units(reply: Answered, reference: Answered) -> tuple[Sequence[str], Sequence[str], str]:
+def _units(
+    reply: EndpointAnswer, reference: EndpointAnswer
+) -> tuple[Sequence[str], Sequence[str], str]:
     if reply.tokens is not None and reference.tokens is not None:
         return reply.tokens, reference.tokens, "token"
     return reply.text.split(), reference.text.split(), "word"
 
 
-def _delta(reply: Answered, reference: Answered, same: int) -> float | None:
+def _delta(reply: EndpointAnswer, reference: EndpointAnswer, same: int) -> float | None:
     """Return the mean absolute difference of log probabilities over the *same* shared tokens."""
     if reply.logprobs is None or reference.logprobs is None or not same:
         return None
@@ -110,9 +112,9 @@ def answer_row(
     question: Question,
     arm: str,
     *,
-    reply: Answered | Failed,
+    reply: EndpointAnswer | Failed,
     grade: Grade | None,
-    reference: Answered | None,
+    reference: EndpointAnswer | None,
 ) -> AnswerRow:
     """Build the row of one arm's answer; *reference* is the reference's, to compare with."""
     return AnswerRow(
@@ -125,9 +127,9 @@ def answer_row(
         repetition=question.repetition,
         score=None if grade is None else grade.score,
         right=None if grade is None else grade.right,
-        answer=reply.text if isinstance(reply, Answered) else None,
+        answer=reply.text if isinstance(reply, EndpointAnswer) else None,
         request_id=request_id(run, question, arm),
-        signals=signals(reply, reference) if isinstance(reply, Answered) else failure(reply),
+        signals=signals(reply, reference) if isinstance(reply, EndpointAnswer) else failure(reply),
     )
 
 

@@ -13,9 +13,9 @@ from itertools import groupby, takewhile
 from random import Random
 from typing import Final, Literal
 
-from agentload.ask.asker import Answered, Asker, Failed
+from agentload.ask.asker import Asker, EndpointAnswer, Failed
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.facts import changed
+from agentload.endpoints.facts import changes
 from agentload.endpoints.identity import Identity, identify, kind_of, served_model
 from agentload.errors import EndpointError, StoreError
 from agentload.model.rows import AnswerRow
@@ -110,7 +110,7 @@ class Inquiry:
     listener: Listener
     counts: Counter[str] = field(init=False, default_factory=Counter)
     dead: str | None = field(init=False, default=None)
-    said: dict[AskedOf, Answered] = field(init=False, default_factory=dict)
+    said: dict[AskedOf, EndpointAnswer] = field(init=False, default_factory=dict)
     """Answers of the reference, kept where it has ended before the other arms are asked."""
     _failures: Counter[str] = field(init=False, default_factory=Counter)
     _given: defaultdict[str, list[AnswerRow]] = field(
@@ -180,7 +180,7 @@ class Inquiry:
         order = sorted(
             askers, key=lambda arm: Random(f"{made.study.seed} {question} {arm}").random()
         )
-        replies: dict[str, Answered | Failed] = {}
+        replies: dict[str, EndpointAnswer | Failed] = {}
         for arm in order:
             replies[arm] = await askers[arm].ask(
                 item.messages,
@@ -192,17 +192,21 @@ class Inquiry:
             self._watch(arm, replies[arm])
         reference = made.endpoints[0].name
         theirs = replies.get(reference) or self.said.get(asked_of(question))
-        if made.launching is not None and reference in askers and isinstance(theirs, Answered):
+        if (
+            made.launching is not None
+            and reference in askers
+            and isinstance(theirs, EndpointAnswer)
+        ):
             self.said[asked_of(question)] = theirs  # it has ended when the other arms are asked
         rows = []
         for arm in askers:
             reply, compared = (
                 replies[arm],
-                theirs if arm != reference and isinstance(theirs, Answered) else None,
+                theirs if arm != reference and isinstance(theirs, EndpointAnswer) else None,
             )
             grade = (
                 made.asked.grade(reply.text, question, item)
-                if isinstance(reply, Answered)
+                if isinstance(reply, EndpointAnswer)
                 else None
             )
             rows.append(
@@ -215,7 +219,7 @@ class Inquiry:
             self.listener(question, row.arm, row)
         return rows
 
-    def _watch(self, arm: str, reply: Answered | Failed) -> None:
+    def _watch(self, arm: str, reply: EndpointAnswer | Failed) -> None:
         self._failures[arm] = self._failures[arm] + 1 if isinstance(reply, Failed) else 0
         if self._failures[arm] >= FAILURES and self.dead is None:
             self.dead = arm
@@ -373,7 +377,7 @@ class EvalPart:
         """Record who the servers are now; take back the answers of one that changed."""
         for arm, now in (await seen_again(asked, identities, notice=self._notice)).items():
             writer.append(fingerprint(self._eval.run, leg, arm, now, moment="after"))
-            if differs := changed(identities[arm].facts(), now.facts()):
+            if differs := changes(identities[arm].facts(), now.facts()):
                 self._changed[arm] = ", ".join(differs)
                 for row in self._inquiry.take_back(arm, f"{arm} changed meanwhile"):
                     writer.append(row)

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Protocol
 
 from agentload.dispatch.dispatcher import PlayEnd
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.facts import told
+from agentload.endpoints.facts import reported_facts
 from agentload.endpoints.identity import Identity, identify
 from agentload.errors import EndpointError
 from agentload.model.commands import Send, Settle, Status
@@ -331,7 +331,7 @@ class Barrier:
         self._learn(arm, identity)
 
     def _learn(self, arm: str, identity: Identity) -> None:
-        self._first[arm] = {**told(identity.facts()), **self._first.get(arm, {})}
+        self._first[arm] = {**reported_facts(identity.facts()), **self._first.get(arm, {})}
 
     def _note(
         self, arm: str, identity: Identity, round_: int, moment: Literal["before", "after"]

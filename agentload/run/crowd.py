@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.launch import Kept
+from agentload.endpoints.launch import RestartableServer
 from agentload.errors import EndpointError, EvidenceError, LaunchError
 from agentload.layout.windows import Steady
 from agentload.model.rows import BlockRow, CallRow, FingerprintRow, Row, SampleRow
@@ -37,7 +37,7 @@ class Crowd:
     study: Search
     stock: Steady
     arm: Endpoint
-    server: Kept | None = None
+    server: RestartableServer | None = None
     told: Callable[[str], None] = lambda _: None
     """Receives how each trial went."""
     play: Callable[[ReplayPart], Played] = lambda leg: asyncio.run(leg.play())

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.launch import kept
+from agentload.endpoints.launch import restartable_server
 from agentload.prompts.local import from_file
 from agentload.prompts.tokenizer import Tokenizer
 from agentload.run.arms import EMULATED_SPEED, Arms, read_arms, with_control
@@ -85,7 +85,7 @@ def _measured(asked: Asking, arms: Arms, reference: Endpoint) -> dict[str, Token
     if arms.launching is None:
         return asyncio.run(measure_lengths(reference, asked.tasks, seed=asked.seed))
     logs, start_s = arms.launching.logs / "lengths", arms.launching.start_s
-    with kept(reference, logs=logs, start_s=start_s) as server:
+    with restartable_server(reference, logs=logs, start_s=start_s) as server:
         server.up()
         return asyncio.run(measure_lengths(reference, asked.tasks, seed=asked.seed))
 

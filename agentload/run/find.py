@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.launch import Kept, kept
+from agentload.endpoints.launch import RestartableServer, restartable_server
 from agentload.errors import EndpointError
 from agentload.evidence.capacity import PROBE
 from agentload.layout.cost import too_long
@@ -109,12 +109,14 @@ def find_loads(
 
 
 @contextmanager
-def _server(arm: Endpoint, launching: Launching | None) -> Iterator[Kept | None]:
+def _server(arm: Endpoint, launching: Launching | None) -> Iterator[RestartableServer | None]:
     """Keep up a server that we start; yield None for one that runs already."""
     if launching is None:
         yield None
         return
-    with kept(arm, logs=launching.logs / arm.name, start_s=launching.start_s) as server:
+    with restartable_server(
+        arm, logs=launching.logs / arm.name, start_s=launching.start_s
+    ) as server:
         yield server
 
 

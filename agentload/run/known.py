@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from agentload.dispatch.gateway import WHOLE_TOKENS, is_in_one_piece
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.facts import LASTING, OF_A_START, Facts, changed, told
+from agentload.endpoints.facts import LASTING, OF_A_START, Facts, changes, reported_facts
 from agentload.endpoints.identity import Identity
 from agentload.model.commands import Status
 from agentload.model.rows import CallRow, FingerprintRow, Row
@@ -85,7 +85,7 @@ def differences(first: Facts, known: Facts, now: Facts) -> tuple[str, ...]:
 
     Facts that make the arm are compared with the *first* seen, those of a start with the last.
     """
-    return (*changed(first, now, LASTING), *changed(known, now, OF_A_START))
+    return (*changes(first, now, LASTING), *changes(known, now, OF_A_START))
 
 
 def _source(missing: str) -> str:
@@ -103,7 +103,7 @@ def began_as(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
         (row for row in rows if isinstance(row, FingerprintRow)),
         key=lambda row: (row.leg, row.at_ns),
     ):
-        out[row.arm] = {**told(json.loads(row.facts)), **out.get(row.arm, {})}
+        out[row.arm] = {**reported_facts(json.loads(row.facts)), **out.get(row.arm, {})}
     return out
 
 

@@ -19,7 +19,7 @@ import msgspec
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.facts import LASTING, Facts, changed
+from agentload.endpoints.facts import LASTING, Facts, changes
 from agentload.endpoints.identity import Identity, identify_all, kind_of, served_model
 from agentload.errors import EndpointError, StoreError, alone
 from agentload.model.controls import is_control, original
@@ -297,7 +297,7 @@ def caveats(
     found = agreement(endpoints, identities)
     others: list[str] = []
     for arm, identity in identities.items():
-        if differs := changed(before.get(arm, {}), identity.facts(), names):
+        if differs := changes(before.get(arm, {}), identity.facts(), names):
             facts = ", ".join(differs)
             others.append(f"{arm} is not the server that the run began with: {facts}")
     if not is_forced:

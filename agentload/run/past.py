@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from agentload.ask.asker import Answered
+from agentload.ask.asker import EndpointAnswer
 from agentload.dispatch.stretches import stretches, where
 from agentload.errors import PlanError
 from agentload.model.controls import is_control
@@ -225,7 +225,7 @@ def _asked(row: AnswerRow) -> QuestionKey:
     return (row.task, row.context_tokens, row.item, row.depth, row.repetition)
 
 
-def replies(database: Path, run_id: str, arm: str) -> dict[QuestionKey, Answered]:
+def replies(database: Path, run_id: str, arm: str) -> dict[QuestionKey, EndpointAnswer]:
     """Return the answers that an arm gave before; only their texts are kept."""
     rows = (
         row
@@ -234,7 +234,7 @@ def replies(database: Path, run_id: str, arm: str) -> dict[QuestionKey, Answered
     )
     said = {_asked(row): row.answer for row in rows}
     return {
-        asked: Answered(text=text, finish_reason=None)
+        asked: EndpointAnswer(text=text, finish_reason=None)
         for asked, text in said.items()
         if text is not None
     }

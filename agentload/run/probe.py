@@ -1,6 +1,6 @@
 """Probe what a comparison rests on, on servers as they run."""
 
-from agentload.ask.probes import Probed, probed
+from agentload.ask.probes import Probed, probe_arms
 from agentload.run.arms import read_arms
 from agentload.run.audience import Audience, finish
 from agentload.run.measure import check_replicas
@@ -14,4 +14,6 @@ def probe(study: Probe, audience: Audience) -> Probed:
         is_forced = study.servers.force
         finish(check_replicas(arms, is_forced=is_forced, notice=audience.notice), audience)
         asked = for_questions(arms, study.request, study.timeouts)
-        return finish(probed(asked, tokens=study.prompt_tokens, prompts=study.prompts), audience)
+        return finish(
+            probe_arms(asked, tokens=study.prompt_tokens, prompts=study.prompts), audience
+        )

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from agentload.ask.asker import Answered, Asker
+from agentload.ask.asker import Asker, EndpointAnswer
 from agentload.dispatch.naming import hex_name
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, served_model
@@ -443,7 +443,7 @@ async def _measured(asker: Asker, endpoint: str, name: str, seed: int) -> Scaled
             seed=seed,
             request_id=hex_name("length", name, str(length)),
         )
-        if not isinstance(reply, Answered):
+        if not isinstance(reply, EndpointAnswer):
             raise EndpointError(
                 f"{endpoint}: cannot measure how long '{name}' is: {reply.error}",
                 hint="--tokenizer tokenizer.json",

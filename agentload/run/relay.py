@@ -17,9 +17,9 @@ from agentload.ask.asker import Failed
 from agentload.ask.plain import Plain
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.facts import changed
+from agentload.endpoints.facts import changes
 from agentload.endpoints.identity import Identity, identify, served_model
-from agentload.endpoints.launch import START_S, Running, start
+from agentload.endpoints.launch import START_S, LaunchedServer, start
 from agentload.errors import EndpointError
 from agentload.model.controls import original
 from agentload.model.trace import Segment
@@ -55,7 +55,7 @@ class Relay:
     is_forced: bool = field(default=False, kw_only=True)
     is_stopping: Callable[[], bool] = field(default=lambda: False, kw_only=True)
     notice: Callable[[str], None] = field(default=lambda _: None, kw_only=True)
-    _server: asyncio.Task[Running] | None = field(init=False, default=None)
+    _server: asyncio.Task[LaunchedServer] | None = field(init=False, default=None)
     _is_leaving: bool = field(init=False, default=False)
     _unused: Up | None = field(init=False, default=None)
     _first: dict[str, Identity] = field(init=False, default_factory=dict)
@@ -104,7 +104,7 @@ class Relay:
         return Up(endpoint=logged, identity=identity)
 
     def _compare(self, arm: str, identity: Identity) -> None:
-        if other := changed(self._first.setdefault(arm, identity).facts(), identity.facts()):
+        if other := changes(self._first.setdefault(arm, identity).facts(), identity.facts()):
             raise EndpointError(
                 f"{arm} came back as another server: {', '.join(other)}",
                 hint="did its launch command or checkpoint change?",

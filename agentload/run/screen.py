@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from agentload.ask.asker import Failed
-from agentload.ask.likely import Likely, Prompt, Scorer, Source
-from agentload.ask.screening import Passage, Screening
+from agentload.ask.likely import Likely, Prompt, Scorer, TokenSource
+from agentload.ask.screening import Passage, ScreenRun
 from agentload.emulator.logprobs import behind, likeliest_words, within
 from agentload.endpoints.counting import token_ids
 from agentload.endpoints.endpoint import Endpoint
@@ -80,7 +80,7 @@ class _Leg:
     step: Notice
     """Receives which prompt is asked."""
     _stops: asyncio.Event = field(init=False, default_factory=asyncio.Event)
-    _under_way: Screening | None = field(init=False, default=None)
+    _under_way: ScreenRun | None = field(init=False, default=None)
 
     async def play(self, audience: Audience) -> str:
         with audience.stopping(self._stops.set):
@@ -149,14 +149,14 @@ class _Leg:
 
     async def _begun(
         self, reference: Endpoint, model: str, identities: Mapping[str, Identity]
-    ) -> Screening:
+    ) -> ScreenRun:
         longest = (window(identities.values(), self.work.endpoints) or 1 << 62) - 1
         numbers = range(len(self.subject.contexts))
         passages = [
             await asyncio.to_thread(_passage, self.subject, number, reference, model, longest)
             for number in numbers
         ]
-        return Screening(
+        return ScreenRun(
             run=self.run,
             at_ns=time.time_ns(),
             reference=reference.name,
@@ -251,7 +251,7 @@ def _simulated(
     passages = [
         _passage(subject, number, None, "", longest) for number in range(len(subject.contexts))
     ]
-    screening = Screening(
+    screening = ScreenRun(
         run=run,
         at_ns=0,
         reference=found[0].name,
@@ -260,7 +260,7 @@ def _simulated(
         block=BLOCK,
         listener=step,
     )
-    sources: dict[str, Source] = {
+    sources: dict[str, TokenSource] = {
         name: Modelled(arm=arm, seed=study.seed) for name, arm in arms.items()
     }
     asyncio.run(screening.ask(sources))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agentload.ask.asker import Answered
+from agentload.ask.asker import EndpointAnswer
 from agentload.dispatch.naming import hex_name
 from agentload.emulator.answers import GARBAGE, RETRIEVAL, succeeds, success_rate
 from agentload.errors import UsageError
@@ -149,7 +149,7 @@ class Answering:
                 arm, question.context, task=published, depth=question.depth
             )
         is_garbled = arm.failure == "repetition" and not is_right
-        reply = Answered(
+        reply = EndpointAnswer(
             text=GARBLED if is_garbled else "",
             finish_reason="length" if is_garbled else "stop",
             prompt_tokens=question.context,

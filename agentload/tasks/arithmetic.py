@@ -39,26 +39,23 @@ def generate(
     steps: int = STEPS,
 ) -> Item:
     """Write stories and ask about the one at a depth, with its number of steps."""
-    name, thing = draw.pairs(rng, 1)[0], draw.chosen(rng, _THINGS)
+    (name,) = draw.pairs(rng, 1)
+    thing = draw.choice(rng, _THINGS)
     asked, count = _story(rng, name, thing, steps)
-    before, after, output = (
-        _BEFORE,
-        _AFTER.format(thing=thing, name=name),
-        STEP_TOKENS * min(steps, LONG // 2),
-    )
-    left = room(tokenizer, context, output=output, around=(before, after, asked))
-    sample = Random(0)
-    fits = fitting(
-        tokenizer, left, [_story(sample, each, "marbles")[0] for each in draw.pairs(sample, 128)]
-    )
+    after = _AFTER.format(thing=thing, name=name)
+    output = STEP_TOKENS * min(steps, LONG // 2)
+    left = room(tokenizer, context, output=output, around=(_BEFORE, after, asked))
+    sample_rng = Random(0)
+    sample = [_story(sample_rng, each, "marbles")[0] for each in draw.pairs(sample_rng, 128)]
+    fits = fitting(tokenizer, left, sample)
     others = [
-        _story(rng, each, draw.chosen(rng, _THINGS))[0]
+        _story(rng, each, draw.choice(rng, _THINGS))[0]
         for each in draw.pairs(rng, fits)
         if each != name
     ]
     others.insert(place(depth, len(others)), asked)
     return Item(
-        messages=prompt(before + "\n".join(others) + after),
+        messages=prompt(_BEFORE + "\n".join(others) + after),
         wanted=(str(count),),
         output_tokens=output,
     )
@@ -71,10 +68,13 @@ def grade(answer: str, item: Item) -> Grade:
     numbers = _FLEXIBLE.findall(answer)
     if not numbers or is_echo(answer, item):
         return NOTHING
+    wanted = item.wanted[0]
     strict = _STRICT.findall(answer)
-    is_last = _plain(numbers[-1]) == item.wanted[0]
-    ended = _plain(strict[-1]) == item.wanted[0] if strict else is_last and len(numbers) == 1
-    return Grade(score=float(is_last), right=is_last and ended)
+    is_last = _plain(numbers[-1]) == wanted
+    is_ended = len(numbers) == 1
+    if strict:
+        is_ended = _plain(strict[-1]) == wanted
+    return Grade(score=float(is_last), right=is_last and is_ended)
 
 
 def _plain(number: str) -> str:

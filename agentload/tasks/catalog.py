@@ -46,7 +46,7 @@ class Task:
                 rng, context=room, depth=depth, tokenizer=tokenizer, **self.options
             )
             # A haystack's pieces are estimated from a sample; together they may cost a little more.
-            over = used(item, tokenizer) - context
+            over = request_tokens(item, tokenizer) - context
             if over <= 0:
                 return item
             room -= over << attempt + 1  # a piece may be far larger than the excess
@@ -55,7 +55,7 @@ class Task:
         )
 
 
-def used(item: Item, tokenizer: Tokenizer) -> int:
+def request_tokens(item: Item, tokenizer: Tokenizer) -> int:
     """Count the tokens of a request and its answer cap."""
     parts: list[Part] = ["prompt", "systemless"]
     parts.extend("assistant" if each["role"] == "assistant" else "user" for each in item.messages)

@@ -26,14 +26,15 @@ def generate(
     rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS
 ) -> Item:
     """Write passages of equal length and ask for the one at a depth."""
-    name, wanted = draw.pairs(rng, 1)[0], _passage(rng)
-    before, after, asked = _BEFORE, _AFTER.format(name=name), _line(name, wanted)
-    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, asked))
+    (name,) = draw.pairs(rng, 1)
+    wanted = _passage(rng)
+    after, asked = _AFTER.format(name=name), _line(name, wanted)
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, asked))
     count = fitting(tokenizer, left, [_line("also-area", _passage(Random(0)))] * 2)
     others = [_line(each, _passage(rng)) for each in draw.pairs(rng, count) if each != name]
     others.insert(place(depth, len(others)), asked)
     return Item(
-        messages=prompt(before + "\n".join(others) + after),
+        messages=prompt(_BEFORE + "\n".join(others) + after),
         wanted=(wanted,),
         output_tokens=OUTPUT_TOKENS,
     )
@@ -48,7 +49,8 @@ def grade(answer: str, item: Item) -> Grade:
     if not said or is_echo(plain, item):
         return NOTHING
     same = SequenceMatcher(None, said, wanted, autojunk=False).find_longest_match()
-    return Grade(score=same.size / max(len(said), len(wanted)), right=said == wanted)
+    longest = max(len(said), len(wanted))
+    return Grade(score=same.size / longest, right=said == wanted)
 
 
 def _passage(rng: Random) -> str:

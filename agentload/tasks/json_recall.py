@@ -27,18 +27,16 @@ def generate(
     """Write settings and ask for three neighbours at a depth."""
     asked = _drawn(rng, KEYS)
     lines = [_line(*each) for each in asked]
-    before, after = (
-        _BEFORE,
-        _AFTER.format(keys=f"{', '.join(key for key, _ in asked[:-1])} and {asked[-1][0]}"),
-    )
-    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, *lines))
-    count = fitting(tokenizer, left, [_line(*each) for each in _drawn(Random(0), 32)])
     keys = [key for key, _ in asked]
+    after = _AFTER.format(keys=f"{', '.join(keys[:-1])} and {keys[-1]}")
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, *lines))
+    sample = [_line(*each) for each in _drawn(Random(0), 32)]
+    count = fitting(tokenizer, left, sample)
     others = [_line(key, value) for key, value in _drawn(rng, count) if key not in keys]
     at = place(depth, len(others))
-    text = "\n".join((*others[:at], *lines, *others[at:]))
+    others[at:at] = lines
     return Item(
-        messages=prompt(before + text + after),
+        messages=prompt(_BEFORE + "\n".join(others) + after),
         wanted=(json.dumps(dict(asked)),),
         output_tokens=OUTPUT_TOKENS,
     )
@@ -52,10 +50,8 @@ def grade(answer: str, item: Item) -> Grade:
     if not isinstance(found, dict) or is_echo(answer, item):
         return NOTHING
     wanted = json.loads(item.wanted[0])
-    return Grade(
-        score=sum(found.get(key) == value for key, value in wanted.items()) / len(wanted),
-        right=found == wanted,
-    )
+    same = [key for key, value in wanted.items() if found.get(key) == value]
+    return Grade(score=len(same) / len(wanted), right=found == wanted)
 
 
 def _drawn(rng: Random, count: int) -> list[tuple[str, str]]:

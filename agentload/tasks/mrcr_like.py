@@ -36,20 +36,17 @@ def generate(
     tokenizer: Tokenizer = WORD_TOKENS,
 ) -> Item:
     """Ask for the same thing *asks* times among other requests, then for one of the answers."""
-    form, topic = draw.chosen(rng, _FORMS), draw.pairs(rng, 1)[0]
+    form = draw.choice(rng, _FORMS)
+    (topic,) = draw.pairs(rng, 1)
     wanted = draw.below(rng, asks)
-    mark = "".join(draw.chosen(rng, "abcdefghijkmnpqrstuvwxyz23456789") for _ in range(10))
+    mark = "".join(draw.choice(rng, "abcdefghijkmnpqrstuvwxyz23456789") for _ in range(10))
     last = _LAST.format(mark=mark, place=_ordinal(wanted + 1), form=form, topic=topic)
     left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(last,))
     frame = tokenizer.frame("user") + tokenizer.frame("assistant")
-    turns = fitting(
-        tokenizer,
-        left,
-        [f"{_ASK.format(form=form, topic=topic)} {_piece(Random(0))}"] * 2,
-        frame=frame,
-    )
+    sample = f"{_ASK.format(form=form, topic=topic)} {_piece(Random(0))}"
+    turns = fitting(tokenizer, left, [sample] * 2, frame=frame)
     others = [
-        (draw.chosen(rng, _FORMS), each)
+        (draw.choice(rng, _FORMS), each)
         for each in draw.pairs(rng, max(0, turns - asks))
         if each != topic
     ]
@@ -58,13 +55,13 @@ def generate(
         others.insert(place, (form, topic))
     talk: list[Json] = []
     answers = []
-    for each in others:
+    for other_form, other_topic in others:
         said = _piece(rng)
-        talk += [
-            {"role": "user", "content": _ASK.format(form=each[0], topic=each[1])},
-            {"role": "assistant", "content": said},
-        ]
-        answers += [said] if each == (form, topic) else []
+        request = _ASK.format(form=other_form, topic=other_topic)
+        talk.append({"role": "user", "content": request})
+        talk.append({"role": "assistant", "content": said})
+        if (other_form, other_topic) == (form, topic):
+            answers.append(said)
     return Item(
         messages=(*talk, {"role": "user", "content": last}),
         wanted=(mark, answers[wanted]),
@@ -90,7 +87,8 @@ def grade(answer: str, item: Item) -> Grade:
 def _piece(rng: Random) -> str:
     """Write lines of eight words."""
     said = words.text(0, rng.random().hex(), PIECE_WORDS).split()
-    return "\n".join(" ".join(said[at : at + 8]) for at in range(0, len(said), 8))
+    lines = [said[at : at + 8] for at in range(0, len(said), 8)]
+    return "\n".join(map(" ".join, lines))
 
 
 def _ordinal(number: int) -> str:

@@ -11,7 +11,7 @@ from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import Grade, Item, prompt
 from agentload.tasks.parts import draw
 from agentload.tasks.parts.draw import fitting, noise, place, room
-from agentload.tasks.parts.grading import matched
+from agentload.tasks.parts.grading import grade_match
 
 OUTPUT_TOKENS: Final = 128  # as RULER asks for
 VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
@@ -53,13 +53,13 @@ def generate(
     """
     is_uuid = kind == "multikey_3"
     sort = "uuid" if is_uuid else "number"
-    key, value = _drawn(rng, 1, is_uuid=is_uuid)[0]
-    values = (value, *(draw.numbers(rng, VALUES - 1) if kind == "multivalue_4" else ()))
+    ((key, value),) = _drawn(rng, 1, is_uuid=is_uuid)
+    values = [value]
+    if kind == "multivalue_4":
+        values += draw.numbers(rng, VALUES - 1)
     needle, *others = (_NEEDLE.format(kind=sort, key=key, value=each) for each in values)
-    before, after = (
-        _BEFORE.format(kind=sort),
-        (_ALL if others else _AFTER).format(kind=sort, key=key),
-    )
+    before = _BEFORE.format(kind=sort)
+    after = (_ALL if others else _AFTER).format(kind=sort, key=key)
     left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, needle, *others))
     if kind in ("single", "multivalue_4"):
         hay, joint = noise(tokenizer, left), " "
@@ -78,7 +78,7 @@ def generate(
         hay.insert(draw.below(rng, len(hay) + 1), each)
     return Item(
         messages=prompt(before + joint.join(hay) + after),
-        wanted=values,
+        wanted=tuple(values),
         output_tokens=OUTPUT_TOKENS,
     )
 
@@ -87,18 +87,19 @@ def grade(answer: str, item: Item) -> Grade:
     """Score as RULER does; right is the value, or all of them, and no other of its kind."""
     shape = _UUID if _UUID.fullmatch(item.wanted[0]) else _NUMBER
     plain = answer.replace(",", "") if shape is _NUMBER else answer
-    return matched(plain, item, shape)
+    return grade_match(plain, item, shape)
 
 
 def _needles(rng: Random, count: int, sort: str, *, is_uuid: bool) -> list[str]:
     return [
-        f"One of the special magic {sort}s for {key} is: {value}."
+        _NEEDLE.format(kind=sort, key=key, value=value)
         for key, value in _drawn(rng, count, is_uuid=is_uuid)
     ]
 
 
 def _drawn(rng: Random, count: int, *, is_uuid: bool) -> list[tuple[str, str]]:
-    keys = draw.uuids(rng, count) if is_uuid else draw.pairs(rng, count)
-    return list(
-        zip(keys, draw.uuids(rng, count) if is_uuid else draw.numbers(rng, count), strict=True)
-    )
+    if is_uuid:
+        keys, values = draw.uuids(rng, count), draw.uuids(rng, count)
+    else:
+        keys, values = draw.pairs(rng, count), draw.numbers(rng, count)
+    return list(zip(keys, values, strict=True))

@@ -19,14 +19,15 @@ def generate(
     rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS
 ) -> Item:
     """Write hunks and ask for the line that the one at a depth adds."""
-    hunk, wanted = _hunks(rng, 1)[0]
-    asked, before, after = _text(hunk, wanted), _BEFORE, _AFTER.format(hunk=hunk)
-    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, asked))
-    count = fitting(tokenizer, left, [_text(*each) for each in _hunks(Random(0), 32)])
-    hunks = [_text(*each) for each in _hunks(rng, count) if each[0] != hunk]
+    ((hunk, wanted),) = _hunks(rng, 1)
+    asked, after = _text(hunk, wanted), _AFTER.format(hunk=hunk)
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, asked))
+    sample = [_text(*each) for each in _hunks(Random(0), 32)]
+    count = fitting(tokenizer, left, sample)
+    hunks = [_text(number, line) for number, line in _hunks(rng, count) if number != hunk]
     hunks.insert(place(depth, len(hunks)), asked)
     return Item(
-        messages=prompt(before + "\n".join(hunks) + after),
+        messages=prompt(_BEFORE + "\n".join(hunks) + after),
         wanted=(wanted,),
         output_tokens=OUTPUT_TOKENS,
     )
@@ -46,16 +47,15 @@ def grade(answer: str, item: Item) -> Grade:
 
 
 def _hunks(rng: Random, count: int) -> list[tuple[str, str]]:
-    numbers, left, right = (
-        draw.numbers(rng, count, digits=6),
-        draw.pairs(rng, count, joint="_"),
-        draw.pairs(rng, count, joint="_"),
-    )
-    shown = draw.numbers(rng, count, digits=4)
-    return [
-        (number, f"{a} = {_CALLS[int(mark) % len(_CALLS)]}({b}, {mark})")
-        for number, a, b, mark in zip(numbers, left, right, shown, strict=True)
-    ]
+    numbers = draw.numbers(rng, count, digits=6)
+    left = draw.pairs(rng, count, joint="_")
+    right = draw.pairs(rng, count, joint="_")
+    marks = draw.numbers(rng, count, digits=4)
+    hunks: list[tuple[str, str]] = []
+    for number, target, argument, mark in zip(numbers, left, right, marks, strict=True):
+        function = _CALLS[int(mark) % len(_CALLS)]
+        hunks.append((number, f"{target} = {function}({argument}, {mark})"))
+    return hunks
 
 
 def _text(hunk: str, added: str) -> str:

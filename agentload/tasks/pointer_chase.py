@@ -11,7 +11,7 @@ from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import Grade, Item, Json
 from agentload.tasks.parts import draw
 from agentload.tasks.parts.draw import fitting, room
-from agentload.tasks.parts.grading import matched
+from agentload.tasks.parts.grading import grade_match
 
 HAS_DEPTH: Final = False
 STEPS: Final = 3
@@ -33,25 +33,24 @@ def generate(
     tokenizer: Tokenizer = WORD_TOKENS,
 ) -> Item:
     """Write a conversation whose turns note pointers; the chain's are anywhere, in any order."""
-    chain = list(dict.fromkeys(draw.numbers(rng, 2 * STEPS + 2, digits=6)))[: STEPS + 1]
+    chain = _distinct(draw.numbers(rng, 2 * STEPS + 2, digits=6), STEPS + 1)
     asked = _ASK.format(start=f"box-{chain[0]}", steps=STEPS)
     own = [_line(*each) for each in pairwise(chain)]
     left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(asked, *own))
     frame = tokenizer.frame("user") + tokenizer.frame("assistant") + tokenizer.count(_NOTED)
     sample = ["\n".join([_line("123456", "654321")] * _LINES)] * 4
     turns = fitting(tokenizer, left, sample, frame=frame)
-    drawn = draw.different(draw.numbers(rng, 2 * turns * _LINES, digits=6), chain)
-    sources = list(dict.fromkeys(drawn))[: turns * _LINES]
-    lines = [
-        _line(source, target)
-        for source, target in zip(sources, (*sources[1:], sources[0]), strict=True)
-    ]
+    drawn = draw.numbers(rng, 2 * turns * _LINES, digits=6)
+    sources = _distinct(draw.different(drawn, chain), turns * _LINES)
+    targets = [*sources[1:], sources[0]]
+    lines = [_line(*each) for each in zip(sources, targets, strict=True)]
     for each in own:
         lines.insert(draw.below(rng, len(lines) + 1), each)
-    said = ["\n".join(lines[at : at + _LINES]) for at in range(0, len(lines), _LINES)]
     talk: list[Json] = []
-    for text in said:
-        talk += [{"role": "user", "content": text}, {"role": "assistant", "content": _NOTED}]
+    for at in range(0, len(lines), _LINES):
+        text = "\n".join(lines[at : at + _LINES])
+        talk.append({"role": "user", "content": text})
+        talk.append({"role": "assistant", "content": _NOTED})
     return Item(
         messages=(*talk, {"role": "user", "content": asked}),
         wanted=(f"box-{chain[-1]}",),
@@ -61,7 +60,11 @@ def generate(
 
 def grade(answer: str, item: Item) -> Grade:
     """Score the last box; right is that box alone, without those on the way."""
-    return matched(answer, item, _SHAPE)
+    return grade_match(answer, item, _SHAPE)
+
+
+def _distinct(drawn: list[str], most: int) -> list[str]:
+    return list(dict.fromkeys(drawn))[:most]
 
 
 def _line(source: str, target: str) -> str:

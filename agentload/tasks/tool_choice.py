@@ -22,24 +22,22 @@ def generate(
 ) -> Item:
     """Offer a dozen tools and ask for a call whose arguments are noted at a depth."""
     services = list(dict.fromkeys(draw.pairs(rng, 2 * TOOLS, joint="_")))[:TOOLS]
-    names = [f"{draw.chosen(rng, _VERBS)}_{service}" for service in services]
+    names = [f"{draw.choice(rng, _VERBS)}_{service}" for service in services]
     arguments = dict(zip(_keys(services[0]), draw.numbers(rng, 2, digits=6), strict=True))
-    tools = tuple(
-        _tool(name, service)
-        for name, service in draw.shuffled(rng, list(zip(names, services, strict=True)))
-    )
+    offered = draw.permutation(rng, list(zip(names, services, strict=True)))
+    tools = tuple(_tool(name, service) for name, service in offered)
     noted, after = _notes(arguments), _AFTER.format(name=names[0])
     described = json.dumps(
         tools
     )  # servers format schemas in their own ways, none much longer than this
     frame = tokenizer.frame("tools") + TOOLS * tokenizer.frame("schema")
-    left = (
-        room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, noted, described))
-        - frame
-    )
-    sample = Random(0)
-    count = fitting(tokenizer, left, _others(sample, draw.pairs(sample, 32, joint="_")))
-    notes = _others(rng, draw.different(draw.pairs(rng, count, joint="_"), services))
+    around = (_BEFORE, after, noted, described)
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=around) - frame
+    sample_rng = Random(0)
+    sample = _others(sample_rng, draw.pairs(sample_rng, 32, joint="_"))
+    count = fitting(tokenizer, left, sample)
+    others = draw.different(draw.pairs(rng, count, joint="_"), services)
+    notes = _others(rng, others)
     notes.insert(place(depth, len(notes)), noted)
     wanted = json.dumps({"name": names[0], "arguments": arguments})
     return Item(

@@ -8,7 +8,7 @@ from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import Grade, Item, prompt
 from agentload.tasks.parts import draw
 from agentload.tasks.parts.draw import fitting, place, room
-from agentload.tasks.parts.grading import matched
+from agentload.tasks.parts.grading import grade_match
 
 OUTPUT_TOKENS: Final = 64
 _TOOLS: Final = (
@@ -30,17 +30,19 @@ def generate(
     rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS
 ) -> Item:
     """Write a log and ask for the call at a depth."""
-    call, wanted = _drawn(rng, 1)[0]
-    asked, before, after = _line(rng, call, wanted), _BEFORE, _AFTER.format(call=call)
-    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, asked))
+    ((call, wanted),) = _drawn(rng, 1)
+    asked, after = _line(rng, call, wanted), _AFTER.format(call=call)
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, asked))
     sample_rng = Random(0)
-    count = fitting(tokenizer, left, [_line(sample_rng, *each) for each in _drawn(sample_rng, 32)])
-    log = [
-        _line(rng, *each) for each in _drawn(rng, count) if each[0] != call and each[1] != wanted
-    ]
+    sample = [_line(sample_rng, *each) for each in _drawn(sample_rng, 32)]
+    count = fitting(tokenizer, left, sample)
+    log: list[str] = []
+    for other, result in _drawn(rng, count):
+        if other != call and result != wanted:
+            log.append(_line(rng, other, result))
     log.insert(place(depth, len(log)), asked)
     return Item(
-        messages=prompt(before + "\n".join(log) + after),
+        messages=prompt(_BEFORE + "\n".join(log) + after),
         wanted=(wanted,),
         output_tokens=OUTPUT_TOKENS,
     )
@@ -48,7 +50,7 @@ def generate(
 
 def grade(answer: str, item: Item) -> Grade:
     """Score the id; right is that id and no other."""
-    return matched(answer, item, _SHAPE)
+    return grade_match(answer, item, _SHAPE)
 
 
 def _drawn(rng: Random, count: int) -> list[tuple[str, str]]:
@@ -58,6 +60,6 @@ def _drawn(rng: Random, count: int) -> list[tuple[str, str]]:
 
 def _line(rng: Random, call: str, result: str) -> str:
     return (
-        f"[{draw.chosen(rng, _TOOLS)} took {draw.below(rng, 9000)} ms] result id of call {call} "
+        f"[{draw.choice(rng, _TOOLS)} took {draw.below(rng, 9000)} ms] result id of call {call} "
         f"is {result}"
     )

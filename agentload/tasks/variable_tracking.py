@@ -10,7 +10,7 @@ from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import Grade, Item, prompt
 from agentload.tasks.parts import draw
 from agentload.tasks.parts.draw import SENTENCES, noise, room
-from agentload.tasks.parts.grading import matched
+from agentload.tasks.parts.grading import grade_match
 
 HAS_DEPTH: Final = False
 HOPS: Final = 4  # as in RULER: one chain of five names
@@ -59,7 +59,7 @@ def generate(
 
 def grade(answer: str, item: Item) -> Grade:
     """Score the share of the names, as RULER does; right means these names and no others."""
-    return matched(answer, item, _NAME)
+    return grade_match(answer, item, _NAME)
 
 
 def _chain(rng: Random) -> list[str]:

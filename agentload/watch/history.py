@@ -177,6 +177,6 @@ def differences(before: Mapping[str, Facts], after: Mapping[str, Facts]) -> tupl
         sorted(
             f"{arm}: {each}"
             for arm in before.keys() & after.keys()
-            for each in facts.changed(before[arm], after[arm])
+            for each in facts.changes(before[arm], after[arm])
         )
     )

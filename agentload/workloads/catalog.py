@@ -11,7 +11,7 @@ from agentload.errors import UsageError
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, image_tokens
 from agentload.model.walk import again
 from agentload.plugins import Broken, Option, Plugins, checked, help_of, options, seeded
-from agentload.workloads.parts.targets import Range, Target
+from agentload.workloads.parts.targets import QuantileTarget, Range
 
 PLUGINS: Final = Plugins(room="agentload.workloads", kind="workload", needs=("generate",))
 names: Final = PLUGINS.names
@@ -26,7 +26,7 @@ class Workload:
     help: str
     options: tuple[Option, ...]
     prefixes: Mapping[str, tuple[Segment, ...]]
-    targets: Mapping[str, Target | Range]
+    targets: Mapping[str, QuantileTarget | Range]
     """Measured lengths and waits, by the field names of `tracefile.overview`."""
     variants: tuple[Mapping[str, object], ...]
     """Options under which all targets can be compared."""

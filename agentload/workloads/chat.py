@@ -15,8 +15,8 @@ from typing import Final, Literal
 from agentload.model.trace import Segment, Session
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
 from agentload.workloads.parts.draws import (
-    Choice,
     Distribution,
+    WeightedChoice,
     geometric,
     happens,
     inverse_gaussian,
@@ -26,7 +26,7 @@ from agentload.workloads.parts.draws import (
     uniform,
 )
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk, recent
-from agentload.workloads.parts.targets import Target
+from agentload.workloads.parts.targets import QuantileTarget
 from agentload.workloads.parts.times import OPENCLAW_TOOL, PI_USER, starts
 
 # First prompts of OpenClaw: 10.2-10.7k tokens in measured sessions
@@ -39,7 +39,9 @@ _SUFFIX: Final = 300
 # judgement: enough for the quantiles of the prefix to
 # show, as is how few of them most sessions belong to
 _PROFILES: Final = 16
-_PROFILE: Final = Choice(tuple((1 + number * 7 % _PROFILES) ** -0.8 for number in range(_PROFILES)))
+_PROFILE: Final = WeightedChoice(
+    tuple((1 + number * 7 % _PROFILES) ** -0.8 for number in range(_PROFILES))
+)
 
 # Messages of two pi sessions: q50 19, q90 51-92, q99 364-455
 # (badlogic/pi-mono test fixtures), and OpenClaw's envelope around each.
@@ -94,14 +96,14 @@ PREFIXES: Final = {f"chat{number}": _profile(number) for number in range(_PROFIL
 REAL: Final = "two pi sessions (badlogic/pi-mono), too few to compare with"
 UNSAID: Final = "OpenClaw's own lengths but for 988 calls (preset=openclaw), profiles, aborts"
 TARGETS: Final = {
-    "prefix": Target(16_000, 25_050),
-    "user": Target(_ENVELOPE + 20, _ENVELOPE + 82),
-    "output.reply": Target(350, 597),
-    "output.step": Target(130, 428),
-    "tool": Target(150, 1_165),
-    "messages": Target(40, 127),
-    "wait.user": Target(45, 162),
-    "wait.tool": Target(0.05, 2.3),
+    "prefix": QuantileTarget(16_000, 25_050),
+    "user": QuantileTarget(_ENVELOPE + 20, _ENVELOPE + 82),
+    "output.reply": QuantileTarget(350, 597),
+    "output.step": QuantileTarget(130, 428),
+    "tool": QuantileTarget(150, 1_165),
+    "messages": QuantileTarget(40, 127),
+    "wait.user": QuantileTarget(45, 162),
+    "wait.tool": QuantileTarget(0.05, 2.3),
 }
 
 

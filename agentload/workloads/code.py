@@ -16,8 +16,8 @@ from typing import Final, Literal
 from agentload.model.trace import Segment, Session, TurnRef
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
 from agentload.workloads.parts.draws import (
-    Choice,
     Distribution,
+    WeightedChoice,
     even,
     happens,
     lognormal,
@@ -27,7 +27,7 @@ from agentload.workloads.parts.draws import (
     uniform,
 )
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk, recent
-from agentload.workloads.parts.targets import Range, Target
+from agentload.workloads.parts.targets import QuantileTarget, Range
 from agentload.workloads.parts.times import CODE_TOOL, CODE_USER, starts
 
 # Claude Code sessions (callanjfox/kv-cache-tester): 710 of them at q10/50/90/99, evened
@@ -106,7 +106,7 @@ _FULL: Final = 0.9  # of a window that `window` bounds: judgement
 # more in 0.5 % of kv-cache-tester's calls.
 
 _REPOSITORIES: Final = 100  # AIPerf's configuration of its agentic dataset: 100 groups, Zipf 0.6
-_REPOSITORY: Final = Choice(tuple(rank**-0.6 for rank in range(1, _REPOSITORIES + 1)))
+_REPOSITORY: Final = WeightedChoice(tuple(rank**-0.6 for rank in range(1, _REPOSITORIES + 1)))
 _NOTES: Final = 1_500  # judgement, as is what users break off
 
 
@@ -153,12 +153,12 @@ UNSAID: Final = (
     "users broke off"
 )
 TARGETS: Final = {
-    "context": Target(104_000, 240_000, 610_000),
-    "first": Target(36_000, 232_000, 640_000),
-    "output": Target(224, 880, 3_550),
-    "tool": Target(530, 3_950, 17_000),
-    "wait.tool": Target(8.7, 71, 950),
-    "wait.user": Target(115, 1_300, 9_000),
+    "context": QuantileTarget(104_000, 240_000, 610_000),
+    "first": QuantileTarget(36_000, 232_000, 640_000),
+    "output": QuantileTarget(224, 880, 3_550),
+    "tool": QuantileTarget(530, 3_950, 17_000),
+    "wait.tool": QuantileTarget(8.7, 71, 950),
+    "wait.user": QuantileTarget(115, 1_300, 9_000),
     "reuse": Range(0.86, 0.97),
 }
 

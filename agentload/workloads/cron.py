@@ -15,19 +15,19 @@ from typing import Final, Literal, NamedTuple
 from agentload.model.trace import Extra, Segment, Session
 from agentload.plugins import Positive, Rate, Seconds, Share, Spread
 from agentload.workloads.parts.draws import (
-    Choice,
     Distribution,
+    WeightedChoice,
     happens,
     log_uniform,
     lognormal,
+    permutation,
     quantiles,
     seconds,
-    shuffled,
     tokens,
     uniform,
 )
 from agentload.workloads.parts.talk import NO_PAUSE, Talk
-from agentload.workloads.parts.targets import Range, Target
+from agentload.workloads.parts.targets import QuantileTarget, Range
 from agentload.workloads.parts.times import OPENCLAW_TOOL, starts
 
 _HEARTBEAT_S: Final = 1_800.0  # OpenClaw docs/gateway/heartbeat.md
@@ -71,7 +71,7 @@ _SYSTEM: Final = 60  # what asks for a summary: judgement
 
 _AGENTS: Final = 8
 _PREFIX: Final = lognormal(16_000, 0.35, 9_000, 30_000)  # as in chat
-_AGENT: Final = Choice(
+_AGENT: Final = WeightedChoice(
     tuple((1 + number * 3 % _AGENTS) ** -0.8 for number in range(_AGENTS))
 )  # few own most jobs: judgement
 
@@ -97,15 +97,15 @@ REAL: Final = "Azure 2023 code, of mode=batch; none of agents' jobs"
 UNSAID: Final = "all that mode=agents does; contents and sessions of batches"
 VARIANTS: Final[tuple[dict[str, object], ...]] = ({}, {"mode": "batch"}, {"mode": "summaries"})
 TARGETS: Final = {
-    "first@quiet": Target(28_000, 68_700),
-    "output@quiet": Target(6, 6),
-    "calls@job": Target(6.5, 10),
-    "output.reply@job": Target(300, 836),
-    "output.step@job": Target(130, 428),
+    "first@quiet": QuantileTarget(28_000, 68_700),
+    "output@quiet": QuantileTarget(6, 6),
+    "calls@job": QuantileTarget(6.5, 10),
+    "output.reply@job": QuantileTarget(300, 836),
+    "output.step@job": QuantileTarget(130, 428),
     "reuse@job": Range(0.85, 1.0),
-    "first@batch": Target(1_469, 5_188),
-    "output@batch": Target(13, 55),
-    "output@summary": Target(167, 384),
+    "first@batch": QuantileTarget(1_469, 5_188),
+    "output@batch": QuantileTarget(13, 55),
+    "output@summary": QuantileTarget(167, 384),
 }
 
 
@@ -151,7 +151,9 @@ def _agents(
     owners = max(1, round(rate_per_s * _HEARTBEAT_SHARE * _HEARTBEAT_S))
     # The same few agents run repeatedly: evenly spaced quantiles,
     # so that few draws do not decide the lengths of a whole trace.
-    contexts = shuffled(rng, [round(_CONTEXT((owner + 0.5) / owners)) for owner in range(owners)])
+    contexts = permutation(
+        rng, [round(_CONTEXT((owner + 0.5) / owners)) for owner in range(owners)]
+    )
     grids = [
         _grid(
             rng,

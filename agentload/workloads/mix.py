@@ -14,7 +14,7 @@ from agentload.model.trace import Session
 from agentload.model.walk import families
 from agentload.plugins import Positive, Rate, Weight
 from agentload.workloads import catalog
-from agentload.workloads.parts.targets import Range, Target
+from agentload.workloads.parts.targets import QuantileTarget, Range
 
 _OTHERS: Final = catalog.ours(without="mix")
 _WITHOUT_END: Final = 10**12
@@ -33,7 +33,7 @@ WEIGHTS: Final = {
 PREFIXES: Final = {
     name: segments for other in _OTHERS.values() for name, segments in other.prefixes.items()
 }
-TARGETS: Final[dict[str, Target | Range]] = {}  # those of its parts
+TARGETS: Final[dict[str, QuantileTarget | Range]] = {}  # those of its parts
 
 
 def generate(

@@ -19,8 +19,8 @@ from agentload.plugins import Peak, Positive, Rate, Share, Spread
 from agentload.prompts.images import digits, image_size
 from agentload.workloads.parts.clients import CLIENTS
 from agentload.workloads.parts.draws import (
-    Choice,
     Distribution,
+    WeightedChoice,
     geometric,
     happens,
     lognormal,
@@ -30,14 +30,14 @@ from agentload.workloads.parts.draws import (
     uniform,
 )
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
-from agentload.workloads.parts.targets import Target
+from agentload.workloads.parts.targets import QuantileTarget
 from agentload.workloads.parts.times import OPENCLAW_TOOL, PI_USER, starts
 
 _ASPECT: Final = uniform(0.75, 1.5)  # width over height: judgement
 _QUESTION: Final = "Which digits does the first image show?"
 _WORDS: Final = 12
 
-_CLIENT: Final = Choice(tuple(client.share for client in CLIENTS.values()))
+_CLIENT: Final = WeightedChoice(tuple(client.share for client in CLIENTS.values()))
 _STEPS: Final = geometric(
     0.15, low=0
 )  # of an agent, after its first call: judgement; what a tool says is as long as in chat
@@ -93,9 +93,9 @@ UNSAID: Final = (
     "turns, tools and waits, what of a prompt is shared, in which order texts and images come"
 )
 TARGETS: Final = {
-    "context": Target(1_310, 2_850, 7_200),
-    "output": Target(97, 275, 625),
-    "images": Target(1, 3, 9),
+    "context": QuantileTarget(1_310, 2_850, 7_200),
+    "output": QuantileTarget(97, 275, 625),
+    "images": QuantileTarget(1, 3, 9),
 }
 
 

@@ -14,8 +14,8 @@ from typing import Final
 from agentload.model.trace import Session
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
 from agentload.workloads.parts.draws import lognormal
-from agentload.workloads.parts.retrieval import SHARED, Passages, Retrieval, prefixes
-from agentload.workloads.parts.targets import Range, Target
+from agentload.workloads.parts.retrieval import SHARED, Passages, RetrievalWorkload, prefixes
+from agentload.workloads.parts.targets import QuantileTarget, Range
 
 PREFIXES: Final = prefixes("rag")
 
@@ -27,9 +27,9 @@ REAL: Final = "RAGPulse (flashserve), of answers and waits; its prompts have a s
 UNSAID: Final = "prompts of 20,000 retrieved tokens"
 TARGETS: Final = {
     **SHARED,
-    "context": Target(20_800, 22_300),
+    "context": QuantileTarget(20_800, 22_300),
     "reuse": Range(0.03, 0.10),
-    "first@document": Target(21_500, 39_400),
+    "first@document": QuantileTarget(21_500, 39_400),
 }
 
 
@@ -48,5 +48,7 @@ def generate(
     """
     # CV 1.1 is a week's typical hour, the busiest hour 3.45 times
     # the mean (RAGPulse); the share of documents is judgement.
-    made = Retrieval(workload="rag", passages=passages, documents=documents, document=_DOCUMENT)
+    made = RetrievalWorkload(
+        workload="rag", passages=passages, documents=documents, document=_DOCUMENT
+    )
     return made.sessions(rng, sessions, rate_per_s=rate_per_s, cv=cv, peak=peak)

@@ -13,8 +13,8 @@ from typing import Final
 from agentload.model.trace import Session
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
 from agentload.workloads.parts.draws import lognormal, mixture, uniform
-from agentload.workloads.parts.retrieval import SHARED, Passages, Retrieval, prefixes
-from agentload.workloads.parts.targets import Range, Target
+from agentload.workloads.parts.retrieval import SHARED, Passages, RetrievalWorkload, prefixes
+from agentload.workloads.parts.targets import QuantileTarget, Range
 
 PREFIXES: Final = prefixes("rag_passages")
 
@@ -31,9 +31,9 @@ REAL: Final = (
 UNSAID: Final = "aborts, structured answers, how long an answer took (it is part of its waits)"
 TARGETS: Final = {
     **SHARED,
-    "context": Target(3_140, 3_959, 5_439),
+    "context": QuantileTarget(3_140, 3_959, 5_439),
     "reuse": Range(0.32, 0.38),
-    "first@document": Target(3_500, 42_000),
+    "first@document": QuantileTarget(3_500, 42_000),
 }
 
 
@@ -51,7 +51,7 @@ def generate(
     this many `passages`, and a share asks about `documents`.
     """
     # CV 1.1 is a week's typical hour, the busiest hour 3.45 times the mean (RAGPulse).
-    made = Retrieval(
+    made = RetrievalWorkload(
         workload="rag_passages", passages=passages, documents=documents, document=_DOCUMENT
     )
     return made.sessions(rng, sessions, rate_per_s=rate_per_s, cv=cv, peak=peak)

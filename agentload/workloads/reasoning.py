@@ -9,8 +9,8 @@ from typing import Final, Literal
 from agentload.model.trace import Segment, Session
 from agentload.plugins import Peak, Positive, Rate, Spread
 from agentload.workloads.parts.draws import (
-    Choice,
     Distribution,
+    WeightedChoice,
     even,
     exponential,
     lognormal,
@@ -19,7 +19,7 @@ from agentload.workloads.parts.draws import (
     tokens,
 )
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
-from agentload.workloads.parts.targets import Target
+from agentload.workloads.parts.targets import QuantileTarget
 from agentload.workloads.parts.times import PI_USER, starts
 
 # ServeGen deepseek-r1 (alibaba/ServeGen, complete): a day of its 73 clients
@@ -50,10 +50,10 @@ _R1_ANSWER: Final = quantiles(
 _THINKING: Final = quantiles(
     (0, 0.05), (0.10, 0.37), (0.25, 0.54), (0.50, 0.79), (0.75, 0.91), (0.90, 0.96), (1, 0.99)
 )
-_TURNS: Final = Choice((0.9, 0.07, 0.03))  # 1 to 3 turns: judgement, as is what follows
+_TURNS: Final = WeightedChoice((0.9, 0.07, 0.03))  # 1 to 3 turns: judgement, as is what follows
 _FURTHER: Final = lognormal(20, 1.1, 3, 2_000)
 _TENANTS: Final = 12
-_TENANT: Final = Choice(
+_TENANT: Final = WeightedChoice(
     tuple(rank**-1.2 for rank in range(1, _TENANTS + 1))
 )  # 10 of 73 clients make most requests
 _OWN_PROMPT: Final = 0.15  # of a question, as far as its tenant has asked for so much: judgement
@@ -76,9 +76,9 @@ PREFIXES: Final[dict[str, tuple[Segment, ...]]] = {}
 REAL: Final = "ServeGen deepseek-r1 (alibaba): single calls without sessions or contents"
 UNSAID: Final = "turns, waits, system prompts and what of them is shared, effort asked for"
 TARGETS: Final = {
-    "context": Target(200, 1_500, 22_000),
-    "output": Target(850, 2_650, 12_000),
-    "thinking": Target(0.79, 0.96),
+    "context": QuantileTarget(200, 1_500, 22_000),
+    "output": QuantileTarget(850, 2_650, 12_000),
+    "thinking": QuantileTarget(0.79, 0.96),
 }
 
 

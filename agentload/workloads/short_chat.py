@@ -9,7 +9,7 @@ from agentload.model.trace import Segment, Session
 from agentload.plugins import Peak, Positive, Rate, Spread
 from agentload.workloads.parts.draws import geometric, lognormal, quantiles, seconds, tokens
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
-from agentload.workloads.parts.targets import Target
+from agentload.workloads.parts.targets import QuantileTarget
 from agentload.workloads.parts.times import starts
 
 # Azure 2023 conversation trace (Azure/AzurePublicDataset): lengths at
@@ -48,9 +48,9 @@ PREFIXES: Final = {"short_chat": (Segment(role="system", tokens=_SYSTEM, key="sh
 REAL: Final = "Azure 2023 conversations: single calls without sessions or contents"
 UNSAID: Final = "turns and waits (Mooncake's are linked by blocks), system prompts, aborts"
 TARGETS: Final = {
-    "context": Target(1_020, 2_735, 4_200),
-    "output": Target(129, 424, 601),
-    "wait.user": Target(123, 483),
+    "context": QuantileTarget(1_020, 2_735, 4_200),
+    "output": QuantileTarget(129, 424, 601),
+    "wait.user": QuantileTarget(123, 483),
 }
 
 

@@ -27,7 +27,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
-from agentload.endpoints.launch import launched
+from agentload.endpoints.launch import run_servers
 from agentload.endpoints.read import read_file
 from agentload.errors import AgentloadError
 from agentload.run.past import began
@@ -202,7 +202,7 @@ def _standing(site: Site, *, start_s: float) -> Iterator[Mapping[str, int]]:
     """Let all arms of a model stand side by side; yield their processes."""
     endpoints = read_file(plan.arms_path(site))
     logs = site.folder / "logs" / site.model
-    with launched(endpoints, logs=logs, start_s=start_s, notice=print) as servers:
+    with run_servers(endpoints, logs=logs, start_s=start_s, notice=print) as servers:
         prime_all(endpoints, notice=print)
         yield {name: running.pid for name, running in servers.items()}
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import pytest
 
-from agentload.ask.plain import Agreement, Streamed, compared
+from agentload.ask.plain import AnswerAgreement, StreamAnswer, answer_agreement
 
 
-def said(text: str, *ids: int) -> Streamed:
-    return Streamed(text=text, ttft_ms=None, prompt_tokens=None, cached_tokens=None, token_ids=ids)
+def said(text: str, *ids: int) -> StreamAnswer:
+    return StreamAnswer(
+        text=text, ttft_ms=None, prompt_tokens=None, cached_tokens=None, token_ids=ids
+    )
 
 
 SOUND = [said(f"word{number} and more", number, 1, 2) for number in range(4)]
@@ -22,12 +24,12 @@ LOOP = said("!" * 24, *[5] * 24)
 @pytest.mark.parametrize(
     ("base", "own", "found"),
     [
-        (SOUND, SOUND, Agreement(arm="a", prompts=4, first_token=4, whole=4, failed=0)),
-        (SOUND, SHIFTED, Agreement(arm="a", prompts=4, first_token=1, whole=0, failed=0)),
+        (SOUND, SOUND, AnswerAgreement(arm="a", prompts=4, first_token=4, whole=4, failed=0)),
+        (SOUND, SHIFTED, AnswerAgreement(arm="a", prompts=4, first_token=1, whole=0, failed=0)),
         (
             SOUND,
             STRANGE,
-            Agreement(
+            AnswerAgreement(
                 arm="a",
                 prompts=4,
                 first_token=0,
@@ -39,17 +41,17 @@ LOOP = said("!" * 24, *[5] * 24)
         (
             SOUND[:3],
             STRANGE[:3],
-            Agreement(arm="a", prompts=3, first_token=0, whole=0, failed=0),
+            AnswerAgreement(arm="a", prompts=3, first_token=0, whole=0, failed=0),
         ),  # too few to tell
         (
             SOUND,
             [None, *SOUND[1:]],
-            Agreement(arm="a", prompts=3, first_token=3, whole=3, failed=1),
+            AnswerAgreement(arm="a", prompts=3, first_token=3, whole=3, failed=1),
         ),
         (
             SOUND,
             [*SOUND[:3], LOOP],
-            Agreement(
+            AnswerAgreement(
                 arm="a",
                 prompts=4,
                 first_token=3,
@@ -61,11 +63,11 @@ LOOP = said("!" * 24, *[5] * 24)
         (
             [*SOUND[:3], LOOP],
             [*SOUND[:3], LOOP],
-            Agreement(arm="a", prompts=4, first_token=4, whole=4, failed=0),
+            AnswerAgreement(arm="a", prompts=4, first_token=4, whole=4, failed=0),
         ),  # the model is so
     ],
 )
 def test_a_cache_that_shifts_answers_is_told_from_one_that_is_broken(
-    base: list[Streamed | None], own: list[Streamed | None], found: Agreement
+    base: list[StreamAnswer | None], own: list[StreamAnswer | None], found: AnswerAgreement
 ) -> None:
-    assert compared("a", base, own) == found
+    assert answer_agreement("a", base, own) == found

@@ -4,8 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from agentload.ask.plain import Agreement, Streamed
-from agentload.ask.probes import Probed, Reuse, _verdict, crossed, reuse, short, sixteen_bit
+from agentload.ask.plain import AnswerAgreement, StreamAnswer
+from agentload.ask.probes import (
+    Probed,
+    ReuseProbe,
+    _verdict,
+    reuse,
+    reuse_across_arms,
+    short,
+    sixteen_bit,
+)
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, served_model
 from tests.ask.refusing import refusing
@@ -31,13 +39,13 @@ def test_answers_are_held_against_the_first_arm_whose_cache_has_sixteen_bits(
 
 FINE = Probed(
     reuse=(
-        Reuse(arm="a", verdict="hit"),
-        Reuse(arm="b", verdict="not told"),
-        Reuse(arm="c", verdict="off"),
+        ReuseProbe(arm="a", verdict="hit"),
+        ReuseProbe(arm="b", verdict="not told"),
+        ReuseProbe(arm="c", verdict="off"),
     ),
-    crossed=(Reuse(arm="b", verdict="no hit"), Reuse(arm="c", verdict="off")),
+    crossed=(ReuseProbe(arm="b", verdict="no hit"), ReuseProbe(arm="c", verdict="off")),
     reference="a",
-    agreement=(Agreement(arm="b", prompts=8, first_token=7, whole=2, failed=0),),
+    agreement=(AnswerAgreement(arm="b", prompts=8, first_token=7, whole=2, failed=0),),
     mismatches=(),
     caveats=("b: no metrics",),
 )
@@ -53,12 +61,16 @@ FINE = Probed(
         ),
         (
             replace(
-                FINE, reuse=(Reuse(arm="a", verdict="no hit"), Reuse(arm="b", verdict="failed"))
+                FINE,
+                reuse=(
+                    ReuseProbe(arm="a", verdict="no hit"),
+                    ReuseProbe(arm="b", verdict="failed"),
+                ),
             ),
             ("no prefix reuse on a, b",),
         ),
         (
-            replace(FINE, crossed=(Reuse(arm="b", verdict="hit"),)),
+            replace(FINE, crossed=(ReuseProbe(arm="b", verdict="hit"),)),
             ("b answers from another arm's cache",),
         ),
         (replace(FINE, agreement=(replace(FINE.agreement[0], wrong="garbage"),)), ("b: garbage",)),
@@ -81,8 +93,10 @@ def test_a_prompt_that_may_be_no_whole_block_is_said() -> None:
     ]
 
 
-def streamed(cached: int | None) -> Streamed:
-    return Streamed(text="so", ttft_ms=None, prompt_tokens=2000, cached_tokens=cached, token_ids=())
+def streamed(cached: int | None) -> StreamAnswer:
+    return StreamAnswer(
+        text="so", ttft_ms=None, prompt_tokens=2000, cached_tokens=cached, token_ids=()
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,7 +129,7 @@ def test_a_hit_is_what_the_usage_or_the_counters_tell_and_silence_is_none(
 def test_times_to_first_token_stand_beside_what_was_told(
     ttft_ms: tuple[float | None, float | None], said: str
 ) -> None:
-    found = Reuse(
+    found = ReuseProbe(
         arm="a",
         verdict="not told",
         prompt_tokens=9,
@@ -144,7 +158,7 @@ async def test_two_arms_of_one_server_answer_from_one_cache_and_two_servers_do_n
             Endpoint(name="c", url=other.url),
         ]
         model = await _model(arms[0])
-        found = await crossed(arms, [model] * 3)
+        found = await reuse_across_arms(arms, [model] * 3)
     assert [(each.arm, each.verdict) for each in found] == [("b", "hit"), ("c", "no hit")]
 
 

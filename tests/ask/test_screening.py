@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from agentload.ask.asker import Failed
-from agentload.ask.likely import Likely, Prompt, Source
-from agentload.ask.screening import Passage, Screening
+from agentload.ask.likely import Likely, Prompt, TokenSource
+from agentload.ask.screening import Passage, ScreenRun
 from agentload.layout.passages import PLACES, ladder, own_passages, places, random_passages
 from agentload.model.profile import Logprobs
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
@@ -26,7 +26,7 @@ LENGTHS = (256, 1024)
 class Counting:
     """Count what is asked of another source, and fail from some request on."""
 
-    source: Source
+    source: TokenSource
     fails_at: int = 1 << 60
     asked: list[int] = field(default_factory=list)
 
@@ -57,7 +57,7 @@ def passages(count: int = 8) -> list[Passage]:
     return [Passage(number=n, salted=each) for n, each in enumerate(salted)]
 
 
-def screening(**said: object) -> Screening:
+def screening(**said: object) -> ScreenRun:
     made = {
         "run": "r",
         "at_ns": 0,
@@ -67,11 +67,11 @@ def screening(**said: object) -> Screening:
         "block": 16,
         "listener": lambda _: None,
     }
-    return Screening(**made | said)  # type: ignore[arg-type]  # a test names the field
+    return ScreenRun(**made | said)  # type: ignore[arg-type]  # a test names the field
 
 
 def kept(
-    of: Screening, outcome: str = "compared"
+    of: ScreenRun, outcome: str = "compared"
 ) -> list[tuple[str, dict[str, object], dict[str, object]]]:
     return [
         (row.arm, json.loads(row.settings), json.loads(row.detail or "{}"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from agentload.endpoints.commands import Pins, explained, planned
+from agentload.endpoints.commands import Pins, explanation, launch_plan
 from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.kvmath.pool import TRIED
 
@@ -26,13 +26,13 @@ def commands(text: str) -> dict[str, str]:
 
 
 def test_a_model_without_windows_gets_no_arm_that_skips_them() -> None:
-    assert [arm.name for arm in planned("M", has_windows=False)] == [
+    assert [arm.name for arm in launch_plan("M", has_windows=False)] == [
         "bf16",
         "fp8",
         "fp8-calibrated",
         "bf16-same-backend",
     ]
-    assert [arm.name for arm in planned("M")] == [
+    assert [arm.name for arm in launch_plan("M")] == [
         "bf16",
         "fp8",
         "fp8-skip-sw",
@@ -42,7 +42,7 @@ def test_a_model_without_windows_gets_no_arm_that_skips_them() -> None:
 
 
 def test_each_command_is_pinned_and_stands_below_what_it_is_for() -> None:
-    text = explained(planned("org/M", has_windows=False, pins=PINS))
+    text = explanation(launch_plan("org/M", has_windows=False, pins=PINS))
     assert f"pip install vllm=={TRIED}" in text.splitlines()[0]
     found = commands(text)
     assert found["fp8"] == (
@@ -50,7 +50,7 @@ def test_each_command_is_pinned_and_stands_below_what_it_is_for() -> None:
         "--enable-prompt-tokens-details"
     )
     assert [PINNED in command for command in found.values()] == [True] * 4
-    assert planned("org/M", pins=PINS)[0].expect["max_model_len"] == 8192
+    assert launch_plan("org/M", pins=PINS)[0].expect["max_model_len"] == 8192
 
 
 def test_what_an_arms_file_says_reaches_the_program_and_no_shell(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_what_an_arms_file_says_reaches_the_program_and_no_shell(tmp_path: Path)
     )
     done = subprocess.run(
         ["sh"],
-        input=explained([arm, replace(arm, name="fp8-calibrated")]),
+        input=explanation([arm, replace(arm, name="fp8-calibrated")]),
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -82,7 +82,7 @@ def test_what_an_arms_file_says_reaches_the_program_and_no_shell(tmp_path: Path)
 
 
 def test_calibrated_weights_are_served_under_the_models_name_and_their_making_is_told() -> None:
-    text = explained(planned("org/M", pins=PINS))
+    text = explanation(launch_plan("org/M", pins=PINS))
     assert commands(text)["fp8-calibrated"].startswith(
         f"vllm serve ./calibrate/M-fp8-kv-tensor --port 8003 --served-model-name org/M {PINNED} "
     )

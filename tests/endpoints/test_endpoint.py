@@ -11,7 +11,7 @@ from agentload.endpoints.endpoint import (
     beginnings,
     check_environment,
     checked_url,
-    masked,
+    mask,
     on,
     socket_of,
     without_credentials,
@@ -48,7 +48,7 @@ from agentload.study.parts import Live, TraceRef
 def test_a_password_in_a_url_is_never_shown(text: str, shown: str) -> None:
     assert without_user(text) == shown
     assert without_credentials(text) == shown
-    assert masked(f"{text} key-of-ours", ("key-of-ours",)) == f"{shown} ***"
+    assert mask(f"{text} key-of-ours", ("key-of-ours",)) == f"{shown} ***"
 
 
 @pytest.mark.parametrize(

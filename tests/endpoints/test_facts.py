@@ -7,7 +7,7 @@ import pytest
 
 from agentload.endpoints.agreement import Agreement, agreement, expectations
 from agentload.endpoints.endpoint import Endpoint, Launch
-from agentload.endpoints.facts import COMMANDED, FACTS, LASTING, OF_A_START, changed, checks
+from agentload.endpoints.facts import COMMANDED, FACTS, LASTING, OF_A_START, changes, checks
 from agentload.endpoints.identity import Identity, settings
 from agentload.errors import EndpointError
 
@@ -57,7 +57,7 @@ def test_every_fact_that_a_server_tells_has_its_place_in_the_table() -> None:
 def test_another_server_is_one_that_tells_another_fact_which_lasts(
     before: dict[str, object], now: dict[str, object], told: tuple[str, ...]
 ) -> None:
-    assert changed(before, now) == told
+    assert changes(before, now) == told
 
 
 @pytest.mark.parametrize(
@@ -307,4 +307,4 @@ def test_another_driver_under_a_server_is_another_server() -> None:
 
     before, now = ({"settings": settings(answer(each))} for each in ("575.51", "580.119"))
     assert before["settings"] == {"max_num_seqs": 128, "driver": "575.51", "cuda": "12.9.86"}
-    assert changed(before, now) == ("settings.driver 575.51 → 580.119",)
+    assert changes(before, now) == ("settings.driver 575.51 → 580.119",)

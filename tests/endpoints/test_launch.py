@@ -13,11 +13,11 @@ import pytest
 from agentload.endpoints import launch
 from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.endpoints.launch import (
-    Running,
+    LaunchedServer,
     check_apart,
     is_healthy,
-    kept,
-    launched,
+    restartable_server,
+    run_servers,
     start,
     telling,
 )
@@ -76,10 +76,12 @@ def test_servers_run_for_as_long_as_the_block_and_end_with_an_error_in_it_too(
     tmp_path: Path,
 ) -> None:
     said: list[str] = []
-    servers: dict[str, Running] = {}
+    servers: dict[str, LaunchedServer] = {}
 
     def interrupted() -> None:
-        with launched([arm(name="a"), arm(name="b")], logs=tmp_path, notice=said.append) as running:
+        with run_servers(
+            [arm(name="a"), arm(name="b")], logs=tmp_path, notice=said.append
+        ) as running:
             servers.update(running)
             raise KeyboardInterrupt
 
@@ -100,7 +102,7 @@ def stat(pid: int) -> list[str]:
 def test_a_server_that_is_kept_is_started_again_when_it_has_died_and_only_then(
     tmp_path: Path,
 ) -> None:
-    with kept(arm(), logs=tmp_path, start_s=30) as server:
+    with restartable_server(arm(), logs=tmp_path, start_s=30) as server:
         server.up()
         server.up()
         assert server.last_words() is None
@@ -279,7 +281,7 @@ def test_servers_that_would_take_the_same_memory_are_refused_before_one_starts(
 ) -> None:
     with (
         pytest.raises(LaunchError, match=f"'a' and 'b' would each take the memory of {shared}$"),
-        launched([one, other], logs=tmp_path_factory.getbasetemp()),
+        run_servers([one, other], logs=tmp_path_factory.getbasetemp()),
     ):
         pass
 

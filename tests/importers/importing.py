@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from agentload.importers.catalog import conversion
-from agentload.importers.parts.notes import Summary, Tolerance
+from agentload.importers.parts.notes import ImportSummary, Tolerance
 from agentload.model.trace import Header, Segment, Session
 from agentload.model.walk import contexts
 from agentload.tracefile import lines
@@ -20,7 +20,7 @@ def imported(
     format: str | None = None,
     tolerance: Tolerance = "normal",
     **options: object,
-) -> tuple[list[Session], Summary]:
+) -> tuple[list[Session], ImportSummary]:
     """Write the files, import the folder (or the one file), and return its sessions and summary."""
     paths = [written(folder / name, text) for name, text in files.items()]
     made = conversion(

@@ -5,8 +5,8 @@ the ids share, and have exactly the lengths of the source.
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.importers.parts.blocks import Growth, Prompt, change
-from agentload.importers.parts.reuse import Reuse
+from agentload.importers.parts.blocks import BlockPrompt, PromptTree, change
+from agentload.importers.parts.reuse import BlockReuse
 from agentload.model.trace import Segment, Session, Turn
 from tests.importers.importing import ideal_of, lengths
 
@@ -32,8 +32,8 @@ def prompts(draw: st.DrawFn) -> list[tuple[list[int], int]]:
 
 
 def made(found: list[tuple[list[int], int]]) -> Session:
-    growth = Growth(BLOCK)
-    added: list[Prompt] = []
+    growth = PromptTree(BLOCK)
+    added: list[BlockPrompt] = []
     for number, (ids, tokens) in enumerate(found):
         prompt = growth.add(ids, tokens, after=added[-1] if added else None)
         prompt.key, prompt.roles = (
@@ -54,7 +54,7 @@ def test_lengths_are_the_sources_to_the_token_and_sharing_to_the_block(
     found: list[tuple[list[int], int]],
 ) -> None:
     session = made(found)
-    source = Reuse(BLOCK)
+    source = BlockReuse(BLOCK)
     for ids, tokens in found:
         source.trail().blocks(ids, tokens)
     assert lengths(session) == [tokens for _, tokens in found]

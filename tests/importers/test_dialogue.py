@@ -6,22 +6,24 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.importers.parts.chat import Piece, apportion
-from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
-from agentload.importers.parts.intake import Identity, Intake
-from agentload.importers.parts.notes import Notes
-from agentload.importers.parts.reuse import Reuse
+from agentload.importers.parts.chat import ContextPiece, apportion
+from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue
+from agentload.importers.parts.intake import ContentKeys, Intake
+from agentload.importers.parts.notes import ImportNotes
+from agentload.importers.parts.reuse import BlockReuse
 from agentload.model.trace import Recorded, Role, Segment, Turn, TurnRef
 from tests.importers.importing import KEY, ideal_of, lengths
 
 
 def begun(*, lead: str | None = None, spawned_s: float | None = None) -> Dialogue:
-    intake = Intake(files=(Path("f"),), notes=Notes(), identity=Identity(KEY), source=Reuse(16))
+    intake = Intake(
+        files=(Path("f"),), notes=ImportNotes(), identity=ContentKeys(KEY), source=BlockReuse(16)
+    )
     return Dialogue(intake=intake, origin_s=1000.0, lead=lead, spawned_s=spawned_s)
 
 
-def piece(role: Role, tokens: int, key: str) -> Piece:
-    return Piece(role=role, tokens=tokens, key=key)
+def piece(role: Role, tokens: int, key: str) -> ContextPiece:
+    return ContextPiece(role=role, tokens=tokens, key=key)
 
 
 def segment(role: Role, tokens: int, key: str) -> Segment:
@@ -32,13 +34,15 @@ def test_a_prompt_that_was_counted_gives_its_news_their_lengths() -> None:
     dialogue = begun(lead="lead")
     dialogue.add([piece("user", 10, "u")])
     dialogue.call(
-        timing=Timing(sent_s=1000.0, first_s=1000.5, done_s=1003.0),
-        usage=Usage(prompt=500, output=40, cached=16),
+        timing=CallTiming(sent_s=1000.0, first_s=1000.5, done_s=1003.0),
+        usage=CallUsage(prompt=500, output=40, cached=16),
         answer=[piece("assistant", 7, "a")],
         place="f:1",
     )
     dialogue.add([piece("tool", 100, "r1"), piece("tool", 50, "r2")])
-    dialogue.call(timing=Timing(sent_s=1005.0), usage=Usage(prompt=600, output=5), place="f:2")
+    dialogue.call(
+        timing=CallTiming(sent_s=1005.0), usage=CallUsage(prompt=600, output=5), place="f:2"
+    )
     assert dialogue.session("s", workload="w").turns == (
         Turn(
             add=(segment("system", 490, "lead"), segment("user", 10, "u")),
@@ -62,9 +66,13 @@ def test_a_prompt_that_was_counted_gives_its_news_their_lengths() -> None:
 def test_without_counts_lengths_are_estimates_and_the_notes_say_so() -> None:
     dialogue = begun(lead="lead")
     dialogue.add([piece("user", 10, "u")])
-    dialogue.call(timing=Timing(), usage=Usage(), answer=[piece("assistant", 7, "a")], place="f:1")
+    dialogue.call(
+        timing=CallTiming(), usage=CallUsage(), answer=[piece("assistant", 7, "a")], place="f:1"
+    )
     dialogue.add([piece("user", 3, "v")])
-    dialogue.call(timing=Timing(), usage=Usage(), answer=[piece("assistant", 2, "b")], place="f:2")
+    dialogue.call(
+        timing=CallTiming(), usage=CallUsage(), answer=[piece("assistant", 2, "b")], place="f:2"
+    )
     assert dialogue.turns == [
         Turn(add=(segment("user", 10, "u"),), output=7),
         Turn(add=(segment("assistant", 7, "a"), segment("user", 3, "v")), output=2, wait="user"),
@@ -79,13 +87,15 @@ def test_a_compaction_keeps_the_lead_and_what_it_says() -> None:
     dialogue = begun(lead="lead")
     dialogue.add([piece("user", 10, "u")])
     dialogue.call(
-        timing=Timing(),
-        usage=Usage(prompt=110, output=40),
+        timing=CallTiming(),
+        usage=CallUsage(prompt=110, output=40),
         answer=[piece("assistant", 7, "a")],
         place="f",
     )
     dialogue.restart([piece("user", 30, "summary"), piece("assistant", 7, "a")])
-    dialogue.call(timing=Timing(), usage=Usage(prompt=150, output=1), place="f", event="compact")
+    dialogue.call(
+        timing=CallTiming(), usage=CallUsage(prompt=150, output=1), place="f", event="compact"
+    )
     assert dialogue.turns[1] == Turn(
         add=(segment("user", 10, "summary"), segment("assistant", 40, "a")),
         output=1,
@@ -99,13 +109,13 @@ def test_thinking_that_is_dropped_makes_the_answer_shorter() -> None:
     dialogue = begun()
     dialogue.add([piece("user", 10, "u")])
     dialogue.call(
-        timing=Timing(),
-        usage=Usage(prompt=10, output=40, thinking=30),
+        timing=CallTiming(),
+        usage=CallUsage(prompt=10, output=40, thinking=30),
         answer=[piece("assistant", 40, "a")],
         place="f",
     )
     dialogue.add([piece("user", 10, "v")])
-    dialogue.call(timing=Timing(), usage=Usage(prompt=30, output=1), place="f")
+    dialogue.call(timing=CallTiming(), usage=CallUsage(prompt=30, output=1), place="f")
     assert dialogue.turns[1].add == (segment("assistant", 16, "a"), segment("user", 4, "v"))
     assert dialogue.turns[0].thinking == 30
 
@@ -113,12 +123,12 @@ def test_thinking_that_is_dropped_makes_the_answer_shorter() -> None:
 def test_an_image_keeps_the_tokens_of_its_size() -> None:
     dialogue = begun()
     dialogue.add(
-        [Piece(role="image", tokens=256, key="i", size=(448, 448)), piece("user", 10, "u")]
+        [ContextPiece(role="image", tokens=256, key="i", size=(448, 448)), piece("user", 10, "u")]
     )
-    dialogue.call(timing=Timing(), usage=Usage(prompt=300, output=1), place="f")
+    dialogue.call(timing=CallTiming(), usage=CallUsage(prompt=300, output=1), place="f")
     assert [segment.tokens for segment in dialogue.turns[0].add] == [256, 44]
-    dialogue.add([Piece(role="image", tokens=256, key="j", size=(448, 448))])
-    dialogue.call(timing=Timing(), usage=Usage(prompt=310, output=1), place="f")
+    dialogue.add([ContextPiece(role="image", tokens=256, key="j", size=(448, 448))])
+    dialogue.call(timing=CallTiming(), usage=CallUsage(prompt=310, output=1), place="f")
     # An image that cannot be as small as the server counted: the recorded length stands beside.
     assert (lengths(dialogue.session("s", workload="w"))[1], dialogue.turns[1].context) == (
         256,
@@ -132,7 +142,9 @@ def test_a_spawned_session_waits_from_the_call_that_spawned_it_and_a_parent_for_
     child = begun(spawned_s=1010.0)
     child.add([piece("user", 1, "u")])
     child.call(
-        timing=Timing(sent_s=1010.5, done_s=1020.0), usage=Usage(prompt=1, output=1), place="f"
+        timing=CallTiming(sent_s=1010.5, done_s=1020.0),
+        usage=CallUsage(prompt=1, output=1),
+        place="f",
     )
     session = child.session("c", workload="w")
     assert (session.start_s, session.turns[0].wait_s, session.turns[0].recorded) == (
@@ -143,13 +155,15 @@ def test_a_spawned_session_waits_from_the_call_that_spawned_it_and_a_parent_for_
     parent = begun()
     parent.add([piece("user", 1, "u")])
     parent.call(
-        timing=Timing(sent_s=1000.0, done_s=1010.0), usage=Usage(prompt=1, output=1), place="f"
+        timing=CallTiming(sent_s=1000.0, done_s=1010.0),
+        usage=CallUsage(prompt=1, output=1),
+        place="f",
     )
     parent.add([piece("tool", 1, "r")])
     after = TurnRef(session="c", turn=-1)
     parent.call(
-        timing=Timing(sent_s=1021.0),
-        usage=Usage(prompt=2, output=1),
+        timing=CallTiming(sent_s=1021.0),
+        usage=CallUsage(prompt=2, output=1),
         place="f",
         joins=[(1020.0, "c")],
     )
@@ -163,10 +177,14 @@ def test_a_spawned_session_waits_from_the_call_that_spawned_it_and_a_parent_for_
 def test_a_call_that_overlaps_the_one_before_is_counted_and_played_after_it() -> None:
     dialogue = begun()
     dialogue.call(
-        timing=Timing(sent_s=1000.0, done_s=1010.0), usage=Usage(prompt=0, output=1), place="f:1"
+        timing=CallTiming(sent_s=1000.0, done_s=1010.0),
+        usage=CallUsage(prompt=0, output=1),
+        place="f:1",
     )
     dialogue.call(
-        timing=Timing(sent_s=1005.0, done_s=1012.0), usage=Usage(prompt=0, output=1), place="f:2"
+        timing=CallTiming(sent_s=1005.0, done_s=1012.0),
+        usage=CallUsage(prompt=0, output=1),
+        place="f:2",
     )
     assert dialogue.turns[1].wait_s == 0.0
     assert dialogue.intake.notes.placed(dialogue.intake.notes.odd) == (
@@ -204,8 +222,8 @@ def test_every_prompt_has_the_length_that_was_counted_and_shares_what_the_source
             [piece(role, tokens, f"{number}.{index}") for index, (role, tokens) in enumerate(news)]
         )
         dialogue.call(
-            timing=Timing(),
-            usage=Usage(prompt=prompt, output=output),
+            timing=CallTiming(),
+            usage=CallUsage(prompt=prompt, output=output),
             answer=[piece("assistant", 9, f"a{number}")],
             place="f",
         )
@@ -229,8 +247,8 @@ def test_a_call_costs_what_it_adds_however_long_the_conversation_is() -> None:
     for number in range(10_000):
         dialogue.add([piece("user", 3, f"u{number}")])
         dialogue.call(
-            timing=Timing(),
-            usage=Usage(prompt=5 * number + 3, output=2),
+            timing=CallTiming(),
+            usage=CallUsage(prompt=5 * number + 3, output=2),
             answer=[piece("assistant", 2, f"a{number}")],
             place="f",
         )
@@ -253,8 +271,8 @@ def test_what_a_call_keeps_and_adds_is_its_context_whatever_happened_before(
         (dialogue.restart if data.draw(st.booleans()) else dialogue.add)(news)
         prompt = data.draw(st.none() | st.integers(20, 90))
         dialogue.call(
-            timing=Timing(),
-            usage=Usage(prompt=prompt, output=4),
+            timing=CallTiming(),
+            usage=CallUsage(prompt=prompt, output=4),
             answer=[piece("assistant", 4, f"x{number}")],
             place="f",
         )

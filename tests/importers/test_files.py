@@ -17,7 +17,7 @@ from agentload import documents
 from agentload.errors import TraceError
 from agentload.importers.parts.fields import rows
 from agentload.importers.parts.files import HALF, records, values
-from agentload.importers.parts.notes import Notes
+from agentload.importers.parts.notes import ImportNotes
 from tests.importers.importing import written
 
 
@@ -30,8 +30,8 @@ LINES = b'{"number":1}\n\n{"number":"2"}\r\n   \n{"number":3,"word":"x","more":[
 THREE = [1, 2, 3]
 
 
-def numbers(path: Path, notes: Notes | None = None) -> list[int]:
-    return [record.number for _, record in records(path, Kind, notes or Notes())]
+def numbers(path: Path, notes: ImportNotes | None = None) -> list[int]:
+    return [record.number for _, record in records(path, Kind, notes or ImportNotes())]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_malformed_record_is_an_error_that_names_its_place_or_is_counted(tmp_p
         numbers(path)
     assert caught.value.message == f"{path}:2: number: Expected `int`"
     assert caught.value.hint == "--lenient skips such records and counts them"
-    notes = Notes("lenient")
+    notes = ImportNotes("lenient")
     assert numbers(path, notes) == [1, 3]
     assert notes.placed(notes.malformed) == (
         ("not JSON", 1, f"{path}:3"),
@@ -86,16 +86,16 @@ def test_a_half_written_end_is_counted_and_only_strict_makes_it_an_error(
     tmp_path: Path, text: str
 ) -> None:
     path = written(tmp_path / "file", text)
-    notes = Notes()
+    notes = ImportNotes()
     assert numbers(path, notes) == [1]
     assert notes.odd == {HALF: 1}
     with pytest.raises(TraceError, match=HALF):
-        numbers(path, Notes("strict"))
+        numbers(path, ImportNotes("strict"))
 
 
 def test_a_compressed_file_that_was_cut_gives_what_is_there(tmp_path: Path) -> None:
     packed = gzip.compress(b'{"number":1}\n' * 1_000 + hashlib.shake_256(b"").digest(200_000))
-    notes = Notes("lenient")
+    notes = ImportNotes("lenient")
     assert numbers(written(tmp_path / "file", packed[:-9_000]), notes)[:3] == [1, 1, 1]
     assert "the compressed file is damaged or cut short (EOFError)" in notes.odd
 
@@ -138,7 +138,7 @@ def test_tables_are_read_by_column_and_an_empty_cell_is_absent(tmp_path: Path) -
         tmp_path / "t.csv",
         '\ufeffother,first , SECOND ONE\r\na,1,0.5\r\n\r\n"b,c",2,\r\nd,x,1\r\ne,3\r\nf,4',
     )
-    notes = Notes("lenient")
+    notes = ImportNotes("lenient")
     assert [(row.first, row.second) for _, row in rows(path, Row, notes)] == [(1, 0.5), (2, None)]
     assert (notes.malformed, notes.odd) == (
         {"First: Expected `int`": 1, "2 cells, the header has 3": 1},
@@ -148,7 +148,7 @@ def test_tables_are_read_by_column_and_an_empty_cell_is_absent(tmp_path: Path) -
 
 def test_a_table_without_a_needed_column_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"t.csv:1: no column 'First'"):
-        list(rows(written(tmp_path / "t.csv", "a,b\n1,2\n"), Row, Notes()))
+        list(rows(written(tmp_path / "t.csv", "a,b\n1,2\n"), Row, ImportNotes()))
 
 
 @pytest.mark.parametrize(
@@ -182,4 +182,4 @@ def test_a_record_without_end_is_refused_at_the_bound(
     monkeypatch.setattr(documents, "LONGEST_LINE", 1 << 20)
     path = written(tmp_path / "file", zstandard.compress(text + b"x" * (64 << 20)))
     with pytest.raises(TraceError, match="longer than 1 MiB"):
-        numbers(path, Notes("lenient"))
+        numbers(path, ImportNotes("lenient"))

@@ -11,7 +11,7 @@ import pytest
 from agentload.errors import TraceError
 from agentload.exposition.scrape import HISTOGRAMS
 from agentload.importers.catalog import conversion
-from agentload.importers.parts.notes import Summary
+from agentload.importers.parts.notes import ImportSummary
 from agentload.model.trace import Session
 from tests.importers.importing import KEY, assert_ordered, imported, lengths, written
 
@@ -50,7 +50,7 @@ def text(
 CHAT = text([20, 50, 30, 0], [70, 30, 0, 0], (1_800.0, 120.0), cached=0.6)
 
 
-def drawn(folder: Path, *texts: str, **options: object) -> tuple[list[Session], Summary]:
+def drawn(folder: Path, *texts: str, **options: object) -> tuple[list[Session], ImportSummary]:
     """Import texts that were written 200 s apart, the
     first of them 200 s behind the server's start.
     """

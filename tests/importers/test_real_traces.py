@@ -14,7 +14,7 @@ import pytest
 from agentload.errors import AgentloadError
 from agentload.importers.catalog import Conversion, conversion
 from agentload.importers.parts.files import records
-from agentload.importers.parts.notes import Notes
+from agentload.importers.parts.notes import ImportNotes
 from agentload.model.trace import Header, Session
 from agentload.model.walk import contexts
 from tests.importers.importing import KEY
@@ -47,7 +47,7 @@ def test_kv_cache_testers_lengths_and_sharing_are_the_sources() -> None:
     found = made("kv-cache-tester*.jsonl*")
     lengths: list[list[int]] = []
     total = distinct = 0
-    for _, trace in records(found.files[0], dict[str, Any], Notes()):
+    for _, trace in records(found.files[0], dict[str, Any], ImportNotes()):
         agents = [
             trace["requests"],
             *(
@@ -81,7 +81,7 @@ def test_mooncakes_hit_ratio_is_the_papers() -> None:
     sessions = list(found)
     total = distinct = 0
     for path in found.files:
-        ids = [line["hash_ids"] for _, line in records(path, dict[str, Any], Notes())]
+        ids = [line["hash_ids"] for _, line in records(path, dict[str, Any], ImportNotes())]
         total, distinct = sum(map(len, ids)), len({block for request in ids for block in request})
     assert round(1 - distinct / total, 2) == 0.64
     assert (len(sessions), round(found.summary.ideal_import or 0, 3)) == (3_993, 0.650)
@@ -99,7 +99,7 @@ def test_pis_calls_and_hits_are_those_of_its_usage() -> None:
     (only,) = found
     usages = [
         record["message"]["usage"]
-        for _, record in records(found.files[0], dict[str, Any], Notes())
+        for _, record in records(found.files[0], dict[str, Any], ImportNotes())
         if "usage" in record.get("message", {})
     ]
     calls = [usage for usage in usages if usage["output"]]

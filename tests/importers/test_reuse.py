@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.importers.parts.reuse import Reuse
+from agentload.importers.parts.reuse import BlockReuse
 from agentload.model.trace import Segment, Session, Turn
 from tests.importers.importing import ideal, ideal_of, sent
 
@@ -33,8 +33,8 @@ session = st.builds(
 )
 
 
-def measured(sessions: list[Session], *, limit: int = 1 << 20) -> Reuse:
-    reuse = Reuse(BLOCK, limit=limit)
+def measured(sessions: list[Session], *, limit: int = 1 << 20) -> BlockReuse:
+    reuse = BlockReuse(BLOCK, limit=limit)
     for each in sessions:
         trail = reuse.trail()
         for turn in each.turns:
@@ -67,7 +67,7 @@ def test_the_length_of_a_partial_block_is_not_the_id_of_another() -> None:
     )
 )
 def test_ids_of_blocks_are_counted_like_their_tokens(calls: list[tuple[list[int], int]]) -> None:
-    reuse = Reuse(BLOCK)
+    reuse = BlockReuse(BLOCK)
     said: list[list[tuple[object, int]]] = []
     for ids, last in calls:
         tokens = BLOCK * (len(ids) - 1) + last
@@ -77,21 +77,21 @@ def test_ids_of_blocks_are_counted_like_their_tokens(calls: list[tuple[list[int]
 
 
 def test_ids_of_two_scopes_are_different_blocks() -> None:
-    reuse = Reuse(BLOCK)
+    reuse = BlockReuse(BLOCK)
     for scope in (0, 1, 1):
         reuse.trail(scope).blocks([1, 2], 8)
     assert reuse.hit_tokens == 8
 
 
 def test_nothing_is_known_of_an_empty_source() -> None:
-    assert Reuse(BLOCK).ratio is None
+    assert BlockReuse(BLOCK).ratio is None
 
 
 def test_a_full_book_goes_on_by_sampling_and_stays_near_the_truth() -> None:
     """40,000 distinct blocks, each seen twice, in a book of 2,000:
     the ratio is 50 %, within five standard errors of sampling.
     """
-    reuse = Reuse(1, limit=2_000)
+    reuse = BlockReuse(1, limit=2_000)
     for _ in range(2):
         for number in range(400):
             reuse.trail().blocks(list(range(1 + number * 100, 101 + number * 100)), 100)

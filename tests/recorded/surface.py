@@ -22,7 +22,8 @@ from advisor.policy import Policy, ServiceLimits
 from advisor.rulebook import modules
 from agentload import builtin
 from agentload.cli.main import _app
-from agentload.endpoints.read import FIELDS, KNOWN
+from agentload.endpoints.read import KNOWN
+from agentload.endpoints.values import FIELDS
 from agentload.exporters import catalog as exporters
 from agentload.importers import catalog as importers
 from agentload.matrix import measure

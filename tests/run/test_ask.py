@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.ask.asker import Answered, Failed
+from agentload.ask.asker import EndpointAnswer, Failed
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
 from agentload.model.rows import AnswerRow, FingerprintRow, Row, RunRow
@@ -183,7 +183,7 @@ STUDY = Ask(servers=Live(endpoints="e"))
 EVALUATION = Eval(
     run="r", study=STUDY, asked=ASKED, endpoints=(), database=Path("x.duckdb"), notes=Notes()
 )
-FAILED, ANSWERED = Failed(error="x"), Answered(text="x", finish_reason=None)
+FAILED, ANSWERED = Failed(error="x"), EndpointAnswer(text="x", finish_reason=None)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ FAILED, ANSWERED = Failed(error="x"), Answered(text="x", finish_reason=None)
     ],
 )
 def test_an_arm_that_fails_so_many_times_in_a_row_ends_the_leg(
-    replies: list[tuple[str, Answered | Failed]], dead: str | None
+    replies: list[tuple[str, EndpointAnswer | Failed]], dead: str | None
 ) -> None:
     stops = asyncio.Event()
     inquiry = Inquiry(evaluation=EVALUATION, stops=stops, listener=lambda *_: None)
@@ -215,8 +215,8 @@ def said(
     logprobs: tuple[float, ...] | None = None,
     tokens: tuple[str, ...] | None = None,
     finish: str = "stop",
-) -> Answered:
-    return Answered(
+) -> EndpointAnswer:
+    return EndpointAnswer(
         text=text,
         finish_reason=finish,
         prompt_tokens=9,
@@ -326,13 +326,16 @@ def test_an_answer_is_kept_with_its_grade_and_a_failure_without_one() -> None:
         signals='{"agreement": 0, "agreement_of": 1, "agreement_unit": "word", "length_ratio": '
         '1.0, "non_printing": 0.0}',
     )
-    grade, reference = Grade(score=0.25, right=False), Answered(text="yes", finish_reason=None)
+    grade, reference = (
+        Grade(score=0.25, right=False),
+        EndpointAnswer(text="yes", finish_reason=None),
+    )
     assert (
         answer_row(
             "r",
             QUESTION,
             "b",
-            reply=Answered(text="no", finish_reason=None),
+            reply=EndpointAnswer(text="no", finish_reason=None),
             grade=grade,
             reference=reference,
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.ask.asker import Answered
+from agentload.ask.asker import EndpointAnswer
 from agentload.errors import PlanError
 from agentload.model.rows import AnswerRow, ArmRow, Kind, LegRow, Row, RunRow
 from agentload.run.past import (
@@ -145,7 +145,7 @@ def test_what_an_arm_said_before_is_compared_with_what_others_say_now(tmp_path: 
         answer("b", QUESTION, said="no"),
     )
     assert replies(database, "r", "a") == {
-        asked_of(QUESTION): Answered(text="yes", finish_reason=None)
+        asked_of(QUESTION): EndpointAnswer(text="yes", finish_reason=None)
     }
 
 

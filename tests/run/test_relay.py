@@ -15,7 +15,7 @@ import pytest
 from agentload.endpoints import launch
 from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.endpoints.identity import identify
-from agentload.endpoints.launch import Running
+from agentload.endpoints.launch import LaunchedServer
 from agentload.model.rows import BlockRow, FingerprintRow, SampleRow
 from agentload.run import relay
 from agentload.run.relay import PRIMED, Launching, Relay, prime, prime_all
@@ -50,13 +50,13 @@ async def test_a_start_that_is_cut_short_leaves_no_server(
     begun, spawned = threading.Event(), []
     before_spawned, before_start = launch._spawned, launch.start
 
-    def spawn(*given: object) -> Running:
+    def spawn(*given: object) -> LaunchedServer:
         spawned.append(before_spawned(*given))  # type: ignore[arg-type]  # handed on as it came
         if not is_ready:
             begun.set()
         return spawned[-1]
 
-    def start(*given: object, **named: object) -> Running:
+    def start(*given: object, **named: object) -> LaunchedServer:
         running = before_start(*given, **named)  # type: ignore[arg-type]  # as above
         begun.set()
         threading.Event().wait(0.1)  # ready, and nobody was told yet

@@ -5,7 +5,7 @@ import pytest
 from agentload.errors import UsageError
 from agentload.model.check import Check, Equals, Has, JsonSchema, Length, Matches, Number, ToolCall
 from agentload.tasks import Grade
-from agentload.tasks.parts.grading import call_text, followed, grade, grade_all, problem
+from agentload.tasks.parts.grading import call_text, grade, grade_against_record, grade_all, problem
 
 SCHEMA = JsonSchema(schema='{"type": "object", "required": ["a"]}')
 CALL = ToolCall(name="send", arguments='{"to": "Ann"}')
@@ -77,8 +77,8 @@ def test_a_check_that_cannot_be_graded_is_refused() -> None:
 def test_an_answer_is_compared_with_the_recorded_one_by_its_call_or_its_identifiers(
     recorded: str, answer: str, score: float
 ) -> None:
-    assert followed(answer, recorded) == Grade(score=score, right=score == 1)
+    assert grade_against_record(answer, recorded) == Grade(score=score, right=score == 1)
 
 
 def test_a_recorded_answer_without_a_call_and_identifiers_compares_nothing() -> None:
-    assert followed("It is done.", "All went well, I think.") is None
+    assert grade_against_record("It is done.", "All went well, I think.") is None

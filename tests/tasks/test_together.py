@@ -9,7 +9,7 @@ from agentload.errors import UsageError
 from agentload.prompts.tokenizer import WORD_TOKENS
 from agentload.run.questions import asking, catalog_questions
 from agentload.tasks import texts
-from agentload.tasks.catalog import used
+from agentload.tasks.catalog import request_tokens
 
 SINGLE = (
     "needle",
@@ -35,7 +35,7 @@ def test_questions_behind_one_context_share_all_but_their_last_line(task: str) -
     assert len({texts(item)[0].rpartition("\n")[0] for item in items}) == 1
     assert len({texts(item)[0].rpartition("\n")[2] for item in items}) == 4
     for question, item in zip(questions, items, strict=False):
-        assert 0.75 * 8192 < used(item, WORD_TOKENS) <= 8192
+        assert 0.75 * 8192 < request_tokens(item, WORD_TOKENS) <= 8192
         found = read(texts(item))
         assert found is not None
         assert asked.grade(found.right, question, item).right

@@ -18,13 +18,13 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from agentload.ask.probes import crossed, reuse
+from agentload.ask.probes import reuse, reuse_across_arms
 from agentload.dispatch.call import CallTerms
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, identify_all
-from agentload.endpoints.launch import Running, launched
+from agentload.endpoints.launch import LaunchedServer, run_servers
 from agentload.errors import EndpointError
 from agentload.evidence.gather import gather
 from agentload.evidence.view import run_view
@@ -177,7 +177,7 @@ def test_a_second_equal_prompt_comes_from_the_prefix_cache_of_each_arm_and_of_no
     found = [asyncio.run(reuse(arm, "tiny", tokenizer=counted)) for arm in windowed]
     assert [(each.verdict, each.prompt_tokens) for each in found] == [("hit", 2048)] * 3
     assert [each.cached_tokens for each in found] == [each.counted_hits for each in found]
-    others = asyncio.run(crossed(windowed, ["tiny"] * 3, tokenizer=counted))
+    others = asyncio.run(reuse_across_arms(windowed, ["tiny"] * 3, tokenizer=counted))
     assert [(each.arm, each.verdict) for each in others] == [
         ("fp8", "no hit"),
         ("fp8-skip-sw", "no hit"),
@@ -217,7 +217,7 @@ def test_pools_are_as_large_as_computed(
 ) -> None:
     shaped = model(weights, shape)
     for arm in arms(tmp_path / "endpoints.yaml", shaped, ways):
-        with launched([arm], logs=tmp_path, start_s=START_S):
+        with run_servers([arm], logs=tmp_path, start_s=START_S):
             _hold_pool(arm, shaped)
 
 
@@ -238,7 +238,7 @@ def test_a_pool_that_is_too_small_is_seen_to_preempt(weights: Path, tmp_path: Pa
     (arm,) = arms(
         tmp_path / "endpoints.yaml", model(weights, "llama"), ("bf16",), memory="16M", length=4096
     )
-    with launched([arm], logs=tmp_path, start_s=START_S):
+    with run_servers([arm], logs=tmp_path, start_s=START_S):
         run = played(
             swept(range(256, 272), pairs=1, output=1024, seed=1),
             (arm,),
@@ -286,7 +286,7 @@ def test_a_full_queue_is_busy_whether_it_is_said_before_the_stream_or_inside_it(
         "--max-num-queued-reqs",
         "2",
     )
-    with launched([arm], logs=tmp_path, start_s=START_S):
+    with run_servers([arm], logs=tmp_path, start_s=START_S):
         refused, crowd = asyncio.run(_crowded(arm))
         counted = asyncio.run(identify(arm)).counters["rejections"]
     assert (refused.status, refused.http_status) == ("busy", 503)
@@ -366,12 +366,12 @@ def test_arms_take_turns_on_one_machine_and_a_report_has_lines_and_workloads(
 
 
 @contextmanager
-def _stoppable(arm: Endpoint, logs: Path) -> Iterator[Running]:
-    with launched([arm], logs=logs, start_s=START_S) as servers:
+def _stoppable(arm: Endpoint, logs: Path) -> Iterator[LaunchedServer]:
+    with run_servers([arm], logs=logs, start_s=START_S) as servers:
         yield servers[arm.name]
 
 
-def _end(running: Running, how: str) -> None:
+def _end(running: LaunchedServer, how: str) -> None:
     match how:
         case "api killed":
             os.kill(running.pid, signal.SIGKILL)

@@ -12,9 +12,9 @@ import pytest
 
 from advisor.statistics.screen import screening
 from agentload.ask.likely import Likely, Scorer, agrees, longest_list, variation
-from agentload.ask.screening import Passage, Screening
+from agentload.ask.screening import Passage, ScreenRun
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.launch import launched
+from agentload.endpoints.launch import run_servers
 from agentload.evidence.screen import read
 from agentload.layout.passages import random_passages
 from agentload.run.screen import _passage
@@ -36,7 +36,7 @@ def test_fp8_is_outside_the_scatter_of_its_reference_and_a_scored_prompt_reads_n
 ) -> None:
     weights = model(tmp_path / "models", "llama")
     found = arms(tmp_path / "arms.yaml", weights, ("bf16", "fp8"))
-    with launched(found, logs=tmp_path, start_s=600.0):
+    with run_servers(found, logs=tmp_path, start_s=600.0):
         asyncio.run(_screened(found))
 
 
@@ -49,7 +49,7 @@ async def _screened(found: tuple[Endpoint, ...]) -> None:
     ]
     async with Scorer(bf16, "tiny") as one, Scorer(fp8, "tiny") as other:
         assert await longest_list(one, passages[0].cut("a", 64)) == 20
-        screen = Screening(
+        screen = ScreenRun(
             run="r",
             at_ns=0,
             reference="bf16",
@@ -59,7 +59,7 @@ async def _screened(found: tuple[Endpoint, ...]) -> None:
             listener=lambda _: None,
         )
         await screen.ask({"bf16": one, "fp8": other})
-        same = Screening(
+        same = ScreenRun(
             run="r",
             at_ns=0,
             reference="bf16",

@@ -13,7 +13,7 @@ import yaml
 
 from agentload.cli._print import print_json, print_table
 from agentload.endpoints.agreement import agreement
-from agentload.endpoints.commands import Pins, has_windows, planned, why
+from agentload.endpoints.commands import Pins, has_windows, launch_plan, why
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify_all, served_model
 from agentload.endpoints.read import Emulated, read
@@ -63,7 +63,7 @@ def init(
         kv_memory=kv_memory,
         revision=revision,
     )
-    text = _file(planned(model, has_windows=has_windows(model), vllm=vllm, pins=pins), model)
+    text = _file(launch_plan(model, has_windows=has_windows(model), vllm=vllm, pins=pins), model)
     if str(out) == "-":
         print(text, end="")
         return

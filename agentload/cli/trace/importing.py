@@ -16,7 +16,7 @@ from agentload.cli.trace._named import Out, describe, list_all, options_by_name
 from agentload.errors import TraceError, UsageError
 from agentload.importers import catalog
 from agentload.importers.parts.intake import Texts, texts_path
-from agentload.importers.parts.notes import Counted, Summary, Tolerance
+from agentload.importers.parts.notes import Counted, ImportSummary, Tolerance
 from agentload.report.format import plural
 from agentload.telemetry.reach import is_url, metrics_file
 from agentload.tracefile import write
@@ -231,7 +231,7 @@ def fit(
         print_json(made.summary) if json else notice("\n".join(_lines(made.summary, texts=None)))
 
 
-def _lines(summary: Summary, *, texts: Path | None) -> Iterator[str]:
+def _lines(summary: ImportSummary, *, texts: Path | None) -> Iterator[str]:
     """Write a summary for people."""
     spawned = f" ({summary.spawned:,} spawned)" if summary.spawned else ""
     yield (

@@ -19,7 +19,7 @@ from agentload.tracefile.check import check as check_trace
 from agentload.tracefile.distance import HIGH, LOW, Distance, distances
 from agentload.tracefile.overview import overview
 from agentload.workloads import catalog
-from agentload.workloads.parts.targets import FEWEST, Held, held
+from agentload.workloads.parts.targets import FEWEST, TargetFigure, target_figures
 
 
 def check(
@@ -60,9 +60,9 @@ def check(
         raise TraceError(f"{trace}: there are notes, which --strict does not allow")
 
 
-def _targets(trace: Trace) -> tuple[Held, ...]:
+def _targets(trace: Trace) -> tuple[TargetFigure, ...]:
     workload = catalog.workload(_origin(trace)["workload"])
-    return tuple(held(workload.targets, overview(trace)))
+    return tuple(target_figures(workload.targets, overview(trace)))
 
 
 def _origin(trace: Trace) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _print(report: CheckReport) -> None:
         )
 
 
-def _print_targets(targets: Sequence[Held], unlike: str | None) -> None:
+def _print_targets(targets: Sequence[TargetFigure], unlike: str | None) -> None:
     """Print how a trace compares with its workload's quantiles, and what was not compared."""
     if unlike:
         print(f"not compared with measured quantiles: {unlike}")
@@ -125,12 +125,12 @@ def _print_targets(targets: Sequence[Held], unlike: str | None) -> None:
         print_table(head, [_missed_row(each) for each in missed])
 
 
-def _missed_row(target: Held) -> tuple[str, ...]:
+def _missed_row(target: TargetFigure) -> tuple[str, ...]:
     bounds = [significant(value, 3) for value in (target.seen, target.low, target.high)]
     return (target.field, target.figure, *bounds, number(target.count))
 
 
-def _small_row(target: Held) -> tuple[str, ...]:
+def _small_row(target: TargetFigure) -> tuple[str, ...]:
     counts = (number(target.count), number(FEWEST[target.figure]))
     return (target.field, target.figure, *counts)
 

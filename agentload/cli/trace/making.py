@@ -22,7 +22,7 @@ from agentload.degrade import broken, capped, sampled, scaled
 from agentload.degrade import split as split_up
 from agentload.errors import UsageError
 from agentload.exporters.catalog import every, exporter
-from agentload.importers.parts.intake import Kept, read_texts
+from agentload.importers.parts.intake import KeptTexts, read_texts
 from agentload.model.trace import Session, Trace
 from agentload.plugins import checked
 from agentload.report.format import plural
@@ -189,7 +189,7 @@ def export(
                 f"--text: '{into.name}' holds no words",
                 hint="agentload trace export FORMAT TRACE without --text",
             )
-        kept = options["texts"] = Kept(read_texts(text))
+        kept = options["texts"] = KeptTexts(read_texts(text))
     write_lines(out, into.lines(open_trace(trace), **options))
     if kept is not None:
         notice(

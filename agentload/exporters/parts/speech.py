@@ -13,7 +13,7 @@ Texts = Mapping[str, str]
 _PAD: Final = 8  # tokens of a renderer's salt; they go into a separate message, which is left out
 
 
-class Speech:
+class ExportRenderer:
     """The renderer of one export."""
 
     def __init__(self, header: Header, texts: Texts) -> None:

@@ -1,25 +1,27 @@
-"""Share the steps by which importers turn a source into sessions.
+"""Turn a source into sessions: source, then record, then session. The map of what importers share.
 
-All importers take an `Intake` (`intake`): its files, its `Notes` of what was odd, estimated or
-dropped (`notes`), and the identities of contents.
+Source. An importer takes an `Intake` (`intake`): its files, its `ImportNotes` of what was odd,
+estimated or dropped (`notes`), and the keys of contents. `files` yields JSON values and lines of
+plain or compressed files, `fields` rows of tables, times and usages. `Head` is what `sniff` sees.
 
-1. Read. `files` yields JSON values and lines of plain or compressed files, `fields` rows of
-   tables, times and usages. `Head` is what `sniff` sees.
-2. Sort. `order` groups the rows of interleaved sessions, and orders sessions by their starts, in
-   bounded memory.
-3. Make sessions, by what the source knows of a prompt:
-   - Lengths, perhaps with block ids, are a `Request`; `requests.sessions` makes sessions of them,
-     in which `blocks` names what the prompts of a conversation share.
-   - The messages of single calls are `chat.Piece`s in a `Logged`; `requests.conversations` makes
-     sessions of them.
-   - A transcript of an agent, with branches and sub-agents, is a `Transcript` of `Entry`s;
-     `transcripts.sessions` makes sessions of them.
-   - Block ids that mean something in one conversation alone grow its `Prompt`s in a `Growth`, and
-     `change` says what a turn keeps and adds.
-   Messages and transcripts take one way: `requests.entries` makes entries of messages, and
-   `transcripts.play` plays entries into a `Dialogue`, which alone knows how a context grows.
-4. Check. `reuse` computes the ideal hit rate of the source while it is read, and the one of the
-   sessions made from it.
+Record. An importer turns each call of its source into one of three records, by what the source
+knows of a prompt:
+
+- its length, perhaps with block ids: a `SizedCall`;
+- its messages, as `ContextPiece`s (`chat` reads them): a `SpokenCall`;
+- its place in a transcript with branches, compactions and sub-agents: a `TranscriptEntry` of an
+  `AgentTranscript`.
+
+`order` groups the records of interleaved sessions, in bounded memory.
+
+Session. `requests.sessions` makes turns of sized calls, and `blocks` names what prompts share.
+`requests.conversations` makes entries of spoken calls, `transcripts.sessions` takes entries as
+they are, and `transcripts.play` plays entries into a `Dialogue`, which alone knows how a context
+of messages grows. Block ids that mean something in one conversation alone grow its `BlockPrompt`s
+in a `PromptTree`, and `change` says what a turn keeps and adds.
+
+Check. `reuse` computes the ideal hit rate of the source while the source is read, and the one of
+the sessions made from it: the two must agree.
 """
 
 from agentload.importers.parts import (
@@ -32,36 +34,37 @@ from agentload.importers.parts import (
     reuse,
     transcripts,
 )
-from agentload.importers.parts.blocks import Growth, Numbering, Prompt, change
-from agentload.importers.parts.chat import Piece
-from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
+from agentload.importers.parts.blocks import BlockPrompt, Numbering, PromptTree, change
+from agentload.importers.parts.chat import ContextPiece
+from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue
 from agentload.importers.parts.fields import agents_usage, rows, seconds
 from agentload.importers.parts.files import head, lines, parse_json, records
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.notes import Notes
-from agentload.importers.parts.order import Grid, by_session, in_order, with_starts
-from agentload.importers.parts.requests import Continuations, Logged, Request
+from agentload.importers.parts.notes import ImportNotes
+from agentload.importers.parts.order import CallGroup, Grid, by_session, groups, in_order
+from agentload.importers.parts.requests import Continuations, SizedCall, SpokenCall
 from agentload.importers.parts.reuse import Trail
-from agentload.importers.parts.transcripts import Entry, Transcript
+from agentload.importers.parts.transcripts import AgentTranscript, TranscriptEntry
 
 __all__ = [
+    "AgentTranscript",
+    "BlockPrompt",
+    "CallGroup",
+    "CallTiming",
+    "CallUsage",
+    "ContextPiece",
     "Continuations",
     "Dialogue",
-    "Entry",
     "Grid",
-    "Growth",
     "Head",
+    "ImportNotes",
     "Intake",
-    "Logged",
-    "Notes",
     "Numbering",
-    "Piece",
-    "Prompt",
-    "Request",
-    "Timing",
+    "PromptTree",
+    "SizedCall",
+    "SpokenCall",
     "Trail",
-    "Transcript",
-    "Usage",
+    "TranscriptEntry",
     "agents_usage",
     "blocks",
     "by_session",
@@ -69,6 +72,7 @@ __all__ = [
     "chat",
     "fields",
     "files",
+    "groups",
     "head",
     "in_order",
     "lines",
@@ -80,5 +84,4 @@ __all__ = [
     "rows",
     "seconds",
     "transcripts",
-    "with_starts",
 ]

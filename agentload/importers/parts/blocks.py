@@ -1,6 +1,6 @@
 """Turn contexts that are known as block ids into segments, and into turns that share them.
 
-If ids only have meaning within one conversation (`Growth`), each prompt owns
+If ids only have meaning within one conversation (`PromptTree`), each prompt owns
 everything after the longest prefix that it shares with an earlier prompt. Its
 context is that prompt up to there, and its own part. Own parts are cut where a
 later prompt branches off and where a role ends, so that every context is a whole
@@ -86,10 +86,10 @@ class Numbering:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Prompt:
+class BlockPrompt:
     """One prompt: a prefix of an earlier one, of `start` tokens, and its own part up to `end`."""
 
-    parent: "Prompt | None"
+    parent: "BlockPrompt | None"
     start: int
     end: int
     ids: Sequence[int]
@@ -131,14 +131,14 @@ class Prompt:
                 at = border
 
 
-class Growth:
+class PromptTree:
     """All prompts of one conversation, in time order."""
 
     def __init__(self, block: int) -> None:
         self._block = block
-        self._first: dict[int, Prompt] = {}  # the prompt that had a block first
+        self._first: dict[int, BlockPrompt] = {}  # the prompt that had a block first
 
-    def add(self, ids: Sequence[int], tokens: int, *, after: Prompt | None) -> Prompt:
+    def add(self, ids: Sequence[int], tokens: int, *, after: BlockPrompt | None) -> BlockPrompt:
         """Add a prompt; `after` is the one it most likely continues.
 
         The caller sets its key and roles.
@@ -152,7 +152,7 @@ class Growth:
             goes_on = common == len(parent.ids) and tokens >= parent.end
             start = parent.end if goes_on else common * self._block
             parent.cut(start)
-        prompt = Prompt(parent=parent, start=start, end=tokens, ids=full)
+        prompt = BlockPrompt(parent=parent, start=start, end=tokens, ids=full)
         first, new = self._first, full[common:]
         if first.keys().isdisjoint(
             new
@@ -163,7 +163,9 @@ class Growth:
                 first.setdefault(found, prompt)
         return prompt
 
-    def _nearest(self, full: Sequence[int], after: Prompt | None) -> tuple[Prompt | None, int]:
+    def _nearest(
+        self, full: Sequence[int], after: BlockPrompt | None
+    ) -> tuple[BlockPrompt | None, int]:
         nearest, common = after, 0 if after is None else common_ids(after.ids, full)
         # The first owner of a block may share more; each step extends the prefix or ends.
         while common < len(full) and (other := self._first.get(full[common])) is not None:
@@ -174,7 +176,7 @@ class Growth:
         return (nearest if common else None), common
 
 
-def change(before: Prompt | None, now: Prompt) -> tuple[int | None, tuple[Segment, ...]]:
+def change(before: BlockPrompt | None, now: BlockPrompt) -> tuple[int | None, tuple[Segment, ...]]:
     """Return how many segments a turn keeps of the previous context, and what it adds.
 
     None means all. Call this once all prompts are known.

@@ -33,10 +33,18 @@ _ROLES: Final[dict[str, Role]] = {
     "tool_result": "tool",
     "observation": "tool",
 }
+_BECOMES: Final = {
+    "tool_result": "result",
+    "tool_call_response": "result",
+    "image": "image",
+    "image_url": "image",
+    "input_image": "image",
+}
+"""What a block of another type than text becomes."""
 _UNKNOWN_IMAGE: Final = (448, 448)  # judgement, for an image that is only a link
 
 
-class Piece(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+class ContextPiece(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """A message or an image in it; `tokens` is an estimate until a server's count corrects it."""
 
     role: Role
@@ -126,7 +134,7 @@ def role_of(said: object) -> Role:
     return _ROLES.get(said, "user") if isinstance(said, str) else "user"
 
 
-def messages(intake: Intake, found: Iterable[Any]) -> Iterator[Piece]:
+def messages(intake: Intake, found: Iterable[Any]) -> Iterator[ContextPiece]:
     """Read a list of messages."""
     for message in found:
         if isinstance(message, dict):
@@ -139,41 +147,43 @@ def messages(intake: Intake, found: Iterable[Any]) -> Iterator[Piece]:
 
 def pieces(
     intake: Intake, role: Role, message: dict[str, Any], *, tool: str | None = None
-) -> Iterator[Piece]:
+) -> Iterator[ContextPiece]:
     """Read one message: its text as one piece, each image as another.
 
     Tool results in an Anthropic user message become pieces of a tool.
     """
-    content = message.get("content", message.get("parts", message.get("value")))
-    blocks = content if isinstance(content, list) else [content]
-    said: list[str] = []
-    results: list[Any] = []
-    images: list[Any] = []
-    for block in blocks:
-        kind = block.get("type") if isinstance(block, dict) else None
-        if kind in {"tool_result", "tool_call_response"}:
-            results.append(block)
-        elif kind in {"image", "image_url", "input_image"}:
-            images.append(block)
-        else:
-            said.append(_text(block))
-    said += [_text(call) for call in message.get("tool_calls") or () if isinstance(call, dict)]
-    if message.get("function_call"):
-        said.append(_text(message["function_call"]))
-    for result in results:
-        yield from pieces(
-            intake,
-            "tool",
-            {"content": result.get("content", result.get("result", result.get("response")))},
-            tool=tool,
-        )
-    text = "\n".join(part for part in said if part)
+    blocks = _blocks(message)
+    for result in blocks["result"]:
+        content = result.get("content", result.get("result", result.get("response")))
+        yield from pieces(intake, "tool", {"content": content}, tool=tool)
+    text = "\n".join(filter(None, map(_text, [*blocks["text"], *_tool_calls(message)])))
     if text:
-        name = message.get("name") or message.get("toolName")
-        named = tool or (name if role == "tool" and isinstance(name, str) else None)
-        yield Piece(role=role, tokens=intake.length(text), key=intake.name(role, text), tool=named)
-    for image in images:
+        named = tool or (_tool_name(message) if role == "tool" else None)
+        yield ContextPiece(
+            role=role, tokens=intake.length(text), key=intake.name(role, text), tool=named
+        )
+    for image in blocks["image"]:
         yield _image(intake, image)
+
+
+def _blocks(message: Mapping[str, Any]) -> Mapping[str, list[Any]]:
+    """Return a message's blocks by what they become: text, results of tools, images."""
+    content = message.get("content", message.get("parts", message.get("value")))
+    found: dict[str, list[Any]] = {"text": [], "result": [], "image": []}
+    for block in content if isinstance(content, list) else [content]:
+        kind = block.get("type") if isinstance(block, dict) else None
+        found[_BECOMES.get(kind, "text") if isinstance(kind, str) else "text"].append(block)
+    return found
+
+
+def _tool_calls(message: Mapping[str, Any]) -> Iterator[object]:
+    yield from (call for call in message.get("tool_calls") or () if isinstance(call, dict))
+    yield message.get("function_call") or None
+
+
+def _tool_name(message: Mapping[str, Any]) -> str | None:
+    name = message.get("name") or message.get("toolName")
+    return name if isinstance(name, str) else None
 
 
 def answers(response: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -186,14 +196,16 @@ def answers(response: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def schemas(intake: Intake, tools: Sequence[Any]) -> Iterator[Piece]:
+def schemas(intake: Intake, tools: Sequence[Any]) -> Iterator[ContextPiece]:
     """Read tool definitions as one piece."""
     if tools:
         text = msgspec.json.encode(tools).decode()
-        yield Piece(role="tools", tokens=intake.length(text), key=intake.name("tools", text))
+        yield ContextPiece(role="tools", tokens=intake.length(text), key=intake.name("tools", text))
 
 
-def behind_system(tools: Iterable[Piece], said: Iterable[Piece]) -> list[Piece]:
+def behind_system(
+    tools: Iterable[ContextPiece], said: Iterable[ContextPiece]
+) -> list[ContextPiece]:
     """Put tools where servers put them: after the leading system text, before the conversation."""
     found = list(said)
     lead = list(takewhile(lambda piece: piece.role == "system", found))
@@ -238,7 +250,7 @@ def _call(name: object, arguments: object) -> str:
     return f"{name}({arguments})"
 
 
-def _image(intake: Intake, block: dict[str, Any]) -> Piece:
+def _image(intake: Intake, block: dict[str, Any]) -> ContextPiece:
     match block:
         case {"data": str(data)} | {"source": {"data": str(data)}}:
             encoded = data
@@ -257,6 +269,6 @@ def _image(intake: Intake, block: dict[str, Any]) -> Piece:
     if size is None:
         intake.notes.estimate("size of a linked image")
     size = size or _UNKNOWN_IMAGE
-    return Piece(
+    return ContextPiece(
         role="image", tokens=image_tokens(size), key=intake.identity.of("image", encoded), size=size
     )

@@ -11,9 +11,9 @@ import msgspec
 
 from agentload.documents import LONGEST_LINE
 from agentload.errors import TraceError
-from agentload.importers.parts.dialogue import Usage
+from agentload.importers.parts.dialogue import CallUsage
 from agentload.importers.parts.files import HALF, lines, object_in, what_is_wrong
-from agentload.importers.parts.notes import Notes
+from agentload.importers.parts.notes import ImportNotes
 
 # A number larger than these is not in seconds: 5e9 s is the year 2128, 1973 in milliseconds.
 _MILLIS: Final = 5e9
@@ -67,37 +67,38 @@ def first(found: Mapping[str, Any], *names: str) -> Any:  # noqa: ANN401
 
 def first_time(found: Mapping[str, Any], *names: str) -> float | None:
     """Return the first of these fields that is a time."""
-    return next((at_s for name in names if (at_s := seconds(found.get(name))) is not None), None)
+    times = (seconds(found.get(name)) for name in names)
+    return next((at_s for at_s in times if at_s is not None), None)
 
 
-def agents_usage(found: object) -> Usage:
+def agents_usage(found: object) -> CallUsage:
     """Read the token counts of pi and its derivatives, which count cached tokens separately."""
     counts = {name: value for name, value in object_in(found).items() if isinstance(value, int)}
     prompt = sum(counts.get(name, 0) for name in ("input", "cacheRead", "cacheWrite"))
-    return Usage(
+    return CallUsage(
         prompt=prompt or None, output=counts.get("output") or None, cached=counts.get("cacheRead")
     )
 
 
-def usage(found: object) -> Usage:
+def usage(found: object) -> CallUsage:
     """Return prompt, output, cached and thinking tokens, if known."""
     said = found if isinstance(found, dict) else {}
-    prompt, output = (
-        _count(said, "prompt_tokens", "input_tokens"),
-        _count(said, "completion_tokens", "output_tokens"),
+    inputs = _inner(said, "prompt_tokens_details", "input_tokens_details", "input_token_details")
+    outputs = _inner(
+        said, "completion_tokens_details", "output_tokens_details", "output_token_details"
     )
+    prompt = _count(said, "prompt_tokens", "input_tokens")
     cached = _count(said, "cache_read_input_tokens", "cached_tokens", "prompt_cache_hit_tokens")
     if "cache_read_input_tokens" in said or "cache_creation_input_tokens" in said:
         # Anthropic counts cached tokens apart from the input, OpenAI as part of it.
-        prompt = (prompt or 0) + (cached or 0) + (_count(said, "cache_creation_input_tokens") or 0)
-    told = _inner(said, "prompt_tokens_details", "input_tokens_details", "input_token_details")
-    cached = _count(told, "cached_tokens", "cache_read") if cached is None else cached
-    thinking = _count(
-        _inner(said, "completion_tokens_details", "output_tokens_details", "output_token_details"),
-        "reasoning_tokens",
-        "reasoning",
+        written = _count(said, "cache_creation_input_tokens")
+        prompt = (prompt or 0) + (cached or 0) + (written or 0)
+    return CallUsage(
+        prompt=prompt or None,
+        output=_count(said, "completion_tokens", "output_tokens"),
+        cached=_count(inputs, "cached_tokens", "cache_read") if cached is None else cached,
+        thinking=_count(outputs, "reasoning_tokens", "reasoning"),
     )
-    return Usage(prompt=prompt or None, output=output, cached=cached, thinking=thinking)
 
 
 def _count(said: Mapping[str, Any], *names: str) -> int | None:
@@ -110,14 +111,15 @@ def _count(said: Mapping[str, Any], *names: str) -> int | None:
 
 
 def _inner(said: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    return next((inner for name in names if isinstance(inner := said.get(name), dict)), {})
+    found = (said.get(name) for name in names)
+    return next((inner for inner in found if isinstance(inner, dict)), {})
 
 
-def rows(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[str, T]]:
+def rows(path: Path, kind: type[T], notes: ImportNotes) -> Iterator[tuple[str, T]]:
     """Yield (place, row) for each line after the header.
 
     Column names are matched ignoring case and surrounding blanks. A row that cannot
-    be read as *kind* is skipped (`Notes.skip`); an incomplete last line is only counted.
+    be read as *kind* is skipped (`ImportNotes.skip`); an incomplete last line is only counted.
     """
     for place, found, cut in _table(path, notes, lambda cells: _columns(path, cells, kind)):
         try:
@@ -126,13 +128,13 @@ def rows(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[str, T]]:
             _refuse(notes, place, what_is_wrong(error), cut=cut)
 
 
-def every_row(path: Path, notes: Notes) -> Iterator[tuple[str, dict[str, str]]]:
+def every_row(path: Path, notes: ImportNotes) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield (place, row) with all columns by name, as text."""
     return ((place, found) for place, found, _ in _table(path, notes, list))
 
 
 def _table(
-    path: Path, notes: Notes, columns: Callable[[list[str]], list[str]]
+    path: Path, notes: ImportNotes, columns: Callable[[list[str]], list[str]]
 ) -> Iterator[tuple[str, dict[str, str], bool]]:
     """Yield (place, row by column, whether it may be incomplete)."""
     header: list[str] | None = None
@@ -161,7 +163,7 @@ def _cells(line: bytes) -> list[str]:
     return [cell.strip() for cell in next(csv.reader([text]), [])]
 
 
-def _refuse(notes: Notes, place: str, what: str, *, cut: bool) -> None:
+def _refuse(notes: ImportNotes, place: str, what: str, *, cut: bool) -> None:
     if cut:
         notes.meet(place, HALF)
     else:

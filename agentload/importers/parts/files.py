@@ -10,24 +10,24 @@ import msgspec
 
 from agentload import documents
 from agentload.errors import TraceError
-from agentload.importers.parts.notes import Notes
+from agentload.importers.parts.notes import ImportNotes
 
 T = TypeVar("T")
 HALF: Final = "incomplete last line"
 _MARK: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]|"', re.DOTALL)
 
 
-def lines(path: Path, notes: Notes) -> Iterator[tuple[int, bytes]]:
+def lines(path: Path, notes: ImportNotes) -> Iterator[tuple[int, bytes]]:
     """Yield numbered non-blank lines, each with its newline if it has one."""
     for number, line in enumerate(documents.lines(_chunks(path, notes), at=str(path)), start=1):
         if not line.isspace():
             yield number, line
 
 
-def records(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[str, T]]:
+def records(path: Path, kind: type[T], notes: ImportNotes) -> Iterator[tuple[str, T]]:
     """Yield (place, record) for each JSON value: lines, array elements, or concatenated values.
 
-    A value that cannot be read as *kind* is skipped (`Notes.skip`);
+    A value that cannot be read as *kind* is skipped (`ImportNotes.skip`);
     a value that the end of the file cuts off is only counted.
     """
     decode = msgspec.json.Decoder(kind, strict=False).decode
@@ -42,7 +42,9 @@ def records(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[str, T]]:
         yield from _decoded(decode, text, place, notes)
 
 
-def _by_line(path: Path, decode: Callable[[bytes], T], notes: Notes) -> Iterator[tuple[str, T]]:
+def _by_line(
+    path: Path, decode: Callable[[bytes], T], notes: ImportNotes
+) -> Iterator[tuple[str, T]]:
     for number, line in lines(path, notes):
         place = f"{path}:{number}"
         if line.endswith(b"\n"):
@@ -55,7 +57,7 @@ def _by_line(path: Path, decode: Callable[[bytes], T], notes: Notes) -> Iterator
 
 
 def _decoded(
-    decode: Callable[[bytes], T], text: bytes, place: str, notes: Notes
+    decode: Callable[[bytes], T], text: bytes, place: str, notes: ImportNotes
 ) -> Iterator[tuple[str, T]]:
     try:
         yield place, decode(text)
@@ -100,14 +102,14 @@ def object_in(found: object) -> dict[str, Any]:
 def head(path: Path, size: int = 1 << 16) -> bytes:
     """Return the first uncompressed bytes of a file, as far as they can be read."""
     found: list[bytes] = []
-    for chunk in _chunks(path, Notes("lenient")):
+    for chunk in _chunks(path, ImportNotes("lenient")):
         found.append(chunk)
         if sum(map(len, found)) >= size:
             break
     return b"".join(found)[:size]
 
 
-def _chunks(path: Path, notes: Notes) -> Iterator[bytes]:
+def _chunks(path: Path, notes: ImportNotes) -> Iterator[bytes]:
     try:
         for chunk in documents.chunks(path):
             notes.read_bytes += len(chunk)

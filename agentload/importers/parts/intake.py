@@ -16,8 +16,8 @@ from agentload import documents
 from agentload.errors import TraceError
 from agentload.importers.parts import files
 from agentload.importers.parts.files import values
-from agentload.importers.parts.notes import Notes
-from agentload.importers.parts.reuse import Reuse
+from agentload.importers.parts.notes import ImportNotes
+from agentload.importers.parts.reuse import BlockReuse
 
 _BYTES: Final = 9  # 12 characters; a collision among a million contents has a chance of 1e-10
 _NUMBERS: Final = 1 << 32
@@ -27,7 +27,7 @@ SUFFIX: Final = ".text.jsonl"
 T = TypeVar("T")
 
 
-class Identity:
+class ContentKeys:
     """Hash with the secret key of one import, which is not stored."""
 
     def __init__(self, key: bytes) -> None:
@@ -76,7 +76,7 @@ def texts_path(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(".zst").removesuffix(".jsonl") + SUFFIX)
 
 
-class Kept(UserDict[str, str]):
+class KeptTexts(UserDict[str, str]):
     """Texts by key; `found` remembers which were used."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
@@ -118,9 +118,9 @@ class Intake:
     """One import."""
 
     files: tuple[Path, ...]
-    notes: Notes
-    identity: Identity
-    source: Reuse
+    notes: ImportNotes
+    identity: ContentKeys
+    source: BlockReuse
     """Counts every call of the source, for the ideal hit rate that the import must match."""
     texts: Texts | None = None
     """Collects literal text; None if no text may leave the source."""
@@ -181,3 +181,12 @@ class Head:
     def has(self, *names: str) -> bool:
         """Return whether the first record has all these fields."""
         return all(name in self.record for name in names)
+
+    def has_any(self, *names: str) -> bool:
+        """Return whether the first record has one of these fields."""
+        return any(name in self.record for name in names)
+
+    def has_columns(self, *names: str) -> bool:
+        """Return whether the first line names all these columns, in any case."""
+        first = self.text.partition("\n")[0].lower()
+        return all(name in first for name in names)

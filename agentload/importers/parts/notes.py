@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from agentload.errors import TraceError
-from agentload.importers.parts.reuse import Reuse
+from agentload.importers.parts.reuse import BlockReuse
 from agentload.model.trace import Session
 
 Tolerance: TypeAlias = Literal["strict", "normal", "lenient"]
@@ -20,7 +20,7 @@ Counted = tuple[tuple[str, int, str | None], ...]
 
 
 @dataclass(slots=True)
-class Notes:
+class ImportNotes:
     """Count by kind, and keep the first place of each."""
 
     tolerance: Tolerance = "normal"
@@ -69,7 +69,7 @@ class Notes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class ImportSummary:
     """An import in numbers; shares are between 0 and 1, absent is None."""
 
     format: str
@@ -101,10 +101,10 @@ class Summary:
 
 
 @dataclass(slots=True)
-class Tally:
+class SessionTally:
     """Count sessions as they pass."""
 
-    reuse: Reuse
+    reuse: BlockReuse
     sessions: int = 0
     spawned: int = 0
     calls: int = 0

@@ -7,9 +7,10 @@ import heapq
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Final, Literal, Protocol, TypeVar
+from typing import Final, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -29,14 +30,15 @@ Grid = Literal["keep", "spread"]
 """How to treat equal start timestamps."""
 
 
-class Row(Protocol):
+class SessionRow(Protocol):
     """One line of a log of interleaved sessions."""
 
     session: str
     at_s: float
 
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=SessionRow)
+R_co = TypeVar("R_co", bound=SessionRow, covariant=True)
 
 
 def by_session(rows: Iterable[R], kind: type[R], *, memory: int = _MEMORY) -> Iterator[list[R]]:
@@ -59,12 +61,38 @@ def by_session(rows: Iterable[R], kind: type[R], *, memory: int = _MEMORY) -> It
             yield [unpack(found) for _, found in group]
 
 
-def with_starts(groups: Iterable[Sequence[R]], grid: Grid) -> Iterator[tuple[Sequence[R], float]]:
-    """Pair each group with its start: its timestamp, or a separate time before the next one."""
-    return spread(groups) if grid == "spread" else ((group, group[0].at_s) for group in groups)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallGroup(Generic[R_co]):
+    """The calls of one session, with the session's name."""
+
+    name: str
+    calls: Sequence[R_co]
+    at_s: float
+    """Start of the session on the source's time axis."""
+    origin_s: float
+    """Start of the trace on the source's time axis."""
+
+    @property
+    def start_s(self) -> float:
+        """Start of the session in the trace."""
+        return round(self.at_s - self.origin_s, 6)
 
 
-def spread(groups: Iterable[Sequence[R]]) -> Iterator[tuple[Sequence[R], float]]:
+def groups(found: Iterable[Sequence[R]], grid: Grid = "keep") -> Iterator[CallGroup[R]]:
+    """Name the sessions and give each a start: its timestamp, or a time of its own."""
+    origin_s: float | None = None
+    for number, (calls, at_s) in enumerate(_starts(found, grid)):
+        origin_s = at_s if origin_s is None else origin_s
+        yield CallGroup(name=f"s{number}", calls=calls, at_s=at_s, origin_s=origin_s)
+
+
+def _starts(found: Iterable[Sequence[R]], grid: Grid) -> Iterator[tuple[Sequence[R], float]]:
+    if grid == "spread":
+        return spread(found)
+    return ((calls, calls[0].at_s) for calls in found)
+
+
+def spread(found: Iterable[Sequence[R]]) -> Iterator[tuple[Sequence[R], float]]:
     """Pair each group with a start of its own: equal timestamps are spaced evenly.
 
     Groups with one timestamp all start before the next point of the grid. The grid is the
@@ -72,7 +100,7 @@ def spread(groups: Iterable[Sequence[R]]) -> Iterator[tuple[Sequence[R], float]]
     """
     step: float | None = None
     held: list[Sequence[R]] = []
-    for at_s, same in groupby(groups, key=lambda group: group[0].at_s):
+    for at_s, same in groupby(found, key=lambda calls: calls[0].at_s):
         if held:
             gap = at_s - held[0][0].at_s
             step = gap if step is None else min(step, gap)
@@ -82,8 +110,8 @@ def spread(groups: Iterable[Sequence[R]]) -> Iterator[tuple[Sequence[R], float]]
 
 
 def _placed(held: Sequence[Sequence[R]], step: float | None) -> Iterator[tuple[Sequence[R], float]]:
-    for number, group in enumerate(held):
-        yield group, group[0].at_s + (step or 0.0) * number / len(held)
+    for number, calls in enumerate(held):
+        yield calls, calls[0].at_s + (step or 0.0) * number / len(held)
 
 
 def in_order(families: Iterable[tuple[float, Sequence[Session]]]) -> Iterator[Session]:

@@ -1,6 +1,6 @@
-"""Turn logged requests, known by length, block ids or messages, into the turns of sessions."""
+"""Make sessions of the calls of a log: of sized calls, and of spoken calls."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import wraps
 from itertools import pairwise
 from typing import Any, Literal
@@ -8,16 +8,16 @@ from typing import Any, Literal
 import msgspec
 
 from agentload.importers.parts.blocks import common_ids, common_start, segments
-from agentload.importers.parts.chat import Piece
-from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
+from agentload.importers.parts.chat import ContextPiece
+from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue
 from agentload.importers.parts.intake import Intake
-from agentload.importers.parts.order import Grid, by_session, with_starts
-from agentload.importers.parts.reuse import Trail, identity
-from agentload.importers.parts.transcripts import Entry, play
+from agentload.importers.parts.order import CallGroup, Grid, by_session, groups
+from agentload.importers.parts.reuse import identity
+from agentload.importers.parts.transcripts import TranscriptEntry, play
 from agentload.model.trace import Recorded, Segment, Session, Turn, Wait
 
 Holds = Literal["context", "news", "unknown"]
-"""What a request's length and ids describe.
+"""What a call's length and ids describe.
 
 `context`: its whole context; `news`: only what is new; `unknown`: the whole context
 without a constant prefix.
@@ -25,16 +25,16 @@ without a constant prefix.
 _WORD = (1 << 64) - 1
 
 
-class Request(msgspec.Struct, kw_only=True):
-    """One request of a log."""
+class SizedCall(msgspec.Struct, kw_only=True):
+    """One call of a log that has lengths, and perhaps the ids of blocks."""
 
     session: str
     at_s: float
     place: str
     prompt: int
     output: int
-    ids: list[int] | None = None
-    pieces: list[Piece] | None = None
+    ids: list[int] = []
+    pieces: list[ContextPiece] = []
     """The identified start of its context; the rest has no identity."""
     delay_s: float | None = None
     """Wait after the previous answer, if logged."""
@@ -47,9 +47,9 @@ class Request(msgspec.Struct, kw_only=True):
 def reader(
     made: Callable[..., Iterator[Session]], **fixed: Any
 ) -> Callable[[Callable[..., Iterator[Any]]], Callable[..., Iterator[Session]]]:
-    """Make an importer's `sessions` of a function that yields requests.
+    """Make an importer's `sessions` of a function that yields calls.
 
-    *made* (`sessions` or `conversations`) groups the requests.
+    *made* (`sessions` or `conversations`) groups the calls.
     """
 
     def decorated(read: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Session]]:
@@ -64,155 +64,102 @@ def reader(
 
 def sessions(
     intake: Intake,
-    found: Iterable[Request],
+    found: Iterable[SizedCall],
     *,
     workload: str,
     holds: Holds = "context",
     grid: Grid = "keep",
 ) -> Iterator[Session]:
     """Yield a session for each name; ids are those of the import's blocks."""
-    groups = by_session(found, Request)
-    origin_s: float | None = None
     main: str | None = None
-    for number, (group, start_s) in enumerate(with_starts(groups, grid)):
-        origin_s = start_s if origin_s is None else origin_s
-        main = main or group[0].model
-        for request in group:
-            request.model = None if request.model == main else request.model
-        yield session(
-            intake,
-            group,
-            name=f"s{number}",
-            workload=group[0].workload or workload,
-            start_s=round(start_s - origin_s, 6),
-            origin_s=origin_s,
-            block=intake.source.block,
-            holds=holds,
-        )
+    for group in groups(by_session(found, SizedCall), grid):
+        main = main or group.calls[0].model
+        for call in group.calls:
+            call.model = None if call.model == main else call.model
+        yield session(intake, group, workload=group.calls[0].workload or workload, holds=holds)
 
 
-def leading(system: int, prompt: int) -> list[Piece] | None:
+def leading(system: int, prompt: int) -> list[ContextPiece]:
     """Return the system prompt of this many tokens that all prompts share."""
     shared = min(system, prompt)
-    return [Piece(role="system", tokens=shared, key="system")] if shared else None
+    return [ContextPiece(role="system", tokens=shared, key="system")] if shared else []
 
 
 def session(
-    intake: Intake,
-    requests: Sequence[Request],
-    *,
-    name: str,
-    workload: str,
-    start_s: float,
-    origin_s: float,
-    block: int,
-    holds: Holds = "context",
+    intake: Intake, group: CallGroup[SizedCall], *, workload: str, holds: Holds = "context"
 ) -> Session:
-    """Make a session of requests; each one after the first is a user turn."""
+    """Make a session of sized calls; each one after the first is a user turn."""
+    block = intake.source.block
     trail = intake.source.trail()
     turns: list[Turn] = []
-    before: tuple[Segment, ...] = ()
-    for number, (request, context) in enumerate(
-        zip(requests, _contexts(requests, name, block, holds), strict=True)
-    ):
-        keep = common_start(before, context)
-        _measure(trail, requests, number, context, keep, block=block, holds=holds)
-        at_s = round(request.at_s - origin_s, 6)
-        recorded = Recorded(
-            start_s=at_s if number or at_s != start_s else None, api_s=request.api_s
-        )
+    last: SizedCall | None = None
+    sent: tuple[Segment, ...] = ()
+    for call, context in zip(group.calls, _contexts(group, block, holds), strict=True):
+        keep = common_start(sent, context)
+        if holds == "context" and call.ids and len(call.ids) == -(-call.prompt // block):
+            same = 0 if last is None else _common_blocks(last, call, block)
+            trail.blocks(call.ids, call.prompt, same=same)
+        else:
+            trail.call(context[keep:], keep=keep)
         turns.append(
             Turn(
                 add=context[keep:],
-                output=request.output,
-                wait="user" if number else None,
-                wait_s=_pause(intake, requests[number - 1], request) if number else 0.0,
-                keep=None if keep == len(before) else keep,
-                model=request.model,
-                recorded=None if recorded == Recorded() else recorded,
+                output=call.output,
+                wait=None if last is None else "user",
+                wait_s=0.0 if last is None else _pause(intake, last, call),
+                keep=None if keep == len(sent) else keep,
+                model=call.model,
+                recorded=_recorded(group, call, is_first=last is None),
             )
         )
-        before = context
-    return Session(session=name, workload=workload, turns=tuple(turns), start_s=start_s)
+        last, sent = call, context
+    return Session(session=group.name, workload=workload, turns=tuple(turns), start_s=group.start_s)
 
 
 def _contexts(
-    requests: Sequence[Request], name: str, block: int, holds: Holds
+    group: CallGroup[SizedCall], block: int, holds: Holds
 ) -> Iterator[tuple[Segment, ...]]:
-    cuts = (
-        {common_ids(_full(one, block), _full(two, block)) for one, two in pairwise(requests)}
-        if holds == "context"
-        else set()
-    )
-    before: tuple[Segment, ...] = ()
-    for number, request in enumerate(requests):
-        own = _own(request, f"{name}.{number}", block, cuts)
-        match holds:
-            case "context":
-                before = own
-            case "news":
-                before += (*_answer(requests, number, name), *own)
-            case "unknown":
-                before = _grown(before, requests, number, name)
-        yield before
+    """Yield the context of each call."""
+    cuts: set[int] = set()
+    if holds == "context":
+        cuts = {_common_blocks(one, other, block) for one, other in pairwise(group.calls)}
+    sent: tuple[Segment, ...] = ()
+    answer: tuple[Segment, ...] = ()
+    for number, call in enumerate(group.calls):
+        key = f"{group.name}.{number}"
+        own = _own(call, key, block, cuts)
+        held = (*sent, *answer)
+        spare = call.prompt - _tokens(held)
+        if holds == "news":
+            sent = (*held, *own)
+        elif holds == "unknown" and number and spare > 0:
+            sent = (*held, Segment(role="user", tokens=spare, key=key))
+        else:
+            sent = own
+        yield sent
+        said = Segment(role="assistant", tokens=call.output, key=f"{group.name}.a{number}")
+        answer = (said,) if call.output else ()
 
 
-def _own(request: Request, key: str, block: int, cuts: set[int]) -> tuple[Segment, ...]:
-    if request.pieces is not None:
-        known = tuple(piece.segment() for piece in request.pieces)
-    else:
-        ids = (request.ids or [])[: -(-request.prompt // block)]
-        known = segments(ids, min(request.prompt, len(ids) * block), block=block, cuts=cuts)
-    rest = request.prompt - sum(segment.tokens for segment in known)
-    return (*known, Segment(role="user", tokens=rest, key=key)) if rest or not known else known
+def _own(call: SizedCall, key: str, block: int, cuts: Collection[int]) -> tuple[Segment, ...]:
+    """Return what the log says of a call's context; the rest is the user's."""
+    known = tuple(piece.segment() for piece in call.pieces)
+    if not known:
+        ids = call.ids[: -(-call.prompt // block)]
+        tokens = min(call.prompt, len(ids) * block)
+        known = segments(ids, tokens, block=block, cuts=cuts)
+    rest = call.prompt - _tokens(known)
+    if known and not rest:
+        return known
+    return (*known, Segment(role="user", tokens=rest, key=key))
 
 
-def _answer(requests: Sequence[Request], number: int, name: str) -> tuple[Segment, ...]:
-    if not number or not requests[number - 1].output:
-        return ()
-    return (
-        Segment(role="assistant", tokens=requests[number - 1].output, key=f"{name}.a{number - 1}"),
-    )
+def _common_blocks(one: SizedCall, other: SizedCall, block: int) -> int:
+    """Count the full blocks that two prompts have in common."""
+    return common_ids(one.ids[: one.prompt // block], other.ids[: other.prompt // block])
 
 
-def _grown(
-    before: tuple[Segment, ...], requests: Sequence[Request], number: int, name: str
-) -> tuple[Segment, ...]:
-    """Extend the previous context and answer if the prompt is longer; else start a new one."""
-    held = (*before, *_answer(requests, number, name))
-    spare = requests[number].prompt - sum(segment.tokens for segment in held)
-    if number and spare > 0:
-        return (*held, Segment(role="user", tokens=spare, key=f"{name}.{number}"))
-    return _own(requests[number], f"{name}.{number}", 1, set())
-
-
-def _full(request: Request, block: int) -> list[int]:
-    return (request.ids or [])[: request.prompt // block]
-
-
-def _measure(
-    trail: Trail,
-    requests: Sequence[Request],
-    number: int,
-    context: tuple[Segment, ...],
-    keep: int,
-    *,
-    block: int,
-    holds: Holds,
-) -> None:
-    ids, prompt = requests[number].ids or [], requests[number].prompt
-    if holds == "context" and ids and len(ids) == -(-prompt // block):
-        same = (
-            common_ids(_full(requests[number - 1], block), _full(requests[number], block))
-            if number
-            else 0
-        )
-        trail.blocks(ids, prompt, same=same)
-    else:
-        trail.call(context[keep:], keep=keep)
-
-
-def _pause(intake: Intake, before: Request, now: Request) -> float:
+def _pause(intake: Intake, before: SizedCall, now: SizedCall) -> float:
     if now.delay_s is not None:
         return round(now.delay_s, 6)
     if before.api_s is None:
@@ -222,20 +169,31 @@ def _pause(intake: Intake, before: Request, now: Request) -> float:
     return round(max(0.0, now.at_s - before.at_s - (before.api_s or 0.0)), 6)
 
 
-class Logged(msgspec.Struct, kw_only=True):
-    """One request and its answer."""
+def _recorded(group: CallGroup[SizedCall], call: SizedCall, *, is_first: bool) -> Recorded | None:
+    at_s = round(call.at_s - group.origin_s, 6)
+    is_start = is_first and at_s == group.start_s
+    recorded = Recorded(start_s=None if is_start else at_s, api_s=call.api_s)
+    return None if recorded == Recorded() else recorded
+
+
+def _tokens(context: Iterable[Segment]) -> int:
+    return sum(segment.tokens for segment in context)
+
+
+class SpokenCall(msgspec.Struct, kw_only=True):
+    """One call of a log that has messages, and its answer."""
 
     session: str
     at_s: float
     place: str
-    timing: Timing
-    usage: Usage
-    context: list[Piece]
+    timing: CallTiming
+    usage: CallUsage
+    context: list[ContextPiece]
     """Pieces of the context; empty if not logged.
 
     Then it is assumed to contain the previous context and answer if it is long enough.
     """
-    answer: list[Piece] = []
+    answer: list[ContextPiece] = []
     model: str | None = None
     is_new: bool = False
     """Whether the context holds only what is new since the previous answer."""
@@ -255,7 +213,7 @@ class Continuations:
         self._sessions: dict[int, str] = {}  # by all messages of a conversation's latest request
         self._count = 0
 
-    def session(self, context: Sequence[Piece]) -> str:
+    def session(self, context: Sequence[ContextPiece]) -> str:
         """Return the conversation's name, a new one if no earlier request is a prefix."""
         found: str | None = None
         chain = 0
@@ -270,7 +228,7 @@ class Continuations:
         return found
 
 
-def _named(pieces: Sequence[Piece], name: str) -> list[Piece]:
+def _named(pieces: Sequence[ContextPiece], name: str) -> list[ContextPiece]:
     """Name the pieces whose contents are not in the log by their places."""
     return [
         piece if piece.key else msgspec.structs.replace(piece, key=f"{name}.{number}")
@@ -279,54 +237,47 @@ def _named(pieces: Sequence[Piece], name: str) -> list[Piece]:
 
 
 def conversations(
-    intake: Intake, found: Iterable[Logged], *, workload: str, every_s: float = 0.0
+    intake: Intake, found: Iterable[SpokenCall], *, workload: str, every_s: float = 0.0
 ) -> Iterator[Session]:
     """Yield a session for each name, `every_s` seconds apart if the log has no times."""
-    origin_s: float | None = None
-    for number, group in enumerate(by_session(found, Logged)):
-        origin_s = group[0].at_s if origin_s is None else origin_s
-        is_timed = group[0].timing.sent_s is not None
+    for number, group in enumerate(groups(by_session(found, SpokenCall))):
+        first = group.calls[0]
+        is_timed = first.timing.sent_s is not None
         dialogue = Dialogue(
             intake=intake,
-            origin_s=origin_s if is_timed else -number * every_s,
+            origin_s=group.origin_s if is_timed else -number * every_s,
             began_s=None if is_timed else number * every_s,
-            lead=None if group[0].lead is None else intake.identity.of("system", group[0].lead),
+            lead=None if first.lead is None else intake.identity.of("system", first.lead),
         )
-        main = next((logged.model for logged in group if logged.model is not None), None)
-        play(dialogue, entries(group, f"s{number}"), main=main)
-        yield dialogue.session(f"s{number}", workload=workload)
+        main = next((call.model for call in group.calls if call.model is not None), None)
+        play(dialogue, entries(group.calls, group.name), main=main)
+        yield dialogue.session(group.name, workload=workload)
 
 
-def entries(group: Iterable[Logged], name: str) -> Iterator[Entry]:
+def entries(calls: Iterable[SpokenCall], name: str) -> Iterator[TranscriptEntry]:
     """Yield a conversation's calls, each after an entry of what it sends, if that is known."""
     tip: str | None = None
-    for position, logged in enumerate(group):
-        own, place = f"{name}.{position}", logged.place
-        if logged.context:
-            pieces = tuple(_named(logged.context, own))
-            yield Entry(
-                id=f"{own}<",
-                parent=tip if logged.is_new else None,
-                place=place,
-                at_s=None,
-                pieces=pieces,
-            )
+    for number, call in enumerate(calls):
+        own = f"{name}.{number}"
+        if call.context:
+            parent = tip if call.is_new else None
             tip = f"{own}<"
-        answer = tuple(logged.answer)
-        if not answer and not any(piece.key for piece in logged.context):
-            answer = (
-                Piece(role="assistant", tokens=logged.usage.output or 1, key=f"{name}.a{position}"),
-            )
-        yield Entry(
+            pieces = tuple(_named(call.context, own))
+            yield TranscriptEntry(id=tip, parent=parent, place=call.place, at_s=None, pieces=pieces)
+        answer = tuple(call.answer)
+        if not answer and not any(piece.key for piece in call.context):
+            length = call.usage.output or 1
+            answer = (ContextPiece(role="assistant", tokens=length, key=f"{name}.a{number}"),)
+        yield TranscriptEntry(
             id=own,
             parent=tip,
-            place=place,
-            at_s=logged.timing.done_s,
+            place=call.place,
+            at_s=call.timing.done_s,
             pieces=answer,
-            timing=logged.timing,
-            usage=logged.usage,
-            model=logged.model,
-            grows=None if logged.context or logged.is_new else own,
-            asked=logged.asked,
+            timing=call.timing,
+            usage=call.usage,
+            model=call.model,
+            grows=None if call.context or call.is_new else own,
+            asked=call.asked,
         )
         tip = own

@@ -17,7 +17,7 @@ from agentload.model.trace import Segment
 
 
 @dataclass(slots=True)
-class Reuse:
+class BlockReuse:
     """Blocks seen in one import."""
 
     block: int
@@ -80,7 +80,7 @@ class Reuse:
 class Trail:
     """The runs of a conversation's context, so that only a call's additions are processed."""
 
-    def __init__(self, reuse: Reuse, scope: int) -> None:
+    def __init__(self, reuse: BlockReuse, scope: int) -> None:
         self._reuse = reuse
         self._names = [scope]  # of all up to the end of each run
         self._ends = [0]

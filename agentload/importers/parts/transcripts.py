@@ -7,12 +7,12 @@ its summary and the entries from the first kept one on.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from agentload.importers.parts import chat, fields
-from agentload.importers.parts.chat import Piece
-from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
+from agentload.importers.parts.chat import ContextPiece
+from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue
 from agentload.importers.parts.fields import agents_usage
 from agentload.importers.parts.files import parse_json
 from agentload.importers.parts.intake import Intake
@@ -29,17 +29,17 @@ _HEARTBEAT: Final = "HEARTBEAT_OK"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class TranscriptEntry:
     """One entry, without its content."""
 
     id: str
     parent: str | None
     place: str
     at_s: float | None
-    pieces: tuple[Piece, ...] = ()
-    timing: Timing | None = None
+    pieces: tuple[ContextPiece, ...] = ()
+    timing: CallTiming | None = None
     """Times of a call; None for other entries."""
-    usage: Usage | None = None
+    usage: CallUsage | None = None
     model: str | None = None
     compacts: str | None = None
     """The first entry that a compaction keeps."""
@@ -52,23 +52,26 @@ class Entry:
     """What a call waited for, if roles do not show it."""
 
 
-def entries(intake: Intake, records: Iterable[tuple[str, Record]]) -> Iterator[Entry]:
+def entries(intake: Intake, records: Iterable[tuple[str, Record]]) -> Iterator[TranscriptEntry]:
     """Read entries of all versions; older ones have no ids and are sequential."""
     before: str | None = None
     for number, (place, record) in enumerate(records):
         if record.get("type") == "session":
             continue
-        found = record.get("id")
-        own = found if isinstance(found, str) else f"#{number}"
-        parent = record.get("parentId", before)
-        entry = _entry(intake, record, own, parent if isinstance(parent, str) else None, place)
-        before = own
-        yield entry
+        own, parent = record.get("id"), record.get("parentId", before)
+        blank = TranscriptEntry(
+            id=own if isinstance(own, str) else f"#{number}",
+            parent=parent if isinstance(parent, str) else None,
+            place=place,
+            at_s=fields.seconds(record.get("timestamp")),
+        )
+        before = blank.id
+        yield _entry(intake, record, blank)
 
 
 def play(
     dialogue: Dialogue,
-    found: Iterable[Entry],
+    found: Iterable[TranscriptEntry],
     *,
     main: str | None = None,
     asked: Wait | None = None,
@@ -78,10 +81,10 @@ def play(
 
     The next call after a child of `joins` is complete waits for it.
     """
-    known: dict[str, Entry] = {}
+    known: dict[str, TranscriptEntry] = {}
     open_joins = deque(sorted(joins))
     tip: str | None = None
-    heartbeat = False
+    is_heartbeat = False
     for entry in found:
         if entry.parent != tip:
             dialogue.restart(_context(dialogue.intake, known, entry.parent, entry.place))
@@ -91,28 +94,33 @@ def play(
             dialogue.restart(_context(dialogue.intake, known, entry.id, entry.place))
         elif entry.timing is None:
             dialogue.add(entry.pieces)
-            heartbeat = heartbeat or entry.is_heartbeat
+            is_heartbeat = is_heartbeat or entry.is_heartbeat
         else:
+            usage = entry.usage or CallUsage()
             if entry.grows is not None:
-                dialogue.grow((entry.usage and entry.usage.prompt) or 1, entry.grows)
-            sent_s = entry.timing.sent_s
-            done = []
-            while open_joins and sent_s is not None and open_joins[0][0] <= sent_s:
-                done.append(open_joins.popleft())
+                dialogue.grow(usage.prompt or 1, entry.grows)
             dialogue.call(
                 timing=entry.timing,
-                usage=entry.usage or Usage(),
+                usage=usage,
                 answer=entry.pieces,
                 place=entry.place,
                 model=None if entry.model == main else entry.model,
-                event="heartbeat" if heartbeat else None,
-                asked="schedule" if heartbeat else entry.asked or asked,
-                joins=done,
+                event="heartbeat" if is_heartbeat else None,
+                asked="schedule" if is_heartbeat else entry.asked or asked,
+                joins=_complete(open_joins, entry.timing.sent_s),
             )
-            heartbeat = False
+            is_heartbeat = False
 
 
-def spawns(found: Iterable[Entry]) -> Iterator[tuple[str, float]]:
+def _complete(joins: deque[tuple[float, str]], by_s: float | None) -> list[tuple[float, str]]:
+    """Take the children that were complete by a time."""
+    done: list[tuple[float, str]] = []
+    while joins and by_s is not None and joins[0][0] <= by_s:
+        done.append(joins.popleft())
+    return done
+
+
+def spawns(found: Iterable[TranscriptEntry]) -> Iterator[tuple[str, float]]:
     """Yield the key of each spawned session, and when the spawning call was complete."""
     done_s: float | None = None
     for entry in found:
@@ -123,10 +131,10 @@ def spawns(found: Iterable[Entry]) -> Iterator[tuple[str, float]]:
 
 
 def _context(
-    intake: Intake, known: Mapping[str, Entry], tip: str | None, place: str
-) -> list[Piece]:
+    intake: Intake, known: Mapping[str, TranscriptEntry], tip: str | None, place: str
+) -> list[ContextPiece]:
     """Return the context of a call after this entry."""
-    path: list[Entry] = []
+    path: list[TranscriptEntry] = []
     seen: set[str] = set()
     while tip is not None:
         if tip in seen or tip not in known:
@@ -136,83 +144,90 @@ def _context(
         path.append(known[tip])
         tip = known[tip].parent
     path.reverse()
-    for number in range(len(path) - 1, -1, -1):
-        entry = path[number]
-        if entry.compacts is not None:
-            kept = next(
-                (at for at, other in enumerate(path[:number]) if other.id == entry.compacts), number
+    return [piece for entry in _compacted(path) for piece in entry.pieces]
+
+
+def _compacted(path: Sequence[TranscriptEntry]) -> Sequence[TranscriptEntry]:
+    """Return what the last compaction on a path leaves of it: its summary first."""
+    compactions = [at for at, entry in enumerate(path) if entry.compacts is not None]
+    if not compactions:
+        return path
+    last = compactions[-1]
+    before, summary, after = path[:last], path[last], path[last + 1 :]
+    ids = [entry.id for entry in before]
+    kept = before[ids.index(summary.compacts) :] if summary.compacts in ids else ()
+    return [summary, *kept, *after]
+
+
+def _entry(intake: Intake, record: Record, blank: TranscriptEntry) -> TranscriptEntry:
+    kind, message = record.get("type"), record.get("message")
+    match kind:
+        case "message" if isinstance(message, dict):
+            return _message(intake, message, blank)
+        case "compaction":
+            kept = record.get("firstKeptEntryId", record.get("firstKeptEntryIndex"))
+            intake.notes.drop("the call that wrote a compaction's summary: not in the transcript")
+            return replace(
+                blank,
+                pieces=_text_of_user(intake, record.get("summary")),
+                compacts=f"#{kept}" if isinstance(kept, int) else str(kept),
             )
-            path = [entry, *path[kept:number], *path[number + 1 :]]
-            break
-    return [piece for entry in path for piece in entry.pieces]
+        case "branch_summary":
+            return replace(blank, pieces=_text_of_user(intake, record.get("summary")))
+        case "custom_message":
+            return replace(blank, pieces=tuple(chat.pieces(intake, "user", record)))
+        case _:
+            if kind not in _SILENT:
+                intake.notes.meet(blank.place, "an entry of an unknown type")
+            return blank
 
 
-def _entry(intake: Intake, record: Record, own: str, parent: str | None, place: str) -> Entry:
-    kind = record.get("type")
-    at_s = fields.seconds(record.get("timestamp"))
-    common: dict[str, Any] = {"id": own, "parent": parent, "place": place, "at_s": at_s}
-    message = record.get("message")
-    if kind == "message" and isinstance(message, dict):
-        return _message(intake, message, common)
-    if kind == "compaction":
-        kept = record.get("firstKeptEntryId", record.get("firstKeptEntryIndex"))
-        intake.notes.drop("the call that wrote a compaction's summary: not in the transcript")
-        return Entry(
-            **common,
-            pieces=_said(intake, record.get("summary")),
-            compacts=f"#{kept}" if isinstance(kept, int) else str(kept),
-        )
-    if kind == "branch_summary":
-        return Entry(**common, pieces=_said(intake, record.get("summary")))
-    if kind == "custom_message":
-        return Entry(**common, pieces=tuple(chat.pieces(intake, "user", record)))
-    if kind not in _SILENT:
-        intake.notes.meet(place, "an entry of an unknown type")
-    return Entry(**common)
+def _text_of_user(intake: Intake, text: object) -> tuple[ContextPiece, ...]:
+    if not isinstance(text, str):
+        return ()
+    return tuple(chat.pieces(intake, "user", {"content": text}))
 
 
-def _said(intake: Intake, text: object) -> tuple[Piece, ...]:
-    return tuple(chat.pieces(intake, "user", {"content": text})) if isinstance(text, str) else ()
-
-
-def _message(intake: Intake, message: Record, common: dict[str, Any]) -> Entry:
+def _message(intake: Intake, message: Record, blank: TranscriptEntry) -> TranscriptEntry:
     role = message.get("role")
-    if role == "assistant":
-        return _answer(intake, message, common)
-    if role == "bashExecution":
-        if message.get("excludeFromContext"):
-            return Entry(**common)
-        return Entry(
-            **common, pieces=_said(intake, f"{message.get('command')}\n{message.get('output')}")
-        )
-    if role in {"branchSummary", "compactionSummary"}:
-        return Entry(**common, pieces=_said(intake, message.get("summary")))
-    pieces = tuple(chat.pieces(intake, chat.role_of(role), message))
-    text = chat.text_of(message.get("content")) if role == "user" else ""
-    return Entry(**common, pieces=pieces, child=_child(message), is_heartbeat=_HEARTBEAT in text)
+    match role:
+        case "assistant":
+            return _answer(intake, message, blank)
+        case "bashExecution" if message.get("excludeFromContext"):
+            return blank
+        case "bashExecution":
+            text = f"{message.get('command')}\n{message.get('output')}"
+            return replace(blank, pieces=_text_of_user(intake, text))
+        case "branchSummary" | "compactionSummary":
+            return replace(blank, pieces=_text_of_user(intake, message.get("summary")))
+        case _:
+            text = chat.text_of(message.get("content")) if role == "user" else ""
+            return replace(
+                blank,
+                pieces=tuple(chat.pieces(intake, chat.role_of(role), message)),
+                child=_child(message),
+                is_heartbeat=_HEARTBEAT in text,
+            )
 
 
-def _answer(intake: Intake, message: Record, common: dict[str, Any]) -> Entry:
-    model = message.get("model")
+def _answer(intake: Intake, message: Record, blank: TranscriptEntry) -> TranscriptEntry:
+    model, counts = message.get("model"), message.get("usage")
     if model in _MIRRORS:
         intake.notes.drop("an answer not from a model (a copy of what was delivered)")
-        return Entry(**common)
+        return blank
     pieces = tuple(chat.pieces(intake, "assistant", message))
-    usage = agents_usage(message.get("usage"))
-    if (
-        isinstance(message.get("usage"), dict)
-        and not usage.output
-        and message.get("stopReason") in {"error", "aborted"}
-    ):
+    usage = agents_usage(counts)
+    is_stopped = message.get("stopReason") in {"error", "aborted"}
+    if is_stopped and isinstance(counts, dict) and not usage.output:
         intake.notes.drop("a call that failed or was stopped before its first token")
-        return Entry(**common)
+        return blank
     if not usage.output and not usage.prompt:
-        intake.notes.meet(common["place"], "an answer without usage")
+        intake.notes.meet(blank.place, "an answer without usage")
     sent_s = fields.seconds(message.get("timestamp"))
-    return Entry(
-        **common,
+    return replace(
+        blank,
         pieces=pieces,
-        timing=Timing(sent_s=common["at_s"] if sent_s is None else sent_s, done_s=common["at_s"]),
+        timing=CallTiming(sent_s=blank.at_s if sent_s is None else sent_s, done_s=blank.at_s),
         usage=usage,
         model=model if isinstance(model, str) else None,
     )
@@ -228,10 +243,10 @@ def _child(message: Record) -> str | None:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Transcript:
+class AgentTranscript:
     """One conversation's entries, read when needed."""
 
-    read: Callable[[], Sequence[Entry]]
+    read: Callable[[], Sequence[TranscriptEntry]]
     key: str
     """Its key in other transcripts."""
     workload: str
@@ -243,14 +258,14 @@ class Transcript:
     None if it shows all.
     """
     spawned_by: str | None = None
-    opening: Callable[[], Sequence[Piece]] = tuple
+    opening: Callable[[], Sequence[ContextPiece]] = tuple
     """Reads the system prompt and tools, if recorded."""
     asked: Wait | None = None
     """What all its calls waited for, if roles do not show it."""
-    children: "list[Transcript]" = field(default_factory=list)
+    children: "list[AgentTranscript]" = field(default_factory=list)
 
 
-def sessions(intake: Intake, found: Iterable[Transcript]) -> Iterator[Session]:
+def sessions(intake: Intake, found: Iterable[AgentTranscript]) -> Iterator[Session]:
     """Yield a session for each transcript with a call, each sub-agent after its parent."""
     transcripts = list(found)
     origin_s = min((one.began_s for one in transcripts), default=0.0)
@@ -258,24 +273,26 @@ def sessions(intake: Intake, found: Iterable[Transcript]) -> Iterator[Session]:
 
 
 def families(
-    intake: Intake, found: Iterable[Transcript], *, name: str, origin_s: float
+    intake: Intake, found: Iterable[AgentTranscript], *, name: str, origin_s: float
 ) -> Iterator[tuple[float, list[Session]]]:
     """Yield (lower bound of its start, sessions) of each family, in order of that bound."""
     transcripts = list(found)
-    by_key: dict[str, list[Transcript]] = {}
+    by_key: dict[str, list[AgentTranscript]] = {}
     for transcript in transcripts:
         by_key.setdefault(transcript.key, []).append(transcript)
-    roots = sorted(
-        (one for one in transcripts if not _is_adopted(one, by_key)), key=lambda one: one.began_s
-    )
-    for number, root in enumerate(roots):
-        yield (
-            root.began_s - origin_s,
-            _family(intake, root, f"{name}{number}", origin_s, spawned_s=None)[0],
-        )
+    roots = [one for one in transcripts if not _is_adopted(one, by_key)]
+    for number, root in enumerate(sorted(roots, key=_began)):
+        family, _ = _family(intake, root, f"{name}{number}", origin_s, spawned_s=None)
+        yield root.began_s - origin_s, family
 
 
-def _is_adopted(transcript: Transcript, by_key: Mapping[str, Sequence[Transcript]]) -> bool:
+def _began(transcript: AgentTranscript) -> float:
+    return transcript.began_s
+
+
+def _is_adopted(
+    transcript: AgentTranscript, by_key: Mapping[str, Sequence[AgentTranscript]]
+) -> bool:
     """Attach a transcript to its parent, unless they spawned each other."""
     parent = _above(transcript, by_key)
     seen = [transcript]
@@ -290,53 +307,63 @@ def _is_adopted(transcript: Transcript, by_key: Mapping[str, Sequence[Transcript
     return parent is not None
 
 
-def _above(transcript: Transcript, by_key: Mapping[str, Sequence[Transcript]]) -> Transcript | None:
+def _above(
+    transcript: AgentTranscript, by_key: Mapping[str, Sequence[AgentTranscript]]
+) -> AgentTranscript | None:
     """Return the parent: the last started one with its key, which resets and rollovers repeat."""
-    found = () if transcript.spawned_by is None else by_key.get(transcript.spawned_by, ())
-    return max(
-        (one for one in found if one.began_s <= transcript.began_s),
-        key=lambda one: one.began_s,
-        default=next(iter(found), None),
-    )
+    if transcript.spawned_by is None:
+        return None
+    found = by_key.get(transcript.spawned_by, ())
+    earlier = [one for one in found if one.began_s <= transcript.began_s]
+    if earlier:
+        return max(earlier, key=_began)
+    return found[0] if found else None
 
 
 def _family(
-    intake: Intake, transcript: Transcript, name: str, origin_s: float, *, spawned_s: float | None
+    intake: Intake,
+    transcript: AgentTranscript,
+    name: str,
+    origin_s: float,
+    *,
+    spawned_s: float | None,
 ) -> tuple[list[Session], float | None]:
     """Return a session with its descendants, and when it ended."""
     found = transcript.read()
-    main = next((entry.model for entry in found if entry.timing is not None), None)
+    calls = [entry for entry in found if entry.timing is not None]
     opening = tuple(transcript.opening())
-    lead = (
-        None
-        if opening or transcript.lead is None
-        else intake.identity.of("system", transcript.lead)
-    )
+    lead = None
+    if transcript.lead is not None and not opening:
+        lead = intake.identity.of("system", transcript.lead)
     dialogue = Dialogue(
         intake=intake, origin_s=origin_s, lead=lead, opening=opening, spawned_s=spawned_s
     )
-    told = dict(spawns(found))
-    families: list[tuple[float, list[Session], float | None]] = []
-    for position, child in enumerate(sorted(transcript.children, key=lambda one: one.began_s)):
-        at_s = told.get(child.key, _last_done(found, child.began_s))
-        family, done_s = _family(intake, child, f"{name}.{position + 1}", origin_s, spawned_s=at_s)
-        if family:
-            families.append((at_s, family, done_s))
-    joins = [(done_s, family[0].session) for _, family, done_s in families if done_s is not None]
+    spawned = dict(spawns(found))
+    children: list[Session] = []
+    spawners: list[tuple[str, float]] = []
+    joins: list[tuple[float, str]] = []
+    for number, child in enumerate(sorted(transcript.children, key=_began), start=1):
+        at_s = spawned.get(child.key, _last_done(calls, child.began_s))
+        family, done_s = _family(intake, child, f"{name}.{number}", origin_s, spawned_s=at_s)
+        if not family:
+            continue
+        children += family
+        spawners.append((family[0].session, at_s))
+        if done_s is not None:
+            joins.append((done_s, family[0].session))
+    main = calls[0].model if calls else None
     play(dialogue, found, main=main, asked=transcript.asked, joins=joins)
     if not dialogue.turns:
         intake.notes.drop("a session without a call")
         return [], None
-    for at_s, family, _ in families:
-        dialogue.spawn(family[0].session, at_s)
-    own = dialogue.session(name, workload=transcript.workload)
-    return [own, *(session for _, family, _ in families for session in family)], dialogue.ready_s
+    for own, at_s in spawners:
+        dialogue.spawn(own, at_s)
+    return [dialogue.session(name, workload=transcript.workload), *children], dialogue.ready_s
 
 
-def _last_done(found: Sequence[Entry], until_s: float) -> float:
-    ends = [
-        entry.timing.done_s
-        for entry in found
-        if entry.timing is not None and entry.timing.done_s is not None
-    ]
-    return max((at for at in ends if at <= until_s), default=min(ends, default=until_s))
+def _last_done(calls: Iterable[TranscriptEntry], until_s: float) -> float:
+    """Return when the last call by a time was complete, else the first one."""
+    ends = [call.timing.done_s for call in calls if call.timing is not None]
+    known = [end_s for end_s in ends if end_s is not None]
+    earlier = [end_s for end_s in known if end_s <= until_s]
+    return max(earlier) if earlier else min(known, default=until_s)

@@ -22,7 +22,7 @@ EXAMPLE: Final = (
 _SHORTEST: Final = 1024
 
 
-class Line(msgspec.Struct, forbid_unknown_fields=True):
+class ItemLine(msgspec.Struct, forbid_unknown_fields=True):
     """One item of the file."""
 
     messages: tuple[dict[str, Any], ...]
@@ -63,7 +63,7 @@ def parse(lines: Iterable[str], *, name: str) -> tuple[Own, ...]:
         if not line.strip():
             continue
         try:
-            out.append(_own(msgspec.json.decode(line, type=Line), f"{number}"))
+            out.append(_own(msgspec.json.decode(line, type=ItemLine), f"{number}"))
         except (msgspec.DecodeError, ValueError) as error:
             raise UsageError(f"{name}:{number}: {error}", hint=EXAMPLE) from error
     return distinct(out, name=name, example=EXAMPLE)
@@ -84,7 +84,7 @@ def distinct(items: Iterable[Own], *, name: str, example: str) -> tuple[Own, ...
     return found
 
 
-def _own(line: Line, fallback: str) -> Own:
+def _own(line: ItemLine, fallback: str) -> Own:
     if not line.messages or line.output < 1 or (line.context is not None and line.context < 1):
         raise ValueError("an item needs messages, and output and context are at least 1")
     given = line.grader if isinstance(line.grader, tuple) else (line.grader,)

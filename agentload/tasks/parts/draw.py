@@ -35,12 +35,12 @@ def below(rng: Random, bound: int) -> int:
     return min(int(rng.random() * bound), bound - 1)
 
 
-def chosen(rng: Random, options: Sequence[T]) -> T:
+def choice(rng: Random, options: Sequence[T]) -> T:
     """Draw one of the options."""
     return options[below(rng, len(options))]
 
 
-def shuffled(rng: Random, options: Sequence[T]) -> list[T]:
+def permutation(rng: Random, options: Sequence[T]) -> list[T]:
     """Return the options in random order."""
     return [
         each

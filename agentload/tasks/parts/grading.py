@@ -24,7 +24,9 @@ _NUMBER: Final = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 def string_match_all(answer: str, wanted: Sequence[str]) -> float:
     """Return the share of wanted texts that the answer contains, in any case: RULER's score."""
-    return sum(each.lower() in answer.lower() for each in wanted) / len(wanted)
+    said = answer.lower()
+    found = [each for each in wanted if each.lower() in said]
+    return len(found) / len(wanted)
 
 
 def holds(answer: str, wanted: str) -> bool:
@@ -34,7 +36,8 @@ def holds(answer: str, wanted: str) -> bool:
 
 def is_set(answer: str, wanted: Iterable[str], shape: re.Pattern[str]) -> bool:
     """Return whether the answer's matches of *shape* are the wanted ones, in any order."""
-    return {found.lower() for found in shape.findall(answer)} == {each.lower() for each in wanted}
+    said = {found.lower() for found in shape.findall(answer)}
+    return said == {each.lower() for each in wanted}
 
 
 def is_echo(answer: str, item: Item) -> bool:
@@ -44,11 +47,14 @@ def is_echo(answer: str, item: Item) -> bool:
         return False
     asked = " ".join(" ".join(item.wanted).split())
     heard = " ".join(" ".join(texts(item)).split())
-    runs = (" ".join(said[at : at + ECHO_WORDS]) for at in range(len(said) - ECHO_WORDS + 1))
-    return any(run not in asked and run in heard for run in runs)
+    for end in range(ECHO_WORDS, len(said) + 1):
+        run = " ".join(said[end - ECHO_WORDS : end])
+        if run in heard and run not in asked:
+            return True
+    return False
 
 
-def matched(answer: str, item: Item, shape: re.Pattern[str]) -> Grade:
+def grade_match(answer: str, item: Item, shape: re.Pattern[str]) -> Grade:
     """Grade by RULER's rule; right means all wanted texts and no other of their shape."""
     if not answer.strip() or is_echo(answer, item):
         return NOTHING
@@ -80,7 +86,7 @@ def call_text(name: str, arguments: str) -> str:
     return json.dumps({"name": name, "arguments": passed}, ensure_ascii=False)
 
 
-def followed(answer: str, recorded: str) -> Grade | None:
+def grade_against_record(answer: str, recorded: str) -> Grade | None:
     """Grade an answer by the recorded one; None if that has nothing to compare.
 
     A tool call scores half for the tool, the rest for the share of equal arguments. Any
@@ -91,12 +97,10 @@ def followed(answer: str, recorded: str) -> Grade | None:
         said = _called(answer)
         if said is None or said[0] != wanted[0]:
             return NOTHING
-        keys = said[1].keys() | wanted[1].keys()
-        same = sum(
-            said[1].get(key) == wanted[1].get(key) and key in said[1] and key in wanted[1]
-            for key in keys
-        )
-        share = same / len(keys) if keys else 1.0
+        mine, theirs = said[1], wanted[1]
+        both = mine.keys() & theirs.keys()
+        same = [key for key in both if mine[key] == theirs[key]]
+        share = len(same) / len(mine.keys() | theirs.keys()) if mine or theirs else 1.0
         return Grade(score=0.5 + 0.5 * share, right=share == 1)
     identifiers = {
         found
@@ -164,7 +168,10 @@ def _passes(check: Check, answer: str, tokens: int | None) -> bool:
             return re.search(pattern, answer) is not None
         case Number(value=value, tolerance=tolerance):
             numbers = _NUMBER.findall(answer)
-            return bool(numbers) and abs(float(numbers[-1].replace(",", "")) - value) <= tolerance
+            if not numbers:
+                return False
+            last = float(numbers[-1].replace(",", ""))
+            return abs(last - value) <= tolerance
         case JsonSchema(schema=text):
             found = json_in(answer)
             return (found is not None or answer.strip() == "null") and schema.accepts(
@@ -185,6 +192,6 @@ def _calls(said: object, name: str, arguments: dict[str, object]) -> bool:
     if not isinstance(said, dict) or said.get("name") != name:
         return False
     passed = said.get("arguments")
-    return isinstance(passed, dict) and all(
-        key in passed and passed[key] == value for key, value in arguments.items()
-    )
+    if not isinstance(passed, dict):
+        return False
+    return all(key in passed and passed[key] == value for key, value in arguments.items())

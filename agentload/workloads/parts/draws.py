@@ -138,7 +138,7 @@ def mixture(*parts: tuple[float, Distribution]) -> Distribution:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class WeightedChoice:
     """One of several values by weight; `pick` returns its index."""
 
     weights: tuple[float, ...]
@@ -152,7 +152,7 @@ class Choice:
         return min(bisect_right(self._sums, rng.random() * self._sums[-1]), len(self._sums) - 1)
 
 
-def shuffled(rng: Random, values: Sequence[T]) -> list[T]:
+def permutation(rng: Random, values: Sequence[T]) -> list[T]:
     """Return the values in random order."""
     left = list(values)
     for end in range(len(left) - 1, 0, -1):

@@ -17,19 +17,19 @@ from msgspec import Meta
 
 from agentload.model.trace import Segment, Session
 from agentload.workloads.parts.draws import (
-    Choice,
     Distribution,
+    WeightedChoice,
     gaussian,
     geometric,
     happens,
     lognormal,
+    permutation,
     quantiles,
     seconds,
-    shuffled,
     tokens,
 )
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
-from agentload.workloads.parts.targets import Range, Target
+from agentload.workloads.parts.targets import QuantileTarget, Range
 from agentload.workloads.parts.times import starts
 
 # RAGPulse (flashserve/RAGPulse, one week of a university's assistant): two system
@@ -37,7 +37,7 @@ from agentload.workloads.parts.times import starts
 # three variants of it; six passages of 1,521 tokens; questions and answers as below.
 _SHARED: Final = 1_024
 _OWN: Final = 437
-_VARIANTS: Final = Choice((0.77, 0.19, 0.04))
+_VARIANTS: Final = WeightedChoice((0.77, 0.19, 0.04))
 _PASSAGE: Final = lognormal(250, 0.35)
 _BARE: Final = 0.2  # asked without retrieval: 1,465 of 7,106 requests
 _QUESTION: Final = lognormal(7, 0.7)
@@ -47,7 +47,7 @@ _ANSWER: Final = quantiles(
 # 3,235 passages in use; this Zipf-Mandelbrot law gives the top 1 %
 # 17.3 % and the top 10 % 58.1 % of uses (measured 17.8 and 58.6).
 _PASSAGES: Final = 3_235
-_POPULARITY: Final = Choice(tuple((rank + 40) ** -1.15 for rank in range(1, _PASSAGES + 1)))
+_POPULARITY: Final = WeightedChoice(tuple((rank + 40) ** -1.15 for rank in range(1, _PASSAGES + 1)))
 # Sessions of one turn: 58.8 %; mean 1.78; q90 3, q99 8 (by session_id). Gaps last up to days.
 _SINGLE: Final = 0.588
 _FURTHER: Final = geometric(0.9, low=2)
@@ -65,11 +65,11 @@ _GAP: Final = quantiles(
 )
 _DOCUMENT_ANSWER: Final = gaussian(500, 300, 50, 2_000)  # inference-perf's workload catalog
 
-SHARED: Final[Mapping[str, Target | Range]] = {
-    "output": Target(234, 563, 891),
-    "calls": Target(1, 3),
-    "wait.user": Target(40, 302, 36_000),
-    "output@document": Target(500, 884),
+SHARED: Final[Mapping[str, QuantileTarget | Range]] = {
+    "output": QuantileTarget(234, 563, 891),
+    "calls": QuantileTarget(1, 3),
+    "wait.user": QuantileTarget(40, 302, 36_000),
+    "output@document": QuantileTarget(500, 884),
 }
 """Targets that both retrieval workloads share."""
 
@@ -87,7 +87,7 @@ def prefixes(workload: str) -> Mapping[str, tuple[Segment, ...]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retrieval:
+class RetrievalWorkload:
     """One retrieval workload: how much comes with a question, and how long its documents are."""
 
     workload: str
@@ -150,7 +150,7 @@ def _picked(rng: Random, count: int) -> list[int]:
     ranks: dict[int, None] = {}  # distinct, in the order drawn
     while len(ranks) < count:
         ranks[_POPULARITY.pick(rng)] = None
-    return shuffled(rng, list(ranks))
+    return permutation(rng, list(ranks))
 
 
 def _gap(rng: Random, turn: int) -> Pause:

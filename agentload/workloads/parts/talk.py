@@ -1,11 +1,11 @@
 """Compose a session turn by turn: each answer becomes history of the next turn."""
 
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypedDict, Unpack
 
 from agentload.model.check import Check
 from agentload.model.trace import Extra, Role, Segment, Session, Turn, TurnRef, Wait
-from agentload.workloads.parts.draws import Choice, Distribution, seconds, tokens
+from agentload.workloads.parts.draws import Distribution, WeightedChoice, seconds, tokens
 
 
 class Pause(NamedTuple):
@@ -19,10 +19,23 @@ NO_PAUSE: Final = Pause(None, 0.0)
 RETRY: Final = Pause("user", 2.0)
 """Pause between a call that was broken off and the same call once more: judgement."""
 
-PARALLEL: Final = Choice((0.965, 0.026, 0.006, 0.003))
+PARALLEL: Final = WeightedChoice((0.965, 0.026, 0.006, 0.003))
 """1, 2, 3 or 4 tools a call: more than one in 3.2 and 3.9 % of
 the steps of two parts of kv-cache-tester, 0.8 and 2.3 % of pi's.
 """
+
+
+class TurnFields(TypedDict, total=False):
+    """What a workload may say of a turn besides its context, its answer's length and its wait."""
+
+    thinking: int | None
+    event: str | None
+    model: str | None
+    deadline_s: float | None
+    spawn: tuple[str, ...]
+    after: tuple[TurnRef, ...]
+    check: tuple[Check, ...]
+    asks: Extra
 
 
 class Talk:
@@ -73,15 +86,8 @@ class Talk:
         pause: Pause = NO_PAUSE,
         *,
         remembered: int | None = None,
-        thinking: int | None = None,
-        event: str | None = None,
-        model: str | None = None,
-        deadline_s: float | None = None,
-        spawn: tuple[str, ...] = (),
-        after: tuple[TurnRef, ...] = (),
-        check: tuple[Check, ...] = (),
-        asks: Extra = (),
         aborted: float | None = None,
+        **said: Unpack[TurnFields],
     ) -> None:
         """Call the model; its answer, or `remembered` tokens of it, becomes history.
 
@@ -94,10 +100,11 @@ class Talk:
                 pause,
                 remembered=0,
                 event="abort",
-                model=model,
-                after=after,
+                model=said.get("model"),
+                after=said.get("after", ()),
             )
-            pause, after, event = RETRY, (), event or "retry"
+            pause = RETRY
+            said = {**said, "after": (), "event": said.get("event") or "retry"}
         self.turns.append(
             Turn(
                 add=tuple(self._pending),
@@ -105,14 +112,7 @@ class Talk:
                 wait=pause.kind,
                 wait_s=pause.seconds,
                 keep=self._keep,
-                after=after,
-                spawn=spawn,
-                check=check,
-                event=event,
-                model=model,
-                deadline_s=deadline_s,
-                thinking=thinking,
-                asks=asks,
+                **said,
             )
         )
         self.context.extend(self._pending)

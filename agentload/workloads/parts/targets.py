@@ -22,7 +22,7 @@ Figure: TypeAlias = Literal["q50", "q90", "q99", "share"]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class QuantileTarget:
     """The measured quantiles of a field."""
 
     q50: float
@@ -39,7 +39,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class TargetFigure:
     """One figure and its target."""
 
     field: str
@@ -53,7 +53,9 @@ class Held:
     """None: too few values to tell."""
 
 
-def held(targets: Mapping[str, Target | Range], found: "Overview") -> Iterator[Held]:
+def target_figures(
+    targets: Mapping[str, QuantileTarget | Range], found: "Overview"
+) -> Iterator[TargetFigure]:
     """Compare the fields that a trace has with their targets."""
     from agentload.tracefile.overview import SHARES
 
@@ -63,7 +65,7 @@ def held(targets: Mapping[str, Target | Range], found: "Overview") -> Iterator[H
                 share, count = _share(field, found)
                 if count:
                     yield _held(field, "share", share, (low, high), count)
-            case Target(q50=q50, q90=q90, q99=q99):
+            case QuantileTarget(q50=q50, q90=q90, q99=q99):
                 name, at, label = field.partition("@")
                 summary = found.fields.get(field)
                 counted = found.fields.get(f"calls{at}{label}") if name == "context" else summary
@@ -85,10 +87,14 @@ def held(targets: Mapping[str, Target | Range], found: "Overview") -> Iterator[H
                         )
 
 
-def _held(field: str, figure: Figure, seen: float, bounds: tuple[float, float], count: int) -> Held:
+def _held(
+    field: str, figure: Figure, seen: float, bounds: tuple[float, float], count: int
+) -> TargetFigure:
     low, high = bounds
     holds = low <= seen <= high if count >= FEWEST[figure] else None
-    return Held(field=field, figure=figure, seen=seen, low=low, high=high, count=count, holds=holds)
+    return TargetFigure(
+        field=field, figure=figure, seen=seen, low=low, high=high, count=count, holds=holds
+    )
 
 
 def _share(field: str, found: "Overview") -> tuple[float, int]:

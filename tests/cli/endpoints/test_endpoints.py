@@ -8,7 +8,7 @@ import pytest
 
 from agentload.cli.endpoints import check, init
 from agentload.cli.servers import launch
-from agentload.endpoints.commands import Pins, planned
+from agentload.endpoints.commands import Pins, launch_plan
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.read import read_file
 from agentload.errors import EndpointError, GateError, UsageError
@@ -39,7 +39,7 @@ def test_the_file_that_init_writes_reads_back_as_what_launch_would_print(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     init(model="org/M", out=tmp_path / "e.yaml", max_model_len=8192)
-    would = planned("org/M", pins=Pins(max_model_len=8192))
+    would = launch_plan("org/M", pins=Pins(max_model_len=8192))
     assert written(read_file(tmp_path / "e.yaml")) == written(
         tuple(arm for arm in would if arm.name != CALIBRATED)
     )
@@ -60,7 +60,7 @@ def test_calibrated_weights_are_an_arm_once_they_are_there(
     assert "  # fp8-calibrated:\n" in Path("e.yaml").read_text()
     Path("calibrate/M-fp8-kv-tensor").mkdir(parents=True)
     init(model="org/M", out=Path("e.yaml"), force=True)
-    assert written(read_file(Path("e.yaml"))) == written(planned("org/M"))
+    assert written(read_file(Path("e.yaml"))) == written(launch_plan("org/M"))
 
 
 def test_a_folder_with_a_space_in_its_name_is_served_whole(tmp_path: Path) -> None:

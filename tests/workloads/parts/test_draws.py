@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from agentload.workloads.parts.draws import (
-    Choice,
     Distribution,
+    WeightedChoice,
     exponential,
     gamma,
     gaussian,
@@ -21,9 +21,9 @@ from agentload.workloads.parts.draws import (
     lognormal,
     mixture,
     normal,
+    permutation,
     quantiles,
     seconds,
-    shuffled,
     tokens,
     uniform,
 )
@@ -86,7 +86,7 @@ def test_a_mixture_draws_its_parts_by_weight() -> None:
 
 def test_a_choice_draws_indexes_by_weight() -> None:
     rng = Random(7)
-    picks = [Choice((1, 0, 3)).pick(rng) for _ in range(4000)]
+    picks = [WeightedChoice((1, 0, 3)).pick(rng) for _ in range(4000)]
     assert picks.count(1) == 0
     assert picks.count(2) == pytest.approx(3000, rel=0.05)
 
@@ -109,4 +109,4 @@ def test_lengths_are_whole_and_at_least_one_and_durations_are_milliseconds() -> 
 
 @given(st.lists(st.integers()), st.integers())
 def test_a_shuffle_keeps_what_it_shuffles(values: list[int], seed: int) -> None:
-    assert sorted(shuffled(Random(seed), values)) == sorted(values)
+    assert sorted(permutation(Random(seed), values)) == sorted(values)
