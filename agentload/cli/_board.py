@@ -217,7 +217,9 @@ def _drawn(interval: SpeedInterval, span: float, axis: int) -> str:
 
 
 def _percent(share: float) -> str:
-    """Write a change: +3.0%, −3.5%."""
+    """Write a change: +3.0%, −3.5%; open where nothing bounds it."""
+    if not math.isfinite(share):
+        return "open"
     return f"{100 * share:+.1f}%".replace("-", "−")
 
 

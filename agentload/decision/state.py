@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from advisor.verdict import Word
+from advisor.judge import MEASURES
+from advisor.verdict import ArmVerdict, Word
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.ledger import LedgerEntry
@@ -64,14 +65,22 @@ def speed_intervals(known: Known) -> Iterator[SpeedInterval]:
     """Yield how turns of each challenger compare with the reference's, where that is known."""
     undecided = {each.arm for each in known.open}
     for verdict in known.challengers:
-        found, margin = verdict.pays.estimate, verdict.pays.margin
-        if found is not None and margin is not None:
-            yield SpeedInterval(
-                arm=verdict.arm,
-                pairs=known.pairs,
-                value=found.value,
-                low=-math.inf if found.low is None else found.low,
-                high=math.inf if found.high is None else found.high,
-                margin=margin,
-                is_open=verdict.arm in undecided,
-            )
+        found = speed_interval(verdict, pairs=known.pairs, is_open=verdict.arm in undecided)
+        if found is not None:
+            yield found
+
+
+def speed_interval(verdict: ArmVerdict, *, pairs: int, is_open: bool) -> SpeedInterval | None:
+    """Return the change of turn latency behind a verdict; None where GPUs or agents decide it."""
+    found, margin = verdict.pays.estimate, verdict.pays.margin
+    if found is None or margin is None or found.method in MEASURES:
+        return None
+    return SpeedInterval(
+        arm=verdict.arm,
+        pairs=pairs,
+        value=found.value,
+        low=-math.inf if found.low is None else found.low,
+        high=math.inf if found.high is None else found.high,
+        margin=margin,
+        is_open=is_open,
+    )

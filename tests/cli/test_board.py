@@ -1,5 +1,6 @@
 """What is drawn of a decision at work, and how it ends on the screen."""
 
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -60,6 +61,13 @@ def test_an_interval_is_drawn_against_the_margins_with_what_is_still_possible() 
         " still possible for fp8: use, no difference, avoid",
         "",
     ]
+
+
+def test_an_end_that_nothing_bounds_yet_is_called_open() -> None:
+    early = replace(UNDECIDED, low=-math.inf, high=math.inf, pairs=2)
+    lines = interval_lines(replace(STATE, intervals=(early,)), reference="bf16", columns=80)
+    (figure,) = (line for line in lines if "2 pairs" in line)
+    assert figure.endswith("−0.7% [open, open]")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from advisor.deployment import Deployment
 from advisor.evidence import Arm, ClientHealth, Evidence
+from advisor.legs.gpus import GPUS
 from advisor.rulebook import all_rules
 from advisor.verdict import Gate, Skipped
 from agentload.report.parts import Check, Made, RunFacts, Served
@@ -190,6 +191,17 @@ def test_an_effect_is_as_certain_as_its_distance_from_the_margin_and_the_open_ch
     )
     undecided = tuple(replace(each, verdict="test further") for each in decision.server)
     assert made(replace(decision, server=undecided)).sure.effect == "open"
+
+
+def test_an_effect_is_named_by_what_decided() -> None:
+    decision = sample.decision()
+    server = tuple(
+        replace(each, pays=replace(each.pays, estimate=replace(each.pays.estimate, method=GPUS)))
+        for each in decision.server
+        if each.pays.estimate is not None
+    )
+    because = made(replace(decision, server=server)).sure.because
+    assert because.startswith("GPUs at the peak −4.1% at the least; ")
 
 
 def test_whether_an_effect_carries_over_is_said_apart_from_how_certain_it_is() -> None:
