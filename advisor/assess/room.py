@@ -17,6 +17,8 @@ HIT_GAP = 0.05  # hit rate lost against a cache without bounds
 LARGER = 1.25  # times the reference's pool, from which an arm shows what more room brings
 FULL = 0.95  # usage at which vLLM starts to evict and preempt
 
+MICROSECONDS = 6  # decimals of a second: sums of times miss each other by less
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveContexts:
@@ -54,9 +56,11 @@ def working_set(calls: list[Calls]) -> LiveContexts:
     np.minimum.at(first, index, start)
     np.maximum.at(last, index, end)
     np.maximum.at(most, index, tokens)
-    order = np.argsort(np.concatenate([first, last]), kind="stable")
-    held = np.cumsum(np.concatenate([most, -most])[order])
-    count = np.cumsum(np.concatenate([np.ones(found), -np.ones(found)])[order])
+    # Ends come before starts: a session that begins as another ends takes its place.
+    moments = np.round(np.concatenate([last, first]), MICROSECONDS)
+    order = np.argsort(moments, kind="stable")
+    held = np.cumsum(np.concatenate([-most, most])[order])
+    count = np.cumsum(np.concatenate([-np.ones(found), np.ones(found)])[order])
     fullest = int(np.argmax(held))
     return LiveContexts(tokens=float(held[fullest]), sessions=float(count[fullest]))
 

@@ -32,6 +32,14 @@ def _sixteen_sessions() -> Calls:
     )
 
 
+def test_a_session_that_begins_as_another_ends_is_not_alive_beside_it() -> None:
+    calls = _sixteen_sessions()
+    in_turn = replace(calls, start_s=0.1 * np.arange(16.0), turn_ms=np.full(16, 100.0))
+    assert room.working_set([in_turn]) == room.LiveContexts(tokens=15_000.0, sessions=1.0)
+    overlapping = replace(in_turn, turn_ms=np.full(16, 101.0))
+    assert room.working_set([overlapping]).sessions == 2
+
+
 def _evidence(*, peak: int | None, replicas: int = 1) -> Evidence:
     calls = _sixteen_sessions()
     deployment = Deployment(
