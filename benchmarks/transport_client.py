@@ -91,7 +91,7 @@ async def agentload(url: str, load: Load) -> Run:
             tokenizer=WORD_TOKENS,
         )
 
-        async def barrier(_: object, __: object) -> tuple[()]:
+        async def barrier(*_: object, **__: object) -> tuple[()]:
             return ()
 
         with journal.Writer(own) as writer:
