@@ -12,10 +12,10 @@ from random import Random
 
 from agentload.model.trace import PRIME, Header, Recorded, Segment, Session, Turn, TurnRef
 from agentload.model.walk import context_tokens, contexts, families, last_context
-from agentload.plugins import seeded
+from agentload.plugins import generator
 
 
-def sampled(sessions: Iterable[Session], *, share: float, seed: int) -> Iterator[Session]:
+def take_sample(sessions: Iterable[Session], *, share: float, seed: int) -> Iterator[Session]:
     """Keep each root session with this probability, together with the sessions it spawns.
 
     Waits for sessions that are dropped are dropped too.
@@ -42,7 +42,7 @@ def _without(session: Session, kept: set[str]) -> Session:
     return replace(session, turns=tuple(turns))
 
 
-def split(
+def start_midway(
     header: Header,
     sessions: Iterable[Session],
     *,
@@ -134,7 +134,7 @@ def _from(header: Header, session: Session, at: int, cuts: _Cuts) -> Session:
     return replace(session, turns=(prime, begin, *turns[at + 1 :]))
 
 
-def broken(
+def break_prefixes(
     header: Header, sessions: Iterable[Session], *, share: float, keep: int, seed: int
 ) -> Iterator[Session]:
     """Break the prefix of calls, each with probability *share*, after *keep* segments.
@@ -187,7 +187,7 @@ def _renamed(segment: Segment, number: int) -> Segment:
     return replace(segment, key=f"{name}~{number}")
 
 
-def shortened(header: Header, sessions: Iterable[Session], *, tokens: int) -> Iterator[Session]:
+def shorten(header: Header, sessions: Iterable[Session], *, tokens: int) -> Iterator[Session]:
     """End each session before its first turn that needs more than *tokens*, its answer included.
 
     Sessions that the cut turns would have spawned are dropped too. A turn that waited for
@@ -238,12 +238,12 @@ def _hearing(turn: Turn, left: Mapping[str, int]) -> Turn:
     return replace(turn, after=after, add=add)
 
 
-def capped(sessions: Iterable[Session], *, cap_s: float) -> Iterator[Session]:
+def cap_waits(sessions: Iterable[Session], *, cap_s: float) -> Iterator[Session]:
     """Cap every wait; session starts stay, and the recorded starts of calls are dropped."""
     return (_mapped(session, lambda turn: _capped(turn, cap_s)) for session in sessions)
 
 
-def scaled(sessions: Iterable[Session], *, scale: float) -> Iterator[Session]:
+def scale_times(sessions: Iterable[Session], *, scale: float) -> Iterator[Session]:
     """Multiply starts, waits and recorded starts; service times stay."""
     for session in sessions:
         start_s = None if session.start_s is None else round(session.start_s * scale, 6)
@@ -270,4 +270,4 @@ def _scaled(turn: Turn, scale: float) -> Turn:
 
 def _drawn(seed: int, purpose: str, session: Session) -> Random:
     """Return a session's own generator for a purpose: the order of changes does not matter."""
-    return seeded(f"{seed}\0{purpose}\0{session.session}")
+    return generator(f"{seed}\0{purpose}\0{session.session}")

@@ -66,7 +66,7 @@ def read(
 
     Errors are of the class *raises*, with the hint *missing* if there is no such file.
     """
-    return parsed(
+    return parse(
         text(path, raises=raises, missing=missing, hint=hint),
         at=str(path),
         raises=raises,
@@ -99,7 +99,7 @@ def text(
         ) from error
 
 
-def parsed(
+def parse(
     found: str, *, at: str, raises: type[AgentloadError] = AgentloadError, hint: str = QUOTE
 ) -> Any:  # noqa: ANN401  # what YAML holds
     """Return what a YAML text holds; *at* is where it came from."""
@@ -179,7 +179,7 @@ class _Loader(yaml.SafeLoader):
         return made
 
 
-def opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
+def open_expanded(path: Path) -> gzip.GzipFile | io.BufferedReader:
     """Open a plain, gzip or zstd file for reading its expanded bytes; raise OSError."""
     file = path.open("rb")
     magic = file.peek(4)[:4]
@@ -201,7 +201,7 @@ def chunks(path: Path) -> Iterator[bytes]:
     """
     size, read = path.stat().st_size, 0
     most = max(ORDINARY, EXPANDS * size) if size else math.inf  # a pipe has no size
-    with opened(path) as file:
+    with open_expanded(path) as file:
         while chunk := file.read1(BUFFER):
             read += len(chunk)
             if read > most:

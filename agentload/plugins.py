@@ -23,7 +23,7 @@ from msgspec import Meta
 
 from agentload.errors import AgentloadError, UsageError, nearest
 
-# Types of options: bounds are part of the type, so that `checked` holds for them all.
+# Types of options: bounds are part of the type, so that `convert_options` holds for them all.
 Bytes: TypeAlias = Annotated[float, Meta(gt=0)]
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
 Positive: TypeAlias = Annotated[int, Meta(ge=1)]
@@ -171,7 +171,7 @@ def options(function: Callable[..., Any]) -> tuple[Option, ...]:
     )
 
 
-def checked(
+def convert_options(
     name: str, known: tuple[Option, ...], given: Mapping[str, object], *, kind: str = ""
 ) -> dict[str, Any]:
     """Convert given values, perhaps text, to the options' types; raise `UsageError`."""
@@ -207,7 +207,7 @@ def _pairs(value: object) -> object:
     }
 
 
-def seeded(key: str) -> Random:
+def generator(key: str) -> Random:
     """Return the generator that a plug-in draws from: it depends on the key alone."""
     return Random(
         int.from_bytes(hashlib.shake_256(key.encode("utf-8", "surrogatepass")).digest(32))

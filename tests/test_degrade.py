@@ -87,7 +87,7 @@ def ideal(sessions: Iterable[Session]) -> float:
 def test_a_break_changes_names_and_nothing_else(
     found: list[Session], share: float, keep: int
 ) -> None:
-    broken = list(degrade.broken(HEADER, found, share=share, keep=keep, seed=1))
+    broken = list(degrade.break_prefixes(HEADER, found, share=share, keep=keep, seed=1))
     assert lengths(broken) == lengths(found)
     for before, after in zip(found, broken, strict=True):
         assert [turn.output for turn in before.turns] == [turn.output for turn in after.turns]
@@ -99,19 +99,21 @@ def test_a_break_changes_names_and_nothing_else(
 
 
 def test_all_calls_broken_share_only_what_stands_in_front() -> None:
-    broken = list(degrade.broken(HEADER, SESSIONS, share=1.0, keep=1, seed=1))
+    broken = list(degrade.break_prefixes(HEADER, SESSIONS, share=1.0, keep=1, seed=1))
     first = [list(contexts(HEADER, session)) for session in broken]
     assert all(
         {segment.key for segment in one[1:]}.isdisjoint(segment.key for segment in two[1:])
         for one, two in zip(first[0], first[0][1:], strict=False)
     )
     assert ideal(broken) < ideal(SESSIONS) / 2
-    assert list(degrade.broken(HEADER, SESSIONS, share=0.0, keep=2, seed=1)) == list(SESSIONS)
+    assert list(degrade.break_prefixes(HEADER, SESSIONS, share=0.0, keep=2, seed=1)) == list(
+        SESSIONS
+    )
 
 
 def test_a_tenth_of_the_calls_is_broken_when_a_tenth_is_asked_for() -> None:
     many = [made(f"s{number}", 21, start_s=float(number)) for number in range(100)]
-    broken = list(degrade.broken(HEADER, many, share=0.1, keep=2, seed=1))
+    broken = list(degrade.break_prefixes(HEADER, many, share=0.1, keep=2, seed=1))
     changed = sum(
         before != after
         for one, two in zip(many, broken, strict=True)
@@ -121,13 +123,13 @@ def test_a_tenth_of_the_calls_is_broken_when_a_tenth_is_asked_for() -> None:
 
 
 def test_waits_are_capped_and_their_recorded_times_go() -> None:
-    (only,) = degrade.capped([made("a", 2)], cap_s=30.0)
+    (only,) = degrade.cap_waits([made("a", 2)], cap_s=30.0)
     assert (only.turns[1].wait_s, only.turns[1].recorded) == (30.0, Recorded(api_s=2.0))
     assert only.turns[0] == made("a", 2).turns[0]
 
 
 def test_time_is_scaled_but_not_what_servers_took() -> None:
-    (only,) = degrade.scaled([made("a", 2, start_s=8.0)], scale=0.25)
+    (only,) = degrade.scale_times([made("a", 2, start_s=8.0)], scale=0.25)
     assert (only.start_s, only.turns[1].wait_s, only.turns[1].recorded) == (
         2.0,
         25.0,
@@ -146,19 +148,19 @@ def test_a_sample_keeps_families_together_and_drops_waits_for_others() -> None:
     every = (*SESSIONS, waiting)
     seen = set()
     for seed in range(40):
-        kept = list(degrade.sampled(every, share=0.5, seed=seed))
+        kept = list(degrade.take_sample(every, share=0.5, seed=seed))
         assert_ordered(kept)
         names = tuple(session.session for session in kept)
         assert ("a" in names) == ("b" in names)
         seen.add(names)
     assert len(seen) > 10
-    assert list(degrade.sampled(every, share=1.0, seed=1)) == list(every)
-    assert list(degrade.sampled(every, share=0.0, seed=1)) == []
+    assert list(degrade.take_sample(every, share=1.0, seed=1)) == list(every)
+    assert list(degrade.take_sample(every, share=0.0, seed=1)) == []
 
 
 @given(st.integers(0, 200))
 def test_a_split_session_sends_what_the_whole_one_sent_from_there_on(seed: int) -> None:
-    found = list(degrade.split(HEADER, SESSIONS, share=1.0, seed=seed))
+    found = list(degrade.start_midway(HEADER, SESSIONS, share=1.0, seed=seed))
     assert_ordered(found)
     whole = {session.session: list(contexts(HEADER, session)) for session in SESSIONS}
     for session in found:
@@ -196,7 +198,7 @@ def test_what_is_quoted_of_a_told_turn_stands_as_text_and_what_is_left_goes_by_i
     )
     found = {
         session.session: session
-        for session in degrade.split(HEADER, (reader, child, late), share=1.0, seed=seed)
+        for session in degrade.start_midway(HEADER, (reader, child, late), share=1.0, seed=seed)
     }
     sources = [segment.source for turn in found["a"].turns for segment in turn.add]
     # A child is told with the turn that spawned it, and then nobody can answer for it.
@@ -209,13 +211,13 @@ def test_what_is_quoted_of_a_told_turn_stands_as_text_and_what_is_left_goes_by_i
 
 def test_only_the_first_sessions_are_split_where_so_many_are_asked_for() -> None:
     found = list(
-        degrade.split(HEADER, [made(name, 5) for name in "abcd"], share=1.0, seed=1, first=2)
+        degrade.start_midway(HEADER, [made(name, 5) for name in "abcd"], share=1.0, seed=1, first=2)
     )
     assert [session.turns[0].event for session in found] == ["prime", "prime", None, None]
 
 
 def test_sessions_are_left_whole_where_no_split_is_asked_for() -> None:
-    assert list(degrade.split(HEADER, SESSIONS, share=0.0, seed=1)) == list(SESSIONS)
+    assert list(degrade.start_midway(HEADER, SESSIONS, share=0.0, seed=1)) == list(SESSIONS)
 
 
 @pytest.mark.parametrize("purpose", ["break", "split"])
@@ -240,7 +242,7 @@ def test_draws_depend_on_the_seed_the_purpose_and_the_name_alone(purpose: str) -
 def test_a_shortened_trace_holds_what_fits_and_nothing_that_came_after_it(
     found: list[Session], tokens: int
 ) -> None:
-    short = {each.session: each for each in degrade.shortened(HEADER, found, tokens=tokens)}
+    short = {each.session: each for each in degrade.shorten(HEADER, found, tokens=tokens)}
     for session in found:
         needs = [
             length + turn.output
@@ -252,9 +254,7 @@ def test_a_shortened_trace_holds_what_fits_and_nothing_that_came_after_it(
 
 def test_what_a_shortened_session_would_have_spawned_goes_and_nobody_waits_for_it() -> None:
     a, b, c, _ = SESSIONS
-    short = list(
-        degrade.shortened(HEADER, SESSIONS, tokens=sum(part.tokens for part in PREFIX) + 70)
-    )
+    short = list(degrade.shorten(HEADER, SESSIONS, tokens=sum(part.tokens for part in PREFIX) + 70))
     assert [(each.session, len(each.turns)) for each in short] == [
         ("a", 1),
         ("c", 1),
@@ -269,11 +269,11 @@ def test_what_a_shortened_session_would_have_spawned_goes_and_nobody_waits_for_i
             ),
         ),
     )
-    *_, waits = degrade.shortened(
+    *_, waits = degrade.shorten(
         HEADER, (a, b, last), tokens=sum(part.tokens for part in PREFIX) + 70
     )
     assert waits.turns[0].after == (TurnRef(session="a", turn=-1),)
 
 
 def test_a_trace_that_fits_is_left_as_it_is() -> None:
-    assert tuple(degrade.shortened(HEADER, SESSIONS, tokens=100_000)) == SESSIONS
+    assert tuple(degrade.shorten(HEADER, SESSIONS, tokens=100_000)) == SESSIONS

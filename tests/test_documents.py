@@ -54,14 +54,14 @@ def test_what_yaml_can_say_and_nobody_means_is_an_error_where_it_stands(
     text: str, said: str
 ) -> None:
     with pytest.raises(ProfileError) as raised:
-        documents.parsed(text, at="x", raises=ProfileError, hint="do this")
+        documents.parse(text, at="x", raises=ProfileError, hint="do this")
     assert raised.value.message.startswith(said)
     assert len(raised.value.message) < 400
     assert raised.value.hint == "do this"
 
 
 def test_aliases_and_merged_mappings_are_read() -> None:
-    found = documents.parsed("a: &x {b: 1}\nc: [*x, *x]\nd: {<<: *x, e: .inf}", at="x")
+    found = documents.parse("a: &x {b: 1}\nc: [*x, *x]\nd: {<<: *x, e: .inf}", at="x")
     assert found == {"a": {"b": 1}, "c": [{"b": 1}, {"b": 1}], "d": {"b": 1, "e": float("inf")}}
 
 

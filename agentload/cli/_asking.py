@@ -2,7 +2,7 @@
 are right, how far a screen found each arm from the reference.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,7 @@ from advisor.evidence import Screened
 from advisor.rules.screened_answers import screening_text, worth_asking
 from advisor.statistics.screen import Screening, screening
 from agentload.cli._print import ABSENT, length, print_json, print_table, table
-from agentload.evidence.grades import Evaluation
+from agentload.evidence.grades import ArmTotal, Evaluation
 from agentload.evidence.screen import scored_prompts, screen
 from agentload.evidence.view import run_view
 from agentload.layout.cost import about
@@ -54,56 +54,63 @@ def describe(questions: Sequence[Question], cost: QuestionsCost, arms: Sequence[
 
 
 def summary(found: Evaluation) -> str:
-    """Return the share of right answers, a row a cell
-    and a column an arm, with what sets each arm apart.
-    """
+    """Return the share of right answers, a row a cell and a column an arm, and how arms differ."""
+    return "\n".join(
+        (
+            f"run {found.run_id}",
+            *_shares(found),
+            *_areas(found),
+            *(_difference(arm) for arm in found.arms[1:]),
+            *_flaws(found),
+        )
+    )
+
+
+def _shares(found: Evaluation) -> Iterable[str]:
+    """Return the table of right answers; its last row is of all questions."""
     arms = [each.arm for each in found.arms]
-    cells = {(each.task, each.context_tokens, each.arm): each for each in found.cells}
-    rows = []
-    for task, context in dict.fromkeys((each.task, each.context_tokens) for each in found.cells):
-        own = [cells.get((task, context, arm)) for arm in arms]
-        rows.append(
-            (
-                task,
-                length(context),
-                *(_share(cell.right, cell.answered) if cell else ABSENT for cell in own),
-            )
-        )
+    right = {
+        (each.task, each.context_tokens, each.arm): _share(each.right, each.answered)
+        for each in found.cells
+    }
+    rows = [
+        (task, length(context), *(right.get((task, context, arm), ABSENT) for arm in arms))
+        for task, context in dict.fromkeys((task, context) for task, context, _ in right)
+    ]
     rows.append(("all", "", *(_share(each.right, each.answered) for each in found.arms)))
-    lines = [f"run {found.run_id}", *table(("task", "length", *arms), rows)]
-    areas = {curve.task: curve.area for curve in found.curves if curve.arm == arms[0]}
+    return table(("task", "length", *arms), rows)
+
+
+def _areas(found: Evaluation) -> Iterator[str]:
+    """Say how much of a task each arm keeps over all lengths, and where it is worst."""
+    reference = found.arms[0].arm
+    areas = {curve.task: curve.area for curve in found.curves if curve.arm == reference}
     for curve in found.curves:
-        kept = (
-            f" ({curve.area / areas[curve.task]:.1%} of {arms[0]}'s)"
-            if curve.arm != arms[0] and areas.get(curve.task)
-            else ""
-        )
-        of = "of the reference's score" if curve.arm != arms[0] else "right"
-        lines.append(
+        kept, of = "", "right"
+        if curve.arm != reference:
+            of = "of the reference's score"
+            if areas.get(curve.task):
+                kept = f" ({curve.area / areas[curve.task]:.1%} of {reference}'s)"
+        yield (
             f"{curve.task}, {curve.arm}: area {curve.area:.3f}{kept}, worst "
             f"{length(curve.worst_context)} with {curve.worst:.1%} {of}"
         )
-    for each in found.arms[1:]:
-        same = (
-            ""
-            if each.agreement is None
-            else (
-                f", half of the answers agree with the reference's for {each.agreement:.0%} or more"
-            )
-        )
-        lines.append(f"{each.arm}: {each.lost} lost, {each.won} won{same}")
-    for each in found.arms:
-        said = [
-            f"{count} {what}"
-            for count, what in (
-                (each.failed, "failed"),
-                (each.garbage, "garbage"),
-                (each.cut, "cut at the cap"),
-            )
-            if count
-        ]
-        lines += [f"{each.arm}: {', '.join(said)}"] if said else []
-    return "\n".join(lines)
+
+
+def _difference(arm: ArmTotal) -> str:
+    same = ""
+    if arm.agreement is not None:
+        agreement = f"{arm.agreement:.0%}"
+        same = f", half of the answers agree with the reference's for {agreement} or more"
+    return f"{arm.arm}: {arm.lost} lost, {arm.won} won{same}"
+
+
+def _flaws(found: Evaluation) -> Iterator[str]:
+    """Name the arms of which some answers cannot be graded as answers are."""
+    for arm in found.arms:
+        counts = {"failed": arm.failed, "garbage": arm.garbage, "cut at the cap": arm.cut}
+        if said := ", ".join(f"{count} {what}" for what, count in counts.items() if count):
+            yield f"{arm.arm}: {said}"
 
 
 def _share(right: int, answered: int) -> str:

@@ -48,57 +48,49 @@ def print_probed(found: Probed) -> None:
 
 def plan_text(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
     """Return the plan and what it costs, for people; *fills* where it is laid out to fill pools."""
+    pairs = len({play.pair for round_ in plan.rounds for play in round_.plays})
+    calls = ", ".join(f"{arm} {count:,}" for arm, count in cost.calls_by_arm.items())
+    lines = [
+        f"plan      {plan.design}, {len(plan.blocks)} blocks, {pairs} pairs, {cost.rounds} rounds",
+        *_server_lines(plan),
+        f"calls     {calls}",
+        f"tokens    {cost.prompt_tokens:,} in, {cost.output_tokens:,} out",
+        f"duration  {about(cost.minutes)} (with {cost.assumed})",
+    ]
+    if cost.priming_minutes:
+        lines.append(f"priming   {cost.priming_minutes:.1f} min of it")
+    if fills is not None:
+        lines += _pool_lines(fills)
+    return "\n".join((*lines, "nothing was sent (--dry-run)"))
+
+
+def _server_lines(plan: Plan) -> Iterator[str]:
+    """Say in which order servers play, how often they start, and where they stand."""
+    orders = [" + ".join(play.arm for play in round_.plays) for round_ in plan.rounds]
+    yield f"order     {' → '.join(orders[:12])}{' → …' if len(orders) > 12 else ''}"
+    if starts := starts_of(plan):
+        # Each server starts once more to be met, but for the one that plays first.
+        met = sum(not is_control(arm) for arm in plan.arms) - 1
+        yield f"starts    {starts + met} of servers, one at a time; their time is not counted"
+    machines = {play.machine for round_ in plan.rounds for play in round_.plays}
+    if replicas := sum(map(is_replica, machines)):
+        yield f"replicas  {replicas} of each arm, pair after pair in turn"
+        return
     stays = [
-        ", ".join(f"{arm} on {on}" for arm, on in where(stretch).items())
+        ", ".join(f"{arm} on {machine}" for arm, machine in where(stretch).items())
         for stretch in stretches(plan.rounds)
     ]
-    replicas = {
-        play.machine for round_ in plan.rounds for play in round_.plays if is_replica(play.machine)
-    }
-    orders = [" + ".join(play.arm for play in round_.plays) for round_ in plan.rounds]
-    shown = " → ".join(orders[:12]) + (" → …" if len(orders) > 12 else "")
-    pairs = len({play.pair for round_ in plan.rounds for play in round_.plays})
-    starts = starts_of(plan)
-    met = (
-        sum(not is_control(arm) for arm in plan.arms) - 1
-    )  # each once more to be met, but for the one that plays first
-    calls = ", ".join(f"{arm} {count:,}" for arm, count in cost.calls_by_arm.items())
-    return "\n".join(
-        (
-            (
-                f"plan      {plan.design}, {len(plan.blocks)} blocks, {pairs} pairs, "
-                f"{cost.rounds} rounds"
-            ),
-            f"order     {shown}",
-            *(
-                [f"starts    {starts + met} of servers, one at a time; their time is not counted"]
-                if starts
-                else []
-            ),
-            *(
-                [f"replicas  {len(replicas)} of each arm, pair after pair in turn"]
-                if replicas
-                else []
-            ),
-            *([f"machines  {', then '.join(stays)}"] if len(stays) > 1 and not replicas else []),
-            f"calls     {calls}",
-            f"tokens    {cost.prompt_tokens:,} in, {cost.output_tokens:,} out",
-            f"duration  {about(cost.minutes)} (with {cost.assumed})",
-            *([f"priming   {cost.priming_minutes:.1f} min of it"] if cost.priming_minutes else []),
-            *(
-                [f"block     {fills.lasts_minutes:.0f} min each: {fills.because}"]
-                if fills is not None
-                else []
-            ),
-            *(f"pool      {line}" for line in (fills.lines() if fills is not None else ())),
-            *(
-                [f"warning   {short}"]
-                if fills is not None and (short := fills.warning()) is not None
-                else []
-            ),
-            "nothing was sent (--dry-run)",
-        )
-    )
+    if len(stays) > 1:
+        yield f"machines  {', then '.join(stays)}"
+
+
+def _pool_lines(fills: Fills) -> Iterator[str]:
+    """Say how long a block lasts until every pool is full."""
+    yield f"block     {fills.lasts_minutes:.0f} min each: {fills.because}"
+    for line in fills.lines():
+        yield f"pool      {line}"
+    if (warning := fills.warning()) is not None:
+        yield f"warning   {warning}"
 
 
 def trial_lines(study: Search, found: Iterable[ArmLoad]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 runs one is handed the study, not what was typed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
@@ -52,13 +52,7 @@ def runs(
     def decorated(run: Callable[..., None]) -> Callable[..., None]:
         flags = options(verb)
         own = list(signature(run, eval_str=True).parameters.values())[2:]
-        is_stored = any(form.kind is not Probe for form in FORMS[verb])
-        places = [
-            *([_keyword("db", Db, default=DB)] if is_stored else ()),
-            *(_keyword(name, Resume if name == "resume" else Into, default=None) for name in joins),
-        ]
-        if any(form.kind not in (Search, Probe) for form in FORMS[verb]):  # they make no run
-            places.append(_keyword("run_id", Annotated[str | None, RUN_ID], default=None))
+        places = _places(verb, joins)
         printed = _keyword("print_study", Annotated[bool, PRINT], default=False)
         studied = _parameters(verb, flags)
         parameters = [*studied, *places, *own, printed]
@@ -67,10 +61,7 @@ def runs(
         @wraps(run)
         def verb_of(**given: Any) -> None:  # options of many types, each read by its field
             typed = {each.name: given.pop(each.name) for each in studied}
-            for flag in flags:
-                if flag.is_switch and typed[flag.name] == flag.default:
-                    typed.pop(flag.name)
-            study = build_study(verb, typed)
+            study = build_study(verb, _without_unset_switches(typed, flags))
             _doubt_limits(typed)
             where = {each.name: given.pop(each.name) for each in places}
             if given.pop("print_study"):
@@ -83,6 +74,24 @@ def runs(
         return verb_of
 
     return decorated
+
+
+def _places(verb: str, joins: Sequence[Literal["resume", "into"]]) -> list[Parameter]:
+    """Return the options that say where rows go."""
+    kinds = [form.kind for form in FORMS[verb]]
+    found = []
+    if any(kind is not Probe for kind in kinds):  # a probe stores nothing
+        found.append(_keyword("db", Db, default=DB))
+    types = {"resume": Resume, "into": Into}
+    found += [_keyword(name, types[name], default=None) for name in joins]
+    if any(kind not in (Search, Probe) for kind in kinds):  # they make no run
+        found.append(_keyword("run_id", Annotated[str | None, RUN_ID], default=None))
+    return found
+
+
+def _without_unset_switches(typed: Mapping[str, Any], flags: Sequence[Flag]) -> dict[str, Any]:
+    unset = {flag.name for flag in flags if flag.is_switch and typed[flag.name] == flag.default}
+    return {name: value for name, value in typed.items() if name not in unset}
 
 
 def _doubt_limits(typed: Mapping[str, Any]) -> None:

@@ -15,9 +15,11 @@ from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKE
 from agentload.matrix.described import Matrix, MatrixFolder
 from agentload.matrix.pages import write_page
 from agentload.matrix.parts import parts, traces_of
+from agentload.matrix.past import ModelProgress
 from agentload.matrix.play import play
 from agentload.matrix.read import preset_text, read_matrix
 from agentload.matrix.steps import MatrixStep, ModelPart, total
+from agentload.report.matrix import MatrixPage
 from agentload.study.argv import command
 
 
@@ -172,9 +174,7 @@ def matrix(
     if minutes is not None and minutes <= 0:
         raise UsageError(f"--minutes must be positive, got {minutes:g}")
     described = read_matrix(file)
-    places = MatrixFolder(
-        out or (file.with_suffix("") if file.suffix else file.with_name(f"{file.name}.matrix"))
-    )
+    places = MatrixFolder(out or _folder(file))
     traces = traces_of(described)
     if dry_run:
         found = parts(described, places, traces, only=only)
@@ -188,11 +188,21 @@ def matrix(
         for each in made.models:
             print(f"{each.model}: {each.document.headline}")
         print(*paths, sep="\n")
+    _check_played(played, made, page=paths[0])
+
+
+def _folder(file: Path) -> Path:
+    """Return the folder of a matrix: next to its file and of its name."""
+    return file.with_suffix("") if file.suffix else file.with_name(f"{file.name}.matrix")
+
+
+def _check_played(played: Sequence[ModelProgress], made: MatrixPage, *, page: Path) -> None:
+    """Raise an error that names what failed of the models that were played."""
     names = {each.part.name for each in played}
     failed = [each for each in made.missing if each.is_failure and each.model in names]
     if failed:
         raise AgentloadError(
             f"{len(failed)} of it failed: "
             f"{', '.join(f'{each.model}/{each.what}' for each in failed)}",
-            hint=f"{paths[0]} says why; the same command tries again what can be fixed",
+            hint=f"{page} says why; the same command tries again what can be fixed",
         )

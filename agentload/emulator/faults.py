@@ -152,7 +152,7 @@ _BOUNDS: Final[Bounds] = {
 def parse(text: str, *, name: str) -> tuple[Fault, ...]:
     """Parse a script of faults; raise ProfileError with the place and what was expected."""
     hint = f"known faults: {', '.join(KINDS)}"
-    found = documents.parsed(text, at=name, raises=ProfileError, hint=hint)
+    found = documents.parse(text, at=name, raises=ProfileError, hint=hint)
     try:
         if (
             not isinstance(found, Mapping)

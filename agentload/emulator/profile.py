@@ -222,7 +222,7 @@ class _Head:
 @lru_cache(maxsize=16)
 def parse(text: str, *, name: str) -> Profile:
     """Parse a profile; *name* is the file's name without its suffix; raise ProfileError."""
-    found = documents.parsed(
+    found = documents.parse(
         text, at=f"profile {name}", raises=ProfileError, hint="compare with a shipped profile"
     )
     try:

@@ -16,7 +16,7 @@ import msgspec
 from agentload import documents
 from agentload.exposition.text import MetricSample, samples
 
-_NAMES: Final = documents.parsed(
+_NAMES: Final = documents.parse(
     (files("agentload.exposition") / "names.yaml").read_text(encoding="utf-8"), at="names.yaml"
 )
 VALUES: Final = msgspec.convert(_NAMES["values"], dict[str, tuple[str, ...]])

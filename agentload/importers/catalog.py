@@ -14,7 +14,7 @@ from agentload.importers.parts.intake import ContentKeys, Head, Intake, Texts
 from agentload.importers.parts.notes import ImportNotes, ImportSummary, SessionTally, Tolerance
 from agentload.importers.parts.reuse import BlockReuse
 from agentload.model.trace import Header, Recorded, Session, Trace
-from agentload.plugins import Broken, Option, Plugins, checked, help_of, options
+from agentload.plugins import Broken, Option, Plugins, convert_options, help_of, options
 
 PLUGINS: Final = Plugins(room="agentload.importers", kind="format", needs=("sessions", "FILES"))
 names: Final = PLUGINS.names
@@ -244,7 +244,7 @@ def conversion(
     return Conversion(
         importer=wanted,
         files=source_files(paths, wanted.files),
-        options=checked(wanted.name, wanted.options, options or {}),
+        options=convert_options(wanted.name, wanted.options, options or {}),
         tolerance=tolerance,
         key=key,
         texts=texts,

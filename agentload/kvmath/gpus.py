@@ -9,7 +9,7 @@ import msgspec
 from agentload import documents
 from agentload.model.profile import Gpu
 
-_FOUND: Final = documents.parsed(
+_FOUND: Final = documents.parse(
     (files("agentload.kvmath") / "gpus.yaml").read_text(encoding="utf-8"), at="gpus.yaml"
 )
 _TABLE: Final = tuple(

@@ -259,5 +259,5 @@ _TEXT: Final = (
     (files("agentload.kvmath") / "practice.yaml").read_text().replace("{vllm}", f"vLLM {READ}")
 )
 RULES: Final = msgspec.convert(
-    documents.parsed(_TEXT, at="practice.yaml"), tuple[PublishedRule, ...]
+    documents.parse(_TEXT, at="practice.yaml"), tuple[PublishedRule, ...]
 )

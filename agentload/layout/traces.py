@@ -150,7 +150,7 @@ def repeat(trace: Trace, rounds: int) -> Iterator[Session]:
 @again
 def shorten(trace: Trace, tokens: int) -> Iterator[Session]:
     """Return a trace's sessions, each ended before it needs more than *tokens* tokens."""
-    return degrade.shortened(trace.header, trace.sessions, tokens=tokens)
+    return degrade.shorten(trace.header, trace.sessions, tokens=tokens)
 
 
 def with_texts(trace: Trace, texts: Mapping[str, str], *, compares: bool) -> Trace:

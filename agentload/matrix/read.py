@@ -82,7 +82,7 @@ def read_matrix(path: Path) -> Matrix:
 
 def parse(text: str, *, at: str) -> Matrix:
     """Parse the text of a matrix file; errors begin with *at*."""
-    document = documents.parsed(text, at=at, raises=UsageError)
+    document = documents.parse(text, at=at, raises=UsageError)
     try:
         file = msgspec.convert(document, File)
     except msgspec.ValidationError as error:

@@ -41,35 +41,28 @@ def suggestion(
     and no file says how, the command writes that file. *played* is how many pairs of the run count;
     with *joins* there are calls to which other measurements are added.
     """
-    servers, replay, database = _servers(facts), _replay(facts), facts.made.database
+    database = facts.made.database
     match step:
-        case steps.Control() if _virtual(facts) is not None:
-            return None  # how far equal servers differ there is what the profile says
-        case steps.Restarts() | steps.Replicas() if (
-            isinstance(step, steps.Replicas) or step.restarts > MOST_PAIRS
-        ):
-            # It is not known where other servers run, or nobody plays
-            # that many pairs; the need says what else to do.
-            return None
+        case steps.Replicas():
+            return None  # it is not known where other servers run; the need says what else to do
         case steps.Features():
-            # Servers that take turns do not run side by side, and a profile's are as it says.
-            is_apart = servers.launch or servers.endpoints.startswith(EMULATED)
-            return None if is_apart else _command(facts, Probe(servers=servers))
+            return _probed(facts)
         case steps.Again():
-            return _command(facts, _grown(_virtual(facts) or replay, played), db=database)
+            grown = _grown(_virtual(facts) or _replay(facts), played)
+            return _command(facts, grown, db=database)
         case steps.Control(arm=arm):
-            return _command(facts, _controlled(_grown(replay, played), arm), db=database)
+            if _virtual(facts) is not None:
+                return None  # how far equal servers differ there is what the profile says
+            controlled = _controlled(_grown(_replay(facts), played), arm)
+            return _command(facts, controlled, db=database)
         case steps.MorePairs(pairs=pairs):
             return _more(facts, pairs, played)
         case steps.Swap(pairs=pairs):
-            changed: dict[str, object] = {"swap": True, "aa": None, "blocks": None}
-            changed |= {"design": "interleaved"} if replay.design == "sequential" else {}
-            changed |= {"launch": False} if servers.launch else {}
-            return _more(facts, pairs, played, **changed)
+            return _swapped(facts, pairs, played)
         case steps.Restarts(restarts=starts):
             return _restarted(facts, starts, played)
         case steps.Calibrate():
-            traces = [trace.path for trace in replay.traces]
+            traces = [trace.path for trace in _replay(facts).traces]
             return shlex.join(("agentload", "calibrate", *traces, "--model", _model(facts)))
         case steps.ArmsFile():
             return _arms_file(facts, "-")
@@ -124,11 +117,31 @@ def silent_options(facts: RunFacts) -> tuple[str, ...]:
     return lost_options(_replay(facts), facts.spelled)
 
 
+def _probed(facts: RunFacts) -> str | None:
+    """Return the probe of the run's servers; None where they never run side by side."""
+    servers = _servers(facts)
+    is_apart = servers.launch or servers.endpoints.startswith(EMULATED)
+    return None if is_apart else _command(facts, Probe(servers=servers))
+
+
+def _swapped(facts: RunFacts, pairs: int, played: int) -> str:
+    """Return the replay in which arms change machines."""
+    changed: dict[str, object] = {"swap": True, "aa": None, "blocks": None}
+    if _replay(facts).design == "sequential":
+        changed["design"] = "interleaved"
+    if _servers(facts).launch:
+        changed["launch"] = False
+    return _more(facts, pairs, played, **changed)
+
+
 def _restarted(facts: RunFacts, starts: int, played: int) -> str | None:
     """Return the replay in which each arm is started *starts* times.
 
-    Or the command for the arms file that it needs; None where nobody starts servers.
+    Or the command for the arms file that it needs; None where nobody starts servers, or nobody
+    plays that many pairs.
     """
+    if starts > MOST_PAIRS:
+        return None
     servers = _servers(facts)
     if servers.endpoints.startswith(EMULATED):
         return None  # an emulated server's starts are its profile's

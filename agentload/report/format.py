@@ -22,6 +22,8 @@ _ENDS: Final = re.compile(r"\[([^\[\],]+?)%?, ([^\[\],]+?)%?\]")
 _RAISED: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 PrintNumber: TypeAlias = Callable[[float, int], str]
+Ends: TypeAlias = tuple[float, float | None, float | None]
+"""A value and the ends of its interval."""
 Quantity: TypeAlias = Literal[
     "tokens", "ms", "duration", "percent", "share", "count", "seconds", "tokens/s"
 ]
@@ -34,7 +36,7 @@ def number(value: float, decimals: int = 0) -> str:
     return text.replace("-", MINUS) if float(text.replace(",", "")) else text.removeprefix("-")
 
 
-def signed(value: float, decimals: int = 0) -> str:
+def with_sign(value: float, decimals: int = 0) -> str:
     """Print a number that always shows its sign, except a zero."""
     text = number(value, decimals)
     return text if value <= 0 or not any(digit in text for digit in "123456789") else f"+{text}"
@@ -75,7 +77,7 @@ def change(estimate: Estimate | None) -> str:
     """
     if estimate is not None and estimate.is_bound:
         return typeset(words.change(estimate))
-    return spread(estimate, signed, factor=100, unit="%", places=_tenths(estimate))
+    return spread(estimate, with_sign, factor=100, unit="%", places=_tenths(estimate))
 
 
 def _tenths(estimate: Estimate | None) -> int:
@@ -89,7 +91,7 @@ def _tenths(estimate: Estimate | None) -> int:
 
 def points(estimate: Estimate | None) -> str:
     """Print a difference of shares in percentage points: `−0.6 pp [−2.2, +1.0]`."""
-    return spread(estimate, signed, factor=100, unit=" pp", places=_tenths(estimate))
+    return spread(estimate, with_sign, factor=100, unit=" pp", places=_tenths(estimate))
 
 
 def spread(
@@ -109,13 +111,11 @@ def spread(
     if estimate is None or not math.isfinite(estimate.value):
         return ABSENT
     value, low, high = _scaled(estimate, factor)
-    known = [each for each in among if each is not None and math.isfinite(each.value)]
-    compared = [_scaled(each, factor) for each in known] or [(value, low, high)]
     is_bare = low is None and high is None
-    if places is None and is_bare:
-        places = max(_places(number) for number, *_ in compared)
-    elif places is None:
-        places = min((_earned(*each) for each in compared if any(each)), default=0)
+    if places is None:
+        known = [each for each in among if each is not None and math.isfinite(each.value)]
+        compared = [_scaled(each, factor) for each in known or (estimate,)]
+        places = _most_places(compared) if is_bare else _least_earned(compared)
     text = f"{print_number(value, places)}{unit}"
     if is_bare:
         return text
@@ -123,7 +123,17 @@ def spread(
     return f"{text} {words.interval(*ends)}"
 
 
-def _scaled(estimate: Estimate, factor: float) -> tuple[float, float | None, float | None]:
+def _most_places(compared: Iterable[Ends]) -> int:
+    """Return the decimals that show each value beside the others."""
+    return max(_places(value) for value, *_ in compared)
+
+
+def _least_earned(compared: Iterable[Ends]) -> int:
+    """Return the decimals that the widest interval earns."""
+    return min((_earned(*each) for each in compared if any(each)), default=0)
+
+
+def _scaled(estimate: Estimate, factor: float) -> Ends:
     ends = (estimate.low, estimate.high)
     known = (end if end is not None and math.isfinite(end) else None for end in ends)
     low, high = (None if end is None else factor * end for end in known)
@@ -179,7 +189,7 @@ def estimate(each: Estimate | None, *, among: Sequence[Estimate | None] = ()) ->
         case "relative" | "relative change":
             return change(each)
         case "pp" | "points":
-            return spread(each, signed, unit=" pp", among=among)
+            return spread(each, with_sign, unit=" pp", among=among)
         case "share":
             return _share(each, among)
         case "ms":
@@ -365,7 +375,7 @@ def axis_value(quantity: Quantity, value: float) -> str:
         case "ms" | "duration":
             return duration(value)
         case "percent":
-            return f"{signed(value, 1)}%"
+            return f"{with_sign(value, 1)}%"
         case "share":
             return percent(value)
         case "seconds":
@@ -384,6 +394,6 @@ def tick(quantity: Quantity, value: float, step: float) -> str:
         case "share":
             return percent(value)
         case "percent":
-            return signed(value, max(0, -math.floor(math.log10(step) + 1e-9)))
+            return with_sign(value, max(0, -math.floor(math.log10(step) + 1e-9)))
         case "ms" | "count" | "seconds" | "tokens/s":
             return number(value, max(0, -math.floor(math.log10(step) + 1e-9)))

@@ -15,7 +15,7 @@ from agentload.model.kv import LABELS
 from agentload.report import format as say
 from agentload.report.parts import Tone
 
-WORDS: Final = documents.parsed(
+WORDS: Final = documents.parse(
     (files("agentload.report") / "words.yaml").read_text(encoding="utf-8"), at="words.yaml"
 )
 """What a reader calls inputs of rules, and figures."""

@@ -18,7 +18,7 @@ from agentload.report.charts.forest import ForestRows, forest_rows
 from agentload.report.charts.spec import Band, ChartAxis, Lanes, LaneSpan, RuleLine
 from agentload.report.formats.html import environment, security_policy, style
 from agentload.report.formats.json import plain
-from agentload.report.formats.md import rendered as as_markdown
+from agentload.report.formats.md import render as as_markdown
 from agentload.report.parts import Cell, Listing, Table, Tone, table
 from agentload.report.record import Measured, Missing, Row, rows
 from agentload.report.sections.arms import need, words

@@ -178,7 +178,7 @@ def table(
     return Table(title=title, columns=tuple(columns), rows=cells, note=note)
 
 
-def muted(text: str) -> Cell:
+def in_grey(text: str) -> Cell:
     """Return a field in grey."""
     return Cell(text=text, tone="muted")
 

@@ -16,7 +16,7 @@ from agentload.model.kv import FORMATS
 from agentload.model.profile import ArmProfile
 
 _WORDS: Final = (files("agentload.serve") / "vllm.yaml").read_text(encoding="utf-8")
-VLLM: Final[Mapping[str, dict[str, Any]]] = documents.parsed(_WORDS, at="vllm.yaml")
+VLLM: Final[Mapping[str, dict[str, Any]]] = documents.parse(_WORDS, at="vllm.yaml")
 """Words and numbers that vLLM reports of itself, from vllm.yaml."""
 FIRST_TOKEN_S: Final[tuple[float, ...]] = tuple(
     VLLM["histograms"]["time_to_first_token_seconds"]["bounds"]

@@ -77,7 +77,7 @@ def yaml_text(made: Study) -> str:
 
 def parse(text: str, *, at: str) -> Study:
     """Read a study from YAML or JSON. Raises UsageError that names the place and the field."""
-    document = documents.parsed(text, at=at, raises=UsageError)
+    document = documents.parse(text, at=at, raises=UsageError)
     return read(document, at=at)
 
 

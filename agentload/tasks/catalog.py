@@ -7,7 +7,7 @@ from functools import cache
 from typing import Final
 
 from agentload.errors import AgentloadError, UsageError, nearest
-from agentload.plugins import Broken, Plugins, help_of, seeded
+from agentload.plugins import Broken, Plugins, generator, help_of
 from agentload.prompts.tokenizer import WORD_TOKENS, Part, Tokenizer
 from agentload.tasks import Grade, Item, texts
 
@@ -41,7 +41,7 @@ class Task:
         """
         room = context
         for attempt in range(_ATTEMPTS):
-            rng = seeded(f"{seed}\0t{self.name}\0{context}\0{depth}\0{number}")
+            rng = generator(f"{seed}\0t{self.name}\0{context}\0{depth}\0{number}")
             item = self.generate(
                 rng, context=room, depth=depth, tokenizer=tokenizer, **self.options
             )

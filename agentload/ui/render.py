@@ -57,7 +57,7 @@ def environment() -> Environment:
         "ms": lambda ms, decimals=0: say.ABSENT if ms is None else say.number(ms, decimals),
         "s": lambda ms, decimals=2: say.ABSENT if ms is None else say.number(ms / 1000, decimals),
         "tokens": say.tokens,
-        "change": lambda share: f"{say.signed(100 * share, 1)}%",
+        "change": lambda share: f"{say.with_sign(100 * share, 1)}%",
         "change_text": _change_text,
         "worded": in_words,
         "standing": standing,
@@ -107,9 +107,9 @@ def _shown(value: object) -> object:
 def _change_text(change: RunChange) -> str:
     """Format a change from the reference, with the interval of the run itself."""
     middle, low, high = (100 * share for share in change.relative())
-    interval = f"[{say.signed(low, 1)}, {say.signed(high, 1)}]"
+    interval = f"[{say.with_sign(low, 1)}, {say.with_sign(high, 1)}]"
     return (
-        f"{in_words(change.series)} {say.signed(middle, 1)}% {interval}, "
+        f"{in_words(change.series)} {say.with_sign(middle, 1)}% {interval}, "
         f"{say.plural(change.pairs, 'pair')}"
     )
 

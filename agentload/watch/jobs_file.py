@@ -133,7 +133,7 @@ def remove(path: Path, name: str) -> None:
 
 def _reads_as(text: str, content: Mapping[str, Any]) -> bool:
     try:
-        return bool(documents.parsed(text, at="") == content)
+        return bool(documents.parse(text, at="") == content)
     except AgentloadError:
         return False
 

@@ -10,7 +10,7 @@ import msgspec
 from agentload.errors import UsageError
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, image_tokens
 from agentload.model.walk import again
-from agentload.plugins import Broken, Option, Plugins, checked, help_of, options, seeded
+from agentload.plugins import Broken, Option, Plugins, convert_options, generator, help_of, options
 from agentload.workloads.parts.targets import QuantileTarget, Range
 
 PLUGINS: Final = Plugins(room="agentload.workloads", kind="workload", needs=("generate",))
@@ -76,7 +76,7 @@ def trace(
     multiplies every length, for models with small windows.
     """
     made = workload(name)
-    given = checked(made.name, made.options, options or {}, kind="workload")
+    given = convert_options(made.name, made.options, options or {}, kind="workload")
     if not 0 < ctx_scale <= 100:
         raise UsageError(f"ctx_scale must be in (0, 100], got {ctx_scale:g}")
     sessions = _sessions(made, seed, given, ctx_scale)
@@ -113,7 +113,7 @@ def _sessions(
     """Multiply all lengths, so that a workload fits a smaller
     (or fills a larger) window with the same shape; waits stay.
     """
-    sessions = made.generate(seeded(f"{seed}\0w{made.name}"), **given)
+    sessions = made.generate(generator(f"{seed}\0w{made.name}"), **given)
     if factor == 1:
         return sessions
     return (

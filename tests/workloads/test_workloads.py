@@ -55,13 +55,13 @@ import sys, types
 sys.path.insert(0, {root!r})
 sys.modules["msgspec"] = types.SimpleNamespace(Meta=lambda **bounds: bounds)  # whatever is installed there, options are not read
 import hashlib
-from agentload.plugins import seeded
+from agentload.plugins import generator
 from agentload.workloads import catalog
 seen = hashlib.sha256()
 for name in catalog.names():
     made = catalog.workload(name)
     for variant in made.variants:
-        for session in made.generate(seeded("7\\0w" + name), **{{**variant, "sessions": 25}}):
+        for session in made.generate(generator("7\\0w" + name), **{{**variant, "sessions": 25}}):
             seen.update(repr(session).encode())
 print(seen.hexdigest())
 """

@@ -63,26 +63,18 @@ def import_(
         agentload trace import mooncake conversation_trace.jsonl grid=spread -o mooncake.jsonl.zst
     """
     name, paths, options = _sorted(given or [])
-    if not paths and name is None:
-        list_all(catalog.every(), json=json)
+    if not paths:
+        _print_formats(name, json=json)
         return
-    if not paths and name is not None:
-        describe(catalog.importer(name), json=json)
-        return
-    if lenient and strict:
-        raise UsageError("--lenient and --strict exclude each other")
-    if out == "-" and (json or with_text):
-        raise UsageError(
-            f"{'--json' if json else '--with-text'} needs a file for the trace", hint="-o FILE"
-        )
-    tolerance: Tolerance = "lenient" if lenient else "strict" if strict else "normal"
-    with _texts(texts_path(Path(out)) if with_text else None) as texts:
+    _check_output(out, json=json, with_text=with_text)
+    beside = texts_path(Path(out)) if with_text else None
+    with _texts(beside) as texts:
         made = catalog.conversion(
             paths,
             key=secrets.token_bytes(32),
             format=name,
             options=options,
-            tolerance=tolerance,
+            tolerance=_tolerance(lenient=lenient, strict=strict),
             texts=texts,
         )
         with _followed(made):
@@ -90,7 +82,28 @@ def import_(
     if json:
         print_json(made.summary)
     else:
-        notice("\n".join(_lines(made.summary, texts=texts_path(Path(out)) if with_text else None)))
+        notice("\n".join(_lines(made.summary, texts=beside)))
+
+
+def _print_formats(name: str | None, *, json: bool) -> None:
+    """Print all formats, or what there is to know of one."""
+    if name is None:
+        list_all(catalog.every(), json=json)
+    else:
+        describe(catalog.importer(name), json=json)
+
+
+def _check_output(out: str, *, json: bool, with_text: bool) -> None:
+    if out == "-" and (json or with_text):
+        raise UsageError(
+            f"{'--json' if json else '--with-text'} needs a file for the trace", hint="-o FILE"
+        )
+
+
+def _tolerance(*, lenient: bool, strict: bool) -> Tolerance:
+    if lenient and strict:
+        raise UsageError("--lenient and --strict exclude each other")
+    return "lenient" if lenient else "strict" if strict else "normal"
 
 
 @contextmanager

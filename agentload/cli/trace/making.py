@@ -18,13 +18,12 @@ from agentload.cli.trace._named import (
     options_by_name,
     write_trace,
 )
-from agentload.degrade import broken, capped, sampled, scaled
-from agentload.degrade import split as split_up
+from agentload.degrade import break_prefixes, cap_waits, scale_times, start_midway, take_sample
 from agentload.errors import UsageError
 from agentload.exporters.catalog import every, exporter
 from agentload.importers.parts.intake import KeptTexts, read_texts
 from agentload.model.trace import Session, Trace
-from agentload.plugins import checked
+from agentload.plugins import convert_options
 from agentload.report.format import plural
 from agentload.tracefile.files import write_lines
 from agentload.workloads import catalog
@@ -130,15 +129,15 @@ def degrade(
     header = replace(found.header, source=(*found.header.source, ("degraded", said)))
     sessions: Iterable[Session] = found.sessions
     if sample is not None:
-        sessions = sampled(sessions, share=sample, seed=seed)
+        sessions = take_sample(sessions, share=sample, seed=seed)
     if split is not None:
-        sessions = split_up(found.header, sessions, share=split, seed=seed)
+        sessions = start_midway(found.header, sessions, share=split, seed=seed)
     if break_share is not None:
-        sessions = broken(found.header, sessions, share=break_share, keep=behind, seed=seed)
+        sessions = break_prefixes(found.header, sessions, share=break_share, keep=behind, seed=seed)
     if cap is not None:
-        sessions = capped(sessions, cap_s=cap)
+        sessions = cap_waits(sessions, cap_s=cap)
     if scale is not None:
-        sessions = scaled(sessions, scale=scale)
+        sessions = scale_times(sessions, scale=scale)
     write_trace(out, Trace(header=header, sessions=sessions))
 
 
@@ -177,7 +176,7 @@ def export(
     if trace is None:
         describe(into, json=json)
         return
-    options = checked(
+    options = convert_options(
         into.name,
         into.options,
         options_by_name(given or [], hint=f"agentload trace export {format}"),

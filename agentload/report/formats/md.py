@@ -36,10 +36,10 @@ def files(document: Document) -> Iterator[tuple[str, str]]:
 
 def markdown(document: Document) -> str:
     """Render a document."""
-    return rendered("decision.md.j2", document=document)
+    return render("decision.md.j2", document=document)
 
 
-def rendered(template: str, **values: object) -> str:
+def render(template: str, **values: object) -> str:
     """Render a template of Markdown."""
     text = _environment().get_template(template).render(**values)
     # A section that is absent leaves its blank lines behind; no value holds a line break.

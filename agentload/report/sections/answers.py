@@ -70,7 +70,7 @@ def _worst(view: View, arm: str) -> str | None:
     if len(buckets) < 2:
         return None
     worst = min(buckets, key=lambda bucket: bucket.difference.value)
-    drop, length = say.signed(100 * worst.difference.value, 1), say.tokens(worst.context_tokens)
+    drop, length = say.with_sign(100 * worst.difference.value, 1), say.tokens(worst.context_tokens)
     return f"{drop} pp at {length}" if worst.difference.value < 0 else "none"
 
 

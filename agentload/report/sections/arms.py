@@ -12,7 +12,7 @@ from advisor.steps import Again
 from advisor.verdict import ArmVerdict, Change, Decision, Figure, Need
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.parts import Cell, Field, Table, Tone, muted, table
+from agentload.report.parts import Cell, Field, Table, Tone, in_grey, table
 from agentload.report.sections.answers import answers
 from agentload.report.sections.gpus import agents, at_peak, count, saving
 from agentload.report.sections.rows import ABSENT, EMPTY, ArmCells, Row, row
@@ -139,7 +139,7 @@ def _table(
 
 
 def _noise(floor: float | None) -> Cell:
-    return muted("" if floor is None else f"±{say.number(100 * floor, 1)}%")
+    return in_grey("" if floor is None else f"±{say.number(100 * floor, 1)}%")
 
 
 def _latencies(view: View, workload: str | None) -> Iterator[Row]:
@@ -180,7 +180,7 @@ def _uncompared(view: View, words: str, workload: str) -> Row:
         took, ended = alone(calls, "turn_ms"), int(calls.ok.sum())
         why = f"{say.plural(ended, 'call')}: too few" if ended else "every call failed"
         own = ABSENT if took is None else Cell(text=say.duration(took))
-        of_arms.append(ArmCells(own, muted(why)))
+        of_arms.append(ArmCells(own, in_grey(why)))
     reference, *others = of_arms
     return Row(name=words, reference=reference.own, arms=tuple(others))
 
@@ -206,13 +206,13 @@ def _changes(view: View, changes: Sequence[Change | None], workload: str | None)
             continue
         text = say.change(each.relative)
         if verdict is not None and verdict.pays.state == "untested":
-            yield muted(f"{text}, not valid")
+            yield in_grey(f"{text}, not valid")
         elif each.floor is None or abs(each.relative.value) > each.floor:
             is_chosen = workload is None and arm == view.decision.choice.arm
             yield Cell(text=text, tone="strong" if is_chosen else "plain")
         else:
             surprises = each.relative.is_above(0.0) or each.relative.is_below(0.0)
-            yield muted(f"{text}, within noise" if surprises else text)
+            yield in_grey(f"{text}, within noise" if surprises else text)
 
 
 def _first_token(view: View, workload: str | None) -> Iterator[Row]:
@@ -265,7 +265,7 @@ def _rate(view: View, words: str, name: str, factors: Mapping[str, float]) -> It
 def _quotient(before: float | None, after: float | None) -> str:
     if not before or after is None:
         return ""
-    return f"{say.signed(100 * (after / before - 1))}%"
+    return f"{say.with_sign(100 * (after / before - 1))}%"
 
 
 def _agents(view: View, workload: str | None) -> Iterator[Row]:
@@ -301,7 +301,7 @@ def _pool_tokens(view: View) -> Iterator[Row]:
 
 def _hits(rate: float | None) -> Cell | str:
     text = say.percent(rate)
-    return text if rate is None or rate <= 1 else muted(f"{text}, not valid")
+    return text if rate is None or rate <= 1 else in_grey(f"{text}, not valid")
 
 
 def _gpus(view: View) -> Iterator[Row]:

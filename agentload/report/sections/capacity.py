@@ -15,7 +15,7 @@ from advisor.steps import CapacitySearch
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import ChartAxis, HeatMap, Plot, Series, Square
-from agentload.report.parts import Group, Table, group, muted, table
+from agentload.report.parts import Group, Table, group, in_grey, table
 from agentload.report.sections.gpus import agents
 from agentload.report.sections.view import View
 
@@ -188,7 +188,7 @@ def _map(view: View, arm: str, fields: dict[tuple[int, int], Floats]) -> Iterato
             text, shade = say.duration(middle), middle / slowest if slowest else 0.0
         else:
             middle = math.expm1(float(np.mean(values)))
-            text, shade = f"{say.signed(100 * middle)}%", min(1.0, abs(middle) / DARKEST)
+            text, shade = f"{say.with_sign(100 * middle)}%", min(1.0, abs(middle) / DARKEST)
         lengths = f"{say.tokens(2**context)} to {say.tokens(2 ** (context + 1))} tokens"
         calls = say.plural(values.size, "call")
         cells.append(
@@ -233,7 +233,7 @@ def _table(view: View) -> Table:
             agents(view, each),
             each.replicas_at_peak,
             each.next_replica_at_agents,
-            muted(view.typeset(each.reason)),
+            in_grey(view.typeset(each.reason)),
         )
         for each in view.decision.capacity
     )

@@ -84,7 +84,7 @@ def _because(view: View, verdict: ArmVerdict) -> str:
     measure = MEASURES.get(found.method, "turn latency")
     if nearest is None or leg.state not in ("yes", "no"):
         return f"{measure} {say.change(found)}; {counts}"
-    return f"{measure} {say.signed(100 * nearest, 1)}% at the least; {counts}"
+    return f"{measure} {say.with_sign(100 * nearest, 1)}% at the least; {counts}"
 
 
 def _carries(view: View, likeness: Sequence[Likeness]) -> tuple[Basis, str]:

@@ -19,7 +19,7 @@ from agentload.report.parts import (
     Table,
     Tone,
     group,
-    muted,
+    in_grey,
     table,
 )
 from agentload.report.sections.view import View
@@ -47,7 +47,7 @@ def _gate(view: View, gate: Gate) -> tuple[Field, ...]:
         labels.where(gate) or "all",
         None if gate.observed is None else _compared(gate.observed, gate.limit, gate.unit),
         None if gate.limit is None else _compared(gate.limit, gate.observed, gate.unit),
-        muted(view.typeset(gate.message)),
+        in_grey(view.typeset(gate.message)),
     )
 
 

@@ -203,6 +203,6 @@ def _shift(view: View, name: str, arm: str, metric: Metric) -> Series | None:
 
 
 def _tip(arm: str, share: float, at: float, low: float, high: float) -> str:
-    interval = f"[{say.signed(low, 1)}, {say.signed(high, 1)}]"
+    interval = f"[{say.with_sign(low, 1)}, {say.with_sign(high, 1)}]"
     quantile = f"{labels.arm(arm)}, {say.percent(share)} of the calls are faster"
-    return f"{quantile}: {say.signed(at, 1)}% {interval}"
+    return f"{quantile}: {say.with_sign(at, 1)}% {interval}"

@@ -289,25 +289,30 @@ def _items(view: View, word: Word) -> tuple[str, ...]:
 
 
 def _of_arm(view: View, arm: str, word: Word) -> tuple[str, ...]:
-    of_classes = [view.verdict(arm, name) for name in view.workloads]
-    verdicts = [each for each in of_classes if each is not None and each.verdict == word]
-    server, name = view.verdict(arm, None), labels.arm(arm)
-    is_of_server = server is not None and server.verdict == word
+    """Name what of an arm has this verdict: its classes, or the whole server."""
+    of_classes = [each for name in view.workloads if (each := view.verdict(arm, name)) is not None]
+    classes = [each for each in of_classes if each.verdict == word]
+    of_server = view.verdict(arm, None)
+    server = of_server if of_server is not None and of_server.verdict == word else None
+    if word not in ("calibrate", "test further"):
+        return _settled(arm, classes, is_of_server=server is not None and not view.workloads)
     # One line for the server is enough where every class has this verdict, or no class has.
-    covers = is_of_server and len(verdicts) in (0, len(view.workloads))
-    if covers and server is not None and word in ("calibrate", "test further"):
-        return (f"{name}, the whole server{need(view.decision, server, is_whole=True)}",)
-    if word == "test further":
-        return tuple(
-            f"{each.workload} ({name}{need(view.decision, each, is_whole=True)})"
-            for each in verdicts
-        )
-    if verdicts:
-        named = (f"{each.workload}{labels.up_to(each.holds_to)}" for each in verdicts)
-        return (f"{', '.join(named)} ({name})",)
-    if is_of_server and not view.workloads:
-        return (f"the whole server ({name})",)
-    return ()
+    if server is not None and len(classes) in (0, len(view.workloads)):
+        return (f"{labels.arm(arm)}, the whole server{need(view.decision, server, is_whole=True)}",)
+    if word == "calibrate":
+        return _settled(arm, classes, is_of_server=False)
+    return tuple(
+        f"{each.workload} ({labels.arm(arm)}{need(view.decision, each, is_whole=True)})"
+        for each in classes
+    )
+
+
+def _settled(arm: str, classes: Sequence[ArmVerdict], *, is_of_server: bool) -> tuple[str, ...]:
+    """Name classes for which nothing more is needed, in one line."""
+    if classes:
+        named = (f"{each.workload}{labels.up_to(each.holds_to)}" for each in classes)
+        return (f"{', '.join(named)} ({labels.arm(arm)})",)
+    return (f"the whole server ({labels.arm(arm)})",) if is_of_server else ()
 
 
 def _beyond(view: View) -> tuple[str, ...]:

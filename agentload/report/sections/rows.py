@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from agentload.report import format as say
-from agentload.report.parts import Cell, muted
+from agentload.report.parts import Cell, in_grey
 
-ABSENT: Final = muted(say.ABSENT)
+ABSENT: Final = in_grey(say.ABSENT)
 EMPTY: Final = Cell(text="")
 
 

@@ -62,7 +62,7 @@ def _pairs(view: View, name: str | None) -> Iterator[Plot]:
 def _by_pair(view: View, change: Change) -> Series:
     pairs, values = every(change.pair_ids), [100 * value for value in every(change.by_pair)]
     tips = (
-        f"{labels.arm(change.arm)}, pair {pair}: {say.signed(value, 1)}%"
+        f"{labels.arm(change.arm)}, pair {pair}: {say.with_sign(value, 1)}%"
         for pair, value in zip(pairs, values, strict=True)
     )
     return view.series(change.arm, "points", map(float, pairs), values, tips=tips)

@@ -338,7 +338,7 @@ def _differences(
         changes = [(each.session, each.changes[place]) for each in lines]
         known = [(name, 100 * change) for name, change in changes if change is not None]
         points = (
-            (number, change, f"{name} on {arm}: {say.signed(change, 1)}%")
+            (number, change, f"{name} on {arm}: {say.with_sign(change, 1)}%")
             for number, (name, change) in enumerate(every(known), start=1)
         )
         drawn.append(Series.of(arm, slots[arm], "points", points))

@@ -382,9 +382,9 @@ def _tip(point: Point) -> str:
         return f"{point.run_id}: the reference"
     ends = ""
     if point.low is not None and point.high is not None:
-        ends = f" [{say.signed(100 * point.low, 1)}, {say.signed(100 * point.high, 1)}]"
+        ends = f" [{say.with_sign(100 * point.low, 1)}, {say.with_sign(100 * point.high, 1)}]"
     return f"{point.run_id}: {_percent(point.value)}{ends}"
 
 
 def _percent(share: float) -> str:
-    return f"{say.signed(100 * share, 1)}%"
+    return f"{say.with_sign(100 * share, 1)}%"
