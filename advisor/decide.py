@@ -116,9 +116,9 @@ def _few_starts(case: Case) -> Iterator[str]:
 def _shares_that_flip(case: Case, choice: Choice) -> Iterator[str]:
     """Yield the share of server time above which a losing class undoes the gain of the mix.
 
-    With a share x of a class that changes by c, and the others as they are to each other, at a
-    mean change of m, the mix changes by x c + (1 - x) m. That is the least gain -g that counts
-    at x = (-g - m) / (c - m).
+    A change below zero is a gain, and a gain counts from the policy's least change g on. With a
+    share x of a class that changes by c, and the others as they are to each other, at a mean
+    change of m, the mix changes by x c + (1 - x) m. That is -g at x = (-g - m) / (c - m).
     """
     if choice.verdict != "use":
         return

@@ -129,7 +129,7 @@ def emulate(
             truth=truth,
             faults=script,
             api_key=api_key,
-            others=arms_of(name),
+            stand_ins=arms_of(name),
         )
         serve(
             arms[0], options, ready=lambda running: write_log(running, sys.stderr), seconds=seconds

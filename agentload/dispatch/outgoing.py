@@ -16,7 +16,7 @@ class Outgoing:
     def __init__(self, plan: Plan, play: Play) -> None:
         self._plan = plan
         self._play = play
-        self._salt = play.salt + play.mark
+        self._salt = play.salt + play.own_salt
 
     def prepare(self, call: Call, *, connects: bool = True) -> Prepare:
         """Return the command to prepare the first attempt of a call."""

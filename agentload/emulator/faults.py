@@ -179,16 +179,16 @@ def faults_of_request(
 
 
 def faulty_arm(
-    faults: tuple[Fault, ...], arm: ArmProfile, *, others: Sequence[ArmProfile] = ()
+    faults: tuple[Fault, ...], arm: ArmProfile, *, stand_ins: Sequence[ArmProfile] = ()
 ) -> ArmProfile:
     """Return the arm as its faults make it.
 
-    It is slower for a while or with time, or is one of the *others* under this arm's name.
+    It is slower for a while or with time, or is one of the *stand_ins* under this arm's name.
     """
     for fault in faults:
         match fault:
             case WrongDtype(really=really):
-                arm = replace(_named(others, really), name=arm.name)
+                arm = replace(_named(stand_ins, really), name=arm.name)
             case Drift(per_hour=per_hour):
                 arm = replace(
                     arm,

@@ -30,7 +30,7 @@ from agentload.evidence.view import RunView, run_view
 from agentload.model.controls import is_control
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import LegRow, RunRow
-from agentload.store.runs import latest_runs, starts
+from agentload.store.runs import latest_runs, latest_starts
 from agentload.study.kinds import Replay, Study
 
 EQUAL: Final = (
@@ -141,7 +141,7 @@ def checks_ms(
     connection: duckdb.DuckDBPyConnection, run: RunRow, server: ArmServer
 ) -> tuple[float, ...]:
     """Return what a short request took after the starts of equal servers in other runs."""
-    before = starts(connection, model=run.model, but=run.run_id, latest=LATEST)
+    before = latest_starts(connection, model=run.model, but=run.run_id, latest=LATEST)
     return tuple(
         float(said["check_ms"])
         for said in before

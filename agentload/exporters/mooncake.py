@@ -143,7 +143,7 @@ class Blocks:
         """
         match segment.key:
             case str() as key:
-                yield f"{key!r} {segment.size}", segment.tokens
+                yield f"{key!r} {segment.pixels}", segment.tokens
             case (first, _):
                 for position, start in enumerate(range(0, segment.tokens, self._source)):
                     yield f"#{first + position}", min(self._source, segment.tokens - start)

@@ -49,7 +49,7 @@ def sessions(intake: Intake, *, system: Count = 0) -> Iterator[SizedCall]:
         if row.images:
             intake.notes.estimate("size of an image: 448 x 448", row.images)
         images = [
-            ContextPiece(role="image", tokens=pixels, key=f"{number}.i{image}", size=_IMAGE)
+            ContextPiece(role="image", tokens=pixels, key=f"{number}.i{image}", pixels=_IMAGE)
             for image in range(row.images)
         ]
         pieces = [*requests.leading(system, row.prompt), *images]

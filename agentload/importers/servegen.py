@@ -260,7 +260,7 @@ def _session(name: str, start_s: float, lengths: Mapping[str, float], system: in
     for number in range(min(_MOST_IMAGES, round(lengths.get("image_count", 0)))):
         size = image_size(lengths.get("image_tokens", 1))
         segments.append(
-            Segment(role="image", tokens=image_tokens(size), key=f"{name}.i{number}", size=size)
+            Segment(role="image", tokens=image_tokens(size), key=f"{name}.i{number}", pixels=size)
         )
     if prompt > shared or not segments:
         segments.append(Segment(role="user", tokens=prompt - shared, key=name))

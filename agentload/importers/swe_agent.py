@@ -121,7 +121,7 @@ def _scaled(pieces: Sequence[ContextPiece], ratio: float) -> list[ContextPiece]:
         return list(pieces)
     return [
         piece
-        if piece.size
+        if piece.pixels
         else msgspec.structs.replace(piece, tokens=max(1, round(piece.tokens * ratio)))
         for piece in pieces
     ]

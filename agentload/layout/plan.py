@@ -201,7 +201,7 @@ class _Deal:
             arm=arm,
             pair=pair,
             salt=f"{self.run}/{pair}" if is_cold else f"{self.run}/warm",
-            mark=arm if is_control(arm) else "",
+            own_salt=arm if is_control(arm) else "",
             warmup=pair < 0,
             machine=stay.machines.get(arm),
         )

@@ -126,7 +126,7 @@ class Play:
     arm: str
     pair: int
     salt: str
-    mark: str = ""
+    own_salt: str = ""
     """Added to the salt of this arm's prompts alone: a control on
     the same server must not find what its twin left in the cache.
     """

@@ -46,7 +46,7 @@ class Segment:
     role: Role
     tokens: int
     key: Key
-    size: tuple[int, int] | None = None
+    pixels: tuple[int, int] | None = None
     """Width and height of an image."""
     source: TurnRef | None = None
     """Live edge (`from`): filled with that turn's answer, cut or padded to `tokens`."""

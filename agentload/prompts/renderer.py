@@ -187,7 +187,7 @@ class Renderer:
         return self._cache.piece(key, lambda: self._bodies.text(slot))
 
     def _image(self, slot: Slot) -> JsonPiece:
-        size = slot.segment.size
+        size = slot.segment.pixels
         assert size is not None, slot.segment
 
         def drawn() -> JsonPiece:

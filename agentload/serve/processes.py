@@ -111,7 +111,7 @@ def start(
         truth=truth,
         faults=faults,
         api_key=api_key,
-        others=tuple(arms),
+        stand_ins=tuple(arms),
     )
     processes: list[subprocess.Popen[bytes]] = []
     with ExitStack() as files:

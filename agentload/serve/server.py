@@ -44,7 +44,7 @@ class ServerOptions:
     api_key: str | None = None
     faults: str | None = None
     """Script of faults, as YAML text."""
-    others: tuple[ArmProfile, ...] = ()
+    stand_ins: tuple[ArmProfile, ...] = ()
     """Arms that a fault may run under this one's name."""
 
 
@@ -110,7 +110,7 @@ async def serve(
     Raises LaunchError when the port is taken.
     """
     script = parse(options.faults, name="faults") if options.faults else ()
-    arm = faulty_arm(script, arm if options.noise else off(arm), others=options.others)
+    arm = faulty_arm(script, arm if options.noise else off(arm), stand_ins=options.stand_ins)
     facts = Facts(arm=arm, pool=pool_of(arm), created=int(time.time()))
     pacer = Pacer(
         Engine(arm, seed=options.seed), speed=options.speed, most_tokens=most_tokens(script)

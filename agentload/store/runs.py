@@ -207,7 +207,7 @@ def latest_runs(
     return [name for (name,) in rows]
 
 
-def starts(
+def latest_starts(
     connection: duckdb.DuckDBPyConnection, *, model: str | None, but: str, latest: int
 ) -> list[dict[str, Any]]:
     """Return the servers' facts after each of their latest starts in a model's measured runs.

@@ -140,13 +140,13 @@ def _segment(read: wire.JsonSegment, raw: list[Any]) -> Segment:
         )
     options = read.options
     if options is None:
-        return Segment(role=read.role, tokens=tokens, key=read.key, size=size)
+        return Segment(role=read.role, tokens=tokens, key=read.key, pixels=size)
     source = options.source
     return Segment(
         role=read.role,
         tokens=tokens,
         key=read.key,
-        size=size,
+        pixels=size,
         source=None if source is None else TurnRef(session=source[0], turn=source[1]),
         plant=options.plant,
         at=options.at,
@@ -254,7 +254,7 @@ def _turn_line(said: Turn) -> dict[str, Any]:
 
 
 def _segment_line(said: Segment) -> list[Any]:
-    segment: list[Any] = [said.role, said.tokens if said.size is None else said.size, said.key]
+    segment: list[Any] = [said.role, said.tokens if said.pixels is None else said.pixels, said.key]
     if (
         said.source is not None
         or said.plant is not None

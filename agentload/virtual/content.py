@@ -70,8 +70,8 @@ class Contents:
                 case str() as key:
                     if segment.plant is not None:
                         key = f"{key}\x1f{segment.plant}\x1f{segment.at}"
-                    elif segment.size is not None:
-                        key = f"{key}\x1f{segment.size}"
+                    elif segment.pixels is not None:
+                        key = f"{key}\x1f{segment.pixels}"
                     runs.append((key, segment.tokens))
                 case (first, _):
                     left = segment.tokens

@@ -133,10 +133,10 @@ def _turn(turn: Turn, factor: float) -> Turn:
 
 def _segment(segment: Segment, factor: float) -> Segment:
     """Multiply a length; an image is scaled so that its number of patches is."""
-    if segment.size is None:
+    if segment.pixels is None:
         return replace(segment, tokens=_length(segment.tokens, factor))
-    width, height = (max(1, round(side * math.sqrt(factor))) for side in segment.size)
-    return replace(segment, size=(width, height), tokens=image_tokens((width, height)))
+    width, height = (max(1, round(side * math.sqrt(factor))) for side in segment.pixels)
+    return replace(segment, pixels=(width, height), tokens=image_tokens((width, height)))
 
 
 def _length(tokens: int, factor: float) -> int:

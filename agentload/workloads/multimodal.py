@@ -217,7 +217,7 @@ def _perception(rng: Random, name: str, *, start_s: float | None, pause: Pause) 
 def _images(rng: Random, talk: Talk, count: int, image: Distribution) -> tuple[Segment, ...]:
     sizes = [image_size(tokens(rng, image), aspect=_ASPECT(rng.random())) for _ in range(count)]
     return tuple(
-        Segment(role="image", tokens=image_tokens(size), key=talk.key(), size=size)
+        Segment(role="image", tokens=image_tokens(size), key=talk.key(), pixels=size)
         for size in sizes
     )
 

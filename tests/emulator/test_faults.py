@@ -96,11 +96,11 @@ def test_the_machine_suffers_drift_and_neighbours() -> None:
 
 def test_another_arm_runs_behind_a_right_name() -> None:
     bf16, fp8 = shipped("llama-3.1-8b-h100", "bf16"), shipped("llama-3.1-8b-h100", "fp8")
-    assert faulty_arm((WrongDtype(really="bf16"),), fp8, others=(bf16, fp8)) == replace(
+    assert faulty_arm((WrongDtype(really="bf16"),), fp8, stand_ins=(bf16, fp8)) == replace(
         bf16, name="fp8"
     )
     with pytest.raises(ProfileError, match="no arm 'fp4' to run"):
-        faulty_arm((WrongDtype(really="fp4"),), fp8, others=(bf16, fp8))
+        faulty_arm((WrongDtype(really="fp4"),), fp8, stand_ins=(bf16, fp8))
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_images_have_the_size_that_their_bytes_tell(tmp_path: Path) -> None:
     (session,), summary = imported(
         tmp_path, {"c.jsonl": jsonl({"messages": [{"role": "user", "content": content}, ANSWER]})}
     )
-    assert [(segment.role, segment.size) for segment in session.turns[0].add] == [
+    assert [(segment.role, segment.pixels) for segment in session.turns[0].add] == [
         ("user", None),
         ("image", (112, 56)),
         ("image", (448, 448)),

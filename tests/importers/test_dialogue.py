@@ -123,11 +123,11 @@ def test_thinking_that_is_dropped_makes_the_answer_shorter() -> None:
 def test_an_image_keeps_the_tokens_of_its_size() -> None:
     dialogue = begun()
     dialogue.add(
-        [ContextPiece(role="image", tokens=256, key="i", size=(448, 448)), piece("user", 10, "u")]
+        [ContextPiece(role="image", tokens=256, key="i", pixels=(448, 448)), piece("user", 10, "u")]
     )
     dialogue.call(timing=CallTiming(), usage=CallUsage(prompt=300, output=1), place="f")
     assert [segment.tokens for segment in dialogue.turns[0].add] == [256, 44]
-    dialogue.add([ContextPiece(role="image", tokens=256, key="j", size=(448, 448))])
+    dialogue.add([ContextPiece(role="image", tokens=256, key="j", pixels=(448, 448))])
     dialogue.call(timing=CallTiming(), usage=CallUsage(prompt=310, output=1), place="f")
     # An image that cannot be as small as the server counted: the recorded length stands beside.
     assert (lengths(dialogue.session("s", workload="w"))[1], dialogue.turns[1].context) == (

@@ -181,7 +181,7 @@ def test_a_control_has_prompts_of_its_own_so_that_it_finds_nothing_of_its_twin_i
     made = plan(trace(session("s")), ("a", "a@aa"), run="r", scheme=Scheme(pairs=2, warmup=True))
     plays = [p for r in made.rounds for p in r.plays]
     assert {(p.pair, p.salt) for p in plays} == {(-1, "r/-1"), (0, "r/0"), (1, "r/1")}
-    assert {(p.arm, p.mark) for p in plays} == {("a", ""), ("a@aa", "a@aa")}
+    assert {(p.arm, p.own_salt) for p in plays} == {("a", ""), ("a@aa", "a@aa")}
 
 
 SESSIONS = tuple(

@@ -163,7 +163,7 @@ def test_a_text_that_nothing_counted_makes_a_prompt_a_ratio() -> None:
 def test_an_image_makes_a_prompt_a_ratio_on_a_real_target() -> None:
     shown = (
         Segment(role="system", tokens=60, key="s"),
-        Segment(role="image", tokens=4, key="i", size=(56, 56)),
+        Segment(role="image", tokens=4, key="i", pixels=(56, 56)),
     )
     measured = calibrate(target(JOINS_RESULTS, vocabulary(WORDS)))
     assert Renderer(seed=7, tokenizer=measured).render(shown, salt="s").exact == "ratio"

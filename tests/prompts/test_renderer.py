@@ -19,7 +19,7 @@ def said(
 
 
 def image(key: str, size: tuple[int, int]) -> Segment:
-    return Segment(role="image", tokens=image_tokens(size), key=key, size=size)
+    return Segment(role="image", tokens=image_tokens(size), key=key, pixels=size)
 
 
 def render(*context: Segment, salt: str = "s1") -> Prompt:

@@ -179,7 +179,7 @@ async def test_running_out_of_memory_ends_all_streams_as_a_dead_engine_does() ->
 
 async def test_another_dtype_behind_a_right_name_shows_only_in_what_the_server_says() -> None:
     other = replace(arm(name="fp8"), kv_dtype="fp8")
-    options = ServerOptions(faults="faults: [{kind: wrong_dtype, really: fp8}]", others=(other,))
+    options = ServerOptions(faults="faults: [{kind: wrong_dtype, really: fp8}]", stand_ins=(other,))
     async with (
         served(arm(name="bf16"), options) as running,
         aiohttp.ClientSession(running.url + "/") as http,

@@ -45,7 +45,7 @@ texts = st.builds(
     extra=extras,
 )
 images = st.builds(
-    lambda size, key: Segment(role="image", tokens=image_tokens(size), key=key, size=size),
+    lambda size, key: Segment(role="image", tokens=image_tokens(size), key=key, pixels=size),
     sizes,
     keys,
 )

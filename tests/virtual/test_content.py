@@ -59,7 +59,7 @@ def test_a_planted_fact_and_an_images_size_are_part_of_the_identity() -> None:
     planted = replace(USER, plant="The code is 7.", at=0.5)
     identities = {
         Contents(block=64).runs(send(SYSTEM, s))[2][0]
-        for s in (USER, planted, replace(planted, at=0.6), replace(USER, size=(28, 28)))
+        for s in (USER, planted, replace(planted, at=0.6), replace(USER, pixels=(28, 28)))
     }
     assert len(identities) == 4
 

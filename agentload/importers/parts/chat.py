@@ -50,14 +50,14 @@ class ContextPiece(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     role: Role
     tokens: int
     key: str
-    size: tuple[int, int] | None = None
+    pixels: tuple[int, int] | None = None
     tool: str | None = None
 
     def segment(self) -> Segment:
         """Return the piece as a segment."""
         extra = () if self.tool is None else (("name", msgspec.json.encode(self.tool).decode()),)
         return Segment(
-            role=self.role, tokens=self.tokens, key=self.key, size=self.size, extra=extra
+            role=self.role, tokens=self.tokens, key=self.key, pixels=self.pixels, extra=extra
         )
 
 
@@ -270,5 +270,8 @@ def _image(intake: Intake, block: dict[str, Any]) -> ContextPiece:
         intake.notes.estimate("size of a linked image")
     size = size or _UNKNOWN_IMAGE
     return ContextPiece(
-        role="image", tokens=image_tokens(size), key=intake.identity.of("image", encoded), size=size
+        role="image",
+        tokens=image_tokens(size),
+        key=intake.identity.of("image", encoded),
+        pixels=size,
     )

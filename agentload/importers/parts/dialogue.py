@@ -187,7 +187,7 @@ class Dialogue:
             tokens = _tokens(base)
             prompt = None if base else prompt
         if prompt is not None:
-            least = sum(piece.tokens if piece.size else 1 for piece in news)
+            least = sum(piece.tokens if piece.pixels else 1 for piece in news)
             if prompt - tokens < least:
                 self.intake.notes.meet(
                     place,
@@ -230,11 +230,11 @@ class Dialogue:
 
     def _fitted(self, news: Sequence[ContextPiece], room: int) -> list[ContextPiece]:
         """Scale the uncounted pieces, or all if that is not enough; images keep their size."""
-        counted = [piece.tokens if piece.size else self._lengths.get(piece.key) for piece in news]
+        counted = [piece.tokens if piece.pixels else self._lengths.get(piece.key) for piece in news]
         free = counted.count(None)
         spare = room - sum(filter(None, counted))
         if (spare and not free) or spare < free:
-            counted = [piece.tokens if piece.size else None for piece in news]
+            counted = [piece.tokens if piece.pixels else None for piece in news]
         return _filled(news, counted, room)
 
     def _counted(self, answer: Sequence[ContextPiece], output: int) -> list[ContextPiece]:
@@ -314,7 +314,7 @@ def _cut(base: Sequence[ContextPiece], tokens: int) -> list[ContextPiece]:
     kept: list[ContextPiece] = []
     for piece in base:
         part = min(piece.tokens, tokens)
-        if part < 1 or (part < piece.tokens and piece.size is not None):
+        if part < 1 or (part < piece.tokens and piece.pixels is not None):
             break
         kept.append(piece if part == piece.tokens else msgspec.structs.replace(piece, tokens=part))
         tokens -= part

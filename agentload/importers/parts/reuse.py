@@ -95,7 +95,7 @@ class Trail:
             match segment.key:
                 case str() as key if segment.tokens:
                     self._run(
-                        identity(key if segment.size is None else f"{key}\0{segment.size}"),
+                        identity(key if segment.pixels is None else f"{key}\0{segment.pixels}"),
                         segment.tokens,
                     )
                 case (first, _) if segment.tokens:
