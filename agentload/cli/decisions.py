@@ -23,7 +23,7 @@ from agentload.report.advise import advise as advised
 from agentload.report.advise import compare as compared
 from agentload.report.advise import keep
 from agentload.report.parts import Document
-from agentload.report.render import USUAL, render, write
+from agentload.report.render import USUAL, formats, render, write
 
 
 def advise(
@@ -87,7 +87,8 @@ def report(
     run: Run = None,
     out: Out = None,
     format: Annotated[
-        str, typer.Option(help="Any of md,html,json,txt,data (charts as CSV and Vega-Lite).")
+        str,
+        typer.Option(help=f"Any of {','.join(formats())}; data is charts as CSV and Vega-Lite."),
     ] = ",".join(USUAL),
     reference: Reference = None,
     policy: Policy = None,
