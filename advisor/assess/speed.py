@@ -11,16 +11,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from advisor.assess.tasks import task_table
 from advisor.case import Control, SpeedComparison
 from advisor.evidence import Calls, Evidence, Ints
-from advisor.policy import Metric, Policy
+from advisor.policy import Compared, Metric, Policy
 from advisor.statistics import paired, planning, starts
 from advisor.statistics.paired import PairTable, same_turns
 from advisor.statistics.spread import Spread
 from advisor.verdict import Change
 
 METRICS: tuple[Metric, ...] = ("turn_ms", "ttft_ms", "tpot_ms")
+COMPARED: tuple[Compared, ...] = (*METRICS, "task_ms")
 METHOD = "mean log ratio of the same turns, starts of the servers included, over"
+OF_TASKS = "log ratio of the time of the same tasks, starts of the servers included, over"
 # `position` is a standard deviation: a control further off than this many shows something else
 NO_PLACE = 3
 _SIDES = math.sqrt(2)  # a ratio has a start on each of its sides
@@ -140,7 +143,7 @@ def _minutes_per_pair(evidence: Evidence) -> float:
 
 
 def _speed(
-    metric: Metric,
+    metric: Compared,
     arm: str,
     workload: str | None,
     table: PairTable,
@@ -157,7 +160,8 @@ def _speed(
     mildest = np.expm1(np.quantile(table.value, (0.25, 0.75)))
     pairs, calls, own = len(table), int(table.calls.sum()), workload is not None
     drawn = paired.pairs_of(table)
-    few = drawn.starts < starts.OWN_STARTS and metric == "turn_ms"
+    few = drawn.starts < starts.OWN_STARTS and metric in ("turn_ms", "task_ms")
+    method = OF_TASKS if metric == "task_ms" else METHOD
     doubted = (
         controlled_change(table, 2 * scale, known, position=policy.position_spread) if few else None
     )
@@ -167,7 +171,7 @@ def _speed(
         metric=metric,
         arm=arm,
         workload=workload,
-        relative=spread.relative(unit="relative", method=METHOD, level=level),
+        relative=spread.relative(unit="relative", method=method, level=level),
         pairs=pairs,
         calls=calls,
         floor=None if control is None else floor_of(control),
@@ -185,7 +189,7 @@ def _speed(
         scatter=starts.scatter(drawn, scale=scale),
         doubted=None
         if doubted is None
-        else doubted.relative(unit="relative", method=METHOD, level=level),
+        else doubted.relative(unit="relative", method=method, level=level),
         controls=known,
     )
 
@@ -199,15 +203,19 @@ def speeds(
         _minutes_per_pair(evidence),
     )
     out: list[SpeedComparison | None] = []
+    own = {each.workload: each for each in evidence.trace}
     for arm in evidence.challengers:
         matched: dict[str, tuple[Calls, Calls, tuple[Ints, Ints]]] = {}
         for workload in evidence.workloads:
             if (sides := evidence.sides(workload.name, arm.name)) is not None:
                 matched[workload.name] = (*sides, same_turns(*sides))
-        for metric in METRICS:
+        for metric in COMPARED:
             tables: dict[str | None, PairTable] = {}
             for name, (reference, calls, rows) in matched.items():
-                table = paired.pair_table(reference, calls, metric, rows=rows)
+                if metric == "task_ms":
+                    table = task_table(reference, calls, own.get(name))
+                else:
+                    table = paired.pair_table(reference, calls, metric, rows=rows)
                 if table is not None and len(table) >= paired.MIN_PAIRS:
                     tables[name] = table
             mixed = paired.mixture(
@@ -217,7 +225,9 @@ def speeds(
             if mixed is not None:
                 tables[None] = mixed
             for scope, table in tables.items():
-                told = controls_of(known, metric, scope)
+                # Controls of turns are those of the tasks that they add up to.
+                of_turn: Metric = "turn_ms" if metric == "task_ms" else metric
+                told = controls_of(known, of_turn, scope)
                 out.append(
                     _speed(
                         metric,

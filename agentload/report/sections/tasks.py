@@ -1,0 +1,83 @@
+"""Show what tasks take and cost: a task is a session, all turns together."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from advisor.estimate import Estimate
+from advisor.verdict import TaskFigures
+from agentload.report import format as say
+from agentload.report import labels
+from agentload.report.parts import Field, Group, Table, group, table
+from agentload.report.sections.view import View, first
+
+WHAT: Final = (
+    "A task is a session; its latency is the sum of its turns' latencies, waits of users and tools "
+    "left out. A user's hour has the trace's waits for tools as well: the next task begins when "
+    "the last one is done."
+)
+ESTIMATED: Final = (
+    "Windows cut tasks: latencies are estimated, as the sum of expected turn latencies over the "
+    "places of a task."
+)
+_ROWS: Final[tuple[tuple[str, Callable[[TaskFigures], Estimate | None]], ...]] = (
+    ("task latency, mean", lambda each: each.latency_ms),
+    ("task latency p95", lambda each: each.p95_ms),
+    ("tasks per hour and user ↑", lambda each: each.per_user_hour),
+    ("tasks per GPU-hour ↑", lambda each: each.per_gpu_hour),
+    ("cost of a task, USD", lambda each: each.usd),
+    ("tasks with all checks passed ↑", lambda each: each.success),
+    ("cost of a successful task, USD", lambda each: each.usd_successful),
+)
+
+
+def tasks(view: View) -> Group | None:
+    """Compare the tasks of every arm, the whole server first, then class by class."""
+    names = dict.fromkeys(each.workload for each in view.decision.tasks)
+    return group("Tasks", tables=tuple(_table(view, name) for name in names))
+
+
+def _table(view: View, workload: str | None) -> Table:
+    found = [first(view.decision.tasks, arm=arm, workload=workload) for arm in view.arms]
+    known = [each for each in found if each is not None]
+    columns = ("", *map(labels.arm, view.arms))
+    title = f"Tasks of {workload}" if workload else "Tasks, whole server"
+    return table(title, columns, _rows(view, found), say.join(_notes(known), " "))
+
+
+def _rows(view: View, found: Sequence[TaskFigures | None]) -> Iterator[Sequence[Field]]:
+    for name, figure in _ROWS:
+        values = [None if each is None else _without_unit(figure(each)) for each in found]
+        if any(value is not None for value in values):
+            yield (name, *(say.estimate(value, among=values) for value in values))
+    changes = [None if each is None else each.change for each in found]
+    if any(change is not None for change in changes):
+        yield (
+            f"task latency against {view.against}",
+            *("" if each is None else say.change(each.relative) for each in changes),
+        )
+    if any(each is not None and each.are_whole for each in found):
+        yield ("tasks done, of those played", *map(_counted, found))
+
+
+def _without_unit(found: Estimate | None) -> Estimate | None:
+    """Return a figure without a unit that the name of its row says."""
+    if found is None or found.unit in ("ms", "share"):
+        return found
+    return replace(found, unit="")
+
+
+def _counted(found: TaskFigures | None) -> str | None:
+    return None if found is None else f"{say.number(found.done)} of {say.number(found.tasks)}"
+
+
+def _notes(known: Sequence[TaskFigures]) -> Iterator[str]:
+    yield WHAT
+    if any(each.latency_ms is not None and not each.are_whole for each in known):
+        yield ESTIMATED
+    for each in known:
+        if each.unknown:
+            yield f"No latency of {labels.arm(each.arm)}: {each.unknown}."
+    yield from dict.fromkeys(
+        f"Success is not graded: {each.ungraded}." for each in known if each.ungraded
+    )
