@@ -221,6 +221,7 @@ def decide(evidence: Evidence, policy: Policy | None = None) -> Decision:
         figures=figures(evidence, case.policy),
         changes=_changes(case),
         tasks=_tasks(case),
+        hit_cliffs=room.hit_cliffs(evidence),
         pair_load=evidence.pair_load,
         twin_changes=evidence.twin_changes,
         itl=case.itl,

@@ -265,6 +265,7 @@ class CapacityPoint:
     pool_filled: bool | None = None  # None: not watched
     preemptions: float | None = None
     hit_rate: float | None = None
+    ideal_hit_rate: float | None = None  # of a cache that loses nothing of a session
     output_tokens_per_s: float | None = None
     # ordinary agents that each agent of its draw is worth, where a model has played both
     worth: float | None = None

@@ -217,6 +217,18 @@ class TaskFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HitCliff:
+    """Say from how many sessions at once an arm's cache loses what it could hit."""
+
+    arm: str
+    workload: str | None
+    agents: float  # the fewest that were tried from which on it does
+    hit_rate: float  # with so many
+    ideal_hit_rate: float  # of a cache that loses nothing of a session
+    kept_at: float  # the most that were tried below, where it loses nothing yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ItlLine:
     """Hold the token latency of one arm as a line over KV tokens of the batch, fitted two ways."""
 
@@ -378,6 +390,7 @@ class Decision:
     figures: tuple[Figure, ...]
     changes: tuple[Change, ...]
     tasks: tuple[TaskFigures, ...] = ()
+    hit_cliffs: tuple[HitCliff, ...] = ()
     # under which the changes were measured; None: pairs are whole sessions
     pair_load: PairLoad | None = None
     twin_changes: tuple[TwinChange, ...] = ()  # under other loads

@@ -1,11 +1,16 @@
-"""Show what tasks take and cost: a task is a session, all turns together."""
+"""Show what tasks take and cost, and how many sessions a cache serves.
 
+A task is a session, all turns together.
+"""
+
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from advisor.estimate import Estimate
-from advisor.verdict import TaskFigures
+from advisor.evidence import CapacityPoint
+from advisor.verdict import HitCliff, TaskFigures
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Field, Group, Table, group, table
@@ -19,6 +24,9 @@ WHAT: Final = (
 ESTIMATED: Final = (
     "Windows cut tasks: latencies are estimated, as the sum of expected turn latencies over the "
     "places of a task."
+)
+HITS: Final = (
+    "What was found in the cache, of what a cache finds that loses nothing of a session."
 )
 _ROWS: Final[tuple[tuple[str, Callable[[TaskFigures], Estimate | None]], ...]] = (
     ("task latency, mean", lambda each: each.latency_ms),
@@ -34,7 +42,8 @@ _ROWS: Final[tuple[tuple[str, Callable[[TaskFigures], Estimate | None]], ...]] =
 def tasks(view: View) -> Group | None:
     """Compare the tasks of every arm, the whole server first, then class by class."""
     names = dict.fromkeys(each.workload for each in view.decision.tasks)
-    return group("Tasks", tables=tuple(_table(view, name) for name in names))
+    tables = (*(_table(view, name) for name in names), _hits(view))
+    return group("Tasks", tables=tables)
 
 
 def _table(view: View, workload: str | None) -> Table:
@@ -80,4 +89,41 @@ def _notes(known: Sequence[TaskFigures]) -> Iterator[str]:
             yield f"No latency of {labels.arm(each.arm)}: {each.unknown}."
     yield from dict.fromkeys(
         f"Success is not graded: {each.ungraded}." for each in known if each.ungraded
+    )
+
+
+def _hits(view: View) -> Table:
+    """Set the hit rate of every arm next to what it could hit, load by load."""
+    tried: dict[int, dict[str, list[CapacityPoint]]] = defaultdict(lambda: defaultdict(list))
+    for each in view.evidence.capacity:
+        if each.hit_rate is not None and each.ideal_hit_rate is not None:
+            tried[each.agents][each.arm].append(each)
+    rows = (
+        (say.number(agents), *(_hit(of_arm.get(arm, ())) for arm in view.arms))
+        for agents, of_arm in sorted(tried.items())
+    )
+    notes = [HITS, *map(_cliff, view.decision.hit_cliffs)]
+    columns = ("sessions at once", *map(labels.arm, view.arms))
+    return table("Cache hit rate by sessions at once", columns, rows, say.join(notes, " "))
+
+
+def _hit(tried: Sequence[CapacityPoint]) -> str | None:
+    if not tried:
+        return None
+    found, ideal = (
+        say.percent(sum(rates) / len(rates))
+        for rates in (
+            [each.hit_rate or 0.0 for each in tried],
+            [each.ideal_hit_rate or 0.0 for each in tried],
+        )
+    )
+    return f"{found} of {ideal}"
+
+
+def _cliff(each: HitCliff) -> str:
+    of = f" of {each.workload}" if each.workload else ""
+    return (
+        f"{labels.arm(each.arm)}: the hit rate falls off at {say.number(each.agents)} "
+        f"sessions{of}, to {say.percent(each.hit_rate)} of a possible "
+        f"{say.percent(each.ideal_hit_rate)}; {say.number(each.kept_at)} fit."
     )

@@ -161,17 +161,18 @@ def cut(rng: np.random.Generator, *, faster: float = 1.0) -> tuple[list[dict[str
     for number in range(1_200):
         task = int(rng.choice(lengths.size, p=shares))
         begin = int(rng.integers(-2, lengths[task]))
-        for place in range(max(0, begin), min(begin + 3, int(lengths[task]))):
-            rows.append(
-                {
-                    "pair": number % 12,
-                    "session": number,
-                    "turn": place - max(0, begin) + 1,
-                    "turn_ms": faster * float(took[task][place]),
-                    "left": int(lengths[task]) - 1 - place,
-                    "start_s": 100 * (number % 12) + number / 100,
-                }
-            )
+        first = max(0, begin)
+        rows += [
+            {
+                "pair": number % 12,
+                "session": number,
+                "turn": place - first + 1,
+                "turn_ms": faster * float(took[task][place]),
+                "left": int(lengths[task]) - 1 - place,
+                "start_s": 100 * (number % 12) + number / 100,
+            }
+            for place in range(first, min(begin + 3, int(lengths[task])))
+        ]
     return rows, faster * float(np.mean([each.sum() for each in took]))
 
 
