@@ -7,13 +7,14 @@ what one start differs from the next by, which informs the width and nothing els
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.assess.tasks import task_table
 from advisor.case import Control, SpeedComparison
-from advisor.evidence import Calls, Evidence, Ints
+from advisor.evidence import Calls, Evidence, Ints, OwnCalls
 from advisor.policy import Compared, Metric, Policy
 from advisor.statistics import paired, planning, starts
 from advisor.statistics.paired import PairTable, same_turns
@@ -194,6 +195,54 @@ def _speed(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Matched:
+    """Hold the calls of one class on both arms, and the rows of the turns that ended on both."""
+
+    workload: str
+    reference: Calls
+    calls: Calls
+    rows: tuple[Ints, Ints]
+    own: OwnCalls | None
+
+    def table(self, metric: Compared) -> PairTable | None:
+        """Return the pairs of *metric*; None where they are too few."""
+        if metric == "task_ms":
+            table = task_table(self.reference, self.calls, self.own)
+        else:
+            table = paired.pair_table(self.reference, self.calls, metric, rows=self.rows)
+        return table if table is not None and len(table) >= paired.MIN_PAIRS else None
+
+
+def _matched(evidence: Evidence, arm: str) -> Iterator[_Matched]:
+    own = {each.workload: each for each in evidence.trace}
+    for each in evidence.workloads:
+        sides = evidence.sides(each.name, arm)
+        if sides is not None:
+            yield _Matched(
+                workload=each.name,
+                reference=sides[0],
+                calls=sides[1],
+                rows=same_turns(*sides),
+                own=own.get(each.name),
+            )
+
+
+def _tables(
+    matched: Sequence[_Matched], metric: Compared, shares: Mapping[str, float]
+) -> dict[str | None, PairTable]:
+    """Return the pairs of each class that has enough of them, and those of the mix (None)."""
+    tables: dict[str | None, PairTable] = {}
+    weights = []
+    for each in matched:
+        table = each.table(metric)
+        if table is not None:
+            tables[each.workload] = table
+            weights.append(shares[each.workload])
+    mixed = paired.mixture(tuple(tables.values()), tuple(weights))
+    return tables if mixed is None else {**tables, None: mixed}
+
+
 def speeds(
     evidence: Evidence, shares: tuple[tuple[str, float], ...], policy: Policy
 ) -> tuple[SpeedComparison, ...]:
@@ -203,28 +252,10 @@ def speeds(
         _minutes_per_pair(evidence),
     )
     out: list[SpeedComparison | None] = []
-    own = {each.workload: each for each in evidence.trace}
     for arm in evidence.challengers:
-        matched: dict[str, tuple[Calls, Calls, tuple[Ints, Ints]]] = {}
-        for workload in evidence.workloads:
-            if (sides := evidence.sides(workload.name, arm.name)) is not None:
-                matched[workload.name] = (*sides, same_turns(*sides))
+        matched = tuple(_matched(evidence, arm.name))
         for metric in COMPARED:
-            tables: dict[str | None, PairTable] = {}
-            for name, (reference, calls, rows) in matched.items():
-                if metric == "task_ms":
-                    table = task_table(reference, calls, own.get(name))
-                else:
-                    table = paired.pair_table(reference, calls, metric, rows=rows)
-                if table is not None and len(table) >= paired.MIN_PAIRS:
-                    tables[name] = table
-            mixed = paired.mixture(
-                tuple(tables.values()),
-                tuple(dict(shares)[name] for name in tables if name is not None),
-            )
-            if mixed is not None:
-                tables[None] = mixed
-            for scope, table in tables.items():
+            for scope, table in _tables(matched, metric, dict(shares)).items():
                 # Controls of turns are those of the tasks that they add up to.
                 of_turn: Metric = "turn_ms" if metric == "task_ms" else metric
                 told = controls_of(known, of_turn, scope)

@@ -78,6 +78,7 @@ def played_tasks(calls: Calls) -> PlayedTasks | None:
     is_checked = np.isfinite(checks)
     checked = np.bincount(task_of, weights=is_checked, minlength=count)
     passed = np.bincount(task_of, weights=np.where(is_checked, checks, 0.0), minlength=count)
+    took_ms = np.bincount(task_of, weights=calls.turn_ms, minlength=count).astype(np.float64)
     first = np.unique(task_of, return_index=True)[1]
     kept = np.flatnonzero(is_own)
     names = np.full(count, -1, dtype=np.int64)
@@ -86,7 +87,7 @@ def played_tasks(calls: Calls) -> PlayedTasks | None:
         task_of=names[task_of],
         is_whole=is_whole[kept],
         is_done=(is_whole & ~failed)[kept],
-        took_ms=np.bincount(task_of, weights=calls.turn_ms, minlength=count)[kept],
+        took_ms=took_ms[kept],
         turns=turns[kept],
         block=calls.block[first][kept],
         session=calls.session[first][kept],
@@ -171,7 +172,7 @@ def _places(left: Ints, own: OwnCalls) -> tuple[Ints, Floats] | None:
             group, held = group + 1, 0
         groups[place] = group
         held += int(count)
-    return groups[left], np.bincount(groups, weights=expected)
+    return groups[left], np.bincount(groups, weights=expected).astype(np.float64)
 
 
 def _together(parts: Sequence[tuple[_Terms, float]]) -> _Terms:
@@ -205,8 +206,9 @@ class _Class:
         """Return which part of a task each turn is that ended cleanly."""
         if self.played.are_whole:
             part = np.where(self.played.is_done, 1.0 / self.played.turns, 0.0)
-            return np.where(self.played.task_of >= 0, part[self.played.task_of], 0.0)
-        return self.calls.ok * (self.own.tasks / self.own.calls)
+            worth = np.where(self.played.task_of >= 0, part[self.played.task_of], 0.0)
+            return worth.astype(np.float64)
+        return self.calls.ok.astype(np.float64) * (self.own.tasks / self.own.calls)
 
 
 def _classes(evidence: Evidence, arm: str) -> Iterator[_Class]:

@@ -6,7 +6,7 @@ A task is a session, all turns together.
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from advisor.estimate import Estimate
 from advisor.evidence import CapacityPoint
@@ -25,10 +25,9 @@ ESTIMATED: Final = (
     "Windows cut tasks: latencies are estimated, as the sum of expected turn latencies over the "
     "places of a task."
 )
-HITS: Final = (
-    "What was found in the cache, of what a cache finds that loses nothing of a session."
-)
-_ROWS: Final[tuple[tuple[str, Callable[[TaskFigures], Estimate | None]], ...]] = (
+HITS: Final = "What was found in the cache, of what a cache finds that loses nothing of a session."
+TaskFigure: TypeAlias = Callable[[TaskFigures], Estimate | None]
+_ROWS: Final[tuple[tuple[str, TaskFigure], ...]] = (
     ("task latency, mean", lambda each: each.latency_ms),
     ("task latency p95", lambda each: each.p95_ms),
     ("tasks per hour and user ↑", lambda each: each.per_user_hour),
@@ -56,24 +55,26 @@ def _table(view: View, workload: str | None) -> Table:
 
 def _rows(view: View, found: Sequence[TaskFigures | None]) -> Iterator[Sequence[Field]]:
     for name, figure in _ROWS:
-        values = [None if each is None else _without_unit(figure(each)) for each in found]
-        if any(value is not None for value in values):
+        values = [_value(each, figure) for each in found]
+        if any(values):
             yield (name, *(say.estimate(value, among=values) for value in values))
-    changes = [None if each is None else each.change for each in found]
-    if any(change is not None for change in changes):
-        yield (
-            f"task latency against {view.against}",
-            *("" if each is None else say.change(each.relative) for each in changes),
-        )
+    changes = list(map(_change, found))
+    if any(changes):
+        yield (f"task latency against {view.against}", *changes)
     if any(each is not None and each.are_whole for each in found):
         yield ("tasks done, of those played", *map(_counted, found))
 
 
-def _without_unit(found: Estimate | None) -> Estimate | None:
+def _value(found: TaskFigures | None, figure: TaskFigure) -> Estimate | None:
     """Return a figure without a unit that the name of its row says."""
-    if found is None or found.unit in ("ms", "share"):
-        return found
-    return replace(found, unit="")
+    value = None if found is None else figure(found)
+    if value is None or value.unit in ("ms", "share"):
+        return value
+    return replace(value, unit="")
+
+
+def _change(found: TaskFigures | None) -> str:
+    return "" if found is None or found.change is None else say.change(found.change.relative)
 
 
 def _counted(found: TaskFigures | None) -> str | None:
