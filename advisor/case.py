@@ -7,7 +7,7 @@ from typing import Literal
 
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence
-from advisor.policy import DecideBy, Metric, Policy
+from advisor.policy import Compared, DecideBy, Policy
 from advisor.statistics import planning
 from advisor.statistics.spread import Spread
 from advisor.statistics.starts import Draw, Scatter
@@ -25,6 +25,7 @@ from advisor.verdict import (
     QuestionsAsked,
     ServiceLevel,
     Spoiled,
+    TaskFigures,
     TtftCurve,
 )
 
@@ -32,7 +33,12 @@ TRIAL_S = 60.0  # each load of a search, where nothing asks for longer
 SHORTEST = 1024  # tokens: where latencies are measured from, and doubled
 LONGEST = 128 * 1024  # tokens, where it is not known what agents send or servers take
 WEIGHTY = 0.10  # share of the mix from which a class binds the whole server
-SPOILED_BY: dict[Metric, Spoiled] = {"ttft_ms": "ttft", "tpot_ms": "itl", "turn_ms": "turn"}
+SPOILED_BY: dict[Compared, Spoiled] = {
+    "ttft_ms": "ttft",
+    "tpot_ms": "itl",
+    "turn_ms": "turn",
+    "task_ms": "turn",
+}
 
 
 def weighty(weights: tuple[tuple[str, float], ...]) -> tuple[str, ...]:
@@ -219,6 +225,7 @@ class Case:
     rooms: tuple[Room, ...]
     reach: tuple[TestedReach, ...]
     coverage: tuple[Coverage, ...] = ()
+    tasks: tuple[TaskFigures, ...] = ()
     service_levels: tuple[ServiceLevel, ...] = ()
 
     def service_level(self, arm: str) -> ServiceLevel | None:
@@ -240,8 +247,19 @@ class Case:
         """Return what arms that meet the service level are compared by."""
         return self.policy.decider(self.evidence.deployment.peak_agents)
 
+    @property
+    def decisive(self) -> Compared:
+        """Return the latency that says which arm is faster."""
+        return "task_ms" if self.decided_by == "tasks" else "turn_ms"
+
+    def task_figures(self, arm: str, workload: str | None) -> TaskFigures | None:
+        """Return what the tasks of *arm* take and cost; None where no task was seen."""
+        return next(
+            (each for each in self.tasks if (each.arm, each.workload) == (arm, workload)), None
+        )
+
     def speed(
-        self, arm: str, workload: str | None, metric: Metric = "turn_ms"
+        self, arm: str, workload: str | None, metric: Compared = "turn_ms"
     ) -> SpeedComparison | None:
         """Return the comparison of *metric*; None where there is none or it is invalid."""
         if self.spoiler(SPOILED_BY[metric], arm, workload) is not None:
@@ -249,7 +267,7 @@ class Case:
         return self.comparison(arm, workload, metric)
 
     def comparison(
-        self, arm: str, workload: str | None, metric: Metric = "turn_ms"
+        self, arm: str, workload: str | None, metric: Compared = "turn_ms"
     ) -> SpeedComparison | None:
         """Return the comparison of *metric*, whatever gates say, with its deciding interval."""
         wanted = (arm, workload, metric)

@@ -28,12 +28,15 @@ ALIKE = 1.02
 
 
 def _key(case: Case, verdict: ArmVerdict, ends: Sequence[float]) -> tuple[int, float, float, float]:
-    capacity, speed = case.capacity_of(verdict.arm, None), case.speed(verdict.arm, None)
+    capacity, speed = (
+        case.capacity_of(verdict.arm, None),
+        case.speed(verdict.arm, None, case.decisive),
+    )
     reaches = max(each for each in ends if each <= ALIKE * _end(verdict))
     needed = None if capacity is None else capacity.gpus_at_peak
     gpus = math.inf if needed is None else needed.value
     change = 0.0 if speed is None else speed.change.relative.value
-    if case.decided_by == "latency":
+    if case.decided_by != "gpus":
         return _RANK[verdict.verdict], -reaches, change, gpus
     return _RANK[verdict.verdict], -reaches, gpus, change
 

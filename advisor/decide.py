@@ -10,6 +10,7 @@ from advisor import gates, words
 from advisor.assess import accuracy, broken, capacity, coverage, lines, reach, room, speed
 from advisor.assess.figures import figures
 from advisor.assess.level import service_levels
+from advisor.assess.tasks import task_figures
 from advisor.case import Case, rivals
 from advisor.choice import choose
 from advisor.evidence import Evidence, present
@@ -18,7 +19,7 @@ from advisor.legs.level import miss_text
 from advisor.legs.speed import is_confounded
 from advisor.policy import Policy
 from advisor.rulebook import modules, run
-from advisor.verdict import ArmVerdict, Change, Choice, Decision, Gate, Need, Spoiled
+from advisor.verdict import ArmVerdict, Change, Choice, Decision, Gate, Need, Spoiled, TaskFigures
 
 ALWAYS_FLIPS = "another version of engine, driver or checkpoint"
 
@@ -70,6 +71,7 @@ def assess(evidence: Evidence, policy: Policy) -> Case:
         rooms=room.rooms(evidence, policy),
         reach=reach.reaches(evidence, shares, pooled),
         coverage=coverage.coverages(evidence),
+        tasks=task_figures(evidence),
     )
 
 
@@ -149,7 +151,16 @@ def _next_replica(case: Case, choice: Choice) -> Iterator[str]:
 def _changes(case: Case) -> tuple[Change, ...]:
     """Return every comparison with the interval that decides about it."""
     names = ((each.change.arm, each.change.workload, each.change.metric) for each in case.speeds)
-    return tuple(each.change for each in present(case.comparison(*name) for name in names))
+    found = present(case.comparison(*name) for name in names if name[2] != "task_ms")
+    return tuple(each.change for each in found)
+
+
+def _tasks(case: Case) -> tuple[TaskFigures, ...]:
+    """Return the tasks of every arm, each with its change against the reference."""
+    found = ((each, case.comparison(each.arm, each.workload, "task_ms")) for each in case.tasks)
+    return tuple(
+        replace(each, change=None if speed is None else speed.change) for each, speed in found
+    )
 
 
 def _only_reference(case: Case) -> Choice:
@@ -209,6 +220,8 @@ def decide(evidence: Evidence, policy: Policy | None = None) -> Decision:
         skipped=skipped,
         figures=figures(evidence, case.policy),
         changes=_changes(case),
+        tasks=_tasks(case),
+        hit_cliffs=room.hit_cliffs(evidence),
         pair_load=evidence.pair_load,
         twin_changes=evidence.twin_changes,
         itl=case.itl,

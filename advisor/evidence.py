@@ -101,6 +101,10 @@ class OwnCalls:
     wait_s: Floats  # of calls that follow another one in their session
     hit_rate: Floats  # of a cache without bounds
     is_whole: bool = True  # False: the trace was too long to be read to its end
+    tasks: int = 0  # sessions that no other one spawned; 0: not known
+    task_turns: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    tool_s: float = 0.0  # waits for tools of a task, on average
+    checked: int = 0  # tasks of which some answer is checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +158,9 @@ class Calls:
     wait_s: Floats | None = None
     # released when the block's load had started to drain; None: not known
     tail: Bools | None = None
+    # turns that the session has after this one; NaN where another session spawned it
+    turns_left: Floats | None = None
+    right: Floats | None = None  # 1: the answer passed its checks, 0: not; NaN: none to pass
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -258,6 +265,7 @@ class CapacityPoint:
     pool_filled: bool | None = None  # None: not watched
     preemptions: float | None = None
     hit_rate: float | None = None
+    ideal_hit_rate: float | None = None  # of a cache that loses nothing of a session
     output_tokens_per_s: float | None = None
     # ordinary agents that each agent of its draw is worth, where a model has played both
     worth: float | None = None
@@ -438,6 +446,8 @@ class Evidence:
     looks: int = 1
     # the looks at answers were planned beforehand, and share the error
     planned_answers: bool = False
+    # arms whose answers end where the model ends them: only these can be right
+    free_lengths: tuple[str, ...] = ()
     dated: str | None = None  # ISO date of the run, for the known-issue table
     notes: tuple[str, ...] = field(default=())
 

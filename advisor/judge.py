@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from advisor import words
+from advisor.assess.speed import OF_TASKS
 from advisor.bound import Bound, bound
 from advisor.case import Case, Tested
 from advisor.dtypes import is_quantised
@@ -150,6 +151,10 @@ MEASURES: Final = {AGENTS: "agents per GPU", GPUS: "GPUs at the peak"}
 """What was compared, by its method; by any other it is turn latency."""
 
 
+def _latency(found: Estimate) -> str:
+    return "task latency" if found.method.startswith(OF_TASKS) else "turn latency"
+
+
 def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
     """Return the comparison that decided, in parts; None where a rule decided, or nothing.
 
@@ -170,7 +175,7 @@ def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
     if pays.estimate is None or pays.margin is None:
         return None
     more = pays.estimate.method == AGENTS  # more agents are better, more milliseconds are worse
-    what = MEASURES.get(pays.estimate.method, "turn latency")
+    what = MEASURES.get(pays.estimate.method, _latency(pays.estimate))
     left = f"{what} of {words.scope(verdict.workload)}, {verdict.arm} / {case.evidence.reference}"
     if pays.state == "equal":
         return Inequality(
@@ -200,6 +205,8 @@ def _decider(case: Case) -> tuple[str, ...]:
     """Say what decides, where that is not turn latency."""
     if case.decided_by == "latency":
         return ()
+    if case.decided_by == "tasks":
+        return ("Task latency decides, as --decide-by says.",)
     if case.policy.decide_by is not None:
         return ("GPUs decide, as --decide-by says.",)
     return ("GPUs decide because --slo and --agents were given.",)
@@ -208,7 +215,9 @@ def _decider(case: Case) -> tuple[str, ...]:
 def judge(case: Case, findings: Sequence[Finding], arm: str, workload: str | None) -> ArmVerdict:
     """Return the verdict on *arm* for *workload*, or for the whole server."""
     mine = concerning(case, findings, arm, workload)
-    speed = _proven(with_total(case, arm, workload, speed_leg(case, arm, workload)))
+    typical = speed_leg(case, arm, workload)
+    is_by_task = case.decisive == "task_ms"  # which counts each second of a task already
+    speed = _proven(typical if is_by_task else with_total(case, arm, workload, typical))
     capacity = capacity_leg(case, arm, workload)
     level = level_leg(case, arm, speed)
     pays = _vetoed(level or _paid(case, arm, workload, speed, capacity), mine)
@@ -330,15 +339,15 @@ def _of_speed(verdict: ArmVerdict) -> Iterator[str]:
             pays.state == "unclear" and pays.margin is not None and not gain.is_within(pays.margin)
         ):
             yield (
-                f"the whole interval of turn latency below {words.percent(-pays.margin)} (now "
+                f"the whole interval of {_latency(gain)} below {words.percent(-pays.margin)} (now "
                 f"up to {words.percent(gain.high)}): use"
             )
             yield (
-                f"the whole interval of turn latency above {words.percent(pays.margin)} (now "
+                f"the whole interval of {_latency(gain)} above {words.percent(pays.margin)} (now "
                 f"down to {words.percent(gain.low)}): avoid"
             )
             yield (
-                "the whole interval of turn latency within "
+                f"the whole interval of {_latency(gain)} within "
                 f"±{100 * INDIFFERENT * pays.margin:.1f} %: no difference"
             )
 
@@ -346,7 +355,7 @@ def _of_speed(verdict: ArmVerdict) -> Iterator[str]:
 def _of_pool(case: Case, verdict: ArmVerdict) -> Iterator[str]:
     found, capacity = case.room(verdict.workload).binds_from, verdict.capacity
     is_open = capacity is not None and capacity.state in ("unclear", "untested")
-    if verdict.pays.state == "unclear" and is_open and case.decided_by == "latency":
+    if verdict.pays.state == "unclear" and is_open and case.decided_by != "gpus":
         yield (
             "the whole interval of agents per GPU above "
             f"{words.percent(case.policy.min_capacity_gain)}: use"

@@ -6,9 +6,11 @@ They say what counts as a gain, a loss and a healthy client, and which service l
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-DecideBy: TypeAlias = Literal["gpus", "latency"]
+DecideBy: TypeAlias = Literal["gpus", "latency", "tasks"]
 Metric: TypeAlias = Literal["ttft_ms", "tpot_ms", "turn_ms"]
 """A latency of one turn, on which a limit can be set."""
+Compared: TypeAlias = Literal["ttft_ms", "tpot_ms", "turn_ms", "task_ms"]
+"""A latency that arms are compared by: of one turn, or of the turns of a task together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,7 @@ class Policy:
     # turn wins and another loses, only the user knows which counts.
     counts: Literal["both", "turns", "time"] = "both"
     # What arms within the service level are compared by; None: GPUs where a level and a peak are
-    # given, for that is what they cost, and turn latency otherwise.
+    # given, for that is what they cost, and turn latency otherwise; tasks: task latency.
     decide_by: DecideBy | None = None
     # Three points of 100: the smallest loss that some 1,400 paired
     # items can exclude at 10 % discordance (docs/statistics.md).
@@ -94,7 +96,9 @@ class Policy:
     slos: tuple[ServiceLimits, ...] = ()
 
     def decider(self, peak_agents: int | None) -> DecideBy:
-        """Return what arms within the level are compared by; latency where no peak is known."""
+        """Return what arms within the level are compared by; no GPUs where no peak is known."""
+        if self.decide_by == "tasks":
+            return "tasks"
         if peak_agents is None:
             return "latency"
         return self.decide_by or ("gpus" if self.slos else "latency")

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from advisor.estimate import Estimate
 from advisor.evidence import Kind, PairLoad, TwinChange
+from advisor.policy import Compared
 from advisor.steps import Step
 
 Word = Literal["use", "avoid", "calibrate", "test further", "no difference"]
@@ -178,7 +179,7 @@ class Figure:
 class Change:
     """Compare one figure of an arm with the reference, pair by pair."""
 
-    metric: Literal["ttft_ms", "tpot_ms", "turn_ms"]
+    metric: Compared
     arm: str
     workload: str | None
     relative: Estimate  # arm / reference - 1
@@ -190,6 +191,41 @@ class Change:
     # relative change of each block pair, in the order of `pair_ids`
     by_pair: tuple[float, ...] = ()
     pair_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFigures:
+    """Hold what the tasks of one arm take and cost; None is not known."""
+
+    arm: str
+    workload: str | None
+    # nearly all were played from end to end; False: latency is estimated from their turns
+    are_whole: bool
+    tasks: int  # played from end to end
+    done: int  # of these, with every turn ended cleanly
+    tool_s: float  # waits for tools of a task, by the trace, on average
+    latency_ms: Estimate | None = None  # mean sum of a task's turns, waits left out
+    unknown: str = ""  # why there is no latency
+    p95_ms: Estimate | None = None  # of whole tasks of a single class
+    per_user_hour: Estimate | None = None  # tasks of a user who never waits, tools included
+    per_gpu_hour: Estimate | None = None  # of the whole server
+    usd: Estimate | None = None  # of a task
+    success: Estimate | None = None  # share of the tasks done whose checks all passed
+    usd_successful: Estimate | None = None  # of a task whose checks all passed
+    ungraded: str = ""  # why there is no success
+    change: Change | None = None  # of the latency against the reference, pair by pair
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HitCliff:
+    """Say from how many sessions at once an arm's cache loses what it could hit."""
+
+    arm: str
+    workload: str | None
+    agents: float  # the fewest that were tried from which on it does
+    hit_rate: float  # with so many
+    ideal_hit_rate: float  # of a cache that loses nothing of a session
+    kept_at: float  # the most that were tried below, where it loses nothing yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,6 +389,8 @@ class Decision:
     skipped: tuple[Skipped, ...]
     figures: tuple[Figure, ...]
     changes: tuple[Change, ...]
+    tasks: tuple[TaskFigures, ...] = ()
+    hit_cliffs: tuple[HitCliff, ...] = ()
     # under which the changes were measured; None: pairs are whole sessions
     pair_load: PairLoad | None = None
     twin_changes: tuple[TwinChange, ...] = ()  # under other loads

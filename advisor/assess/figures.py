@@ -69,7 +69,7 @@ def _within(calls: Calls, slo: ServiceLimits) -> Floats:
     return good.astype(np.float64)
 
 
-def _by_block(calls: list[Calls], weights: list[Floats]) -> Floats:
+def by_block(calls: list[Calls], weights: list[Floats]) -> Floats:
     """Return the sum of *weights* per second of each block, its drain tail left out."""
     loaded = np.concatenate(
         [np.ones(len(each), dtype=bool) if each.tail is None else ~each.tail for each in calls]
@@ -111,7 +111,7 @@ def under_load(calls: list[Calls]) -> bool:
 def output_rate(calls: list[Calls]) -> Estimate | None:
     """Return the output tokens of turns that succeeded, per second of their blocks."""
     tokens = [np.where(each.ok, np.nan_to_num(each.output_tokens), 0.0) for each in calls]
-    return rate(_by_block(calls, tokens), unit="tokens/s", method="blocks")
+    return rate(by_block(calls, tokens), unit="tokens/s", method="blocks")
 
 
 def _throughput(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[str, Estimate]]:
@@ -120,7 +120,7 @@ def _throughput(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[
     if not calls or not under_load(calls):
         return
     tokens = output_rate(calls)
-    turns = _by_block(calls, [each.ok.astype(np.float64) for each in calls])
+    turns = by_block(calls, [each.ok.astype(np.float64) for each in calls])
     requests = rate(turns, unit="requests/s", method="blocks")
     good = _goodput_rate(observed, policy)
     if good is not None:
@@ -140,7 +140,7 @@ def _goodput_rate(observed: Mapping[str, Calls], policy: Policy) -> Estimate | N
         return None
     within = [_within(each, slo) for each, slo in zip(calls, known, strict=True)]
     method = "blocks, turns within the service level"
-    return rate(_by_block(calls, within), unit="requests/s", method=method)
+    return rate(by_block(calls, within), unit="requests/s", method=method)
 
 
 def _costs(

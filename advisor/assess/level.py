@@ -30,7 +30,7 @@ def service_levels(
     if slo is None:
         return ()
     # Where GPUs decide, each arm runs at a load that is within the level.
-    is_played = policy.decider(evidence.deployment.peak_agents) == "latency"
+    is_played = policy.decider(evidence.deployment.peak_agents) != "gpus"
     found = (_of_arm(evidence, arm.name, policy, slo, capacities) for arm in evidence.arms)
     return tuple(
         replace(each, is_missed_as_played=is_played and each.is_missed_as_played) for each in found

@@ -4,7 +4,10 @@ It is judged from the contexts that are alive at once and from what the server s
 """
 
 import math
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -12,6 +15,7 @@ from advisor.case import Room
 from advisor.evidence import Calls, Evidence, Telemetry, present
 from advisor.policy import Policy
 from advisor.statistics.paired import session_numbers
+from advisor.verdict import HitCliff
 
 HIT_GAP = 0.05  # hit rate lost against a cache without bounds
 LARGER = 1.25  # times the reference's pool, from which an arm shows what more room brings
@@ -201,3 +205,44 @@ def rooms(evidence: Evidence, policy: Policy) -> tuple[Room, ...]:
         _room(evidence, policy, workload, whole)
         for workload in (None, *(each.name for each in evidence.workloads))
     )
+
+
+Tried: TypeAlias = tuple[float, float | None, float | None]
+"""Sessions at once, the hit rate, and that of a cache that loses nothing of a session."""
+
+
+def hit_cliff(arm: str, workload: str | None, tried: Iterable[Tried]) -> HitCliff | None:
+    """Return from how many sessions at once the hit rate falls off; None where it does not.
+
+    It does where every load from there on hits `HIT_GAP` less than it could; what the smallest load
+    loses already is the server's way to keep blocks, and no lack of room.
+    """
+    by_load: dict[float, list[tuple[float, float]]] = defaultdict(list)
+    for load, found, ideal in tried:
+        if found is not None and ideal is not None:
+            by_load[load].append((found, ideal))
+    means = {load: np.mean(by_load[load], axis=0) for load in sorted(by_load)}
+    loads = list(means)
+    lost = [float(ideal - found) for found, ideal in means.values()]
+    fallen = len(loads)
+    while fallen and lost[fallen - 1] - lost[0] >= HIT_GAP:
+        fallen -= 1
+    if not fallen or fallen == len(loads):
+        return None
+    found, ideal = means[loads[fallen]]
+    return HitCliff(
+        arm=arm,
+        workload=workload,
+        agents=loads[fallen],
+        hit_rate=float(found),
+        ideal_hit_rate=float(ideal),
+        kept_at=loads[fallen - 1],
+    )
+
+
+def hit_cliffs(evidence: Evidence) -> tuple[HitCliff, ...]:
+    """Return where the hit rate of each arm falls off, by what was searched."""
+    tried: dict[tuple[str, str | None], list[Tried]] = defaultdict(list)
+    for each in evidence.capacity:
+        tried[each.arm, each.workload].append((each.agents, each.hit_rate, each.ideal_hit_rate))
+    return tuple(present(hit_cliff(*scope, points) for scope, points in tried.items()))

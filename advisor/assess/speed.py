@@ -7,20 +7,24 @@ what one start differs from the next by, which informs the width and nothing els
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.assess.tasks import task_table
 from advisor.case import Control, SpeedComparison
-from advisor.evidence import Calls, Evidence, Ints
-from advisor.policy import Metric, Policy
+from advisor.evidence import Calls, Evidence, Ints, OwnCalls
+from advisor.policy import Compared, Metric, Policy
 from advisor.statistics import paired, planning, starts
 from advisor.statistics.paired import PairTable, same_turns
 from advisor.statistics.spread import Spread
 from advisor.verdict import Change
 
 METRICS: tuple[Metric, ...] = ("turn_ms", "ttft_ms", "tpot_ms")
+COMPARED: tuple[Compared, ...] = (*METRICS, "task_ms")
 METHOD = "mean log ratio of the same turns, starts of the servers included, over"
+OF_TASKS = "log ratio of the time of the same tasks, starts of the servers included, over"
 # `position` is a standard deviation: a control further off than this many shows something else
 NO_PLACE = 3
 _SIDES = math.sqrt(2)  # a ratio has a start on each of its sides
@@ -140,7 +144,7 @@ def _minutes_per_pair(evidence: Evidence) -> float:
 
 
 def _speed(
-    metric: Metric,
+    metric: Compared,
     arm: str,
     workload: str | None,
     table: PairTable,
@@ -157,7 +161,8 @@ def _speed(
     mildest = np.expm1(np.quantile(table.value, (0.25, 0.75)))
     pairs, calls, own = len(table), int(table.calls.sum()), workload is not None
     drawn = paired.pairs_of(table)
-    few = drawn.starts < starts.OWN_STARTS and metric == "turn_ms"
+    few = drawn.starts < starts.OWN_STARTS and metric in ("turn_ms", "task_ms")
+    method = OF_TASKS if metric == "task_ms" else METHOD
     doubted = (
         controlled_change(table, 2 * scale, known, position=policy.position_spread) if few else None
     )
@@ -167,7 +172,7 @@ def _speed(
         metric=metric,
         arm=arm,
         workload=workload,
-        relative=spread.relative(unit="relative", method=METHOD, level=level),
+        relative=spread.relative(unit="relative", method=method, level=level),
         pairs=pairs,
         calls=calls,
         floor=None if control is None else floor_of(control),
@@ -185,9 +190,57 @@ def _speed(
         scatter=starts.scatter(drawn, scale=scale),
         doubted=None
         if doubted is None
-        else doubted.relative(unit="relative", method=METHOD, level=level),
+        else doubted.relative(unit="relative", method=method, level=level),
         controls=known,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Matched:
+    """Hold the calls of one class on both arms, and the rows of the turns that ended on both."""
+
+    workload: str
+    reference: Calls
+    calls: Calls
+    rows: tuple[Ints, Ints]
+    own: OwnCalls | None
+
+    def table(self, metric: Compared) -> PairTable | None:
+        """Return the pairs of *metric*; None where they are too few."""
+        if metric == "task_ms":
+            table = task_table(self.reference, self.calls, self.own)
+        else:
+            table = paired.pair_table(self.reference, self.calls, metric, rows=self.rows)
+        return table if table is not None and len(table) >= paired.MIN_PAIRS else None
+
+
+def _matched(evidence: Evidence, arm: str) -> Iterator[_Matched]:
+    own = {each.workload: each for each in evidence.trace}
+    for each in evidence.workloads:
+        sides = evidence.sides(each.name, arm)
+        if sides is not None:
+            yield _Matched(
+                workload=each.name,
+                reference=sides[0],
+                calls=sides[1],
+                rows=same_turns(*sides),
+                own=own.get(each.name),
+            )
+
+
+def _tables(
+    matched: Sequence[_Matched], metric: Compared, shares: Mapping[str, float]
+) -> dict[str | None, PairTable]:
+    """Return the pairs of each class that has enough of them, and those of the mix (None)."""
+    tables: dict[str | None, PairTable] = {}
+    weights = []
+    for each in matched:
+        table = each.table(metric)
+        if table is not None:
+            tables[each.workload] = table
+            weights.append(shares[each.workload])
+    mixed = paired.mixture(tuple(tables.values()), tuple(weights))
+    return tables if mixed is None else {**tables, None: mixed}
 
 
 def speeds(
@@ -200,24 +253,12 @@ def speeds(
     )
     out: list[SpeedComparison | None] = []
     for arm in evidence.challengers:
-        matched: dict[str, tuple[Calls, Calls, tuple[Ints, Ints]]] = {}
-        for workload in evidence.workloads:
-            if (sides := evidence.sides(workload.name, arm.name)) is not None:
-                matched[workload.name] = (*sides, same_turns(*sides))
-        for metric in METRICS:
-            tables: dict[str | None, PairTable] = {}
-            for name, (reference, calls, rows) in matched.items():
-                table = paired.pair_table(reference, calls, metric, rows=rows)
-                if table is not None and len(table) >= paired.MIN_PAIRS:
-                    tables[name] = table
-            mixed = paired.mixture(
-                tuple(tables.values()),
-                tuple(dict(shares)[name] for name in tables if name is not None),
-            )
-            if mixed is not None:
-                tables[None] = mixed
-            for scope, table in tables.items():
-                told = controls_of(known, metric, scope)
+        matched = tuple(_matched(evidence, arm.name))
+        for metric in COMPARED:
+            for scope, table in _tables(matched, metric, dict(shares)).items():
+                # Controls of turns are those of the tasks that they add up to.
+                of_turn: Metric = "turn_ms" if metric == "task_ms" else metric
+                told = controls_of(known, of_turn, scope)
                 out.append(
                     _speed(
                         metric,

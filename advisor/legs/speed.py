@@ -187,6 +187,11 @@ def _untested(case: Case, arm: str, workload: str | None) -> Tested:
             f"{spoiled.message})"
         )
         needs = (_checked_again(case, spoiled, arm, workload),)
+    elif case.decisive == "task_ms" and case.comparison(arm, workload) is not None:
+        tasks = case.task_figures(arm, workload)
+        why = "" if tasks is None else tasks.unknown
+        reason = f"task latency is not known: {why or 'the run does not say what ends a task'}"
+        needs = (Need(what="whole sessions, or windows that cover the turns of a task"),)
     else:
         reason = "fewer than three block pairs"
         needs = (
@@ -242,12 +247,13 @@ def _checked_again(case: Case, gate: Gate, arm: str, workload: str | None) -> Ne
 
 def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
     """Return whether turn latency falls or rises by more than the margin, or stays within."""
-    speed = case.speed(arm, workload)
+    speed = case.speed(arm, workload, case.decisive)
     if speed is None:
         return _untested(case, arm, workload)
     spread, relative, margin = speed.spread, speed.change.relative, case.policy.min_change
     needs = (more_pairs(case, speed), *more_replicas(case, speed))
-    told = f"turn latency {words.change(relative)}{_unsized(speed)}"
+    what = "task latency" if case.decisive == "task_ms" else "turn latency"
+    told = f"{what} {words.change(relative)}{_unsized(speed)}"
 
     def tested(state: LegState, reason: str, settles: tuple[Need, ...] = ()) -> Tested:
         leg = Leg(

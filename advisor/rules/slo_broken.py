@@ -74,7 +74,7 @@ def _finding(
     is_sure = is_above and theirs.value <= limit and is_longer
     # Faster outside the level is of no use; where GPUs
     # decide, each arm runs at a load that is within it.
-    is_useless = case.decided_by == "latency" and is_above and theirs.value > limit
+    is_useless = case.decided_by != "gpus" and is_above and theirs.value > limit
     kind: Weight = "opposes" if is_useless or theirs.value <= limit else "informs"
     word: Word | None = "test further" if is_useless else None
     doubt = "" if is_above else ", not surely broken"

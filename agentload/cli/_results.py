@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from advisor.assess.room import hit_cliff
 from agentload.ask.probes import PrefixReuse, Probed
 from agentload.cli._print import notice, print_table
 from agentload.dispatch.stretches import stretches, where
@@ -104,14 +105,31 @@ def trial_lines(study: Search, found: Iterable[ArmLoad]) -> Iterator[str]:
             "simulated)"
         )
         yield (
-            f"  {unit:>10}{'turns':>9}{'within':>9}{'cached':>9}{'KV peak':>9}"
+            f"  {unit:>10}{'turns':>9}{'within':>9}{'cached':>9}{'ideal':>7}{'KV peak':>9}"
             f"{'preempted':>11}{'tokens/s':>10}"
         )
         for trial in each.trials:
-            cached, usage = (_percent(each) for each in (trial.hit_rate, trial.peak_kv_usage))
+            shares = (trial.hit_rate, trial.ideal_hit_rate, trial.peak_kv_usage)
+            cached, ideal, usage = map(_percent, shares)
             yield (
-                f"  {trial.load:>10.4g}{trial.turns:>9,}{trial.share:>9.1%}{cached:>9}{usage:>9}"
-                f"{trial.preemptions or 0:>11,}{trial.output_tokens_per_s:>10,.0f}"
+                f"  {trial.load:>10.4g}{trial.turns:>9,}{trial.share:>9.1%}{cached:>9}{ideal:>7}"
+                f"{usage:>9}{trial.preemptions or 0:>11,}{trial.output_tokens_per_s:>10,.0f}"
+            )
+        if unit == "sessions":
+            yield from cliff_lines([each])
+
+
+def cliff_lines(found: Iterable[ArmLoad]) -> Iterator[str]:
+    """Yield, for each arm, from how many sessions on its cache hits less than it could."""
+    for each in found:
+        valid = [trial for trial in each.trials if trial.void is None]
+        tried = [(trial.load, trial.hit_rate, trial.ideal_hit_rate) for trial in valid]
+        cliff = hit_cliff(each.arm, None, tried)
+        if cliff is not None:
+            yield (
+                f"{each.arm}: hit rate falls off at {_sessions(cliff.agents)} sessions, to "
+                f"{_percent(cliff.hit_rate)} of a possible {_percent(cliff.ideal_hit_rate)}; "
+                f"{_sessions(cliff.kept_at)} fit"
             )
 
 
@@ -145,6 +163,8 @@ def print_limits(found: Sequence[ArmLoad]) -> None:
         for each in found
     ]
     print_table(("arm", "holds", "surely", "at most", "trouble", "trials"), cells)
+    for line in cliff_lines(found):
+        print(line)
 
 
 def _sessions(sessions: float | None) -> str:

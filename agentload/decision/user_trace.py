@@ -39,6 +39,11 @@ class UserTrace:
                 f"every session begins with more than the {most:,} tokens of --max-context",
                 hint="a larger --max-context",
             )
+        if self.study.decide_by == "tasks" and all(len(each.turns) == 1 for each in sessions):
+            raise PlanError(
+                "--decide-by tasks needs sessions: every one of this trace has a single turn",
+                hint="--decide-by latency --agents 400, or a trace that keeps sessions together",
+            )
         return Trace(header=found.header, sessions=sessions)
 
     @cached_property

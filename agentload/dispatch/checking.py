@@ -16,6 +16,8 @@ RECORDED: Final = "recorded-next-turn"
 
 Such a grade measures agreement with the recording, not correctness.
 """
+CHECK: Final = "check/"
+"""How the task name of an answer begins that its turn's checks grade; the workload follows."""
 
 
 def answer_row(send: Send, outcome: Outcome, *, run_id: str) -> AnswerRow | None:
@@ -34,7 +36,7 @@ def answer_row(send: Send, outcome: Outcome, *, run_id: str) -> AnswerRow | None
     return AnswerRow(
         run_id=run_id,
         arm=send.arm,
-        task=f"check/{call.workload}" if call.check else RECORDED,
+        task=f"{CHECK}{call.workload}" if call.check else RECORDED,
         item=f"{call.session}[{call.turn}]",
         context_tokens=call.context_tokens,
         depth=None,

@@ -34,5 +34,6 @@ def row(
         prime=call.prime,
         prompt_hash=prompt_hash,
         deadline_ns=call.deadline_ns,
+        turns_left=call.turns_left,
         **{name: getattr(outcome, name) for name in _ENDING},
     )

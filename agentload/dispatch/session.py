@@ -111,6 +111,7 @@ class Player:
             self._context = base + added
             self._context_tokens = tokens
             self._built = turn
+        is_own = self.session.start_s is not None
         return Call(
             session=self.session.session,
             turn=turn,
@@ -121,6 +122,7 @@ class Player:
             model=spec.model,
             asks=spec.asks,
             prime=spec.event in {PRIME, UNDER_WAY},
+            turns_left=len(self.session.turns) - 1 - turn if is_own else None,
         )
 
     def _filled(self, segment: Segment, turn: int, reply_of: ReplyOf) -> Segment:

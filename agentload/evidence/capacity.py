@@ -194,6 +194,7 @@ def _points(arm: str, workload: str | None, steps: Collection[_Step]) -> Iterato
             pool_filled=_filled(detail, best=best),
             preemptions=detail["preemptions"],
             hit_rate=detail["hit_rate"],
+            ideal_hit_rate=detail.get("ideal_hit_rate"),
             output_tokens_per_s=detail["output_tokens_per_s"],
             worth=detail.get("worth"),
             error=detail.get("error", 0.0),

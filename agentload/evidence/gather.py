@@ -147,6 +147,7 @@ def gather(
         twin_changes=capacity.twin_changes(view),
         alone=capacity.single_sessions(view, subject.arms),
         health=health.health(connection, view, calls.counted),
+        free_lengths=subject.noted.free_lengths,
         dated=_dated(view),
         notes=(
             *subject.noted.caveats,

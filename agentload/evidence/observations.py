@@ -26,6 +26,7 @@ READ: Final = (
     "prompt_tokens", "context_tokens", "cached_tokens", "asked_tokens", "tokens",
     "batch_kv_tokens", "batch_sequences", "busy_s",
     "sent_ns", "first_ns", "chunk_count", "coalesced_reads", "stamp_source", "began_ns", "done_ns",
+    "turns_left", "right",
 )  # fmt: skip
 
 
@@ -89,6 +90,8 @@ def calls(rows: pl.DataFrame, machines: Sequence[str]) -> Calls:
         else rows["machine"].replace_strict(list(machines), range(len(machines))).to_numpy(),
         tail=rows["tail"].to_numpy(),
         wait_s=_floats(rows, "wait_s"),
+        turns_left=_floats(rows, "turns_left"),
+        right=_floats(rows, "right"),
     )
 
 

@@ -37,6 +37,7 @@ from typing import Final
 import duckdb
 import polars as pl
 
+from agentload.dispatch.checking import CHECK
 from agentload.evidence.servers import ArmServer
 from agentload.model.blocks import pair_faults
 from agentload.model.controls import is_control, is_replica
@@ -187,6 +188,8 @@ WITH own AS (SELECT session, retry_of FROM attempts WHERE run_id = $run),
 sessions AS (SELECT session, row_number() OVER (ORDER BY session) - 1 AS number
     FROM (SELECT DISTINCT session FROM own)),
 retried AS (SELECT DISTINCT retry_of FROM own WHERE retry_of IS NOT NULL),
+checked AS (SELECT request_id, bool_and("right") AS "right" FROM graded
+    WHERE run_id = $run AND starts_with(task, $check) GROUP BY request_id),
 -- One that never ended was over when its pair was played again.
 bounded AS (
     SELECT *, coalesce(ended_ns, lead(started_ns) OVER (PARTITION BY leg, arm, pair
@@ -201,12 +204,13 @@ SELECT p.number AS play, p.number IS NOT NULL AND p.left_out IS NULL AS counts, 
         c.lag_ms,
     c.prompt_tokens, c.context_tokens, c.cached_tokens, c.hit_rate, c.asked_tokens,
         coalesce(c.output_tokens, c.streamed_tokens) AS tokens,
-    c.coalesced_reads, c.stamp_source, c.chunk_count
+    c.coalesced_reads, c.stamp_source, c.chunk_count, c.turns_left, x."right"
 FROM turns AS c
 JOIN sessions AS s USING (session)
 LEFT JOIN bounded AS p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair)
     AND c.released_ns BETWEEN p.started_ns AND coalesce(p.until_ns, c.released_ns)
 LEFT JOIN retried AS r ON r.retry_of = c.request_id
+LEFT JOIN checked AS x ON x.request_id = c.request_id
 WHERE c.run_id = $run
 """
 
@@ -219,7 +223,7 @@ def attempts(
     `play` is null for a call outside of all plays.
     """
     with plays_table(connection, plays):
-        found: pl.DataFrame = connection.sql(_ATTEMPTS, params={"run": run_id}).pl()
+        found: pl.DataFrame = connection.sql(_ATTEMPTS, params={"run": run_id, "check": CHECK}).pl()
         return found
 
 

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from advisor.assess.tasks import WHOLE
 from agentload.evidence.plays import WARM_UP, PlayedBlock, plays_table, valid_plays
 from agentload.evidence.view import run_view
+from agentload.model.apart import CONTEXT_SWEEP, STEP_TIMES
 from agentload.store.database import reading
 
 # An invalid play was played again: only the plays that
@@ -36,6 +38,21 @@ STATUSES = (
     "SELECT arm, status, count(*), min(error) FROM counted WHERE status <> 'ok' GROUP BY ALL "
     "ORDER BY arm, 3 DESC"
 )
+# As in `advisor.assess.tasks`: a task is whole from its first turn to one that none follows.
+TASKS = """,
+turn_ends AS (
+    SELECT c.* FROM counted c ANTI JOIN counted r ON r.retry_of = c.request_id
+    WHERE c.status NOT IN ('cancelled', 'stopped') AND NOT list_contains($apart, c.workload)
+),
+tasks AS (
+    SELECT arm, count(*) = max(turn) + 1 AND min(turns_left) = 0 AS is_whole,
+        bool_and(status = 'ok') AND is_whole AS is_done, sum(turn_ms) AS task_ms
+    FROM turn_ends GROUP BY arm, pair, session HAVING count(turns_left) > 0
+)
+SELECT arm, count(*) FILTER (is_whole), count(*) FILTER (is_done),
+    avg(task_ms) FILTER (is_done)
+FROM tasks GROUP BY arm HAVING avg(is_whole::INT) >= $whole
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +73,12 @@ class ArmSummary:
     cached_share: float | None
     left_out: dict[str, int]
     """Plays that do not count, and are in none of the figures, by the reason."""
+    tasks: int | None = None
+    """Sessions played from end to end; None where too many were cut."""
+    tasks_done: int | None = None
+    """Of these, with every turn ended cleanly."""
+    task_ms: float | None = None
+    """Mean latency of these: the sum of a task's turn latencies, waits left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +103,7 @@ class RunFigures:
             for arm in self.arms
             for reason, count in arm.left_out.items()
         ]
+        lines += [_task_line(arm) for arm in self.arms if arm.tasks is not None]
         return "\n".join(lines)
 
 
@@ -91,6 +115,11 @@ def summarise(database: Path, run_id: str) -> RunFigures:
         with plays_table(connection, valid_plays(view.plays)):
             rows = connection.execute(COUNTED + QUERY, {"run": run_id, "arms": arms}).fetchall()
             failed = connection.execute(COUNTED + STATUSES, {"run": run_id}).fetchall()
+            whole = {"run": run_id, "whole": WHOLE, "apart": [CONTEXT_SWEEP, STEP_TIMES]}
+            tasks = {
+                arm: figures
+                for arm, *figures in connection.execute(COUNTED + TASKS, whole).fetchall()
+            }
     return RunFigures(
         run_id=run_id,
         arms=tuple(
@@ -108,8 +137,12 @@ def summarise(database: Path, run_id: str) -> RunFigures:
                 output_tokens_per_s=tokens / seconds if tokens and seconds else None,
                 cached_share=cached,
                 left_out=_left_out(view.plays, arm),
+                tasks=whole_tasks,
+                tasks_done=done,
+                task_ms=task_ms,
             )
             for arm, calls, ok, p50, p95, token, tokens, cached, seconds in rows
+            for whole_tasks, done, task_ms in [tasks.get(arm, (None, None, None))]
         ),
     )
 
@@ -123,6 +156,11 @@ def _left_out(plays: Sequence[PlayedBlock], arm: str) -> dict[str, int]:
 def _failed(arm: ArmSummary, status: str, count: int) -> str:
     said = arm.errors.get(status)
     return f"{arm.arm}: {count} {status}" + (f", such as: {said}" if said else "")
+
+
+def _task_line(arm: ArmSummary) -> str:
+    each = "" if arm.task_ms is None else f", {arm.task_ms / 1e3:,.1f} s each (waits left out)"
+    return f"{arm.arm}: {arm.tasks_done} of {arm.tasks} tasks done{each}"
 
 
 def _line(arm: ArmSummary) -> str:

@@ -21,6 +21,10 @@ def own_calls(shapes: Sequence[TraceShape]) -> Iterator[OwnCalls]:
             wait_s=np.asarray(each.wait_s, dtype=np.float64),
             hit_rate=np.asarray(each.hit_rate, dtype=np.float64),
             is_whole=each.is_whole,
+            tasks=each.tasks,
+            task_turns=np.asarray(each.task_turns, dtype=np.int64),
+            tool_s=each.tool_s,
+            checked=each.checked,
         )
 
 

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from agentload.layout.timeline import wait_s
 from agentload.model.plan import Load
 from agentload.model.shape import POINTS, TraceShape
-from agentload.model.trace import Trace
+from agentload.model.trace import Session, Trace
 from agentload.tracefile.reuse import IdealCache
 
 Number = TypeVar("Number", int, float)
@@ -26,6 +26,16 @@ class _Columns:
     output_tokens: list[int] = field(default_factory=list)
     wait_s: list[float] = field(default_factory=list)
     hit_rate: list[float] = field(default_factory=list)
+    task_turns: list[int] = field(default_factory=list)
+    tool_s: float = 0.0
+    checked: int = 0
+
+    def task(self, session: Session, load: Load) -> None:
+        """Add a session that no other one spawned."""
+        waits = (wait_s(load, turn) for turn in session.turns[1:] if turn.wait == "tool")
+        self.task_turns.append(len(session.turns))
+        self.tool_s += sum(waits)
+        self.checked += any(turn.check for turn in session.turns)
 
 
 def trace_shapes(trace: Trace, load: Load, *, most: int = MOST_CALLS) -> tuple[TraceShape, ...]:
@@ -43,6 +53,8 @@ def trace_shapes(trace: Trace, load: Load, *, most: int = MOST_CALLS) -> tuple[T
             is_whole = False
             break
         own = found.setdefault(session.workload, _Columns())
+        if session.start_s is not None:
+            own.task(session, load)
         sizes = cache.calls(trace.header, session)
         for place, (turn, (prompt, known)) in enumerate(zip(session.turns, sizes, strict=True)):
             own.context_tokens.append(prompt + turn.output)
@@ -64,6 +76,10 @@ def _shape(workload: str, columns: _Columns, *, is_whole: bool) -> TraceShape:
         wait_s=tuple(round(each, 2) for each in _points(columns.wait_s)),
         hit_rate=tuple(round(each, 3) for each in _points(columns.hit_rate)),
         is_whole=is_whole,
+        tasks=len(columns.task_turns),
+        task_turns=_points(columns.task_turns),
+        tool_s=round(columns.tool_s / max(1, len(columns.task_turns)), 3),
+        checked=columns.checked,
     )
 
 

@@ -91,6 +91,8 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     """Further fields of the request."""
     prime: bool = False
     """It only tells the server what came before: no evidence."""
+    turns_left: int | None = None
+    """Turns that its session has after this one; None where another session spawned it."""
 
 
 @record

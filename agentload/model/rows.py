@@ -142,6 +142,10 @@ class CallRow(Ending, frozen=True, kw_only=True, gc=False):
     equal across arms when they got the same bytes.
     """
     deadline_ns: int | None = None
+    turns_left: int | None = None
+    """Turns that its session has after this one: 0 ends a task.
+    None where another session spawned it, and in rows of older versions.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

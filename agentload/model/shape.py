@@ -28,3 +28,11 @@ class TraceShape:
     """Of a cache without bounds."""
     is_whole: bool = True
     """The trace was read to its end."""
+    tasks: int = 0
+    """Sessions that no other one spawned."""
+    task_turns: tuple[int, ...] = ()
+    """Turns of a task, those of sessions that it spawns left out."""
+    tool_s: float = 0.0
+    """Waits for tools of a task, on average."""
+    checked: int = 0
+    """Tasks of which some answer is checked."""

@@ -98,7 +98,7 @@ def on_own_servers(
         servers=servers,
         slo=limits,
         agents=agents,
-        decide_by=decide_by if agents else None,
+        decide_by=decide_by if agents or decide_by == "tasks" else None,
         load=load,
         tokenizer=replay.tokenizer,
     )

@@ -26,6 +26,7 @@ from agentload.report.sections import (
     opening,
     production,
     reasons,
+    tasks,
     timeline,
     workloads,
 )
@@ -98,6 +99,7 @@ def _groups(view: View, likeness: Sequence[Likeness]) -> tuple[Group, ...]:
         differences.differences(view),
         coverage.coverage(view),
         workloads.server(view),
+        tasks.tasks(view),
         latency.latency(view),
         capacity.capacity(view),
         timeline.timeline(view),

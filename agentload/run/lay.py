@@ -247,7 +247,11 @@ def _replay(
         trace_hash=made.trace_hash,
         is_resumed=place.resume is not None,
         launching=arms.launching,
-        notes=msgspec.structs.replace(made.notes, calls=expected.calls_by_arm),
+        notes=msgspec.structs.replace(
+            made.notes,
+            calls=expected.calls_by_arm,
+            free_lengths=tuple(each.name for each in found if not each.force_lengths),
+        ),
     )
     return Prepared(playing=playing, cost=expected, fills=made.fills, beyond=made.beyond)
 

@@ -32,6 +32,8 @@ class Trial:
     """Share of the time with requests waiting."""
     peak_kv_usage: float | None = None
     hit_rate: float | None = None
+    ideal_hit_rate: float | None = None
+    """Hit rate of a cache that loses nothing that a session sent or was answered."""
     found_again: float | None = None
     """Share of a session's earlier tokens, sent or answered, that a later turn found cached."""
     output_tokens_per_s: float = 0.0
@@ -96,7 +98,7 @@ class TrialTally:
         self._seconds = (1 - WARM) * seconds
         self._from_ns = begun_ns + round(WARM * seconds * SECOND)
         self._turns = self._within = self._failed = self._output = 0
-        self._prompt = self._cached = 0
+        self._prompt = self._cached = self._ideal = 0
         self._had: dict[str, int] = {}
         self._again = self._before = 0
         self._took: dict[str, list[float]] = {"ttft_ms": [], "tpot_ms": [], "turn_ms": []}
@@ -126,6 +128,7 @@ class TrialTally:
             else None,
             peak_kv_usage=self._usage,
             hit_rate=self._cached / self._prompt if self._prompt else None,
+            ideal_hit_rate=self._ideal / self._prompt if self._prompt else None,
             found_again=self._again / self._before if self._before else None,
             output_tokens_per_s=self._output / self._seconds,
             ttft_ms=self._at_most(share, "ttft_ms"),
@@ -158,11 +161,14 @@ class TrialTally:
             return
         self._prompt += row.prompt_tokens
         self._cached += row.cached_tokens
+        kept = 0
         if (
             before is not None and before <= row.prompt_tokens
         ):  # a shorter one was compacted: its text is new
+            kept = before
             self._before += before
             self._again += min(before, row.cached_tokens)
+        self._ideal += max(kept, row.cached_tokens)
 
     def _sample(self, row: SampleRow) -> None:
         match row.name:

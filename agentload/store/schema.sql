@@ -45,7 +45,7 @@ CREATE TABLE calls_row (
     first_answer_ns BIGINT, last_ns BIGINT, done_ns BIGINT, stamp_source VARCHAR NOT NULL, coalesced_reads INTEGER, token_rule VARCHAR, prompt_tokens INTEGER,
     context_tokens INTEGER NOT NULL, cached_tokens INTEGER, asked_tokens INTEGER NOT NULL, output_tokens INTEGER, thinking_tokens INTEGER,
     status VARCHAR NOT NULL, http_status SMALLINT, finish_reason VARCHAR, error VARCHAR, tail BOOLEAN NOT NULL, prime BOOLEAN NOT NULL DEFAULT false,
-    deadline_ns BIGINT, prompt_hash VARCHAR,
+    deadline_ns BIGINT, prompt_hash VARCHAR, turns_left INTEGER,
     -- Of the call's chunks, so that figures about calls need not read them: how many, tokens of the first and of all, p99 of the gaps.
     chunk_count INTEGER, first_chunk_tokens USMALLINT, streamed_tokens INTEGER, gap_p99_us INTEGER
 );

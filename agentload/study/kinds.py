@@ -460,10 +460,10 @@ class Decide(_Kind, frozen=True, tag="decide"):
         float | None, option("What a GPU costs an hour, in dollars.", name="--price", gt=0)
     ] = None
     decide_by: Annotated[
-        Literal["gpus", "latency"] | None,
+        Literal["gpus", "latency", "tasks"] | None,
         option(
-            "What decides between arms within --slo: gpus, if --slo is given as well, or latency.",
-            needs=("--agents",),
+            "What decides between arms within --slo: gpus, if --slo is given as well, latency "
+            "(of a turn), or tasks (latency of all turns of a session)."
         ),
     ] = None
     budget_s: Annotated[
@@ -491,6 +491,10 @@ class Decide(_Kind, frozen=True, tag="decide"):
     def checked(self) -> Self:
         """Return the study. Raises UsageError where its fields contradict each other."""
         _drawn(self.load.checked())
+        if self.decide_by in ("gpus", "latency") and self.agents is None:
+            raise UsageError(
+                f"--decide-by {self.decide_by} does nothing without --agents", hint="--agents 400"
+            )
         return self
 
 

@@ -30,6 +30,8 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of contexts that its pairs' windows hold at once, at most, in 19 windows of 20."""
     sessions_of_hours: float | None = None
     """Number of sessions that over hours give as much load as those of its windows."""
+    free_lengths: tuple[str, ...] = ()
+    """Arms whose answers end where the model ends them, instead of at a forced length."""
     cuts_waits: bool = False
     """Whether its pairs' users wait less than those of its trials, who wait as real users do."""
     source: dict[str, Any] = {}

@@ -16,7 +16,7 @@ from agentload.store.database import reading
 from agentload.verdict.comparison import comparison
 from agentload.verdict.verdict import verdict
 from agentload.watch.history import TWO_SIDED, RunChange
-from agentload.watch.job import METRICS, Job
+from agentload.watch.job import METRICS, Job, Metric
 
 
 def changes_since(
@@ -43,7 +43,7 @@ def changes_since(
             for each in decision.changes
             if each.arm == run and each.workload is None
         }
-        changes += [_change(arm, found[metric]) for metric in METRICS if metric in found]
+        changes += [_change(arm, metric, found[metric]) for metric in METRICS if metric in found]
     return tuple(changes), "; ".join(dict.fromkeys(failed)) or None
 
 
@@ -90,14 +90,14 @@ def headline(database: Path, run: str, *, job: Job) -> str:
     return document.headline
 
 
-def _change(arm: str, each: advisor.verdict.Change) -> RunChange:
+def _change(arm: str, metric: Metric, each: advisor.verdict.Change) -> RunChange:
     low, high = each.relative.low, each.relative.high
     assert low is not None, each
     assert high is not None, each  # a ratio of paired turns has both ends
     error = (math.log1p(high) - math.log1p(low)) / (2 * TWO_SIDED)
     return RunChange(
         arm=arm,
-        metric=each.metric,
+        metric=metric,
         log_ratio=math.log1p(each.relative.value),
         error=error,
         pairs=each.pairs,

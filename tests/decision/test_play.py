@@ -31,6 +31,7 @@ from agentload.decision.state import DecisionState
 from agentload.decision.user_trace import UserTrace
 from agentload.errors import EvidenceError, PlanError, UsageError
 from agentload.model.rows import AnswerRow, VerdictRow
+from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.report.advise import advise
 from agentload.report.document import document
 from agentload.report.formats.json import json as as_json
@@ -46,6 +47,7 @@ from agentload.study.change import extend
 from agentload.study.kinds import Decide, Replay
 from agentload.study.parts import Live, Load, TraceRef, Virtual
 from agentload.study.stored import Notes
+from agentload.tracefile.files import write
 from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import Verdict, verdict
 from tests.evidence.runs import block, view
@@ -377,6 +379,19 @@ def test_what_cannot_be_decided_is_refused_at_once(
     with pytest.raises(UsageError, match=says):
         decided(extend(STUDY, **change), tmp_path)
     assert not (tmp_path / "x.duckdb").exists()
+
+
+def test_tasks_decide_nothing_of_a_trace_whose_sessions_have_a_single_turn(tmp_path: Path) -> None:
+    add = (Segment(role="user", tokens=64, key="u"),)
+    alone = (
+        Session(session=f"s{number}", workload="w", start_s=0.0, turns=(Turn(add=add, output=9),))
+        for number in range(4)
+    )
+    write(tmp_path / "t.jsonl", Trace(header=Header(name="t"), sessions=alone))
+    study = extend(STUDY, traces=(TraceRef(path=str(tmp_path / "t.jsonl")),), decide_by="tasks")
+    with pytest.raises(PlanError, match="--decide-by tasks needs sessions") as refused:
+        decided(study, tmp_path)
+    assert (refused.value.hint or "").startswith("--decide-by latency --agents")
 
 
 def test_a_decision_that_was_killed_before_there_was_a_database_is_resumed_under_the_load_of_its_journal(

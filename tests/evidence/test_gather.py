@@ -83,6 +83,8 @@ def test_a_turn_becomes_one_row_with_its_latencies_in_ms(tmp_path: Path) -> None
         "machine": None,
         "wait_s": None,
         "tail": 0,
+        "turns_left": None,
+        "right": None,
     }
 
 

@@ -6,6 +6,7 @@ import msgspec
 
 from agentload.builtin import find
 from agentload.layout.coverage import trace_shapes
+from agentload.model.check import Has
 from agentload.model.plan import Load, WaitScale
 from agentload.model.shape import POINTS, TraceShape
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
@@ -40,6 +41,9 @@ def test_the_shape_of_a_trace_is_that_of_its_calls_under_the_waits_of_the_load()
             output_tokens=(20, 45, 90),
             wait_s=(4.0, 5.0),
             hit_rate=(0.0, 0.138, 0.365),
+            tasks=1,
+            task_turns=(3,),
+            tool_s=4.0,
         ),
         # All of it was said before.
         TraceShape(
@@ -50,8 +54,22 @@ def test_the_shape_of_a_trace_is_that_of_its_calls_under_the_waits_of_the_load()
             output_tokens=(45,),
             wait_s=(),
             hit_rate=(0.993,),
+            tasks=1,
+            task_turns=(1,),
         ),
     )
+
+
+def test_a_task_is_a_session_that_no_other_one_spawned_checked_where_some_answer_is() -> None:
+    checked = replace(TURNS[1], check=(Has(text="ZX"),))
+    sessions = (
+        SESSION,
+        replace(SESSION, session="child", start_s=None, turns=TURNS[:1]),
+        replace(SESSION, session="o", turns=(TURNS[0], checked)),
+    )
+    (found,) = trace_shapes(Trace(header=HEADER, sessions=sessions), CAPPED)
+    assert (found.calls, found.tasks, found.task_turns) == (6, 2, (2, 3))
+    assert (found.tool_s, found.checked) == (4.0, 1)
 
 
 def test_of_a_long_trace_the_first_calls_are_read_and_the_shape_says_so() -> None:

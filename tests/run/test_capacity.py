@@ -11,13 +11,16 @@ from random import Random
 
 import pytest
 
+from advisor.assess.room import hit_cliff
 from advisor.evidence import CapacityPoint
 from advisor.policy import ServiceLimits as Level
 from agentload.cli import main as cli
+from agentload.cli._results import cliff_lines
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
 from agentload.evidence.capacity import capacity, concurrency
 from agentload.evidence.view import run_view
+from agentload.kvmath.pool import pool_of
 from agentload.layout.windows import steady
 from agentload.model.plan import Load
 from agentload.model.rows import BlockRow, CallRow, Row
@@ -218,7 +221,8 @@ def test_each_step_is_stored_with_what_was_tried_and_whether_it_held() -> None:
     assert details == [asdict(each) | {"minutes": 1.5} for each in trials]
 
 
-def test_a_pool_twice_as_large_carries_about_twice_the_agents_whose_contexts_stay() -> None:
+def long_sessions() -> Trace:
+    """Return sessions of 30,000 tokens and more."""
     # So long that few of them begin within a trial: a first
     # turn takes longer than the limit whatever the pool.
     turns = tuple(
@@ -243,7 +247,11 @@ def test_a_pool_twice_as_large_carries_about_twice_the_agents_whose_contexts_sta
         )
         for s in sessions
     )
-    trace = Trace(header=Header(name="t"), sessions=own)
+    return Trace(header=Header(name="t"), sessions=own)
+
+
+def test_a_pool_twice_as_large_carries_about_twice_the_agents_whose_contexts_stay() -> None:
+    trace = long_sessions()
     study = Search(
         traces=(TraceRef(path="t"),),
         servers=Virtual(profile="llama-3.1-8b-h100"),
@@ -267,6 +275,25 @@ def test_a_pool_twice_as_large_carries_about_twice_the_agents_whose_contexts_sta
     assert found["bf16"] is not None
     assert found["fp8"] is not None
     assert 1.5 < found["fp8"] / found["bf16"] < 2.5
+
+
+def test_the_hit_rate_falls_off_where_the_contexts_overflow_the_pool() -> None:
+    study = extend(STUDY, trial_s=120.0, slo=Slo(ttft_ms=1500))
+    stock = steady(long_sessions(), study.load.planned())
+    context = 30_000 + 30 * 260  # half way through the 60 turns of a session
+    for name, arm in quiet(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"])).items():
+        fits = pool_of(arm).tokens / context
+        loads = sorted({round(share * fits) for share in (0.3, 0.6, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5)})
+        tried = [simulate_trial(study, stock, arm, load, 1) for load in loads]
+        cliff = hit_cliff(
+            name, None, [(each.load, each.hit_rate, each.ideal_hit_rate) for each in tried]
+        )
+        assert cliff is not None
+        assert 0.8 * fits <= cliff.kept_at <= 1.05 * fits
+        assert 0.95 * fits <= cliff.agents <= 1.2 * fits
+        assert cliff.hit_rate < 0.9 < cliff.ideal_hit_rate
+        (line,) = cliff_lines([ArmLoad(arm=name, holds=1, low=1, high=1, trials=tuple(tried))])
+        assert line.startswith(f"{name}: hit rate falls off at {cliff.agents:.0f} sessions, to ")
 
 
 def test_the_steps_of_a_search_become_evidence_of_how_many_agents_a_gpu_carries(

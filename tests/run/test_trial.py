@@ -157,3 +157,4 @@ def test_a_context_that_is_not_found_again_shows_beside_first_turns_that_never_c
     found = tally.trial(2)
     assert found.found_again == 100 / (110 + 200)
     assert found.hit_rate == 150 / 1000
+    assert found.ideal_hit_rate == (110 + 200 + 50) / 1000

@@ -14,9 +14,9 @@ from agentload.store.loader import load
 from tests.databases import COMMITS, unpacked
 
 ADDED = {
-    "9618594": {"arms": 6, "blocks": 2, "calls_row": 3, "runs": 1},
-    "7933c57": {"blocks": 2, "calls_row": 3, "runs": 1},
-    "ed8c596": {"blocks": 1, "calls_row": 1, "runs": 1},
+    "9618594": {"arms": 6, "blocks": 2, "calls_row": 4, "runs": 1},
+    "7933c57": {"blocks": 2, "calls_row": 4, "runs": 1},
+    "ed8c596": {"blocks": 1, "calls_row": 2, "runs": 1},
 }
 Columns = dict[tuple[str, str], tuple[str, bool]]
 

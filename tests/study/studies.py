@@ -13,7 +13,7 @@ from agentload.errors import AgentloadError
 from agentload.study.argv import Typed, build_study, split
 from agentload.study.fields import Flag
 from agentload.study.forms import FORMS, Form
-from agentload.study.kinds import Replay, Search, Study
+from agentload.study.kinds import Decide, Replay, Search, Study
 
 
 def of_command(command: str) -> Study | None:
@@ -63,10 +63,12 @@ def typed_value(flag: Flag) -> st.SearchStrategy[Any]:
 
 def _contradicting(form: Form, given: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the options that contradict others: windows lay a
-    load out by themselves, and a search decides on its load.
+    load out by themselves, a search decides on its load, and GPUs decide at a peak alone.
     """
     if form.kind is Search:
         return "sessions", "rate", "cv", "ramp", "ramp_from", "burst"
+    if form.kind is Decide and not given.get("agents") and given.get("decide_by") != "tasks":
+        return ("decide_by",)
     return ("capacity", "blocks", "ramp") if form.kind is Replay and "windows" in given else ()
 
 

@@ -238,7 +238,7 @@ def test_a_command_names_the_run_that_it_goes_on_with_or_joins() -> None:
             "--slo does nothing without --find or --capacity",
         ),
         ("eval --endpoints e --tasks ,", "--tasks names at least one"),
-        ("decide a --profile p --decide-by gpus", "--decide-by does nothing without --agents"),
+        ("decide a --profile p --decide-by gpus", "--decide-by gpus does nothing without --agents"),
         ("report x", "'report' runs no study"),
     ],
 )

@@ -74,11 +74,12 @@ def comparison(document: Document) -> ComparedPage:
 
 
 def _lines(document: Document, least: float) -> Iterator[ChangeLine]:
-    order = list(METRICS)
+    names = {str(metric): words for metric, words in METRICS.items()}
+    order = list(names)
     changes = document.decision.changes
     for each in sorted(changes, key=lambda each: (each.workload or "", order.index(each.metric))):
         word, tone = _judged(each.relative, each.floor, least)
-        metric = METRICS[each.metric]
+        metric = names[each.metric]
         yield ChangeLine(workload=each.workload, metric=metric, change=each, word=word, tone=tone)
 
 

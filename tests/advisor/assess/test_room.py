@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.assess import room
+from advisor.assess.room import hit_cliff
 from advisor.case import Room
 from advisor.decide import decide
 from advisor.deployment import Deployment
@@ -111,3 +112,29 @@ def test_sessions_are_alive_together_until_the_last_byte_of_their_turns(
     timed = replace(calls, start_s=apart_s * np.arange(16.0), turn_ms=np.full(16, 5000.0))
     found = room.working_set([timed])
     assert (found.sessions, found.tokens) == (alive, alive * 15_000.0)
+
+
+@pytest.mark.parametrize(
+    ("lost", "cliff"),
+    [
+        # what the smallest load loses already is no cliff
+        ({4: 0.10, 8: 0.11, 16: 0.12}, None),
+        ({4: 0.01, 8: 0.02, 12: 0.30, 16: 0.60}, (12, 8)),
+        # one unlucky draw in the middle is no cliff either
+        ({4: 0.01, 8: 0.20, 12: 0.02, 16: 0.60}, (16, 12)),
+        ({4: 0.50}, None),
+    ],
+)
+def test_a_hit_rate_falls_off_where_every_larger_load_loses_more(
+    lost: dict[int, float], cliff: tuple[int, int] | None
+) -> None:
+    tried = [(float(load), 0.9 - gap, 0.9) for load, gap in lost.items()]
+    found = hit_cliff("bf16", None, tried)
+    assert (None if found is None else (found.agents, found.kept_at)) == cliff
+
+
+def test_trials_of_one_load_are_one_point_and_those_without_hits_none() -> None:
+    tried = [(4.0, 0.9, 0.9), (8.0, 0.9, 0.9), (8.0, 0.5, 0.9), (2.0, None, 0.9)]
+    found = hit_cliff("bf16", "chat", tried)
+    assert found is not None
+    assert (found.agents, found.hit_rate, found.kept_at) == (8, 0.7, 4)

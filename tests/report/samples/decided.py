@@ -36,6 +36,7 @@ from tests.report.samples.measured import (
     TWIN_CHANGES,
     estimate,
 )
+from tests.report.samples.tasks import CLIFF, TASKS
 
 SCALES = Need(
     what="calibrate the scales of fp8 on prompts of the trace, then ask it the same questions",
@@ -236,6 +237,8 @@ def decision(kind: Kind = "measured") -> Decision:
             )
             for (workload, arm), (value, half) in TURN.items()
         ),
+        tasks=TASKS,
+        hit_cliffs=(CLIFF,),
         pair_load=PAIR_LOAD,
         twin_changes=TWIN_CHANGES,
         itl=fitted.ITL,

@@ -43,6 +43,11 @@ INTERCEPTS = {"bf16": 6.4, "fp8": 6.6, "fp8-skip-sw": 6.45}
 LENGTHS = (8_192, 32_768, 65_536, 131_072)
 
 
+HITS = {12: 0.94, 18: 0.93, 24: 0.71, 30: 0.52, 36: 0.38}
+"""Hit rates of the arm in use, by sessions at once."""
+ROOM = {"bf16": 1.0, "fp8": 2.0, "fp8-skip-sw": 1.5}
+
+
 def estimate(
     value: float,
     half: float | None = None,
@@ -192,6 +197,8 @@ def evidence(kind: Kind = "measured") -> Evidence:
                 turns=240,
                 within_slo=min(240, round(240 * (1.12 - agents / limit * 0.17))),
                 minutes=10.0,
+                hit_rate=HITS[max(12, 6 * round(agents / ROOM[arm] / 6))],
+                ideal_hit_rate=0.95,
             )
             for arm, limit in (("bf16", 24), ("fp8", 34), ("fp8-skip-sw", 28))
             for agents in (12, 18, 24, 30, 36)
