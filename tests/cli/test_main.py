@@ -273,18 +273,23 @@ def test_a_verb_whose_standard_streams_are_closed_does_its_work(
     [("", 0o022, 0o700, 0o600), ("", 0o000, 0o700, 0o600), ("1", 0o027, 0o750, 0o640)],
 )
 def test_what_a_verb_writes_is_its_user_s_alone_unless_it_is_shared(
-    tmp_path: Path, shared: str, mask: int, folder: int, file: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    shared: str,
+    mask: int,
+    folder: int,
+    file: int,
 ) -> None:
-    played = ("simulate", "demo-rag", "--profile", "llama-3.1-8b-h100", "--db", "x.duckdb")
-    for verb in (played, ("report", "x.duckdb", "-o", "report")):
-        subprocess.run(
-            [*AGENTLOAD, *verb],
-            capture_output=True,
-            check=True,
-            cwd=tmp_path,
-            env=os.environ | {"AGENTLOAD_SHARED": shared},
-            umask=mask,
-        )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AGENTLOAD_SHARED", shared)
+    servers = "--profile llama-3.1-8b-h100 --arms bf16,fp8"
+    played = f"simulate demo-rag {servers} --pairs 2 --max-calls 4 --db x.duckdb"
+    before = os.umask(mask)
+    try:
+        for verb in (played, "report x.duckdb -o report"):
+            assert invoke(monkeypatch, *verb.split()) == 0
+    finally:
+        os.umask(before)
     made = list(tmp_path.rglob("*"))
     assert len(made) > 4
     assert {each.stat().st_mode & 0o777 for each in made if each.is_dir()} == {folder}
