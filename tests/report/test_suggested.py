@@ -20,7 +20,7 @@ from agentload.run.lay import simulation
 from agentload.run.place import StudyPlace
 from agentload.study.argv import build_study, split
 from agentload.study.forms import FORMS
-from agentload.study.kinds import Replay, Sweep
+from agentload.study.kinds import Replay
 from agentload.verdict.policy import Setting, parse
 
 KEPT = sorted(Path(__file__).parents[2].glob("reports/**/decision.json"))
@@ -109,14 +109,7 @@ def test_every_command_of_a_report_runs_as_it_is_printed(
     # What describes the servers comes before what plays on them.
     for command in sorted(suggested, key=lambda each: "endpoints init" not in each):
         assert not BLANK.search(command), command
-        _, verb, *words = shlex.split(command)
-        is_dry = verb in DRY and not isinstance(build_study(*split([verb, *words])), Sweep)
-        if verb == "simulate" and "--find" in words:
-            build_study(*split([verb, *words]))  # minutes of work: that it is read is enough
-            continue
-        assert run(verb, *words, *(("--dry-run",) if is_dry or verb == "sweep" else ())) == 0, (
-            capsys.readouterr().err
-        )
+        check(command, lambda: capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("file", KEPT, ids=lambda file: file.parent.name)
