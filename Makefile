@@ -64,6 +64,7 @@ test-slow: slow-beside slow-alone ## run the tests that take longer than a few s
 
 slow-beside: $(READY)
 	$(PYTEST) -m 'slow and not alone' --numprocesses 2 --dist worksteal --durations=10
+	HYPOTHESIS_PROFILE=slow $(PYTEST) -m 'hypothesis and not slow' --numprocesses 2 --dist worksteal --durations=10
 
 slow-alone: $(READY)
 	$(PYTEST) -m 'slow and alone' --durations=10

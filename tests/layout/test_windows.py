@@ -8,7 +8,7 @@ from itertools import islice, pairwise
 from time import process_time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.errors import PlanError
@@ -265,7 +265,6 @@ def test_a_trace_without_sessions_is_refused() -> None:
 # --- what they hold ---
 
 
-@settings(max_examples=40, deadline=None)
 @given(trace=traces(), arrivals=ARRIVALS, seed=SEEDS)
 def test_windows_play_to_their_end(trace: Trace, arrivals: Arrivals, seed: int) -> None:
     stock = steady(trace, load_of(arrivals))
@@ -289,7 +288,6 @@ def test_windows_play_to_their_end(trace: Trace, arrivals: Arrivals, seed: int) 
         assert all(each.released_ns < end.primed_ns + 6 * S for each in counting)
 
 
-@settings(max_examples=80, deadline=None)
 @given(trace=traces(), arrivals=ARRIVALS, seed=SEEDS)
 def test_only_what_different_sessions_share_is_shared(
     trace: Trace, arrivals: Arrivals, seed: int
@@ -452,7 +450,6 @@ def test_a_session_of_many_turns_is_laid_out_in_proportion_to_them() -> None:
     assert [len(family[0].turns) for family in stock.families] == [1, 6_000]
 
 
-@settings(max_examples=40, deadline=None)
 @given(trace=traces(), sessions=st.integers(1, 4))
 def test_what_windows_hold_grows_with_sessions(trace: Trace, sessions: int) -> None:
     few, more = (
