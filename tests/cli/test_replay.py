@@ -280,7 +280,7 @@ def test_ctrl_c_while_a_silent_server_is_asked_who_it_is_ends_at_once(
         with asked:
             asked.recv(1)
             running.send_signal(signal.SIGINT)
-            _, stderr = running.communicate(timeout=5)
+            _, stderr = running.communicate(timeout=60)
     assert running.returncode == 130
     assert stderr.splitlines()[-1] == "error: stopped before anything was sent"
     assert not (tmp_path / "x.journal").exists()
