@@ -7,8 +7,12 @@ import pytest
 from tests.report.kept import FOLDER, KEPT, files, replayed
 from tests.report.test_agreement import disagreeing
 
+FEW = ("use", "test-further")
 
-@pytest.mark.parametrize("word", KEPT)
+
+@pytest.mark.parametrize(
+    "word", [pytest.param(word, marks=() if word in FEW else pytest.mark.slow) for word in KEPT]
+)
 def test_a_kept_report_is_made_again_to_the_byte_and_decides_what_its_folder_says(
     word: str, tmp_path: Path
 ) -> None:

@@ -84,7 +84,13 @@ def commands(text: str, *, is_kept: bool = False) -> Iterator[str]:
     yield from dict.fromkeys(each for each in found(told) if each.startswith("agentload "))
 
 
-@pytest.fixture(scope="module", params=EXAMPLES)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=pytest.mark.slow if name in ("llama", "machines") else ())
+        for name in EXAMPLES
+    ],
+)
 def example(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Document]:
