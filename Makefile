@@ -64,6 +64,7 @@ test-slow: slow-beside slow-alone ## run the tests that take longer than a few s
 
 slow-beside: $(READY)
 	$(PYTEST) -m 'slow and not alone' --numprocesses 2 --dist worksteal --durations=10
+	HYPOTHESIS_PROFILE=slow $(PYTEST) -m 'hypothesis and not slow' --numprocesses 2 --dist worksteal --durations=10
 
 slow-alone: $(READY)
 	$(PYTEST) -m 'slow and alone' --durations=10
@@ -98,10 +99,10 @@ test-vllm: $(READY) ## run the tests that need a real vLLM: the one AGENTLOAD_VL
 
 demo-vllm: $(READY) ## decide on a real vLLM without a GPU, in 45 minutes; where it comes from, see test-vllm
 	@$(GET_VLLM)
-	@$(BIN)/python benchmarks/real_vllm/demo.py
+	@$(BIN)/python -m benchmarks.real_vllm.demo
 
 bench: $(READY) ## measure what the documentation claims (some minutes)
-	@for each in engine simulate published traces importers store serve ui chunk transport hostile; do echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; done
+	@for each in engine simulate published traces importers store serve ui chunk transport hostile; do echo "== $$each"; $(BIN)/python -m benchmarks.$$each || exit 1; done
 
 reports: $(READY) ## play the tour's decisions again, and keep their reports in reports/
 	@$(BIN)/python -m tests.report.kept

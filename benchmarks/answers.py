@@ -1,7 +1,7 @@
 """Simulate questions in sequence: how many items "as accurate" takes,
 how often it is wrong, and what several questions a context save.
 
-    python benchmarks/answers.py [--draws 2000]
+    python -m benchmarks.answers [--draws 2000]
 
 The looks and the error that each may spend are those of `agentload eval
 --until-settled` and `agentload decide`; next to them the fixed number of items that

@@ -1,4 +1,4 @@
-"""What one chunk costs between the kernel and the row: `python benchmarks/chunk.py`.
+"""What one chunk costs between the kernel and the row: `python -m benchmarks.chunk`.
 
 A stream is read from a socket that has its bytes and stamps ready, and then parsed in
 goes of eight, as the pump does it. Processor time, the least of many rounds; without

@@ -12,7 +12,7 @@ two margins. Prints a row a world: decisions, wrong ones, decided ones, median m
 decisions and how many of their questions took within 20 % of what was planned. Exits with 1
 where more of a world's decisions are wrong than 5 % can explain. `tests.decision.calibration`
 grades a thousand deployments whose pairs, trials and answers are drawn instead of simulated call
-by call. `python benchmarks/decide.py [--number 5] [--into FILE] [--worlds 'equal;faster *']`
+by call. `python -m benchmarks.decide [--number 5] [--into FILE] [--worlds 'equal;faster *']`
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 import yaml
 from scipy import stats
-from twin import Padded
 
 from agentload.builtin import find
 from agentload.decision.play import Deciding
@@ -41,6 +41,7 @@ from agentload.run.place import StudyPlace
 from agentload.run.servers import arms_of
 from agentload.study.kinds import Decide
 from agentload.study.parts import Load, Slo, TraceRef, Virtual
+from benchmarks.twin import Padded
 
 MARGIN: Final = 0.03
 BASE: Final = "llama-3.1-8b-h100"
@@ -121,12 +122,8 @@ def padding(profile: Path) -> Iterator[None]:
     def clock(**fields: Any) -> StepClock:
         return Padded(**fields) if fields["step"] in own else StepClock(**fields)
 
-    before = vars(stepper)["StepClock"]
-    setattr(stepper, "StepClock", clock)  # noqa: B010  # a name that the room does not export
-    try:
+    with mock.patch.object(stepper, "StepClock", clock):
         yield
-    finally:
-        setattr(stepper, "StepClock", before)  # noqa: B010  # as above
 
 
 def decided(name: str, seed: int, folder: Path) -> dict[str, Any]:

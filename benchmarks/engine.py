@@ -1,5 +1,5 @@
 """Check the emulated engine against what was published,
-and time a day of agents: `python benchmarks/engine.py`.
+and time a day of agents: `python -m benchmarks.engine`.
 
 The load test is the published one, as the tests play it.
 """

@@ -1,8 +1,8 @@
 """Measure what answers that mean ill cost: memory while so many
 of them are in flight, and how long one of them stops the loop.
 
-    python benchmarks/hostile.py [--sessions 64] [--tokens 256] [--modes
-    line_without_end,…] python benchmarks/hostile.py --sockets 10000    # calls
+    python -m benchmarks.hostile [--sessions 64] [--tokens 256] [--modes
+    line_without_end,…] python -m benchmarks.hostile --sockets 10000    # calls
     at once, to a server that answers when all are there (ulimit -n 20000)
 
 The server of `tests/live/hostile.py` runs in a process of its own. Memory is the peak of
@@ -26,7 +26,7 @@ from pathlib import Path
 from agentload.dispatch.call import CallTerms
 from agentload.live.target import Target
 from agentload.live.wire import Wire, WireRequest
-from agentload.model.commands import Limits
+from agentload.model.commands import Limits, Status
 
 ROOT = Path(__file__).parent.parent
 MOST_MB = 128
@@ -78,7 +78,7 @@ def resident_mb(name: str) -> float:
 
 async def calls(
     port: int, mode: str, *, sessions: int, tokens: int, seconds: float
-) -> tuple[Counter[str], float]:
+) -> tuple[Counter[Status], float]:
     """Make so many calls at once; return how they ended, and the longest stop of the loop."""
     limits = Limits(
         connect_ns=round(seconds * SECOND),

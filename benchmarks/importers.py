@@ -1,6 +1,6 @@
 """What an import keeps, how fast it is and what it takes.
 
-`python benchmarks/importers.py [--samples FOLDER] [--gb 0.2] [--formats weka,otel]`.
+`python -m benchmarks.importers [--samples FOLDER] [--gb 0.2] [--formats weka,otel]`.
 With a folder of public traces, those of kv-cache-tester and Mooncake are taken from
 it; else such traces are made. The volumes are always made: logs of --gb gigabytes,
 each imported in a process of its own, whose peak memory must not pass the mark.
@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import import_samples as samples
 import msgspec
 
 from agentload import documents
@@ -33,6 +32,7 @@ from agentload.importers.parts.notes import ImportNotes
 from agentload.model.trace import Header
 from agentload.model.walk import contexts
 from agentload.tracefile import write
+from benchmarks import import_samples as samples
 
 SMALLER: Final = 50
 MB_PER_S: Final = 40.0
@@ -158,7 +158,8 @@ def volume(table: Table, format: str, size: int, scratch: Path) -> None:
     samples.fill(folder, format, size)
     command = [
         sys.executable,
-        __file__,
+        "-m",
+        "benchmarks.importers",
         "--import",
         format,
         str(folder),

@@ -6,7 +6,7 @@ virtual time, load tests what the engine takes, needles what the emulated arms a
 recoveries what the profiles' scores come to, pools what the page formula gives. A figure is
 met where the product without noise lies within its tolerance, and where the interval over
 several starts with noise reaches that far. Exits with 1 where one is not met, and where one
-that is known not to be is. `python benchmarks/published.py [--pairs N] [--starts N]`
+that is known not to be is. `python -m benchmarks.published [--pairs N] [--starts N]`
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Write a llama of random weights as a GGUF file, for llama.cpp: `python random_gguf.py OUT`.
+"""Write a llama of random weights as a GGUF file, for llama.cpp:
+`python -m benchmarks.random_gguf OUT`.
 
 It takes the packages gguf and numpy.
 """

@@ -1,7 +1,7 @@
 """Measure how many streams one machine can hold: the whole
 command, `agentload replay`, against servers that know the truth.
 
-    python benchmarks/scale.py [--servers 4] [--streams 2000]
+    python -m benchmarks.scale [--servers 4] [--streams 2000]
     [--workers 4] [--seconds 30] [--period-ms 20] [--tokens 400]
 
 The servers stand as the arms of a parallel design, each with its share of the streams, so
@@ -25,11 +25,11 @@ from pathlib import Path
 import duckdb
 import msgspec
 import numpy as np
-from transport import HERE, truth_server
-from transport_figures import Truth
 
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.tracefile.files import write
+from benchmarks.transport import truth_server
+from benchmarks.transport_figures import Truth
 
 TURNS = 8
 
@@ -99,9 +99,7 @@ def main() -> None:
             f"{given.seconds + answer_s:g}",
         ]
         began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(
-            [*command, "--workers", str(given.workers), "--quiet"], check=False, cwd=HERE.parent
-        )
+        done = subprocess.run([*command, "--workers", str(given.workers), "--quiet"], check=False)
         after, wall_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - began
         truths = {truth.id: truth for url, _ in servers for truth in _log(url)}
         _say(

@@ -1,5 +1,5 @@
-"""Measure how late the emulated server writes: `python
-benchmarks/serve.py [STREAMS [TOKENS_PER_S [SECONDS]]]`.
+"""Measure how late the emulated server writes: `python -m
+benchmarks.serve [STREAMS [TOKENS_PER_S [SECONDS]]]`.
 
 A synthetic arm decodes at a fixed rate whatever the batch; a client in a second
 process reads all streams. The server's own truth log says when each step's first chunk
@@ -107,8 +107,10 @@ async def measure(streams: float = 256, rate: float = 50, seconds: float = 10) -
             serve(arm(1000 / rate), ServerOptions(truth=truth), until=stop, ready=ready.set_result)
         )
         port = (await ready).url.split(":")[2].split("/")[0]
-        arguments = ("read", port, str(round(streams)), str(round(rate * seconds)))
-        client = await asyncio.create_subprocess_exec(sys.executable, __file__, *arguments)
+        reader = ("-m", "benchmarks.serve", "read", port, str(round(streams)))
+        client = await asyncio.create_subprocess_exec(
+            sys.executable, *reader, str(round(rate * seconds))
+        )
         await client.wait()
         stop.set()
         await server

@@ -1,5 +1,5 @@
 """How fast a day of agents is simulated, and how much
-memory it takes: `python benchmarks/simulate.py`.
+memory it takes: `python -m benchmarks.simulate`.
 
 200 agents, each with 500 calls in a day whose context grows until it
 is compacted; engine with KV pool and prefix cache, rows included.

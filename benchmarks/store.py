@@ -1,5 +1,5 @@
 """How fast rows are journalled, loaded and reported on, and
-what they take: `python benchmarks/store.py [--calls 1000000]`.
+what they take: `python -m benchmarks.store [--calls 1000000]`.
 
 Two arms, twenty block pairs, sessions of ten turns; each call streams 100 chunks about 20 ms
 apart, one in a hundred held up by somebody's prompt for up to half a second. Every stage is a
@@ -49,7 +49,7 @@ def opening() -> Iterator[Row]:
         design="interleaved",
         seed=0,
         version="0",
-        command="benchmarks/store.py",
+        command="python -m benchmarks.store",
         options=json.dumps(options),
     )
     yield LegRow(
@@ -197,7 +197,8 @@ def stage(name: str, folder: Path, calls: int) -> dict[str, float]:
     """Run one stage in a process of its own and add its peak memory."""
     command = [
         sys.executable,
-        __file__,
+        "-m",
+        "benchmarks.store",
         "--stage",
         name,
         "--folder",

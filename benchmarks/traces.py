@@ -1,4 +1,4 @@
-"""Measure the traces: `python benchmarks/traces.py [TURNS [WORKLOAD]]`.
+"""Measure the traces: `python -m benchmarks.traces [TURNS [WORKLOAD]]`.
 
 The time and memory of generating, writing, reading and checking a million
 turns; how fast prompts are made; every workload's lengths and waits beside what
@@ -77,7 +77,8 @@ def volume(path: Path, turns: int, workload: str) -> int:
     print(f"{turns:,} turns of '{workload}' on one core")
     for step, most_s in (("write", WRITE_S), ("check", CHECK_S)):
         started = time.perf_counter()
-        child = subprocess.Popen([sys.executable, __file__, step, str(path), str(turns), workload])
+        command = [sys.executable, "-m", "benchmarks.traces", step, str(path), str(turns), workload]
+        child = subprocess.Popen(command)
         _, status, used = os.wait4(child.pid, 0)
         took_s, memory_mb = time.perf_counter() - started, used.ru_maxrss / 1024
         fits = status == 0 and took_s <= most_s and memory_mb <= MEMORY_MB

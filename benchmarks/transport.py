@@ -1,8 +1,8 @@
 """Measure our transport against a server that knows the truth, and
 beside it the clients and the load generators that others build.
 
-    python benchmarks/transport.py [--seconds 15] [--clients agentload,aiohttp,openai]
-    [--workers 1,2] [--json] python benchmarks/transport.py --spread-s 0 --streams 256
+    python -m benchmarks.transport [--seconds 15] [--clients agentload,aiohttp,openai]
+    [--workers 1,2] [--json] python -m benchmarks.transport --spread-s 0 --streams 256
     --rates '' --peer vllm=PATH --peer aiperf=PATH --peer guidellm=PATH
 
 Error of a gap: what the client says lies between two chunks, less what lay between the server's
@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-from peers import PEERS, PeerError, Said, Wanted
-from transport_client import CALL_S, CLIENTS, TOKEN_S, Run
-from transport_figures import Around, Figures, Truth, of_client, of_peer, table
 
-HERE = Path(__file__).parent
+from benchmarks.peers import PEERS, PeerError, Said, Wanted
+from benchmarks.transport_client import CALL_S, CLIENTS, TOKEN_S, Run
+from benchmarks.transport_figures import Around, Figures, Truth, of_client, of_peer, table
+
 TICKS = os.sysconf("SC_CLK_TCK")
 TOKENS = 100  # of each call of a stream; calls of an open loop are short
 OPEN_TOKENS = 10
@@ -45,7 +45,8 @@ def truth_server(*, tokens: int, period_ms: float = 1000 * TOKEN_S) -> Iterator[
     """Run the server in a process of its own; give its URL and its process."""
     command = [
         sys.executable,
-        str(HERE / "truth_server.py"),
+        "-m",
+        "benchmarks.truth_server",
         "--tokens",
         str(tokens),
         "--period-ms",
@@ -78,8 +79,8 @@ def client(name: str, arguments: list[str]) -> Callable[[str], Run]:
     """Return how to play a load through a client of our own making."""
 
     def run(url: str) -> Run:
-        command = [sys.executable, str(HERE / "transport_client.py"), name, f"{url}/v1", *arguments]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+        command = [sys.executable, "-m", "benchmarks.transport_client", name, f"{url}/v1"]
+        done = subprocess.run([*command, *arguments], check=True, stdout=subprocess.PIPE)
         return msgspec.msgpack.decode(done.stdout, type=Run)
 
     return run

@@ -1,5 +1,5 @@
 """One client under measurement, in a process of its own:
-`transport_client.py CLIENT URL LOAD…` writes what it measured to stdout.
+`python -m benchmarks.transport_client CLIENT URL LOAD…` writes what it measured to stdout.
 
 Every client plays the same load: so many streams, each call after call, or
 calls at a fixed rate. It notes when a call was released, when it was sent as
@@ -16,8 +16,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from math import ceil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from agentload.model.plan import Plan
+    from agentload.model.rows import CallRow
 
 clock = time.monotonic_ns
 SECOND = 1_000_000_000
@@ -121,12 +126,12 @@ async def agentload(url: str, load: Load) -> Run:
     )
 
 
-def _plan(load: Load):  # noqa: ANN202  # its type is imported where it is needed
+def _plan(load: Load) -> "Plan":
     from agentload.model.plan import Block, Budget, OpenLoop, Plan, Play, Recorded, Round
     from agentload.model.plan import Load as Wanted
     from agentload.model.trace import Header, Segment, Session, Turn
 
-    def turns(count: int, session: int):  # noqa: ANN202  # as above
+    def turns(count: int, session: int) -> tuple[Turn, ...]:
         said = (Segment(role="user", tokens=60, key=f"{session}.{turn}") for turn in range(count))
         return tuple(Turn(add=(each,), output=load.tokens, keep=0) for each in said)
 
@@ -156,7 +161,7 @@ def _plan(load: Load):  # noqa: ANN202  # its type is imported where it is neede
     )
 
 
-def _measured(row) -> Measured:  # noqa: ANN001  # a CallRow
+def _measured(row: "CallRow") -> Measured:
     if row.status != "ok" or row.chunks is None:
         raise SystemExit(f"{row.request_id}: {row.status} {row.error}")
     return Measured(
@@ -275,12 +280,14 @@ async def opened(call: Call, load: Load) -> list[Measured]:
         found.append(await call(f"{number}-0", released_ns))
 
     async with asyncio.TaskGroup() as tasks:
+
+        def start(number: int, released_ns: int) -> None:
+            tasks.create_task(one(number, released_ns))
+
         over = asyncio.Event()
         for number in range(round(load.rate * load.seconds)):
             at_ns = start_ns + round(number * SECOND / load.rate)
-            timetable.at(
-                at_ns, lambda number=number, at_ns=at_ns: tasks.create_task(one(number, at_ns))
-            )
+            timetable.at(at_ns, partial(start, number, at_ns))
         timetable.at(start_ns + round(load.seconds * SECOND), over.set)
         await over.wait()
     timetable.close()

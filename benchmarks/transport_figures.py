@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from peers import Said
-from transport_client import Run
+
+from benchmarks.peers import Said
+from benchmarks.transport_client import Run
 
 US, MS = 1e3, 1e6
 
@@ -67,6 +70,23 @@ class Figures(msgspec.Struct, kw_only=True):
     """Wall time of the process beyond the load itself."""
     cores_elsewhere: float
     note: str = ""
+
+
+class GapErrors(TypedDict, total=False):
+    """By how much gaps are off; empty where no call was whole."""
+
+    gap_error_us_p50: float
+    gap_error_us_p99: float
+    gap_error_us_max: float
+
+
+class FirstTokens(TypedDict):
+    """When first tokens came, and by how much that is off."""
+
+    ttft_error_ms_p50: float
+    ttft_error_ms_p99: float
+    ttft_says_ms_p99: float
+    ttft_true_ms_p99: float
 
 
 def of_client(
@@ -149,11 +169,7 @@ def of_peer(
         load=load,
         calls=len(said),
         chunks=len(said) * tokens,
-        **(
-            _gap_errors([np.array(call.gaps_ns) - truth.gaps_ns for call, truth in whole])
-            if whole
-            else {}
-        ),
+        **_gap_errors([np.array(call.gaps_ns) - truth.gaps_ns for call, truth in whole]),
         **_ttft(
             np.array([call.ttft_ns for call, _ in steady]),
             np.array([truth.ttft_ns for _, truth in steady]),
@@ -173,15 +189,18 @@ def _pairs(said: list[Said], truths: list[Truth]) -> list[tuple[Said, Truth]]:
     return list(zip(sorted(said, key=lambda call: call.started_s), in_order, strict=True))
 
 
-def _gap_errors(errors: list[NDArray[np.float64]]) -> dict[str, float]:
+def _gap_errors(errors: list[NDArray[np.float64]]) -> GapErrors:
+    if not errors:
+        return {}
     joined = np.abs(np.concatenate(errors))
     return {
-        f"gap_error_us_{name}": _q(joined, percent) / US
-        for name, percent in (("p50", 50), ("p99", 99), ("max", 100))
+        "gap_error_us_p50": _q(joined, 50) / US,
+        "gap_error_us_p99": _q(joined, 99) / US,
+        "gap_error_us_max": _q(joined, 100) / US,
     }
 
 
-def _ttft(says: NDArray[np.float64], true: NDArray[np.float64]) -> dict[str, float]:
+def _ttft(says: NDArray[np.float64], true: NDArray[np.float64]) -> FirstTokens:
     errors = np.abs(says - true)
     return {
         "ttft_error_ms_p50": _q(errors, 50) / MS,

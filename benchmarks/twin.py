@@ -8,8 +8,8 @@ throughput. Profiles marked `*` are played by engines that the fit does not know
 are as long as those of the next captured batch, and 2 % longer for each doubling of it. Both
 play the same draws, so what is compared is the twin and not its luck. A start that is off
 moves both alike and is left out. Exits with 1 beyond 1 % (time per token), 2.5 % (throughput)
-and 10 % (load, at 20 sessions or more) on engines of the fit's own form. `python
-benchmarks/twin.py [--profiles a,b] [--arms fp8] [--traces chat,short_chat] [--limit-ms 2000]`
+and 10 % (load, at 20 sessions or more) on engines of the fit's own form. `python -m
+benchmarks.twin [--profiles a,b] [--arms fp8] [--traces chat,short_chat] [--limit-ms 2000]`
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias
+from unittest import mock
 
 import numpy as np
 
@@ -86,11 +87,8 @@ class Padded(StepClock):
 @contextmanager
 def engines(clock: type[StepClock]) -> Iterator[None]:
     """Let engines have another clock."""
-    stepper.StepClock, before = clock, stepper.StepClock  # type: ignore[misc]
-    try:
+    with mock.patch.object(stepper, "StepClock", clock):
         yield
-    finally:
-        stepper.StepClock = before  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

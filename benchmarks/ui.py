@@ -1,4 +1,4 @@
-"""How long the pages take with many runs: `python benchmarks/ui.py [--runs 10000]`.
+"""How long the pages take with many runs: `python -m benchmarks.ui [--runs 10000]`.
 
 A database of so many runs, each of two arms with six block pairs, 40 calls and a decision of 30
 kB, and a job of 365 executions. The server is `agentload ui` in a process of its own; times are
@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Final
 
 import aiohttp
-from store import ARMS, opening, play  # the benchmark beside this one
 
 from agentload.model.rows import Row
 from agentload.store.database import writing
 from agentload.store.journal import Writer
 from agentload.store.loader import load
+from benchmarks.store import ARMS, opening, play
 
 ROUNDS: Final = 15
 GOAL_MS: Final = 300.0
@@ -120,8 +120,10 @@ def served(database: Path) -> Iterator[tuple[str, int]]:
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield process.stdout.readline().split()[0], process.pid
-        process.terminate()
+        try:
+            yield process.stdout.readline().split()[0], process.pid
+        finally:
+            process.terminate()
 
 
 async def times_ms(base: str, page: str, database: Path, *, anew: bool) -> list[float]:

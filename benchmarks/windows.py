@@ -11,8 +11,8 @@ estimates from its windows, over many starts, beside the mean change in the hour
 the mean difference in points, `covered` the share of intervals that hold the truth. Where a
 pool is full, no window tells the size: only the share of right signs is printed.
 
-Real traces are given as files: `agentload trace import ... -o FILE`. `python
-benchmarks/windows.py [--draws 200] [--starts 20] [--traces chat,code,rag]
+Real traces are given as files: `agentload trace import ... -o FILE`. `python -m
+benchmarks.windows [--draws 200] [--starts 20] [--traces chat,code,rag]
 [--real FILE ...] [--profiles NAME ...] [--hours 6]`
 """
 

@@ -15,8 +15,9 @@ from hypothesis import settings
 from agentload.cli._signals import handle_signals
 
 # Shared and slow machines make deadlines lie;
-# `HYPOTHESIS_PROFILE=thorough` looks twenty times longer.
-settings.register_profile("quick", deadline=None, max_examples=50, print_blob=True)
+# `make test-slow` looks ten times longer, `HYPOTHESIS_PROFILE=thorough` fifty times.
+settings.register_profile("quick", deadline=None, max_examples=20, print_blob=True)
+settings.register_profile("slow", deadline=None, max_examples=200, print_blob=True)
 settings.register_profile("thorough", deadline=None, max_examples=1_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

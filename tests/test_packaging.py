@@ -1,6 +1,7 @@
 """The wheel runs in an environment of its own, from any folder, with the shipped data."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,10 @@ KINDS: tuple[builtin.Kind, ...] = ("profiles", "traces", "presets")
 
 
 def succeed(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        command, cwd=cwd, env=outside, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

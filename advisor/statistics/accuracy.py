@@ -7,7 +7,6 @@ can show is looked for by the sign test over buckets and by the trend over lengt
 """
 
 import math
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -215,21 +214,32 @@ def power(items: int, discordance: float, margin: float, *, level: float) -> flo
     reach = 8 * math.sqrt(mean)
     first, last = max(0, math.floor(mean - reach)), min(items, math.ceil(mean + reach))
     changed = np.arange(first, last + 1)
-    most = [_most_lost(int(each), items, margin, level=level) for each in changed]
+    most, lost = list[int](), -1
+    for each in range(first, last + 1):
+        lost = _most_lost(each, items, margin, level=level, near=lost)
+        most.append(lost)
     passing = scipy.stats.binom.cdf(most, changed, 0.5)
     chance = scipy.stats.binom.pmf(changed, items, discordance)
     return float(chance @ passing)
 
 
-def _most_lost(changed: int, items: int, margin: float, *, level: float) -> int:
-    """Return how many of the *changed* items may be lost, "not worse" still shown; -1 for none."""
+def _most_lost(changed: int, items: int, margin: float, *, level: float, near: int) -> int:
+    """Return how many of the *changed* items may be lost, "not worse" still shown; -1 for none.
+
+    *near* is a number close to it: that of one item less, of which it differs by one or so.
+    """
     enough = float(scipy.special.ndtri(1 - level))
 
     def is_too_many(lost: int) -> bool:
         found = AnswerCounts(reference_only=lost, arm_only=changed - lost, n=items)
         return tango_z(found, -margin) < enough
 
-    return bisect_left(range(changed + 1), 1, key=is_too_many) - 1
+    lost = near
+    while lost < changed and not is_too_many(lost + 1):
+        lost += 1
+    while lost >= 0 and is_too_many(lost):
+        lost -= 1
+    return lost
 
 
 def mcnemar(*, reference_only: int, arm_only: int) -> float:

@@ -83,7 +83,6 @@ def values(data: Mapping[str, Any], site: Site, *, programs: Mapping[str, str]) 
     known |= {
         "model": site.model,
         "vllm": site.vllm,
-        "house": str(HOUSE),
         "folder": str(site.folder),
         "start_s": str(place["start_s"]),
     }

@@ -7,7 +7,7 @@ FP8 that skips them. `decide --launch` starts an arm for its blocks and ends it
 before the next, as on a machine with one GPU, so that every pair has starts of
 its own. What is measured is real; what the model says is not.
 
-    AGENTLOAD_VLLM=/path/to/bin/vllm python benchmarks/real_vllm/demo.py
+    AGENTLOAD_VLLM=/path/to/bin/vllm python -m benchmarks.real_vllm.demo
 
 Run again, it goes on where it stopped.
 """

@@ -17,7 +17,7 @@ from agentload.decision.state import AskedLook, DecisionState, SpeedInterval
 from agentload.report.advise import advise
 from agentload.run.place import StudyPlace
 from agentload.study.kinds import Decide
-from agentload.study.parts import TraceRef, Virtual
+from agentload.study.parts import Load, TraceRef, Virtual
 from agentload.verdict.policy import Setting
 from tests.report.conftest import simulated
 
@@ -85,20 +85,20 @@ def test_a_verdict_is_possible_while_the_interval_does_not_rule_it_out(
     assert replace(UNDECIDED, low=low, high=high).possible == possible
 
 
-@pytest.mark.parametrize("columns", [80, 100])
 def test_a_decision_ends_in_lines_that_fit_the_screen_with_its_table_and_next_step(
-    tmp_path: Path, columns: int
+    tmp_path: Path,
 ) -> None:
     database = tmp_path / "x.duckdb"
     simulated(database)
     document = advise(database, None, setting=Setting())
     notes = ("Spent 10 of 12 min.", "This budget cannot settle speed: " + "more " * 60)
-    lines = closing(document, notes=notes, report=Path("r.html"), width=columns).splitlines()
-    assert len(lines) <= MOST
-    assert max(map(len, lines)) <= columns
-    assert lines[-1] == "Report: r.html"
-    assert any(line.startswith("turn latency") for line in lines)
-    assert any(line.startswith("    agentload ") for line in lines)
+    for columns in (80, 100):
+        lines = closing(document, notes=notes, report=Path("r.html"), width=columns).splitlines()
+        assert len(lines) <= MOST
+        assert max(map(len, lines)) <= columns
+        assert lines[-1] == "Report: r.html"
+        assert any(line.startswith("turn latency") for line in lines)
+        assert any(line.startswith("    agentload ") for line in lines)
 
 
 def test_a_decision_in_a_pipe_is_plain_lines_that_say_what_is_still_possible(
@@ -108,7 +108,8 @@ def test_a_decision_in_a_pipe_is_plain_lines_that_say_what_is_still_possible(
     study = Decide(
         traces=(TraceRef(path="demo-chat"),),
         servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")),
-        budget_s=300.0,
+        load=Load(sessions=2),
+        budget_s=240.0,
     )
     _decide.decide(study, StudyPlace(database=tmp_path / "x.duckdb"), is_dry=False, as_json=False)
     out, said = capsys.readouterr()

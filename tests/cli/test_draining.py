@@ -24,7 +24,7 @@ pytestmark = pytest.mark.loopback
 @pytest.mark.parametrize(
     ("signals", "workers"),
     [
-        ((signal.SIGINT,), 1),
+        pytest.param((signal.SIGINT,), 1, marks=pytest.mark.slow),
         ((signal.SIGINT, signal.SIGINT), 1),
         pytest.param((signal.SIGINT, signal.SIGTERM, signal.SIGINT), 1, marks=pytest.mark.slow),
         pytest.param((signal.SIGTERM, signal.SIGHUP), 1, marks=pytest.mark.slow),

@@ -64,17 +64,25 @@ def test_help_is_asked_for_in_three_ways(
         ("fish", "agentload docto", "doctor\t"),
     ],
 )
-def test_a_shell_completes_verbs_and_options(shell: str, typed: str, completed: str) -> None:
+def test_a_shell_completes_verbs_and_options(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    shell: str,
+    typed: str,
+    completed: str,
+) -> None:
     words = {
         "COMP_WORDS": typed,
         "COMP_CWORD": str(typed.count(" ")),
         "_TYPER_COMPLETE_ARGS": typed,
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "_AGENTLOAD_COMPLETE": f"complete_{shell}",
     }
-    asked = {**os.environ, **words, "_AGENTLOAD_COMPLETE": f"complete_{shell}"}
-    assert subprocess.run(
-        AGENTLOAD, env=asked, capture_output=True, text=True, check=False
-    ).stdout.startswith(completed)
+    for name, value in words.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit):
+        invoke(monkeypatch)
+    assert capsys.readouterr().out.startswith(completed)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +268,7 @@ def test_a_verb_whose_standard_streams_are_closed_does_its_work(
     told = tmp_path / "told"
     script = f'"$@" {closed}; echo $? > {told}'
     done = subprocess.run(
-        ["sh", "-c", script, "sh", *AGENTLOAD, "profile", "list"],
+        ["sh", "-c", script, "sh", *AGENTLOAD, "trace", "generate", "rag", "sessions=1"],
         capture_output=True,
         text=True,
         check=True,
@@ -269,31 +277,31 @@ def test_a_verb_whose_standard_streams_are_closed_does_its_work(
 
 
 @pytest.mark.parametrize(
-    ("shared", "mask", "folder", "file"),
-    [("", 0o022, 0o700, 0o600), ("", 0o000, 0o700, 0o600), ("1", 0o027, 0o750, 0o640)],
+    ("shared", "mask", "modes"),
+    [("", 0o022, (0o700, 0o600)), ("", 0o000, (0o700, 0o600)), ("1", 0o027, (0o750, 0o640))],
 )
 def test_what_a_verb_writes_is_its_user_s_alone_unless_it_is_shared(
-    tmp_path: Path, shared: str, mask: int, folder: int, file: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: str, mask: int, modes: tuple[int, int]
 ) -> None:
-    played = ("simulate", "demo-rag", "--profile", "llama-3.1-8b-h100", "--db", "x.duckdb")
-    for verb in (played, ("report", "x.duckdb", "-o", "report")):
-        subprocess.run(
-            [*AGENTLOAD, *verb],
-            capture_output=True,
-            check=True,
-            cwd=tmp_path,
-            env=os.environ | {"AGENTLOAD_SHARED": shared},
-            umask=mask,
-        )
+    folder, file = modes
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AGENTLOAD_SHARED", shared)
+    servers = "--profile llama-3.1-8b-h100 --arms bf16,fp8"
+    played = f"simulate demo-rag {servers} --pairs 2 --max-calls 4 --db x.duckdb"
+    before = os.umask(mask)
+    try:
+        for verb in (played, "report x.duckdb -o report"):
+            assert invoke(monkeypatch, *verb.split()) == 0
+    finally:
+        os.umask(before)
     made = list(tmp_path.rglob("*"))
     assert len(made) > 4
     assert {each.stat().st_mode & 0o777 for each in made if each.is_dir()} == {folder}
     assert {each.stat().st_mode & 0o777 for each in made if each.is_file()} == {file}
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_an_output_that_lacks_a_character_gets_it_escaped(encoding: str) -> None:
-    odd = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+def test_an_output_that_lacks_a_character_gets_it_escaped() -> None:
+    odd = os.environ | {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
     done = subprocess.run([*AGENTLOAD, "profile", "list"], capture_output=True, env=odd, check=True)
     assert rb"\u2013" in done.stdout
 

@@ -27,7 +27,12 @@ Called = Callable[..., tuple[int, str, str]]
 SIMULATED = {"9618594": "sim-b3d83edf4e", "7933c57": "sim-d4ce3c3898", "ed8c596": "sim-f0f7bfcc0e"}
 
 
-@pytest.fixture(params=COMMITS)
+FIRST, *BETWEEN, LAST = COMMITS
+
+
+@pytest.fixture(
+    params=[FIRST, *(pytest.param(each, marks=pytest.mark.slow) for each in BETWEEN), LAST]
+)
 def commit(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

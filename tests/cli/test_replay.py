@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import socket
 import subprocess
@@ -85,7 +86,7 @@ def agentload(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[
 def typed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Typed:
-    """Run the command in this process: what plays nothing needs no other.
+    """Run the command in this process: another takes seconds to begin.
 
     Returns its exit code, what it said and what it complained of.
     """
@@ -99,11 +100,11 @@ def typed(
 
 
 def test_a_replay_stores_one_row_an_attempt_with_the_request_id_that_the_server_saw(
-    servers: Servers, trace: Path, tmp_path: Path
+    servers: Servers, trace: Path, typed: Typed, tmp_path: Path
 ) -> None:
-    done = agentload(
+    code, out, err = typed(
         "replay",
-        trace,
+        str(trace),
         "--endpoints",
         endpoints(servers),
         "--db",
@@ -111,10 +112,9 @@ def test_a_replay_stores_one_row_an_attempt_with_the_request_id_that_the_server_
         "--pairs",
         "2",
         "--json",
-        cwd=tmp_path,
     )
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
+    assert code == 0, err
+    summary = json.loads(out)
     assert [(arm["arm"], arm["calls"], arm["ok"], arm["failed"]) for arm in summary["arms"]] == [
         ("bf16", 12, 12, {}),
         ("fp8", 12, 12, {}),
@@ -280,7 +280,7 @@ def test_ctrl_c_while_a_silent_server_is_asked_who_it_is_ends_at_once(
         with asked:
             asked.recv(1)
             running.send_signal(signal.SIGINT)
-            _, stderr = running.communicate(timeout=5)
+            _, stderr = running.communicate(timeout=60)
     assert running.returncode == 130
     assert stderr.splitlines()[-1] == "error: stopped before anything was sent"
     assert not (tmp_path / "x.journal").exists()
@@ -340,14 +340,8 @@ def test_a_run_is_given_more_pairs_on_resume_but_no_other_trace(
     assert "began with trace" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [
-        pytest.param("wait", marks=pytest.mark.slow),
-        pytest.param("skip", marks=pytest.mark.slow),
-        "stop",
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["wait", "skip", "stop"])
 def test_an_endpoint_that_dies_is_awaited_skipped_or_ends_the_run(
     policy: str, servers: Servers, tmp_path: Path, spawn: Spawn
 ) -> None:
@@ -426,29 +420,19 @@ def assert_whole(folder: Path, run: str) -> None:
 
 
 def test_a_full_disk_is_an_error_with_a_hint_and_keeps_what_was_measured(
-    servers: Servers, trace: Path, tmp_path: Path
+    servers: Servers, trace: Path, typed: Typed, tmp_path: Path
 ) -> None:
     # A file size limit stands in for a full disk: the
     # journal may not grow beyond its first reserve.
-    limited = (
-        f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({4 << 20}, {4 << 20})); "
-        "import agentload.__main__"
-    )
-    command = [
-        sys.executable,
-        "-c",
-        limited,
-        "replay",
-        str(trace),
-        "--endpoints",
-        endpoints(servers),
-        "--db",
-        "x.duckdb",
-    ]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 1, done.stderr
-    assert "error: " in done.stderr
-    assert "hint: " in done.stderr
-    assert "Traceback" not in done.stderr
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, before[1]))
+    try:
+        code, _, said = typed(
+            "replay", str(trace), "--endpoints", endpoints(servers), "--db", "x.duckdb"
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert code == 1, said
+    assert "error: " in said
+    assert "hint: " in said
+    assert "Traceback" not in said

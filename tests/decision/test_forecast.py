@@ -85,11 +85,8 @@ def test_one_start_a_pair_settles_what_one_start_cannot() -> None:
 
 
 def test_more_replicas_settle_more() -> None:
-    chances = [
-        dict(gains_shown(0.03, pairs=16, starts=starts))["6% faster"] for starts in (1, 2, 4)
-    ]
-    assert chances == sorted(chances)
-    assert chances[2] > 2 * chances[0]
+    chances = [dict(gains_shown(0.03, pairs=16, starts=starts))["6% faster"] for starts in (1, 4)]
+    assert chances[1] > 2 * chances[0]
 
 
 def test_every_look_may_show_a_gain_and_rivals_share_the_error() -> None:

@@ -126,7 +126,9 @@ def test_answers_are_kept_under_a_lighter_load_and_the_time_that_they_took(
 
     monkeypatch.setattr(BlockPairs, "ask", late)
     servers = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
-    study = Decide(traces=(TraceRef(path="demo-chat"),), servers=servers, load=Load(sessions=4))
+    study = Decide(
+        traces=(TraceRef(path="demo-chat"),), servers=servers, load=Load(sessions=4), budget_s=480.0
+    )
     deciding = Deciding(
         study=study, place=StudyPlace(database=database, run="r"), audience=Audience(notice=notice)
     )

@@ -165,9 +165,12 @@ def test_the_reach_of_a_document_is_that_of_its_verdict_on_the_candidate() -> No
     assert bed.reach({"decision": {"server": [{"arm": CANDIDATE}], "choice": {}}}) is None
 
 
+@pytest.mark.parametrize(
+    "numbers", [range(2), pytest.param(range(2, 6), marks=pytest.mark.slow)], ids=["two", "others"]
+)
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_plants_what_it_says(kind: str, tmp_path: Path) -> None:
-    for number in range(6):
+def test_each_kind_plants_what_it_says(kind: str, numbers: range, tmp_path: Path) -> None:
+    for number in numbers:
         deployment = planted(number, 1, kind=kind)
         servers, traces = deployment.place(tmp_path)
         arms = {arm.name: arm for arm in arms_of(servers.profile)}

@@ -59,16 +59,50 @@ LLAMA = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
 STUDY = Decide(
     traces=(TraceRef(path="demo-chat"),), servers=LLAMA, load=Load(sessions=4), accuracy_margin=0.05
 )
+SHORT = extend(STUDY, budget_s=240.0, min_change=0.07)
 
 
-def decided(study: Decide, folder: Path) -> tuple[DecisionOutcome, list[str]]:
-    said: list[str] = []
+def decided(study: Decide, folder: Path) -> DecisionOutcome:
+    place = StudyPlace(database=folder / "x.duckdb")
+    return Deciding(study=study, place=place, audience=Audience()).play()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchedDecision:
+    """A short decision, what it said and stood at on its way, and what it made how often."""
+
+    database: Path
+    outcome: DecisionOutcome
+    said: list[str]
+    states: list[DecisionState]
+    made: Counter[str]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> WatchedDecision:
+    database = tmp_path_factory.mktemp("decision") / "x.duckdb"
+    said, made = list[str](), Counter[str]()
+
+    def counted(name: str, make: Callable[P, T]) -> Callable[P, T]:
+        def call(*given: P.args, **options: P.kwargs) -> T:
+            made[name] += 1
+            return make(*given, **options)
+
+        return call
+
+    def notice(text: str) -> None:
+        said.append(text)
+        states.append(deciding.state())
+
     deciding = Deciding(
-        study=study,
-        place=StudyPlace(database=folder / "x.duckdb"),
-        audience=Audience(notice=said.append),
+        study=SHORT, place=StudyPlace(database=database), audience=Audience(notice=notice)
     )
-    return deciding.play(), said
+    states = [deciding.state()]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("agentload.report.advise.document", counted("documents", document))
+        patched.setattr("agentload.decision.known.verdict", counted("verdicts", verdict))
+        outcome = deciding.play()
+    return WatchedDecision(database=database, outcome=outcome, said=said, states=states, made=made)
 
 
 def test_pairs_whose_answers_are_long_take_what_the_profile_says(tmp_path: Path) -> None:
@@ -81,11 +115,13 @@ def test_pairs_whose_answers_are_long_take_what_the_profile_says(tmp_path: Path)
     assert deciding._agenda.of["speed"].ask(look, deciding.known) == pytest.approx(planned, rel=0.1)
 
 
-def test_all_that_is_asked_lies_in_one_run_and_is_told_while_it_is_asked(tmp_path: Path) -> None:
-    outcome, said = decided(STUDY, tmp_path)
+def test_all_that_is_asked_lies_in_one_run_and_is_told_while_it_is_asked(
+    watched: WatchedDecision,
+) -> None:
+    outcome = watched.outcome
     assert outcome.ending in ("decided", "budget", "open")
     assert outcome.document is not None
-    with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as database:
+    with duckdb.connect(str(watched.database), read_only=True) as database:
         runs = database.execute("SELECT run_id, kind FROM runs").fetchall()
         (stored,) = database.execute("SELECT count(*) FROM verdicts").fetchall()
         (pairs,) = database.execute(
@@ -95,9 +131,9 @@ def test_all_that_is_asked_lies_in_one_run_and_is_told_while_it_is_asked(tmp_pat
     assert stored == (1,)
     speed = [each.stage.amount for each in outcome.asked if each.stage.criterion == "speed"]
     assert pairs == (speed[-1],)
-    assert len([line for line in said if line.startswith("asking: ")]) == len(outcome.asked)
+    assert len([line for line in watched.said if line.startswith("asking: ")]) == len(outcome.asked)
     assert sum(each.minutes for each in outcome.asked) == pytest.approx(
-        STUDY.budget_s / 60 - outcome.left_minutes
+        SHORT.budget_s / 60 - outcome.left_minutes
     )
 
 
@@ -170,55 +206,39 @@ def test_what_is_known_follows_from_a_verdict_and_the_questions_that_were_answer
 
 
 def test_a_decision_makes_one_document_however_many_questions_it_asks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    watched: WatchedDecision,
 ) -> None:
-    counts = Counter[str]()
-
-    def counted(name: str, made: Callable[P, T]) -> Callable[P, T]:
-        def call(*given: P.args, **options: P.kwargs) -> T:
-            counts[name] += 1
-            return made(*given, **options)
-
-        return call
-
-    monkeypatch.setattr("agentload.report.advise.document", counted("documents", document))
-    monkeypatch.setattr("agentload.decision.known.verdict", counted("verdicts", verdict))
-    outcome, _ = decided(STUDY, tmp_path)
+    outcome = watched.outcome
     asked_of_pairs = [each for each in outcome.asked if each.stage.criterion != "checks"]
     assert len(asked_of_pairs) > 1
-    assert counts == {"documents": 1, "verdicts": len(asked_of_pairs)}
-    with reading(tmp_path / "x.duckdb") as connection:
+    assert watched.made == {"documents": 1, "verdicts": len(asked_of_pairs)}
+    with reading(watched.database) as connection:
         (row,) = tables.rows(connection, VerdictRow, run_id=outcome.run_id)
     assert outcome.document is not None
     assert row.decision == as_json(outcome.document)
 
 
 def test_whoever_reads_a_decided_run_judges_it_as_it_was_decided_unless_a_policy_is_named(
-    tmp_path: Path,
+    watched: WatchedDecision,
 ) -> None:
-    outcome, _ = decided(extend(STUDY, budget_s=240.0, min_change=0.07), tmp_path)
+    outcome = watched.outcome
     assert outcome.document is not None
-    read = advise(tmp_path / "x.duckdb", outcome.run_id, setting=Setting())
+    read = advise(watched.database, outcome.run_id, setting=Setting())
     assert read.decision == outcome.document.decision
     assert (read.policy.planned_looks, read.policy.min_change) == (True, 0.07)
     named = advise(
-        tmp_path / "x.duckdb",
+        watched.database,
         outcome.run_id,
         setting=Setting(policy=Policy(min_change=0.02), name="mine.yaml"),
     )
     assert (named.policy.planned_looks, named.policy.min_change) == (False, 0.02)
 
 
-def test_a_decision_says_what_it_asks_what_is_spent_and_what_is_known(tmp_path: Path) -> None:
-    seen: list[DecisionState] = []
-    study = extend(STUDY, budget_s=240.0)
-    deciding = Deciding(
-        study=study,
-        place=StudyPlace(database=tmp_path / "x.duckdb"),
-        audience=Audience(notice=lambda _: seen.append(deciding.state())),
-    )
-    assert deciding.state().asking is None
-    outcome = deciding.play()
+def test_a_decision_says_what_it_asks_what_is_spent_and_what_is_known(
+    watched: WatchedDecision,
+) -> None:
+    seen, outcome = watched.states, watched.outcome
+    assert seen[0].asking is None
     last = outcome.asked[-1]
     assert (seen[-1].asking, seen[-1].asked[-1]) == (None, last)
     assert seen[-1].budget_minutes == 4
@@ -235,7 +255,7 @@ def test_questions_that_bring_no_answer_are_not_asked_for_ever(
         "agentload.decision.agenda.next_looks",
         lambda *_, **__: iter([Look(criterion="accuracy", amount=30, lengths=(8192,))]),
     )
-    outcome, _ = decided(STUDY, tmp_path)
+    outcome = decided(STUDY, tmp_path)
     asked = [each.stage.criterion for each in outcome.asked]
     assert (outcome.ending, asked.count("accuracy")) == ("open", 1)
 
@@ -255,7 +275,7 @@ def test_a_first_pair_that_tells_nothing_is_followed_by_others(
 
     monkeypatch.setattr("agentload.decision.known.verdict", silent)
     outcome = Deciding(
-        study=STUDY,
+        study=SHORT,
         place=StudyPlace(database=tmp_path / "x.duckdb"),
         audience=Audience(notice=notice),
     ).play()
@@ -347,7 +367,7 @@ def test_a_first_pair_that_others_went_before_is_played_within_what_they_left(
 
 @pytest.mark.slow
 def test_a_decision_asked_for_twice_says_the_same(tmp_path: Path) -> None:
-    first, second = (decided(STUDY, tmp_path / name)[0] for name in ("a", "b"))
+    first, second = (decided(STUDY, tmp_path / name) for name in ("a", "b"))
     assert (first.run_id, first.asked, first.ending) == (second.run_id, second.asked, second.ending)
 
 
@@ -355,7 +375,7 @@ def test_a_decision_asked_for_twice_says_the_same(tmp_path: Path) -> None:
 def test_a_budget_that_is_spent_says_what_it_could_not_reach(tmp_path: Path) -> None:
     # Longer contexts make it pay, and no such budget shows answers to be equal within a point.
     longer = (TraceRef(path="chat"),)
-    outcome, _ = decided(
+    outcome = decided(
         Decide(traces=longer, servers=LLAMA, budget_s=900.0, accuracy_margin=0.01), tmp_path
     )
     assert outcome.ending == "budget"

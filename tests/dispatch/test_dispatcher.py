@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.dispatch.dispatcher import Dispatcher
@@ -91,7 +91,6 @@ loads = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(traces(), loads, st.integers(0, 5), st.booleans())
 def test_dispatcher_properties(
     sessions: tuple[Session, ...],

@@ -1,9 +1,9 @@
-import time
 from pathlib import Path
 
 import pytest
 
 from agentload.dispatch.fault import LOOKED_AT, Fault, body_fault, redact, retry_after_ns, without
+from tests.growth import least_cpu_s
 
 WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
 PROMPT = "my diary of the third of May, which nobody may read"
@@ -137,10 +137,10 @@ def test_an_error_body_that_no_parser_can_read_is_an_error_all_the_same(body: by
 
 
 def test_a_message_is_cut_before_it_is_searched_for_secrets() -> None:
-    began = time.process_time()
-    line = redact(("it's 'a " + "b" * 40) * 400_000)
-    assert len(line) <= 200
-    assert time.process_time() - began < 2.0  # 9 MB took 5 s, 60 MB 25 s
+    message = ("it's 'a " + "b" * 40) * 400_000
+    assert len(redact(message)) <= 200
+    short_s = least_cpu_s(lambda: redact(message[: 1 << 20]))
+    assert least_cpu_s(lambda: redact(message)) < 4 * short_s
 
 
 @pytest.mark.parametrize("before", range(LOOKED_AT - 60, LOOKED_AT + 1, 5))

@@ -322,7 +322,6 @@ def play(
     return shown(happened)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     arm=MACHINES,
     calls=CALLS,
@@ -343,7 +342,6 @@ def test_steps_jumped_at_once_equal_single_steps_bit_for_bit(
             assert sum(counts) == output  # type: ignore[call-overload]
 
 
-@settings(max_examples=100, deadline=None)
 @given(arm=MACHINES, calls=CALLS)
 def test_playing_from_end_to_end_of_calls_equals_playing_event_by_event(
     arm: ArmProfile, calls: list[tuple[int, list[Run], int, int | None]]

@@ -96,5 +96,5 @@ class PoolsAgree(RuleBasedStateMachine):
             )
 
 
-PoolsAgree.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+PoolsAgree.TestCase.settings = settings(stateful_step_count=60)
 test_the_cache_of_runs_equals_a_queue_of_single_blocks = PoolsAgree.TestCase

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.evidence import Floats
@@ -83,7 +83,6 @@ def brute(
     return kv, count
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(SPAN, min_size=1, max_size=12))
 def test_a_calls_batch_is_the_mean_over_its_own_decoding_of_all_that_decodes(
     spans: list[tuple[int, int, int, int]],
@@ -114,7 +113,6 @@ def test_calls_without_an_answer_take_no_part() -> None:
     np.testing.assert_array_equal(kv_tokens, [11.0, nan])
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(SPAN, min_size=1, max_size=12))
 def test_busy_time_is_shared_out_exactly(spans: list[tuple[int, int, int, int]]) -> None:
     sent, done, _, _ = columns(spans)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.layout.carried import Carried, carry
@@ -141,7 +141,6 @@ def told(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
     return tuple(replace(each, source=None) for each in segments)
 
 
-@settings(max_examples=150, deadline=None)
 @given(family=drawn_families(), share=SHARES)
 def test_every_turn_is_answered_before_or_under_way_or_played_once(
     family: Family, share: float
@@ -166,7 +165,6 @@ def test_every_turn_is_answered_before_or_under_way_or_played_once(
         assert PRIME not in events[1:]
 
 
-@settings(max_examples=150, deadline=None)
 @given(family=drawn_families(), share=SHARES)
 def test_turns_to_come_send_what_the_trace_says(family: Family, share: float) -> None:
     _, found = cut(family, share)
@@ -182,7 +180,6 @@ def test_turns_to_come_send_what_the_trace_says(family: Family, share: float) ->
         assert [session_left.turns[place].output for place in played] == waits
 
 
-@settings(max_examples=150, deadline=None)
 @given(family=drawn_families(), share=SHARES)
 def test_a_prime_holds_what_the_last_call_sent_and_what_is_there_of_its_answer(
     family: Family, share: float
@@ -207,7 +204,6 @@ def test_a_prime_holds_what_the_last_call_sent_and_what_is_there_of_its_answer(
             assert session_left.turns[1].output + said_already == output
 
 
-@settings(max_examples=150, deadline=None)
 @given(family=drawn_families(), share=SHARES)
 def test_references_point_only_to_what_is_played(family: Family, share: float) -> None:
     _, found = cut(family, share)
@@ -223,7 +219,6 @@ def test_references_point_only_to_what_is_played(family: Family, share: float) -
     assert alive <= set(found.sessions[0].turns[0].spawn)
 
 
-@settings(max_examples=100, deadline=None)
 @given(family=drawn_families(), share=SHARES)
 def test_a_carried_family_plays_to_its_end(family: Family, share: float) -> None:
     _, found = cut(family, share)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from agentload.layout.timeline import TurnTiming, lasts_s, seconds_of, timeline
 from agentload.model.plan import Load, WaitScale
@@ -73,7 +73,6 @@ def test_what_nobody_starts_has_no_timings_and_what_others_do_is_not_waited_for(
     assert found == {"p": (TurnTiming(0.0, 1.0),)}
 
 
-@settings(max_examples=100, deadline=None)
 @given(family=drawn_families())
 def test_turns_follow_each_other_and_whom_they_wait_for(family: Family) -> None:
     found = timeline(family, LOAD)
@@ -90,7 +89,6 @@ def test_turns_follow_each_other_and_whom_they_wait_for(family: Family) -> None:
             assert all(found[child][0].sent_s >= timing.answered_s for child in turn.spawn)
 
 
-@settings(max_examples=100, deadline=None)
 @given(family=drawn_families())
 def test_a_session_alone_lasts_as_long_as_its_turns(family: Family) -> None:
     alone = family[0]

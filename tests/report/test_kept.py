@@ -8,6 +8,8 @@ import pytest
 from tests.report.kept import FOLDER, KEPT, files, replayed
 from tests.report.test_agreement import disagreeing
 
+FEW = ("use", "test-further")
+
 
 def alike(name: str, text: str) -> object:
     """Return what must be equal of a file: its bytes, but for digits that hang on the processor.
@@ -19,7 +21,9 @@ def alike(name: str, text: str) -> object:
     return json.loads(text, parse_float=lambda digits: float(f"{float(digits):.9g}"))
 
 
-@pytest.mark.parametrize("word", KEPT)
+@pytest.mark.parametrize(
+    "word", [pytest.param(word, marks=() if word in FEW else pytest.mark.slow) for word in KEPT]
+)
 def test_a_kept_report_is_made_again_and_decides_what_its_folder_says(
     word: str, tmp_path: Path
 ) -> None:

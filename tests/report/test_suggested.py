@@ -20,7 +20,7 @@ from agentload.run.lay import simulation
 from agentload.run.place import StudyPlace
 from agentload.study.argv import build_study, split
 from agentload.study.forms import FORMS
-from agentload.study.kinds import Replay, Sweep
+from agentload.study.kinds import Replay
 from agentload.verdict.policy import Setting, parse
 
 KEPT = sorted(Path(__file__).parents[2].glob("reports/**/decision.json"))
@@ -84,7 +84,13 @@ def commands(text: str, *, is_kept: bool = False) -> Iterator[str]:
     yield from dict.fromkeys(each for each in found(told) if each.startswith("agentload "))
 
 
-@pytest.fixture(scope="module", params=EXAMPLES)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=pytest.mark.slow if name in ("llama", "machines") else ())
+        for name in EXAMPLES
+    ],
+)
 def example(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Document]:
@@ -109,14 +115,7 @@ def test_every_command_of_a_report_runs_as_it_is_printed(
     # What describes the servers comes before what plays on them.
     for command in sorted(suggested, key=lambda each: "endpoints init" not in each):
         assert not BLANK.search(command), command
-        _, verb, *words = shlex.split(command)
-        is_dry = verb in DRY and not isinstance(build_study(*split([verb, *words])), Sweep)
-        if verb == "simulate" and "--find" in words:
-            build_study(*split([verb, *words]))  # minutes of work: that it is read is enough
-            continue
-        assert run(verb, *words, *(("--dry-run",) if is_dry or verb == "sweep" else ())) == 0, (
-            capsys.readouterr().err
-        )
+        check(command, lambda: capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("file", KEPT, ids=lambda file: file.parent.name)

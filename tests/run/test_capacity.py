@@ -62,10 +62,11 @@ def begun(folder: Path) -> Path:
     return database
 
 
-def test_the_interval_of_a_search_covers_what_a_long_run_would_find() -> None:
+@pytest.mark.parametrize("searches", [8, pytest.param(24, marks=pytest.mark.slow)])
+def test_the_interval_of_a_search_covers_what_a_long_run_would_find(searches: int) -> None:
     # Draws of sessions move where a trial breaks by 15 %; a
     # long run sees their mean, where 95 % of the turns hold.
-    covered, searches = 0, 24
+    covered = 0
     for seed in range(searches):
         rng = Random(seed)
 

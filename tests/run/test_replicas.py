@@ -5,8 +5,9 @@ is a start, and what is one server or another one is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -39,15 +40,21 @@ def slower(arm: ArmProfile, factor: float) -> ArmProfile:
     return replace(arm, step=replace(arm.step, decode_ms=factor * arm.step.decode_ms))
 
 
-@contextmanager
-def running(*pairs: tuple[ArmProfile, ...]) -> Iterator[str]:
-    """Serve pairs of replicas; yield them as `--endpoints` has them."""
+@pytest.fixture(scope="module")
+def urls() -> Iterator[tuple[str, ...]]:
+    """Serve two replicas of each arm, the second of FP8 a slower one, and one of BF16 more."""
+    sets = ((BF16, FP8), (BF16, slower(FP8, 1.6)), (BF16,))
     with ExitStack() as stack:
         up = [
             stack.enter_context(start(arms, noise=False, seed=seed))
-            for seed, arms in enumerate(pairs)
+            for seed, arms in enumerate(sets)
         ]
-        yield ",".join(f"{arm}={url}" for servers in up for arm, url in servers.urls.items())
+        yield tuple(url for servers in up for url in servers.urls.values())
+
+
+def endpoints(*urls: str) -> str:
+    """Return URLs, of BF16 and FP8 in turn, as `--endpoints` has them."""
+    return ",".join(f"{arm}={url}" for arm, url in zip(cycle(("bf16", "fp8")), urls))
 
 
 def replayed(
@@ -71,12 +78,12 @@ def replayed(
 
 
 def test_a_slower_pair_of_replicas_is_another_start_and_a_resumed_run_knows_both_again(
-    tmp_path: Path,
+    urls: tuple[str, ...], tmp_path: Path
 ) -> None:
     database, said = tmp_path / "x.duckdb", list[str]()
-    with running((BF16, FP8), (BF16, slower(FP8, 1.6))) as endpoints:
-        run = replayed(endpoints, StudyPlace(database=database), pairs=3, said=said)
-        replayed(endpoints, StudyPlace(database=database, resume=run), pairs=6)
+    four = endpoints(*urls[:4])
+    run = replayed(four, StudyPlace(database=database), pairs=3, said=said)
+    replayed(four, StudyPlace(database=database, resume=run), pairs=6)
     with reading(database) as connection:
         played = valid_plays(run_view(connection, run).plays)
         rows = connection.execute(
@@ -100,34 +107,29 @@ def test_a_slower_pair_of_replicas_is_another_start_and_a_resumed_run_knows_both
 
 
 def test_one_server_behind_two_urls_and_a_replica_that_is_another_server_are_named_before_anything_is_sent(
-    tmp_path: Path,
+    urls: tuple[str, ...], tmp_path: Path
 ) -> None:
     place = StudyPlace(database=tmp_path / "x.duckdb")
-    with running((BF16, FP8), (BF16, replace(BF16, name="fp8"))) as endpoints:
-        with pytest.raises(
-            EndpointError,
-            match=r"replica 2 of fp8 is another server than replica 1: kv_cache_dtype",
-        ) as other:
-            replayed(endpoints, place, pairs=2)
-        assert "--force" in (other.value.hint or "")
-        with pytest.raises(EndpointError, match="replica 2 of fp8"):
-            probe(Probe(servers=Live(endpoints=endpoints)), Audience())
-        twice = ",".join(
-            each.replace("127.0.0.1", "localhost") if "bf16" in each else each
-            for each in endpoints.split(",")[:2]
-        )
-        bf16, fp8, *_ = endpoints.split(",")
-        with pytest.raises(EndpointError, match="replica 1 and replica 2 of bf16 are one server"):
-            replayed(
-                f"{bf16},{twice.split(',')[0]},{fp8},{endpoints.split(',')[3]}", place, pairs=2
-            )
+    bf16, fp8, second, _, third = urls
+    mixed = endpoints(bf16, fp8, second, third)
+    with pytest.raises(
+        EndpointError, match=r"replica 2 of fp8 is another server than replica 1: kv_cache_dtype"
+    ) as other:
+        replayed(mixed, place, pairs=2)
+    assert "--force" in (other.value.hint or "")
+    with pytest.raises(EndpointError, match="replica 2 of fp8"):
+        probe(Probe(servers=Live(endpoints=mixed)), Audience())
+    twice = endpoints(bf16, fp8, bf16.replace("127.0.0.1", "localhost"), urls[3])
+    with pytest.raises(EndpointError, match="replica 1 and replica 2 of bf16 are one server"):
+        replayed(twice, place, pairs=2)
     assert not list(tmp_path.glob("x.journal/*/*"))
 
 
-def test_replicas_that_one_side_lacks_are_left_out_and_said(tmp_path: Path) -> None:
-    said = list[str]()
-    with running((BF16, FP8), (BF16,)) as endpoints:
-        run = replayed(endpoints, StudyPlace(database=tmp_path / "x.duckdb"), pairs=2, said=said)
+def test_replicas_that_one_side_lacks_are_left_out_and_said(
+    urls: tuple[str, ...], tmp_path: Path
+) -> None:
+    place, said = StudyPlace(database=tmp_path / "x.duckdb"), list[str]()
+    run = replayed(endpoints(*urls[:3]), place, pairs=2, said=said)
     assert any(each.startswith("unequal numbers of replicas (bf16 2, fp8 1)") for each in said)
     with reading(tmp_path / "x.duckdb") as connection:
         assert {each.restart for each in run_view(connection, run).plays} == {0}

@@ -60,6 +60,7 @@ def test_a_screen_of_sound_arms_informs_and_asks_for_graded_answers(tmp_path: Pa
     assert (verdict.verdict, verdict.safe.state) == ("test further", "untested")
 
 
+@pytest.mark.slow
 @pytest.mark.loopback
 def test_emulated_servers_are_screened_on_the_prompts_of_a_trace(tmp_path: Path) -> None:
     database, told = tmp_path / "x.duckdb", list[str]()

@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.errors import StoreError
@@ -146,7 +146,6 @@ def test_who_follows_a_journal_reads_none_of_the_space_that_is_reserved(tmp_path
         assert list(read(path, followed=True)) == list(read(path))
 
 
-@settings(max_examples=60, deadline=None)
 @given(chunks=st.lists(st.integers(0, 2**31), max_size=50), cut=st.floats(0, 1))
 def test_a_cut_at_any_byte_costs_only_the_rows_behind_it(chunks: list[int], cut: float) -> None:
     rows = [call(number, chunks=stamps(sorted(chunks), [3] * len(chunks))) for number in range(3)]
@@ -168,7 +167,6 @@ def test_a_cut_at_any_byte_costs_only_the_rows_behind_it(chunks: list[int], cut:
         assert list(read(path)) == [*kept, *rows]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_one_damaged_byte_costs_one_row_and_is_named(data: st.DataObject) -> None:
     rows = [call(number) for number in range(4)]
@@ -215,7 +213,6 @@ class Growing(io.BytesIO):
         return shown
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.data(), followed=st.booleans(), flipped=st.booleans())
 def test_what_is_being_written_is_never_taken_for_damage(
     data: st.DataObject, *, followed: bool, flipped: bool

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import agentload
 from agentload.layout.plan import of_study
@@ -57,7 +57,6 @@ def played(made: Plan) -> tuple[object, ...]:
     return blocks, made.rounds, made.load, made.limits, made.arms
 
 
-@settings(max_examples=200, deadline=None)
 @given(study=studies())
 def test_any_study_is_the_same_from_the_database_and_from_its_command_line(study: Study) -> None:
     assert parse_stored(json_text(study)) == study

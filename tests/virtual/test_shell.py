@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import msgspec
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.builtin import find
@@ -173,7 +173,6 @@ def test_a_closed_loop_on_the_engine_keeps_its_concurrency() -> None:
     assert max(running) == 3
 
 
-@settings(max_examples=50)
 @given(
     st.lists(st.integers(0, 5 * 10**9), min_size=1, max_size=60),
     st.integers(0, 10**18),

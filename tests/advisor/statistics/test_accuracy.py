@@ -68,7 +68,9 @@ def test_the_interval_clears_the_margin_exactly_when_the_test_does(
 
 
 @pytest.mark.parametrize("differ", [0.0301, 0.04, 0.05, 0.10, 0.20])
-@pytest.mark.parametrize("items", [30, 160, 300, 400, 680])
+@pytest.mark.parametrize(
+    "items", [30, 160, 300, *(pytest.param(n, marks=pytest.mark.slow) for n in (400, 680))]
+)
 def test_an_arm_that_loses_the_margin_is_seldom_called_worse_at_one_look(
     differ: float, items: int
 ) -> None:

@@ -27,11 +27,11 @@ def _change(reference: Calls, arm: Calls, *, scale: float = 0.0) -> Spread:
     [
         (Noise(), 6),
         (Noise(phi=0.95, wander=0.1), 12),
-        (Noise(drift=0.1), 12),
-        (Noise(stall_share=0.02, stall=1.5), 12),
-        (Noise(second=0.05), 24),
+        pytest.param(Noise(drift=0.1), 12, marks=pytest.mark.slow),
+        pytest.param(Noise(stall_share=0.02, stall=1.5), 12, marks=pytest.mark.slow),
+        pytest.param(Noise(second=0.05), 24, marks=pytest.mark.slow),
         (Noise(restart=0.015), 6),
-        (Noise(restart=0.015), 24),
+        pytest.param(Noise(restart=0.015), 24, marks=pytest.mark.slow),
     ],
     ids=[
         "plain",

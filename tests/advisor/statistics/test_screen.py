@@ -46,7 +46,7 @@ def rows(
 
 
 def share(
-    pattern: str, times: dict[float, float], *, draws: int = 200, at: float | None = None
+    pattern: str, times: dict[float, float], *, draws: int = 80, at: float | None = None
 ) -> float:
     found = [
         screening(rows(np.random.default_rng(draw), times), alpha=0.05) for draw in range(draws)

@@ -1,6 +1,7 @@
 """`runs export` and `runs import`, from the database of one user to that of another."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,19 +10,28 @@ from agentload.cli.main import run
 from agentload.errors import StoreError
 
 
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("simulated")
+    servers = "--profile llama-3.1-8b-h100 --arms bf16,fp8"
+    load = "--pairs 4 --sessions 4 --duration 20 --wait-cap user=2"
+    database = str(folder / "a.duckdb")
+    assert run(["simulate", "short_chat", *f"{servers} {load}".split(), "--db", database]) == 0
+    return folder
+
+
 @pytest.fixture
-def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    words = "simulate short_chat --profile llama-3.1-8b-h100 --arms bf16,fp8 --pairs 4 --sessions 4"
-    assert (
-        run([*words.split(), "--duration", "20", "--wait-cap", "user=2", "--db", "a.duckdb"]) == 0
-    )
-    return tmp_path
+def here(simulated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working folder, with a database and journals of its own."""
+    folder = tmp_path / "here"
+    shutil.copytree(simulated, folder)
+    monkeypatch.chdir(folder)
+    return folder
 
 
-@pytest.mark.parametrize("redact", [(), ("--redact",)])
+@pytest.mark.parametrize("redact", [(), pytest.param(("--redact",), marks=pytest.mark.slow)])
 def test_a_report_on_an_imported_run_is_the_report_on_the_run(
-    simulated: Path, capsys: pytest.CaptureFixture[str], redact: tuple[str, ...]
+    here: Path, capsys: pytest.CaptureFixture[str], redact: tuple[str, ...]
 ) -> None:
     capsys.readouterr()
     assert run(["runs", "export", "--db", "a.duckdb", "-o", "run.tar.zst", *redact]) == 0
@@ -44,7 +54,7 @@ def test_a_report_on_an_imported_run_is_the_report_on_the_run(
 
 
 def test_an_export_as_json_names_the_file_and_import_the_run(
-    simulated: Path, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
     assert run(["runs", "export", "--db", "a.duckdb", "--json"]) == 0

@@ -16,6 +16,7 @@ import pytest
 
 from agentload.watch.history import Execution
 from agentload.watch.ledger import history, lock
+from tests.cli.verbs import agentload
 from tests.cli.watch.jobs import AGENTLOAD, LENIENT, PATIENT, watch, watch_file
 
 pytestmark = pytest.mark.loopback
@@ -75,15 +76,14 @@ def test_an_endpoint_that_does_not_answer_is_an_alarm_and_exits_with_1(tmp_path:
     ) == ("dead", ["dead endpoint"], 3)
 
 
-def test_while_an_execution_holds_the_lock_another_is_recorded_as_skipped(tmp_path: Path) -> None:
+def test_while_an_execution_holds_the_lock_another_is_recorded_as_skipped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = watch_file(tmp_path)
     with lock(tmp_path / "watch.duckdb", "nightly") as is_mine:
         assert is_mine
-        done = watch("run", "nightly", file=file)
-    assert (done.returncode, done.stdout) == (
-        0,
-        "nightly: skipped: the execution before was still running\n",
-    )
+        agentload("watch run nightly", file=file)
+    assert capsys.readouterr().out == "nightly: skipped: the execution before was still running\n"
 
 
 @pytest.mark.slow
@@ -109,10 +109,13 @@ def test_a_killed_execution_leaves_a_readable_history_and_the_next_one_tells_of_
     assert done.returncode == CODES[past[1].outcome], done.stdout + done.stderr
 
 
-def test_a_scheduler_that_calls_when_nothing_is_due_gets_nothing_done(tmp_path: Path) -> None:
-    file = watch_file(tmp_path, schedule={"cron": "0 0 29 2 *"})
-    done = watch("run", "nightly", "--scheduled", file=file)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+def test_a_scheduler_that_calls_when_nothing_is_due_gets_nothing_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agentload(
+        "watch run nightly --scheduled", file=watch_file(tmp_path, schedule={"cron": "0 0 29 2 *"})
+    )
+    assert capsys.readouterr() == ("", "")
     assert history(tmp_path / "watch.duckdb", "nightly") == ()
 
 
