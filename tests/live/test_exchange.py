@@ -18,7 +18,7 @@ from tests.live.calls import MS, request
 from tests.live.hostility import DONE, body, event
 from tests.live.scripted import END, STREAM, Peer, good, serving, token
 
-pytestmark = pytest.mark.loopback
+pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
 
 
 @pytest.mark.skipif(
@@ -114,6 +114,7 @@ async def test_a_call_that_needs_more_than_is_left_is_unreadable() -> None:
     agentload.COMPILED.endswith("modules"),
     reason="compiled modules call what this replaces directly",
 )
+@pytest.mark.parametrize("read_path", ["interpreter"], indirect=True)
 @pytest.mark.parametrize("tokens_each", [1, 4])
 async def test_the_end_of_an_answer_is_expected_by_the_tokens_that_were_asked_and_those_that_a_read_brings(
     monkeypatch: pytest.MonkeyPatch, tokens_each: int

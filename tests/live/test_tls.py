@@ -11,6 +11,7 @@ import pytest
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify
 from agentload.errors import EndpointError
+from agentload.live.hub import ReadPath
 from agentload.live.target import Target
 from agentload.live.tls import context
 from agentload.live.wire import Wire, WireFacts
@@ -20,6 +21,7 @@ from tests.live.scripted import END, STREAM, Peer, good, serving
 
 pytestmark = [
     pytest.mark.loopback,
+    pytest.mark.usefixtures("read_path"),
     pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates"),
 ]
 
@@ -34,7 +36,7 @@ async def good_answer(peer: Peer) -> None:
 
 
 async def test_a_stream_over_tls_is_read_and_its_connection_used_again(
-    certificates: Certificates,
+    certificates: Certificates, read_path: ReadPath
 ) -> None:
     trusted = context(authority=certificates.authority)
     async with (
@@ -50,7 +52,7 @@ async def test_a_stream_over_tls_is_read_and_its_connection_used_again(
     assert outcomes[0].stamp_source == ("kernel" if sys.platform == "linux" else "user")
     assert outcomes[0].sent_ns is not None
     assert wire.facts() == WireFacts(
-        unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_step_ns=0
+        unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_step_ns=0, read_path=read_path
     )
 
 

@@ -25,7 +25,7 @@ from agentload.store import journal
 from agentload.store.places import worker_journals
 from tests.live.scripted import END, STREAM, Peer, good, serving, token
 
-pytestmark = pytest.mark.loopback
+pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
 MS = 1_000_000
 
 
