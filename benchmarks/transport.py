@@ -74,12 +74,18 @@ def played(run: Callable[[str], T], *, tokens: int) -> tuple[T, list[Truth], Aro
     return said, log, Around(wall_s=wall_s, cores_elsewhere=elsewhere)
 
 
-def client(name: str, arguments: list[str]) -> Callable[[str], Run]:
-    """Return how to play a load through a client of our own making."""
+def client(name: str, arguments: list[str], *, path: str = "") -> Callable[[str], Run]:
+    """Return how to play a load through a client of our own
+    making, whose sockets are read this way.
+    """
+    environment = os.environ | {"AGENTLOAD_PURE": "1" if path == "interpreter" else "0"}
+    if path == "thread":
+        places = (str(HERE.parent / "build" / "speedups"), os.environ.get("PYTHONPATH", ""))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, places))
 
     def run(url: str) -> Run:
         command = [sys.executable, str(HERE / "transport_client.py"), name, f"{url}/v1", *arguments]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
         return msgspec.msgpack.decode(done.stdout, type=Run)
 
     return run
@@ -118,14 +124,25 @@ def own_lines(chosen: argparse.Namespace) -> Iterator[Figures]:
         for rate in filter(None, chosen.rates.split(","))
     ]
     for name in filter(None, chosen.clients.split(",")):
-        for workers in chosen.workers.split(",") if name == "agentload" else ["1"]:
-            for load, arguments, tokens, is_open in loads:
+        for load, arguments, tokens, is_open in loads:
+            for workers, path in ways(chosen) if name == "agentload" else [("1", "")]:
                 run = client(
-                    name, [*arguments, "--seconds", str(chosen.seconds), "--workers", workers]
+                    name,
+                    [*arguments, "--seconds", str(chosen.seconds), "--workers", workers],
+                    path=path,
                 )
                 said, truths, around = played(run, tokens=tokens)
                 shown = name if workers == "1" else f"{name}, {workers} workers"
+                shown += f", {said.read_path}" if said.read_path else ""
                 yield of_client(shown, load, said, truths, around, tokens=tokens, is_open=is_open)
+
+
+def ways(chosen: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """Return numbers of workers and who reads the sockets, so that paths alternate."""
+    for _ in range(chosen.times):
+        for workers in chosen.workers.split(","):
+            for path in chosen.paths.split(","):
+                yield workers, path
 
 
 def peer(
@@ -175,6 +192,12 @@ def main() -> None:
     options.add_argument(
         "--workers", default="1,2", help="numbers of processes in which agentload holds its sockets"
     )
+    options.add_argument(
+        "--paths",
+        default="interpreter,thread",
+        help="who reads agentload's sockets; the thread needs `make reader`",
+    )
+    options.add_argument("--times", type=int, default=1, help="rounds of paths that alternate")
     options.add_argument(
         "--spread-s", type=float, default=2, help="seconds over which streams begin"
     )

@@ -58,6 +58,8 @@ class Run(msgspec.Struct):
     cpu_s: float
     wall_s: float
     note: str = ""
+    read_path: str = ""
+    """Who read the sockets, where a client has more than one way."""
 
 
 Call = Callable[[str, int], Awaitable[Measured]]
@@ -118,6 +120,7 @@ async def agentload(url: str, load: Load) -> Run:
         cpu_s=health.cpu_share * wall_s,
         wall_s=wall_s,
         note=health.void or "",
+        read_path=health.read_path or "",
     )
 
 

@@ -25,6 +25,7 @@ from agentload.live.hub import Hub, ReadPath, Watcher
 NAME: Final = "agentload_reader"
 VERSION: Final = 1
 """The version of the library's functions that are called here."""
+OTHER_VERSION: Final = "agentload-speedups was made for another version"
 BATCH: Final = 64  # streams that are named at once
 # Longest time in one turn of the loop, but for what one stream takes: a call that becomes due
 # meanwhile is late by as much.
@@ -184,12 +185,16 @@ def watcher(*, beside: Callable[[], None] = lambda: None) -> Watcher:
 
 
 def said() -> tuple[ReadPath, str]:
-    """Return who reads sockets in this process, and why."""
+    """Return who reads sockets in this process; if it is the interpreter, why."""
     try:
-        library()
+        loaded = library()
+        handle = loaded.reader_start()
+        if handle is None:
+            raise OSError(os.strerror(ctypes.get_errno()))
+        loaded.reader_stop(handle)
     except OSError as error:
         return "interpreter", str(error)
-    return "thread", "a thread that needs no interpreter"
+    return "thread", ""
 
 
 @functools.cache
@@ -202,7 +207,7 @@ def library() -> ctypes.PyDLL:
         raise OSError("agentload[fast] is not installed")
     loaded = ctypes.PyDLL(spec.origin, use_errno=True)
     if not hasattr(loaded, "reader_version") or loaded.reader_version() != VERSION:
-        raise OSError("agentload-speedups was made for another version")
+        raise OSError(OTHER_VERSION)
     pointer, number = ctypes.c_void_p, ctypes.c_int
     wide = ctypes.c_int64
     for name, result, arguments in (
