@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 GET_VLLM = test -x "$(AGENTLOAD_VLLM)" || test "$(AGENTLOAD_VLLM)" != "$(CURDIR)/$(VLLM)/bin/vllm" || benchmarks/real_vllm/setup.sh $(VLLM)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types layers unit record test-slow slow-beside slow-alone test-browser test-cron test-ray test-vllm demo-vllm calibration calibration-full bench reports traces size coverage fuzz kills soak mutants reader speedups wheel clean
+.PHONY: help setup demo test lint format types layers unit record test-slow slow-beside slow-alone test-browser test-cron test-ray test-vllm demo-vllm calibration calibration-full bench reports traces size coverage fuzz kills soak mutants reader sanitize speedups wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -131,6 +131,9 @@ mutants: $(READY) ## break one thing at a time in a room and see whether its tes
 reader: $(READY) ## compile the thread that reads sockets into build/speedups (needs a C compiler; seconds)
 	@$(MAKE) --silent --file speedups/reader.mk INTO=$(CURDIR)/build/speedups
 	PYTHONPATH=build/speedups $(BIN)/python -c "from agentload.live.reader import said; assert said() == ('thread', ''), said()"
+
+sanitize: ## drive the thread that reads sockets under ASan, UBSan and TSan (needs gcc or clang; half a minute)
+	@$(MAKE) --silent --file speedups/reader.mk sanitize INTO=$(CURDIR)/build/sanitize
 
 speedups: $(READY) ## compile the busiest modules into build/speedups and run their rooms' tests against them (needs a C compiler; minutes)
 	$(BIN)/python speedups/setup.py --quiet build_ext --build-lib $(CURDIR)/build/speedups --build-temp $(CURDIR)/build/speedups-o

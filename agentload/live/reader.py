@@ -139,9 +139,9 @@ class Reader:
     def close(self) -> None:
         """Read no more, and end the thread.
 
-        A process that was forked off has no thread to end.
+        A process that was forked off has no thread to end, and shares its parent's epoll.
         """
-        if self.handle is None:
+        if self.handle is None or os.getpid() != self._process:
             return
         self._loop.remove_reader(self._bell)
         if self._next is not None:
@@ -153,8 +153,7 @@ class Reader:
         self._waiting.clear()
         self.numbers.release()
         self.data.release()
-        if os.getpid() == self._process:
-            self.library.reader_stop(self.handle)
+        self.library.reader_stop(self.handle)
         self.handle = None
 
     def _woken(self) -> None:
