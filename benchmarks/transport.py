@@ -2,8 +2,9 @@
 beside it the clients and the load generators that others build.
 
     python benchmarks/transport.py [--seconds 15] [--clients agentload,aiohttp,openai]
-    [--workers 1,2] [--json] python benchmarks/transport.py --spread-s 0 --streams 256
-    --rates '' --peer vllm=PATH --peer aiperf=PATH --peer guidellm=PATH
+    [--workers 1,2] [--paths interpreter,thread] [--times 3] [--held-ms 20] [--json]
+    python benchmarks/transport.py --spread-s 0 --streams 256 --rates ''
+    --peer vllm=PATH --peer aiperf=PATH --peer guidellm=PATH
 
 Error of a gap: what the client says lies between two chunks, less what lay between the server's
 writes. Error of the TTFT: from the sending of the request to the first chunk, as the client says,
@@ -111,6 +112,7 @@ def own_lines(chosen: argparse.Namespace) -> Iterator[Figures]:
     """Play every load through every client of ours."""
     spread_s = ["--spread-s", str(chosen.spread_s)]
     at_once = "" if chosen.spread_s else " at once"
+    at_once += f", held for {chosen.held_ms:g} ms" if chosen.held_ms else ""
     loads = [
         (
             f"{streams} streams x 50/s{at_once}",
@@ -128,7 +130,12 @@ def own_lines(chosen: argparse.Namespace) -> Iterator[Figures]:
             for workers, path in ways(chosen) if name == "agentload" else [("1", "")]:
                 run = client(
                     name,
-                    [*arguments, "--seconds", str(chosen.seconds), "--workers", workers],
+                    [
+                        *arguments,
+                        *("--seconds", str(chosen.seconds)),
+                        *("--workers", workers),
+                        *("--held-ms", str(chosen.held_ms)),
+                    ],
                     path=path,
                 )
                 said, truths, around = played(run, tokens=tokens)
@@ -196,6 +203,12 @@ def main() -> None:
         "--paths",
         default="interpreter,thread",
         help="who reads agentload's sockets; the thread needs `make reader`",
+    )
+    options.add_argument(
+        "--held-ms",
+        type=float,
+        default=0,
+        help="for so long, ten times a second, another thread of the client holds the interpreter",
     )
     options.add_argument("--times", type=int, default=1, help="rounds of paths that alternate")
     options.add_argument(

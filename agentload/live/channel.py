@@ -155,9 +155,14 @@ class Channel:
         self._sock.close()
 
     def _taken(self, source: Source) -> list[Read]:
-        reads = [
-            self._stamped(wall_ns or None, now_ns, data) for wall_ns, now_ns, data in source.take()
-        ]
+        reads: list[Read] = []
+        for wall_ns, now_ns, data in source.take():
+            at_ns = wall_ns - self._clock.offset_ns
+            if self._heard_ns <= at_ns <= now_ns:  # nearly always, and then this is all it takes
+                self._heard_ns = at_ns
+                reads.append((at_ns, data))
+            else:
+                reads.append(self._stamped(wall_ns or None, now_ns, data))
         if source.sent is not None:
             self._note_sent(*source.sent)
         return reads

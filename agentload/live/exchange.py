@@ -153,12 +153,16 @@ class Exchange:
         reads, before = self._reads, len(self._reads)
         try:
             for read in self._link.receive():
-                self._keep(read)
+                reads.append(read)
+                self._behind_bytes += len(read[1])
+                if self._kept is not None:
+                    self._keep(self._kept, read)
         except (OSError, ssl.SSLError) as error:
             self._fail("reset", f"{type(error).__name__}: {error}")
             return
         if len(reads) == before:
             return
+        self._reads_left -= len(reads) - before
         if self._reads_left <= 0 and self._source is None:
             self._hub.hasten(self._link.file)
         last = reads[-1][1]
@@ -173,14 +177,10 @@ class Exchange:
         elif not before:
             self._pump.add(self)
 
-    def _keep(self, read: Read) -> None:
-        self._reads.append(read)
-        count = len(read[1])
-        self._behind_bytes += count
-        self._reads_left -= 1
-        if self._kept is not None and count and self._kept_bytes < KEPT_BYTES:
-            self._kept.append(read)
-            self._kept_bytes += count
+    def _keep(self, kept: list[Read], read: Read) -> None:
+        if read[1] and self._kept_bytes < KEPT_BYTES:
+            kept.append(read)
+            self._kept_bytes += len(read[1])
 
     @property
     def is_behind(self) -> bool:

@@ -77,10 +77,13 @@ class Stream:
         self.sent = (offset, sent_wall_ns, sent_now_ns) if sent_wall_ns else None
         self.is_urgent = bool(is_urgent)
         reads: list[tuple[int, int, bytes]] = []
-        start = 0
-        each = iter(numbers[HEADER : HEADER + PER_READ * count].tolist())
+        if not count:
+            return reads
+        last = HEADER + PER_READ * count
+        whole, start = data[: numbers[last - 1]].tobytes(), 0
+        each = iter(numbers[HEADER:last].tolist())
         for wall_ns, now_ns, end in zip(each, each, each, strict=True):
-            reads.append((wall_ns, now_ns, data[start:end].tobytes()))
+            reads.append((wall_ns, now_ns, whole[start:end]))
             start = end
         return reads
 
