@@ -3,11 +3,11 @@
 import asyncio
 import ctypes
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -22,9 +22,11 @@ from agentload.live import reader
 from agentload.live.hub import Hub, ReadPath
 from agentload.live.reader import BYTES, Reader, said, watcher
 from agentload.live.target import Target
+from agentload.live.tls import context
 from agentload.live.wire import Wire, WireRequest
 from agentload.model.commands import Limits, Outcome
 from tests.live.calls import MS, request
+from tests.live.certificates import Certificates, made
 from tests.live.hostility import DONE, TOKENS, event
 from tests.live.scripted import END, STREAM, Peer, good, serving, token, usage
 
@@ -184,44 +186,50 @@ def test_an_answer_in_any_pieces_has_the_same_outcome_on_both_paths(
     compared(monkeypatch, pieces, pauses_s)
 
 
-async def held(seconds: float) -> None:
-    """Hold the loop, but not the interpreter, for so long."""
-    time.sleep(seconds)  # noqa: ASYNC251  # that is the test
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificates")
+    return made(tmp_path_factory.mktemp("tls"))
 
 
-@BY_THREAD
-async def test_no_two_chunks_share_a_stamp_because_the_interpreter_was_held(
-    read_path: ReadPath,
+@pytest.mark.usefixtures("read_path")
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_only_the_thread_gives_each_chunk_its_own_stamp_while_python_is_held(
+    read_path: ReadPath, scheme: str, certificates: Certificates
 ) -> None:
-    gaps = 20
+    tokens = 25
 
-    async def answer(peer: Peer) -> None:
-        sock: socket.socket = peer.writer.get_extra_info("socket")
-        copy = socket.socket(fileno=os.dup(sock.fileno()))
-
-        def send() -> None:  # in a thread: the loop of this test is held
-            for number in range(gaps):
-                payload = event(
-                    token(f"w{number} ", finish="length" if number == gaps - 1 else None)
-                )
-                copy.sendall(b"%x\r\n%b\r\n" % (len(payload), payload))
+    def serve(listening: socket.socket) -> None:
+        peer, _ = listening.accept()
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if scheme == "https":
+            peer = certificates.server_context().wrap_socket(peer, server_side=True)
+        with peer:
+            peer.recv(65536)
+            peer.sendall(STREAM)
+            for payload in good(tokens):
+                sent = event(payload if isinstance(payload, dict) else b"[DONE]")
+                peer.sendall(b"%x\r\n%b\r\n" % (len(sent), sent))
                 time.sleep(0.02)
+            peer.sendall(END)
 
-        await peer.send(STREAM)
-        sender = threading.Thread(target=send)
-        sender.start()
-        await held(0.02 * gaps)
-        sender.join()
-        copy.close()
-        await peer.events(usage(gaps), "[DONE]")
-        await peer.send(END)
-
-    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
-        outcome = await wire.call(request(limits=PATIENT, tokens=gaps))
-    assert (outcome.status, outcome.coalesced_reads, outcome.stamp_source) == ("ok", 0, "kernel")
-    assert outcome.chunks is not None
-    stamps_ns = outcome.chunks.ns()
-    assert min(later - at for at, later in pairwise(stamps_ns)) > 5 * MS
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        served = loop.run_in_executor(None, serve, listening)
+        url = f"{scheme}://127.0.0.1:{listening.getsockname()[1]}/v1"
+        trusted = context(authority=certificates.authority) if scheme == "https" else None
+        async with Wire([Target(arm="a", url=url, tls=trusted)]) as wire:
+            await wire.ready("a", "s")
+            loop.call_later(0.1, time.sleep, 0.3)
+            outcome = await wire.call(request(limits=PATIENT, tokens=tokens))
+        await served
+    assert (outcome.status, outcome.stamp_source) == ("ok", "kernel")
+    assert outcome.coalesced_reads is not None
+    if read_path == "interpreter":
+        assert outcome.coalesced_reads > 5
+    else:
+        assert outcome.coalesced_reads <= 1  # the machine may hold the thread too
 
 
 @BY_THREAD
