@@ -75,18 +75,22 @@ def played(run: Callable[[str], T], *, tokens: int) -> tuple[T, list[Truth], Aro
     return said, log, Around(wall_s=wall_s, cores_elsewhere=elsewhere)
 
 
+def environment(path: str) -> dict[str, str]:
+    """Return the environment in which sockets are read this way."""
+    if path != "thread":
+        return os.environ | ({"AGENTLOAD_PURE": "1"} if path == "interpreter" else {})
+    places = (str(HERE.parent / "build" / "speedups"), os.environ.get("PYTHONPATH", ""))
+    return os.environ | {"AGENTLOAD_PURE": "0", "PYTHONPATH": os.pathsep.join(filter(None, places))}
+
+
 def client(name: str, arguments: list[str], *, path: str = "") -> Callable[[str], Run]:
     """Return how to play a load through a client of our own
     making, whose sockets are read this way.
     """
-    environment = os.environ | {"AGENTLOAD_PURE": "1" if path == "interpreter" else "0"}
-    if path == "thread":
-        places = (str(HERE.parent / "build" / "speedups"), os.environ.get("PYTHONPATH", ""))
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, places))
 
     def run(url: str) -> Run:
         command = [sys.executable, str(HERE / "transport_client.py"), name, f"{url}/v1", *arguments]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment(path))
         return msgspec.msgpack.decode(done.stdout, type=Run)
 
     return run

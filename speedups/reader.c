@@ -285,9 +285,14 @@ static int read_once(struct reader *reader, struct stream *stream, uint8_t *scra
 
 /* --- the thread --- */
 
-static void readable(struct reader *reader, struct stream *stream, uint32_t events) {
+/* Read a stream. If Python has its lock, it may have been put off the core with it, and all others
+ * would wait: the next look finds this one again. A hasty one would be found at once and again. */
+static void readable(struct reader *reader, struct stream *stream, uint32_t events, int is_hasty) {
     int tell = 0;
-    pthread_mutex_lock(&stream->lock);
+    if (is_hasty)
+        pthread_mutex_lock(&stream->lock);
+    else if (pthread_mutex_trylock(&stream->lock))
+        return;
     if (stream->is_watched) {
         int was_sent = events & EPOLLERR && take_sent(stream);
         if (!was_sent || events != EPOLLERR) tell = read_once(reader, stream, reader->scratch);
@@ -319,7 +324,7 @@ static int look(struct reader *reader, int epoll, int wait_ms) {
         else if (named == &reader->timer) {
             if (read(reader->timer, &times, sizeof times) == sizeof times) tell_of_silent(reader);
         } else if (named != &reader->both)
-            readable(reader, named, found[each].events);
+            readable(reader, named, found[each].events, epoll == reader->hasty);
     }
     return count;
 }

@@ -123,7 +123,9 @@ class Exchange:
             self._link.read_through(self._source)
             # A source sees an end, and what is no head of a stream, unless all is encrypted.
             self._is_eager = self._link.is_encrypted or self._on_tokens is not None
-            self._source.expect(self._reads_left, is_eager=self._is_eager)
+            # Without a stamp of the kernel, bytes are as late as they are read.
+            reads = self._reads_left if self._link.is_stamped else 0
+            self._source.expect(reads, is_eager=self._is_eager)
         self._arm()
 
     def halt(self, why: Halt) -> None:

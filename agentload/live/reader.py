@@ -164,7 +164,7 @@ class Reader:
         found, waiting, handles = self._found, self._waiting, self._handles
         for index in range(self.library.reader_ready(self.handle, found, BATCH)):
             # A stream that is being left may be named once more.
-            if (stream := handles.get(found[index])) is not None:
+            if (stream := handles.get(found[index] or 0)) is not None:
                 waiting.append(stream)
         until_s = self._loop.time() + HOLD_S
         try:
