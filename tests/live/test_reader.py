@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agentload.compiled import PURE
 from agentload.dispatch.call import CallTerms
 from agentload.live import reader
 from agentload.live.hub import Hub, ReadPath
@@ -161,7 +162,7 @@ def compared(
 ) -> None:
     found = []
     for path, pure in (("interpreter", "1"), ("thread", "0")):
-        monkeypatch.setenv(reader.PURE, pure)
+        monkeypatch.setenv(PURE, pure)
         reader.library.cache_clear()
         assert path in {"interpreter", "thread"}
         found.append(asyncio.run(outcome_of(path, pieces, pauses_s)))  # type: ignore[arg-type]
@@ -408,8 +409,8 @@ async def test_without_the_library_the_interpreter_reads(
     watching = watcher()
     assert watching.path == read_path
     watching.close()
-    assert said() == (read_path, "" if read_path == "thread" else f"{reader.PURE}=1")
-    monkeypatch.setenv(reader.PURE, "0")
+    assert said() == (read_path, "" if read_path == "thread" else f"{PURE}=1")
+    monkeypatch.setenv(PURE, "0")
     monkeypatch.setattr(reader, "NAME", "agentload_reader_that_is_nowhere")
     reader.library.cache_clear()
     assert said() == ("interpreter", "agentload[fast] is not installed")
