@@ -113,8 +113,8 @@ class Channel:
             # A stamp of sent bytes wakes the selector just as received bytes do.
             self._take_sent()
             return ()
-        wall_ns = received_ns(ancillary) if ancillary else None
-        return (self._stamped(wall_ns, self._clock.now_ns(), data),)
+        now_ns = self._clock.now_ns()
+        return (self._stamped(received_ns(ancillary) or 0, now_ns, data),)
 
     def write(self, parts: Iterable[bytes]) -> None:
         """Send all parts, as fast as the kernel takes them."""
@@ -155,26 +155,25 @@ class Channel:
         self._sock.close()
 
     def _taken(self, source: Source) -> list[Read]:
-        reads: list[Read] = []
-        for wall_ns, now_ns, data in source.take():
-            at_ns = wall_ns - self._clock.offset_ns
-            if self._heard_ns <= at_ns <= now_ns:  # nearly always, and then this is all it takes
-                self._heard_ns = at_ns
-                reads.append((at_ns, data))
-            else:
-                reads.append(self._stamped(wall_ns or None, now_ns, data))
+        reads = [self._stamped(*read) for read in source.take()]
         if source.sent is not None:
             self._note_sent(*source.sent)
         return reads
 
-    def _stamped(self, wall_ns: int | None, now_ns: int, data: bytes) -> Read:
-        """Return bytes that were read at *now_ns* with the instant at which they arrived."""
-        at_ns = None
-        if wall_ns is not None:
-            at_ns = self._clock.between(self._heard_ns, wall_ns, now_ns, begun_ns=self._begun_ns)
-        if at_ns is None:
-            self.unstamped_reads += 1 if data else 0
-            return now_ns, data
+    def _stamped(self, wall_ns: int, now_ns: int, data: bytes) -> Read:
+        """Return bytes that were read at *now_ns* with the instant at which they arrived.
+
+        Their stamp is *wall_ns*; 0: the kernel gave none.
+        """
+        at_ns: int | None = wall_ns - self._clock.offset_ns
+        if not self._heard_ns <= at_ns <= now_ns:  # hardly ever
+            at_ns = None
+            if wall_ns:
+                before_ns, begun_ns = self._heard_ns, self._begun_ns
+                at_ns = self._clock.between(before_ns, wall_ns, now_ns, begun_ns=begun_ns)
+            if at_ns is None:
+                self.unstamped_reads += 1 if data else 0
+                return now_ns, data
         self._heard_ns = at_ns
         return at_ns, data
 
