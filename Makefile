@@ -130,7 +130,7 @@ mutants: $(READY) ## break one thing at a time in a room and see whether its tes
 
 reader: $(READY) ## compile the thread that reads sockets into build/speedups (needs a C compiler; seconds)
 	@$(MAKE) --silent --file speedups/reader.mk INTO=$(CURDIR)/build/speedups
-	PYTHONPATH=build/speedups $(BIN)/python -c "from agentload.live.reader import said; assert said() == ('thread', ''), said()"
+	PYTHONPATH=build/speedups $(BIN)/python -c "from agentload.live.reader import who_reads; assert who_reads() == ('thread', ''), who_reads()"
 
 sanitize: ## drive the thread that reads sockets under ASan, UBSan and TSan (needs gcc or clang; half a minute)
 	@$(MAKE) --silent --file speedups/reader.mk sanitize INTO=$(CURDIR)/build/sanitize

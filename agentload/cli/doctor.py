@@ -22,7 +22,7 @@ from agentload.cli._print import Style, paint, print_json
 from agentload.compiled import OTHER_PYTHON, OTHER_SOURCES
 from agentload.errors import AgentloadError
 from agentload.live.look import SWITCH, cores, look
-from agentload.live.reader import OTHER_VERSION, said
+from agentload.live.reader import OTHER_VERSION, who_reads
 from agentload.live.stamps import ANCILLARY_BYTES, received_ns, sent_ns, stamp_received, stamp_sent
 from agentload.model.client import readiness
 
@@ -237,7 +237,7 @@ def _reader() -> MachineCheck:
     """Say who reads the sockets: a thread that needs
     no interpreter, or the interpreter, and why.
     """
-    path, why = said()
+    path, why = who_reads()
     rebuild = (
         "install the version that belongs to this one: pip install --upgrade agentload-speedups"
     )

@@ -15,7 +15,7 @@ Read: TypeAlias = tuple[int, bytes]
 """When bytes arrived, and the bytes; none mean the end of the stream."""
 
 
-class Source(Protocol):
+class SocketSource(Protocol):
     """Describe what reads a socket in place of its channel."""
 
     is_urgent: bool
@@ -59,7 +59,7 @@ class Link(Protocol):
     def is_encrypted(self) -> bool:
         """Whether only the link itself can tell what it carries."""
 
-    def read_through(self, source: Source | None) -> None:
+    def read_through(self, source: SocketSource | None) -> None:
         """Receive what *source* has read from now on; None: read the socket."""
 
     def receive(self) -> Iterable[Read]:
@@ -90,7 +90,7 @@ class Channel:
         """How many reads lack a stamp that can be true; they have the time of our own read."""
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._source: Source | None = None
+        self._source: SocketSource | None = None
         self._unsent: list[memoryview] = []
         self._heard_ns = 0
         self._written = 0
@@ -99,7 +99,7 @@ class Channel:
         self._stamped_bytes = -1
         self._stamped_ns = 0
 
-    def read_through(self, source: Source | None) -> None:
+    def read_through(self, source: SocketSource | None) -> None:
         """Receive what *source* has read from now on; None: read the socket."""
         self._source = source
 
@@ -154,7 +154,7 @@ class Channel:
         self._loop.remove_writer(self.file)
         self._sock.close()
 
-    def _taken(self, source: Source) -> list[Read]:
+    def _taken(self, source: SocketSource) -> list[Read]:
         reads = [self._stamped(*read) for read in source.take()]
         if source.sent is not None:
             self._note_sent(*source.sent)
@@ -165,17 +165,18 @@ class Channel:
 
         Their stamp is *wall_ns*; 0: the kernel gave none.
         """
-        at_ns: int | None = wall_ns - self._clock.offset_ns
+        at_ns = wall_ns - self._clock.offset_ns
         if not self._heard_ns <= at_ns <= now_ns:  # hardly ever
-            at_ns = None
-            if wall_ns:
-                before_ns, begun_ns = self._heard_ns, self._begun_ns
-                at_ns = self._clock.between(before_ns, wall_ns, now_ns, begun_ns=begun_ns)
-            if at_ns is None:
+            found_ns = self._plausible(wall_ns, now_ns) if wall_ns else None
+            if found_ns is None:
                 self.unstamped_reads += 1 if data else 0
                 return now_ns, data
+            at_ns = found_ns
         self._heard_ns = at_ns
         return at_ns, data
+
+    def _plausible(self, wall_ns: int, now_ns: int) -> int | None:
+        return self._clock.between(self._heard_ns, wall_ns, now_ns, begun_ns=self._begun_ns)
 
     def _flush(self) -> None:
         try:

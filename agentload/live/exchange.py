@@ -15,7 +15,7 @@ from agentload.dispatch.call import CallMachine, Failure
 from agentload.dispatch.fault import redact
 from agentload.dispatch.framing import OverlongError
 from agentload.dispatch.sse import Parsed
-from agentload.live.channel import READ_BYTES, Link, Read, Source
+from agentload.live.channel import READ_BYTES, Link, Read, SocketSource
 from agentload.live.hub import Watcher
 from agentload.live.incoming import Incoming, NotHttpError
 from agentload.live.pump import Pump
@@ -79,7 +79,7 @@ class Exchange:
         self.is_reusable = False
         """Whether the answer ended properly and the connection may carry another request."""
         self._link = link
-        self._source: Source | None = None
+        self._source: SocketSource | None = None
         """What reads the link's socket; None: the link itself."""
         self._machine = machine
         self._clock = clock

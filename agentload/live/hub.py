@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Final, Literal, Protocol, TypeAlias
 
-from agentload.live.channel import Source
+from agentload.live.channel import SocketSource
 
 ReadPath: TypeAlias = Literal["thread", "interpreter"]
 REST_S: Final = 0.001
@@ -37,7 +37,7 @@ class Watcher(Protocol):
     def path(self) -> ReadPath:
         """Who reads the sockets."""
 
-    def watch(self, file: int, callback: Callable[[], None]) -> Source | None:
+    def watch(self, file: int, callback: Callable[[], None]) -> SocketSource | None:
         """Call *callback* whenever *file* has something; return what reads it, if it does not."""
 
     def hasten(self, file: int) -> None:

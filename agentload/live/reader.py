@@ -36,10 +36,10 @@ HEADER: Final = 4
 PER_READ: Final = 3
 
 
-class Stream:
+class SocketStream:
     """Hand over what the thread reads from one socket."""
 
-    def __init__(self, reader: "Reader", handle: int, callback: Callable[[], None]) -> None:
+    def __init__(self, reader: "SocketReader", handle: int, callback: Callable[[], None]) -> None:
         self.handle: int | None = handle
         """Names the stream to the library; None once it is left."""
         self.callback = callback
@@ -88,7 +88,7 @@ class Stream:
         return reads
 
 
-class Reader:
+class SocketReader:
     """Watch sockets by a thread of the library; call back where Python should look."""
 
     path: Final = "thread"
@@ -109,22 +109,22 @@ class Reader:
         self.data = _view(self.library.reader_bytes(self.handle), BYTES)
         self._process = os.getpid()
         self._beside = beside
-        self._streams: dict[int, Stream] = {}
-        self._handles: dict[int, Stream] = {}
-        self._waiting: deque[Stream] = deque()
+        self._streams: dict[int, SocketStream] = {}
+        self._handles: dict[int, SocketStream] = {}
+        self._waiting: deque[SocketStream] = deque()
         self._found = (ctypes.c_void_p * BATCH)()
         self._next: asyncio.Handle | None = None
         self._loop = asyncio.get_running_loop()
         self._bell: int = self.library.reader_bell(self.handle)
         self._loop.add_reader(self._bell, self._woken)
 
-    def watch(self, file: int, callback: Callable[[], None]) -> Stream:
+    def watch(self, file: int, callback: Callable[[], None]) -> SocketStream:
         """Have the thread read *file*; call *callback* when something should be taken."""
         handle = self.library.reader_watch(self.handle, file)
         if handle is None:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-        stream = Stream(self, handle, callback)
+        stream = SocketStream(self, handle, callback)
         self._streams[file] = self._handles[handle] = stream
         return stream
 
@@ -181,12 +181,12 @@ class Reader:
 def watcher(*, beside: Callable[[], None] = lambda: None) -> Watcher:
     """Return a reader where there is a library for it, else a hub."""
     try:
-        return Reader(beside=beside)
+        return SocketReader(beside=beside)
     except OSError:
         return Hub(beside=beside)
 
 
-def said() -> tuple[ReadPath, str]:
+def who_reads() -> tuple[ReadPath, str]:
     """Return who reads sockets in this process; if it is the interpreter, why."""
     try:
         loaded = library()

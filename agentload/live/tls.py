@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from agentload.errors import EndpointError
-from agentload.live.channel import READ_BYTES, Channel, Read, Source
+from agentload.live.channel import READ_BYTES, Channel, Read, SocketSource
 
 
 def context(
@@ -84,7 +84,7 @@ class TlsChannel:
             finally:
                 self._flush()  # after a failure this sends the alert that tells the server why
 
-    def read_through(self, source: Source | None) -> None:
+    def read_through(self, source: SocketSource | None) -> None:
         """Decrypt what *source* has read from now on; None: read the socket."""
         self._channel.read_through(source)
 

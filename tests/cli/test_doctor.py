@@ -175,6 +175,6 @@ def test_defaults_in_files_are_shown_with_what_no_verb_has(
 def test_who_reads_the_sockets_is_said_and_why(
     monkeypatch: pytest.MonkeyPatch, found: tuple[str, str], state: str, seen: str
 ) -> None:
-    monkeypatch.setattr(doctor, "said", lambda: found)
+    monkeypatch.setattr(doctor, "who_reads", lambda: found)
     check = doctor._reader()
     assert (check.state, check.seen) == (state, seen)

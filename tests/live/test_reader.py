@@ -21,7 +21,7 @@ from agentload.compiled import PURE
 from agentload.dispatch.call import CallTerms
 from agentload.live import reader
 from agentload.live.hub import Hub, ReadPath
-from agentload.live.reader import BYTES, Reader, said, watcher
+from agentload.live.reader import BYTES, SocketReader, watcher, who_reads
 from agentload.live.target import Target
 from agentload.live.tls import context
 from agentload.live.wire import Wire, WireRequest
@@ -238,7 +238,7 @@ async def test_a_server_that_floods_is_not_read_until_what_it_sent_was_taken(
     read_path: ReadPath, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     ours, theirs = ends
-    watching = Reader()
+    watching = SocketReader()
     woken = asyncio.Event()
     stream = watching.watch(ours.fileno(), woken.set)
     theirs.setblocking(False)
@@ -268,7 +268,7 @@ async def test_a_server_that_floods_is_not_read_until_what_it_sent_was_taken(
 async def test_reads_come_in_order_with_an_end_and_a_failure_comes_last(
     read_path: ReadPath,
 ) -> None:
-    watching = Reader()
+    watching = SocketReader()
     with socket.create_server(("127.0.0.1", 0)) as server:
         for ends_well in (True, False):
             with socket.create_connection(server.getsockname()) as ours:
@@ -303,7 +303,7 @@ async def test_what_was_read_and_not_taken_is_there_after_leaving(
     read_path: ReadPath, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     ours, theirs = ends
-    watching = Reader()
+    watching = SocketReader()
     stream = watching.watch(ours.fileno(), lambda: None)
     theirs.send(b"late")
     await asyncio.sleep(0.05)
@@ -321,7 +321,7 @@ async def test_what_was_read_and_not_taken_is_there_after_leaving(
 
 @BY_THREAD
 async def test_one_mistake_of_a_callback_makes_nobody_deaf(read_path: ReadPath) -> None:
-    watching = Reader()
+    watching = SocketReader()
     mistakes: list[object] = []
     asyncio.get_running_loop().set_exception_handler(
         lambda _, context: mistakes.append(context["exception"])
@@ -350,7 +350,7 @@ async def test_one_mistake_of_a_callback_makes_nobody_deaf(read_path: ReadPath) 
 
 @BY_THREAD
 async def test_a_file_that_cannot_be_read_is_an_error(read_path: ReadPath) -> None:
-    watching = Reader()
+    watching = SocketReader()
     with pytest.raises(OSError, match="Bad file descriptor"):
         watching.watch(1 << 20, lambda: None)
     watching.close()
@@ -409,11 +409,11 @@ async def test_without_the_library_the_interpreter_reads(
     watching = watcher()
     assert watching.path == read_path
     watching.close()
-    assert said() == (read_path, "" if read_path == "thread" else f"{PURE}=1")
+    assert who_reads() == (read_path, "" if read_path == "thread" else f"{PURE}=1")
     monkeypatch.setenv(PURE, "0")
     monkeypatch.setattr(reader, "NAME", "agentload_reader_that_is_nowhere")
     reader.library.cache_clear()
-    assert said() == ("interpreter", "agentload[fast] is not installed")
+    assert who_reads() == ("interpreter", "agentload[fast] is not installed")
 
 
 @BY_THREAD
@@ -421,7 +421,7 @@ def test_a_library_of_another_version_is_left_alone(
     read_path: ReadPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "VERSION", reader.VERSION + 1)
-    assert said() == ("interpreter", reader.OTHER_VERSION)
+    assert who_reads() == ("interpreter", reader.OTHER_VERSION)
 
 
 @BY_THREAD
@@ -435,7 +435,7 @@ async def test_where_the_system_starts_no_thread_the_interpreter_reads(
 
     monkeypatch.setattr(reader, "library", Broken)
     assert isinstance(watcher(), Hub)
-    assert said() == ("interpreter", "Too many open files")
+    assert who_reads() == ("interpreter", "Too many open files")
 
 
 @BY_THREAD

@@ -12,7 +12,7 @@ import pytest
 from agentload.live.channel import Link
 from agentload.live.connections import Connections
 from agentload.live.hub import Hub, ReadPath
-from agentload.live.reader import Reader
+from agentload.live.reader import SocketReader
 from agentload.live.target import Target
 from agentload.live.wire import Wire, WireFacts
 from agentload.model.commands import Limits
@@ -189,7 +189,7 @@ async def test_a_cancelled_task_closes_its_connection() -> None:
             async with asyncio.timeout(0.05):
                 await wire.call(request())
         hub = wire._hub
-        assert isinstance(hub, (Hub, Reader))
+        assert isinstance(hub, (Hub, SocketReader))
         assert (hub._callbacks if isinstance(hub, Hub) else hub._streams) == {}
         await asyncio.wait_for(gone.wait(), 20)
 
