@@ -37,7 +37,7 @@
 #include <unistd.h>
 
 enum {
-    VERSION = 1, /* of the functions below: agentload/live/reader.py names the one it was made for */
+    VERSION = 1, /* of the functions below; agentload/live/reader.py names the one it calls */
     READ_BYTES = 64 << 10,
     PAUSE_BYTES = 64 << 10,
     PAUSE_READS = 4096,
@@ -69,7 +69,7 @@ struct stream {
     size_t held, room;
     struct taken *reads;
     int count, places;
-    int64_t sent_offset, sent_wall_ns, sent_now_ns; /* the last send stamp; no wall time, no stamp */
+    int64_t sent_offset, sent_wall_ns, sent_now_ns; /* the last send stamp; wall time 0: none */
     /* links, under the reader's lock */
     struct stream *before, *after, *ready_before, *ready_after, *next_gone;
     int is_ready;
@@ -102,15 +102,18 @@ static int watch_file(int epoll, int file, void *named) {
     return epoll_ctl(epoll, EPOLL_CTL_ADD, file, &event);
 }
 
+static int epoll_of(struct reader *reader, struct stream *stream) {
+    return stream->is_hasty ? reader->hasty : reader->epoll;
+}
+
+/* Watch a stream; if that cannot be, its connection has failed. */
 static void watch(struct reader *reader, struct stream *stream) {
-    if (!stream->is_watched)
-        stream->is_watched =
-            watch_file(stream->is_hasty ? reader->hasty : reader->epoll, stream->file, stream) == 0;
+    stream->is_watched = !watch_file(epoll_of(reader, stream), stream->file, stream);
+    if (!stream->is_watched) stream->failure = errno;
 }
 
 static void unwatch(struct reader *reader, struct stream *stream) {
-    if (stream->is_watched)
-        epoll_ctl(stream->is_hasty ? reader->hasty : reader->epoll, EPOLL_CTL_DEL, stream->file, NULL);
+    if (stream->is_watched) epoll_ctl(epoll_of(reader, stream), EPOLL_CTL_DEL, stream->file, NULL);
     stream->is_watched = 0;
 }
 
@@ -170,13 +173,15 @@ static int take_sent(struct stream *stream) {
         struct msghdr message = {.msg_control = control, .msg_controllen = sizeof control};
         if (recvmsg(stream->file, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return was_any;
         int64_t wall_ns = stamp(&message);
-        for (struct cmsghdr *each = CMSG_FIRSTHDR(&message); each; each = CMSG_NXTHDR(&message, each)) {
+        struct cmsghdr *each = CMSG_FIRSTHDR(&message);
+        for (; each; each = CMSG_NXTHDR(&message, each)) {
             struct sock_extended_err said;
             int is_said = (each->cmsg_level == IPPROTO_IP && each->cmsg_type == IP_RECVERR) ||
                           (each->cmsg_level == IPPROTO_IPV6 && each->cmsg_type == IPV6_RECVERR);
             if (!is_said) continue;
             memcpy(&said, CMSG_DATA(each), sizeof said);
-            if (wall_ns && said.ee_origin == SO_EE_ORIGIN_TIMESTAMPING && said.ee_info == SCM_TSTAMP_SND) {
+            if (wall_ns && said.ee_origin == SO_EE_ORIGIN_TIMESTAMPING &&
+                said.ee_info == SCM_TSTAMP_SND) {
                 stream->sent_offset = said.ee_data;
                 stream->sent_wall_ns = wall_ns;
                 stream->sent_now_ns = now(CLOCK_MONOTONIC);
@@ -217,19 +222,20 @@ static int ends_like_an_answer(struct stream *stream, const uint8_t *bytes, size
 
 /* Tell whether bytes begin with a whole head that says: 200, and the body comes in chunks. */
 static int is_ordinary(const uint8_t *bytes, size_t count) {
-    static const char status[] = "HTTP/1.1 200", name[] = "transfer-encoding:", chunked[] = "chunked";
+    static const char status[] = "HTTP/1.1 200", name[] = "transfer-encoding:";
+    static const char chunked[] = "chunked";
     const uint8_t *end = memmem(bytes, count, "\r\n\r\n", 4);
     if (!end || count < sizeof status || memcmp(bytes, status, sizeof status - 1)) return 0;
     for (const uint8_t *line = memmem(bytes, end - bytes, "\r\n", 2); line;
          line = memmem(line, end - line, "\r\n", 2)) {
         line += 2;
-        if ((size_t)(end - line) < sizeof name - 1 || strncasecmp((const char *)line, name, sizeof name - 1))
-            continue;
-        const uint8_t *value = line + sizeof name - 1;
+        size_t named = sizeof name - 1;
+        if ((size_t)(end - line) < named || strncasecmp((const char *)line, name, named)) continue;
+        const uint8_t *value = line + named;
         while (value < end && *value == ' ') value++;
         size_t length = sizeof chunked - 1;
-        return (size_t)(end - value) >= length && !strncasecmp((const char *)value, chunked, length) &&
-               value[length] == '\r';
+        return (size_t)(end - value) >= length &&
+               !strncasecmp((const char *)value, chunked, length) && value[length] == '\r';
     }
     return 0;
 }
@@ -241,7 +247,8 @@ static void end(struct reader *reader, struct stream *stream, int failure) {
 }
 
 /* Note a read of bytes; return whether to tell Python of it. */
-static int keep(struct reader *reader, struct stream *stream, const uint8_t *bytes, size_t count, int64_t wall_ns) {
+static int keep(struct reader *reader, struct stream *stream, const uint8_t *bytes, size_t count,
+                int64_t wall_ns) {
     if (!has_room(stream, count)) {
         end(reader, stream, ENOMEM);
         return 1;
@@ -267,15 +274,17 @@ static int keep(struct reader *reader, struct stream *stream, const uint8_t *byt
     } else if (stream->read >= stream->near) {
         hasten(reader, stream);
     }
-    return stream->is_urgent || stream->is_eager || stream->count >= BULK || stream->read == stream->near - EARLY;
+    return stream->is_urgent || stream->is_eager || stream->failure || stream->count >= BULK ||
+           stream->read == stream->near - EARLY;
 }
 
 /* Read once; return whether to tell Python. */
 static int read_once(struct reader *reader, struct stream *stream, uint8_t *scratch) {
     _Alignas(struct cmsghdr) char control[256];
     struct iovec into = {.iov_base = scratch, .iov_len = READ_BYTES};
-    struct msghdr message = {
-        .msg_iov = &into, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct msghdr message = {.msg_iov = &into, .msg_iovlen = 1};
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
     ssize_t count = recvmsg(stream->file, &message, MSG_DONTWAIT);
     if (count >= 0) return keep(reader, stream, scratch, (size_t)count, stamp(&message));
     if (errno == EAGAIN || errno == EINTR) return 0;
@@ -373,7 +382,8 @@ int reader_version(void) { return VERSION; }
 
 /* Free a reader whose thread does not run. */
 static void dispose(struct reader *reader) {
-    int files[] = {reader->epoll, reader->hasty, reader->both, reader->control, reader->timer, reader->bell};
+    int files[] = {reader->epoll,   reader->hasty, reader->both,
+                   reader->control, reader->timer, reader->bell};
     for (size_t each = 0; each < sizeof files / sizeof *files; each++)
         if (files[each] >= 0) close(files[each]);
     bury(reader);
@@ -400,9 +410,11 @@ struct reader *reader_start(void) {
     reader->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     struct itimerspec every = {{0, QUIET_MS * MS}, {0, QUIET_MS * MS}};
     int failure = 0;
-    if (timerfd_settime(reader->timer, 0, &every, NULL) || watch_file(reader->hasty, reader->control, &reader->control) ||
+    if (timerfd_settime(reader->timer, 0, &every, NULL) ||
+        watch_file(reader->hasty, reader->control, &reader->control) ||
         watch_file(reader->hasty, reader->timer, &reader->timer) ||
-        watch_file(reader->both, reader->epoll, &reader->both) || watch_file(reader->both, reader->hasty, &reader->both))
+        watch_file(reader->both, reader->epoll, &reader->both) ||
+        watch_file(reader->both, reader->hasty, &reader->both))
         failure = errno;
     if (!failure) { /* signals are for the threads of the program that loads this */
         sigset_t all, before;
@@ -447,7 +459,7 @@ struct stream *reader_watch(struct reader *reader, int file) {
     pthread_mutex_unlock(&reader->lock);
     pthread_mutex_lock(&stream->lock);
     watch(reader, stream);
-    int failure = stream->is_watched ? 0 : errno;
+    int failure = stream->failure;
     pthread_mutex_unlock(&stream->lock);
     if (!failure) return stream;
     pthread_mutex_lock(&reader->lock);
@@ -467,7 +479,7 @@ void reader_expect(struct reader *reader, struct stream *stream, int64_t reads, 
     stream->is_eager = is_eager;
     if (stream->handed) stream->is_unsure = 0; /* Python has seen the head */
     if (reads <= 0) hasten(reader, stream);
-    int tell = is_eager && stream->count;
+    int tell = (is_eager && stream->count) || stream->failure;
     pthread_mutex_unlock(&stream->lock);
     if (tell) post(reader, stream);
 }
@@ -544,7 +556,8 @@ int reader_ready(struct reader *reader, struct stream **found, int most) {
         unpost_locked(each);
         found[count++] = each;
     }
-    if (reader->ready.ready_after == &reader->ready) (void)!read(reader->bell, &times, sizeof times);
+    if (reader->ready.ready_after == &reader->ready)
+        (void)!read(reader->bell, &times, sizeof times);
     pthread_mutex_unlock(&reader->lock);
     return count;
 }
