@@ -18,10 +18,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentload.compiled import PURE
-from agentload.dispatch.call import CallTerms
+from agentload.dispatch.call import CallMachine, CallTerms
 from agentload.live import reader
+from agentload.live.channel import Channel
+from agentload.live.exchange import Exchange, Memory
 from agentload.live.hub import Hub, ReadPath
+from agentload.live.pump import Pump
 from agentload.live.reader import BYTES, SocketReader, watcher, who_reads
+from agentload.live.stamps import StampClock
 from agentload.live.target import Target
 from agentload.live.tls import context
 from agentload.live.wire import Wire, WireRequest
@@ -317,6 +321,95 @@ async def test_what_was_read_and_not_taken_is_there_after_leaving(
     watching.close()
     watching.close()
     assert stream.take() == []
+
+
+class Behind:
+    """Read a whole answer, and behind it what comes before the socket is left."""
+
+    path: ReadPath = "thread"
+    is_urgent = True
+    sent = None
+
+    def __init__(self, answer: bytes, behind: bytes) -> None:
+        self._reads = [answer]
+        self._behind = [behind] if behind else []
+
+    def watch(self, _file: int, _callback: object) -> "Behind":
+        return self
+
+    def take(self) -> list[tuple[int, int, bytes]]:
+        reads, self._reads = self._reads, []
+        return [(0, time.monotonic_ns(), data) for data in reads]
+
+    def leave(self, _file: int) -> None:
+        self._reads = self._behind
+
+    def expect(self, reads: int, *, is_eager: bool) -> None:
+        pass
+
+    def hasten(self, _file: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("behind", [b"", b"more"])
+async def test_what_was_read_behind_an_answer_closes_its_connection(
+    ends: tuple[socket.socket, socket.socket], behind: bytes
+) -> None:
+    clock, pump = StampClock(), Pump()
+    machine = CallMachine(released_ns=clock.now_ns(), limits=PATIENT, asked=CallTerms(tokens=3))
+    machine.opened(clock.now_ns())
+    exchange = Exchange(
+        Channel(ends[0], clock=clock, peer="p"),
+        machine,
+        clock=clock,
+        hub=Behind(
+            b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-type: application/json\r\n\r\n{}",
+            behind,
+        ),
+        pump=pump,
+        memory=Memory(),
+        own_bytes=1 << 20,
+    )
+    exchange.start(b"POST", [b"body"], expects=False)
+    exchange._readable()
+    assert exchange.ended.done()
+    assert exchange.is_reusable == (not behind)
+    pump.close()
+
+
+@BY_THREAD
+@pytest.mark.parametrize(
+    ("data", "is_urgent"),
+    [
+        (STREAM, False),
+        (STREAM + event(token("w")), False),
+        (STREAM.replace(b"transfer-encoding: chunked", b"Transfer-Encoding:CHUNKED"), False),
+        (STREAM + END, True),
+        (STREAM[:-1], True),
+        (STREAM.replace(b"200 OK", b"503 No"), True),
+        (STREAM.replace(b"HTTP/1.1", b"HTTP/1.0"), True),
+        (STREAM.replace(b"chunked", b"chunked-not"), True),
+        (STREAM.replace(b"transfer", b"x-transfer"), True),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + STREAM, True),
+        (b"garbage", True),
+    ],
+)
+async def test_all_but_the_head_of_a_stream_is_looked_at_at_once(
+    read_path: ReadPath, ends: tuple[socket.socket, socket.socket], data: bytes, is_urgent: bool
+) -> None:
+    watching = SocketReader()
+    stream = watching.watch(ends[0].fileno(), lambda: None)
+    ends[1].send(data)
+    async with asyncio.timeout(10):
+        while not (reads := stream.take()):  # noqa: ASYNC110  # nobody announces a silent read
+            await asyncio.sleep(0.001)
+    assert [each for _, _, each in reads] == [data]
+    assert stream.is_urgent == is_urgent
+    watching.leave(ends[0].fileno())
+    watching.close()
 
 
 @BY_THREAD
