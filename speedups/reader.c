@@ -171,7 +171,9 @@ static int take_sent(struct stream *stream) {
     for (int was_any = 0;; was_any = 1) {
         _Alignas(struct cmsghdr) char control[512];
         struct msghdr message = {.msg_control = control, .msg_controllen = sizeof control};
-        if (recvmsg(stream->file, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return was_any;
+        ssize_t found = recvmsg(stream->file, &message, MSG_ERRQUEUE | MSG_DONTWAIT);
+        /* A Unix socket has no such queue, and takes this for a read of no bytes. */
+        if (found < 0 || !(message.msg_flags & MSG_ERRQUEUE)) return was_any;
         int64_t wall_ns = stamp(&message);
         struct cmsghdr *each = CMSG_FIRSTHDR(&message);
         for (; each; each = CMSG_NXTHDR(&message, each)) {

@@ -398,7 +398,7 @@ async def test_what_was_read_behind_an_answer_closes_its_connection(
     ],
 )
 async def test_all_but_the_head_of_a_stream_is_looked_at_at_once(
-    read_path: ReadPath, ends: tuple[socket.socket, socket.socket], data: bytes, is_urgent: bool
+    read_path: ReadPath, ends: tuple[socket.socket, socket.socket], data: bytes, is_urgent: object
 ) -> None:
     watching = SocketReader()
     stream = watching.watch(ends[0].fileno(), lambda: None)
