@@ -334,20 +334,20 @@ class Behind:
         self._reads = [answer]
         self._behind = [behind] if behind else []
 
-    def watch(self, _file: int, _callback: object) -> "Behind":
+    def watch(self, file: int, callback: object) -> "Behind":
         return self
 
     def take(self) -> list[tuple[int, int, bytes]]:
         reads, self._reads = self._reads, []
         return [(0, time.monotonic_ns(), data) for data in reads]
 
-    def leave(self, _file: int) -> None:
+    def leave(self, file: int) -> None:
         self._reads = self._behind
 
     def expect(self, reads: int, *, is_eager: bool) -> None:
         pass
 
-    def hasten(self, _file: int) -> None:
+    def hasten(self, file: int) -> None:
         pass
 
     def close(self) -> None:
