@@ -327,8 +327,8 @@ class Behind:
     """Read a whole answer, and behind it what comes before the socket is left."""
 
     path: ReadPath = "thread"
-    is_urgent = True
-    sent = None
+    is_urgent: bool = True
+    sent: tuple[int, int, int] | None = None
 
     def __init__(self, answer: bytes, behind: bytes) -> None:
         self._reads = [answer]
