@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 GET_VLLM = test -x "$(AGENTLOAD_VLLM)" || test "$(AGENTLOAD_VLLM)" != "$(CURDIR)/$(VLLM)/bin/vllm" || benchmarks/real_vllm/setup.sh $(VLLM)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types layers unit record test-slow slow-beside slow-alone test-browser test-cron test-ray test-vllm demo-vllm calibration calibration-full bench reports traces size coverage fuzz kills soak mutants speedups wheel clean
+.PHONY: help setup demo test lint format types layers unit record test-slow slow-beside slow-alone test-browser test-cron test-ray test-vllm demo-vllm calibration calibration-full bench reports traces size coverage fuzz kills soak mutants reader sanitize speedups wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -103,6 +103,7 @@ demo-vllm: $(READY) ## decide on a real vLLM without a GPU, in 45 minutes; where
 
 bench: $(READY) ## measure what the documentation claims (some minutes)
 	@for each in engine simulate published traces importers store serve ui chunk transport hostile; do echo "== $$each"; $(BIN)/python -m benchmarks.$$each || exit 1; done
+	@test ! -e build/speedups/agentload_reader.so || { echo "== transport, who reads"; $(BIN)/python -m benchmarks.transport --clients agentload --paths interpreter,thread; }
 
 reports: $(READY) ## play the tour's decisions again, and keep their reports in reports/
 	@$(BIN)/python -m tests.report.kept
@@ -128,6 +129,13 @@ soak: $(READY) ## play beside servers that fail in every way, and one that does 
 
 mutants: $(READY) ## break one thing at a time in a room and see whether its tests notice (ROOM=dispatch N=60 SEED=0 TESTS=…)
 	@$(BIN)/python -m tools.mutants $(ROOM) $(if $(N),--number $(N)) $(if $(SEED),--seed $(SEED)) $(if $(TESTS),--tests $(TESTS))
+
+reader: $(READY) ## compile the thread that reads sockets into build/speedups (needs a C compiler; seconds)
+	@$(MAKE) --silent --file speedups/reader.mk INTO=$(CURDIR)/build/speedups
+	PYTHONPATH=build/speedups $(BIN)/python -c "from agentload.live.reader import who_reads; assert who_reads() == ('thread', ''), who_reads()"
+
+sanitize: ## drive the thread that reads sockets under ASan, UBSan and TSan (needs gcc or clang; half a minute)
+	@$(MAKE) --silent --file speedups/reader.mk sanitize INTO=$(CURDIR)/build/sanitize
 
 speedups: $(READY) ## compile the busiest modules into build/speedups and run their rooms' tests against them (needs a C compiler; minutes)
 	$(BIN)/python speedups/setup.py --quiet build_ext --build-lib $(CURDIR)/build/speedups --build-temp $(CURDIR)/build/speedups-o

@@ -386,6 +386,7 @@ class ClientHealth:
     clock_steps: float | None = None
     dropped_share: float | None = None  # of reads, those that the kernel gave no stamp
     stamp_source: Literal["kernel", "user"] | None = None
+    read_path: Literal["thread", "interpreter"] | None = None  # who took the bytes off the sockets
     void_blocks: int | None = None
     blocks: int | None = None
     foreign_requests: int | None = None  # requests on the server that were not ours

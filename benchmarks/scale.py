@@ -2,7 +2,7 @@
 command, `agentload replay`, against servers that know the truth.
 
     python -m benchmarks.scale [--servers 4] [--streams 2000]
-    [--workers 4] [--seconds 30] [--period-ms 20] [--tokens 400]
+    [--workers 4] [--seconds 30] [--period-ms 20] [--tokens 400] [--paths interpreter,thread]
 
 The servers stand as the arms of a parallel design, each with its share of the streams, so
 that all are played at once. Error of a gap: what the database says lies between two chunks,
@@ -28,7 +28,7 @@ import numpy as np
 
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.tracefile.files import write
-from benchmarks.transport import truth_server
+from benchmarks.transport import HOUSE, environment, truth_server
 from benchmarks.transport_figures import Truth
 
 TURNS = 8
@@ -60,7 +60,17 @@ def main() -> None:
         "--period-ms", type=float, default=20, help="between two tokens of a stream"
     )
     options.add_argument("--tokens", type=int, default=400, help="of an answer")
+    options.add_argument(
+        "--paths",
+        default="interpreter",
+        help="who reads the sockets, one run each; the thread needs `make reader`",
+    )
     given = options.parse_args()
+    sys.exit(max([play(given, path) for path in given.paths.split(",")]))
+
+
+def play(given: argparse.Namespace, path: str) -> int:
+    """Run the command once and print what it measured; return its exit code."""
     each = ceil(given.streams / given.servers)
     answer_s = given.tokens * given.period_ms / 1000
     with ExitStack() as stack:
@@ -99,9 +109,15 @@ def main() -> None:
             f"{given.seconds + answer_s:g}",
         ]
         began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run([*command, "--workers", str(given.workers), "--quiet"], check=False)
+        done = subprocess.run(
+            [*command, "--workers", str(given.workers), "--quiet"],
+            check=False,
+            cwd=HOUSE,
+            env=environment(path),
+        )
         after, wall_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - began
         truths = {truth.id: truth for url, _ in servers for truth in _log(url)}
+        print(f"sockets read by the {path}")
         _say(
             folder / "scale.duckdb",
             truths,
@@ -109,7 +125,7 @@ def main() -> None:
             after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
             given.tokens,
         )
-    sys.exit(done.returncode)
+    return done.returncode
 
 
 def _log(url: str) -> list[Truth]:

@@ -2,8 +2,9 @@
 beside it the clients and the load generators that others build.
 
     python -m benchmarks.transport [--seconds 15] [--clients agentload,aiohttp,openai]
-    [--workers 1,2] [--json] python -m benchmarks.transport --spread-s 0 --streams 256
-    --rates '' --peer vllm=PATH --peer aiperf=PATH --peer guidellm=PATH
+    [--workers 1,2] [--paths interpreter,thread] [--times 3] [--held-ms 20] [--json]
+    python -m benchmarks.transport --spread-s 0 --streams 256 --rates ''
+    --peer vllm=PATH --peer aiperf=PATH --peer guidellm=PATH
 
 Error of a gap: what the client says lies between two chunks, less what lay between the server's
 writes. Error of the TTFT: from the sending of the request to the first chunk, as the client says,
@@ -33,6 +34,7 @@ from benchmarks.peers import PEERS, PeerError, Said, Wanted
 from benchmarks.transport_client import CALL_S, CLIENTS, TOKEN_S, Run
 from benchmarks.transport_figures import Around, Figures, Truth, of_client, of_peer, table
 
+HOUSE = Path(__file__).parents[1]
 TICKS = os.sysconf("SC_CLK_TCK")
 TOKENS = 100  # of each call of a stream; calls of an open loop are short
 OPEN_TOKENS = 10
@@ -75,12 +77,24 @@ def played(run: Callable[[str], T], *, tokens: int) -> tuple[T, list[Truth], Aro
     return said, log, Around(wall_s=wall_s, cores_elsewhere=elsewhere)
 
 
-def client(name: str, arguments: list[str]) -> Callable[[str], Run]:
-    """Return how to play a load through a client of our own making."""
+def environment(path: str) -> dict[str, str]:
+    """Return the environment in which sockets are read this way."""
+    if path != "thread":
+        return os.environ | ({"AGENTLOAD_PURE": "1"} if path == "interpreter" else {})
+    places = (str(HOUSE / "build" / "speedups"), os.environ.get("PYTHONPATH", ""))
+    return os.environ | {"AGENTLOAD_PURE": "0", "PYTHONPATH": os.pathsep.join(filter(None, places))}
+
+
+def client(name: str, arguments: list[str], *, path: str = "") -> Callable[[str], Run]:
+    """Return how to play a load through a client of our own
+    making, whose sockets are read this way.
+    """
 
     def run(url: str) -> Run:
         command = [sys.executable, "-m", "benchmarks.transport_client", name, f"{url}/v1"]
-        done = subprocess.run([*command, *arguments], check=True, stdout=subprocess.PIPE)
+        done = subprocess.run(
+            [*command, *arguments], check=True, stdout=subprocess.PIPE, env=environment(path)
+        )
         return msgspec.msgpack.decode(done.stdout, type=Run)
 
     return run
@@ -106,6 +120,7 @@ def own_lines(chosen: argparse.Namespace) -> Iterator[Figures]:
     """Play every load through every client of ours."""
     spread_s = ["--spread-s", str(chosen.spread_s)]
     at_once = "" if chosen.spread_s else " at once"
+    at_once += f", held for {chosen.held_ms:g} ms" if chosen.held_ms else ""
     loads = [
         (
             f"{streams} streams x 50/s{at_once}",
@@ -119,14 +134,30 @@ def own_lines(chosen: argparse.Namespace) -> Iterator[Figures]:
         for rate in filter(None, chosen.rates.split(","))
     ]
     for name in filter(None, chosen.clients.split(",")):
-        for workers in chosen.workers.split(",") if name == "agentload" else ["1"]:
+        for workers, path in ways(chosen) if name == "agentload" else [("1", "")]:
             for load, arguments, tokens, is_open in loads:
                 run = client(
-                    name, [*arguments, "--seconds", str(chosen.seconds), "--workers", workers]
+                    name,
+                    [
+                        *arguments,
+                        *("--seconds", str(chosen.seconds)),
+                        *("--workers", workers),
+                        *("--held-ms", str(chosen.held_ms)),
+                    ],
+                    path=path,
                 )
                 said, truths, around = played(run, tokens=tokens)
                 shown = name if workers == "1" else f"{name}, {workers} workers"
+                shown += f", {said.read_path}" if said.read_path else ""
                 yield of_client(shown, load, said, truths, around, tokens=tokens, is_open=is_open)
+
+
+def ways(chosen: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """Return numbers of workers and who reads the sockets, so that paths alternate."""
+    for _ in range(chosen.times):
+        for workers in chosen.workers.split(","):
+            for path in chosen.paths.split(","):
+                yield workers, path
 
 
 def peer(
@@ -176,6 +207,18 @@ def main() -> None:
     options.add_argument(
         "--workers", default="1,2", help="numbers of processes in which agentload holds its sockets"
     )
+    options.add_argument(
+        "--paths",
+        default="interpreter",
+        help="who reads agentload's sockets; the thread needs `make reader`",
+    )
+    options.add_argument(
+        "--held-ms",
+        type=float,
+        default=0,
+        help="for so long, ten times a second, another thread of the client holds the interpreter",
+    )
+    options.add_argument("--times", type=int, default=1, help="rounds of paths that alternate")
     options.add_argument(
         "--spread-s", type=float, default=2, help="seconds over which streams begin"
     )

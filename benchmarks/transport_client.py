@@ -8,9 +8,11 @@ far as the client can know, and when each chunk with a token arrived.
 
 import argparse
 import asyncio
+import ctypes
 import gc
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -41,6 +43,7 @@ class Load(msgspec.Struct):
     spread_s: float
     tokens: int
     workers: int
+    held_ms: float
 
 
 class Measured(msgspec.Struct):
@@ -63,6 +66,8 @@ class Run(msgspec.Struct):
     cpu_s: float
     wall_s: float
     note: str = ""
+    read_path: str = ""
+    """Who read the sockets, where a client has more than one way."""
 
 
 Call = Callable[[str, int], Awaitable[Measured]]
@@ -123,6 +128,7 @@ async def agentload(url: str, load: Load) -> Run:
         cpu_s=health.cpu_share * wall_s,
         wall_s=wall_s,
         note=health.void or "",
+        read_path=health.read_path or "",
     )
 
 
@@ -294,6 +300,14 @@ async def opened(call: Call, load: Load) -> list[Measured]:
     return found
 
 
+def hold(held_ms: float) -> None:
+    """Hold the interpreter again and again, as a long call of an extension does."""
+    library = ctypes.PyDLL(None)  # does not give the interpreter away during a call
+    while True:
+        time.sleep(0.1)
+        library.usleep(round(held_ms * 1000))
+
+
 async def main() -> None:
     """Play one load and write the run to stdout."""
     options = argparse.ArgumentParser()
@@ -305,8 +319,13 @@ async def main() -> None:
     options.add_argument("--spread-s", type=float, default=2)
     options.add_argument("--tokens", type=int, default=100)
     options.add_argument("--workers", type=int, default=1)
+    options.add_argument(
+        "--held-ms", type=float, default=0, help="so long, ten times a second, nothing else runs"
+    )
     chosen = vars(options.parse_args())
     client, url = chosen.pop("client"), chosen.pop("url")
+    if chosen["held_ms"]:
+        threading.Thread(target=hold, args=(chosen["held_ms"],), daemon=True).start()
     sys.stdout.buffer.write(msgspec.msgpack.encode(await CLIENTS[client](url, Load(**chosen))))
 
 

@@ -1,9 +1,11 @@
-"""Compile the modules that every call and every simulated step
-pass through: `make speedups` builds them into `build/speedups`.
+"""Compile the modules that every call and every simulated step pass through, and the
+thread that reads sockets: `make speedups` builds them into `build/speedups`.
 
 The sources are those of the folder above, as they are. Each module keeps its
 name and lies in the folder `agentload_speedups`, where `agentload.compiled`
-finds it; what mypyc makes of all of them is one library beside that folder.
+finds it; what mypyc makes of all of them is one library beside that folder. The thread
+(`reader.c`) is a plain library there too, which `agentload.live.reader` loads; it knows
+nothing of Python.
 """
 
 import os
@@ -11,12 +13,13 @@ import sys
 from pathlib import Path
 
 from mypyc.build import mypycify
-from setuptools import setup
+from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
 HOUSE = HERE.parent
 NAME = "agentload_speedups"
+READER = "agentload_reader"
 ROOMS = {
     "dispatch": (
         "block call dependencies dispatcher framing garbage intake naming outgoing row session sse"
@@ -39,6 +42,10 @@ from agentload.compiled import digest  # noqa: E402
 
 class Build(build_ext):
     """Put modules into a folder of our own, with a note of what they were made of."""
+
+    def get_ext_filename(self, ext_name: str) -> str:
+        """Return a module's file name; the thread's is the same for every Python."""
+        return f"{READER}.so" if ext_name == READER else str(super().get_ext_filename(ext_name))
 
     def get_ext_fullpath(self, ext_name: str) -> str:
         """Return where a module is written to."""
@@ -63,6 +70,11 @@ extensions = mypycify(
     group_name=NAME,
     target_dir=str(HOUSE / "build" / "speedups-c"),
 )
+if sys.platform == "linux":
+    flags = ["-std=gnu11", "-pthread"]
+    extensions.append(
+        Extension(READER, ["reader.c"], extra_compile_args=flags, extra_link_args=["-pthread"])
+    )
 setup(
     version=__version__,
     packages=[],

@@ -22,6 +22,7 @@ from agentload.cli._print import Style, paint, print_json
 from agentload.compiled import OTHER_PYTHON, OTHER_SOURCES
 from agentload.errors import AgentloadError
 from agentload.live.look import SWITCH, cores, look
+from agentload.live.reader import OTHER_VERSION, who_reads
 from agentload.live.stamps import ANCILLARY_BYTES, received_ns, sent_ns, stamp_received, stamp_sent
 from agentload.model.client import readiness
 
@@ -232,6 +233,18 @@ def _compiled() -> MachineCheck:
     )
 
 
+def _reader() -> MachineCheck:
+    """Say who reads the sockets: a thread that needs
+    no interpreter, or the interpreter, and why.
+    """
+    path, why = who_reads()
+    rebuild = (
+        "install the version that belongs to this one: pip install --upgrade agentload-speedups"
+    )
+    seen = f"by a {path}" if path == "thread" else f"by the {path}: {why}"
+    return _check("sockets read", seen, warn=rebuild if why == OTHER_VERSION else None)
+
+
 def _shipped(kind: builtin.Kind) -> MachineCheck:
     """MachineCheck that the data that travels with the package is found."""
     found = builtin.names(kind)
@@ -285,6 +298,7 @@ CHECKS: Final[tuple[Callable[[], MachineCheck], ...]] = (
     _working_directory,
     _libraries,
     _compiled,
+    _reader,
     _defaults_in_files,
     lambda: _shipped("profiles"),
     lambda: _shipped("traces"),

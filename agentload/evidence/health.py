@@ -50,6 +50,7 @@ def _health(
         clock_steps=_most(said, "clock_steps"),
         dropped_share=_most(said, "dropped_share"),
         stamp_source=_stamp_source(rows),
+        read_path=_read_path(said),
         void_blocks=sum(play.is_void for play in own),
         blocks=len(own),
     )
@@ -61,6 +62,14 @@ def _stamp_source(rows: pl.DataFrame) -> Literal["kernel", "user"] | None:
     if "user" in sources:
         return "user"
     return "kernel" if "kernel" in sources else None
+
+
+def _read_path(said: Sequence[Mapping[str, Any]]) -> Literal["thread", "interpreter"] | None:
+    """Say who read the sockets; the interpreter where it did so in any part of the run."""
+    paths = {each.get("read_path") for each in said}
+    if "interpreter" in paths:
+        return "interpreter"
+    return "thread" if "thread" in paths else None
 
 
 def _lag_p99_ms(rows: pl.DataFrame) -> float | None:

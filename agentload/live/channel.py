@@ -3,14 +3,34 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterable
-from typing import Final, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol, TypeAlias
 
 from agentload.live.stamps import ANCILLARY_BYTES, StampClock, received_ns, sent_ns, stamp_sent
 
 READ_BYTES: Final = 65536
 MAX_BUFFERS: Final = 64  # far below IOV_MAX
 _OFFSETS: Final = 1 << 32
+Read: TypeAlias = tuple[int, bytes]
+"""When bytes arrived, and the bytes; none mean the end of the stream."""
+
+
+class SocketSource(Protocol):
+    """Describe what reads a socket in place of its channel."""
+
+    is_urgent: bool
+    """Whether what was taken last must not wait: it may hold an end, or what nobody expects."""
+    sent: tuple[int, int, int] | None
+    """A send stamp that came with it: offset of the write's last byte, wall time, our own."""
+
+    def take(self) -> Sequence[tuple[int, int, bytes]]:
+        """Return what was read: the stamp in wall time (0: none), when it was read, and the bytes.
+
+        Raises `OSError` once the connection has failed and all before that was taken.
+        """
+
+    def expect(self, reads: int, *, is_eager: bool) -> None:
+        """Expect an end after so many more *reads*; be told of each read if *is_eager*."""
 
 
 class Link(Protocol):
@@ -35,11 +55,15 @@ class Link(Protocol):
     def is_sent_stamped(self) -> bool:
         """Whether the kernel stamped the last byte written so far."""
 
-    def receive(self) -> tuple[int, bytes] | None:
-        """Return the next bytes and when they arrived; None if none are there.
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether only the link itself can tell what it carries."""
 
-        Empty bytes mean the end of the stream.
-        """
+    def read_through(self, source: SocketSource | None) -> None:
+        """Receive what *source* has read from now on; None: read the socket."""
+
+    def receive(self) -> Iterable[Read]:
+        """Return what has come; raise `OSError` or `ssl.SSLError` if the connection failed."""
 
     def write(self, parts: Iterable[bytes]) -> None:
         """Send all parts, as fast as the kernel takes them."""
@@ -54,6 +78,8 @@ class Link(Protocol):
 class Channel:
     """Read and write a plain socket without blocking; instants are of the monotonic clock."""
 
+    is_encrypted: Final = False
+
     def __init__(self, sock: socket.socket, *, clock: StampClock, peer: str) -> None:
         self.file = sock.fileno()
         self.peer = peer
@@ -64,6 +90,7 @@ class Channel:
         """How many reads lack a stamp that can be true; they have the time of our own read."""
         self._clock = clock
         self._loop = asyncio.get_running_loop()
+        self._source: SocketSource | None = None
         self._unsent: list[memoryview] = []
         self._heard_ns = 0
         self._written = 0
@@ -72,27 +99,22 @@ class Channel:
         self._stamped_bytes = -1
         self._stamped_ns = 0
 
-    def receive(self) -> tuple[int, bytes] | None:
-        """Return the next bytes and when they arrived; None if none are there.
+    def read_through(self, source: SocketSource | None) -> None:
+        """Receive what *source* has read from now on; None: read the socket."""
+        self._source = source
 
-        Empty bytes mean the end of the stream.
-        """
+    def receive(self) -> Sequence[Read]:
+        """Return what has come; raise `OSError` if the connection failed."""
+        if self._source is not None:
+            return self._taken(self._source)
         try:
             data, ancillary, _, _ = self._sock.recvmsg(READ_BYTES, ANCILLARY_BYTES)
         except (BlockingIOError, InterruptedError):
             # A stamp of sent bytes wakes the selector just as received bytes do.
             self._take_sent()
-            return None
+            return ()
         now_ns = self._clock.now_ns()
-        wall_ns = received_ns(ancillary) if ancillary else None
-        at_ns = None
-        if wall_ns is not None:
-            at_ns = self._clock.between(self._heard_ns, wall_ns, now_ns, begun_ns=self._begun_ns)
-        if at_ns is None:
-            self.unstamped_reads += 1 if data else 0
-            return now_ns, data
-        self._heard_ns = at_ns
-        return at_ns, data
+        return (self._stamped(received_ns(ancillary) or 0, now_ns, data),)
 
     def write(self, parts: Iterable[bytes]) -> None:
         """Send all parts, as fast as the kernel takes them."""
@@ -132,6 +154,30 @@ class Channel:
         self._loop.remove_writer(self.file)
         self._sock.close()
 
+    def _taken(self, source: SocketSource) -> list[Read]:
+        reads = [self._stamped(*read) for read in source.take()]
+        if source.sent is not None:
+            self._note_sent(*source.sent)
+        return reads
+
+    def _stamped(self, wall_ns: int, now_ns: int, data: bytes) -> Read:
+        """Return bytes that were read at *now_ns* with the instant at which they arrived.
+
+        Their stamp is *wall_ns*; 0: the kernel gave none.
+        """
+        at_ns = wall_ns - self._clock.offset_ns
+        if not self._heard_ns <= at_ns <= now_ns:  # hardly ever
+            found_ns = self._plausible(wall_ns, now_ns) if wall_ns else None
+            if found_ns is None:
+                self.unstamped_reads += 1 if data else 0
+                return now_ns, data
+            at_ns = found_ns
+        self._heard_ns = at_ns
+        return at_ns, data
+
+    def _plausible(self, wall_ns: int, now_ns: int) -> int | None:
+        return self._clock.between(self._heard_ns, wall_ns, now_ns, begun_ns=self._begun_ns)
+
     def _flush(self) -> None:
         try:
             while self._unsent:
@@ -162,8 +208,11 @@ class Channel:
             return
         with contextlib.suppress(OSError):
             for offset, wall_ns in sent_ns(self._sock):
-                begun_ns, now_ns = self._begun_ns, self._clock.now_ns()
-                at_ns = self._clock.between(begun_ns, wall_ns, now_ns, begun_ns=begun_ns)
-                if at_ns is not None:
-                    self._stamped_bytes = (offset + 1) % _OFFSETS
-                    self._stamped_ns = at_ns
+                self._note_sent(offset, wall_ns, self._clock.now_ns())
+
+    def _note_sent(self, offset: int, wall_ns: int, now_ns: int) -> None:
+        begun_ns = self._begun_ns
+        at_ns = self._clock.between(begun_ns, wall_ns, now_ns, begun_ns=begun_ns)
+        if at_ns is not None:
+            self._stamped_bytes = (offset + 1) % _OFFSETS
+            self._stamped_ns = at_ns

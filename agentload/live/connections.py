@@ -131,13 +131,13 @@ async def _tunnel(channel: Channel, there: Address, proxy: Address) -> None:
     )
     answer = b""
     while b"\r\n\r\n" not in answer:
-        got = channel.receive()
-        if got is None:
+        received = channel.receive()
+        if not received:
             await channel.readable()
-            continue
-        if not got[1] or len(answer) > PROXY_HEAD_BYTES:
-            raise UnreachableError("the proxy hung up")
-        answer += got[1]
+        for _, data in received:
+            if not data or len(answer) > PROXY_HEAD_BYTES:
+                raise UnreachableError("the proxy hung up")
+            answer += data
     status = answer.split(b"\r\n", 1)[0].split(b" ", 2)
     if len(status) < 2 or not status[1].startswith(b"2"):
         raise UnreachableError(
@@ -286,6 +286,6 @@ class Connections:
 def _is_quiet(link: Link) -> bool:
     # An idle server says nothing; bytes or an end mean that this connection is over.
     try:
-        return link.receive() is None
+        return not any(True for _ in link.receive())
     except (OSError, ssl.SSLError):
         return False

@@ -15,8 +15,8 @@ from agentload.dispatch.call import CallMachine, Failure
 from agentload.dispatch.fault import redact
 from agentload.dispatch.framing import OverlongError
 from agentload.dispatch.sse import Parsed
-from agentload.live.channel import READ_BYTES, Link
-from agentload.live.hub import Hub
+from agentload.live.channel import READ_BYTES, Link, Read, SocketSource
+from agentload.live.hub import Watcher
 from agentload.live.incoming import Incoming, NotHttpError
 from agentload.live.pump import Pump
 from agentload.live.raw import MOST_OF_A_CALL
@@ -66,7 +66,7 @@ class Exchange:
         machine: CallMachine,
         *,
         clock: StampClock,
-        hub: Hub,
+        hub: Watcher,
         pump: Pump,
         memory: Memory,
         own_bytes: int,
@@ -79,6 +79,8 @@ class Exchange:
         self.is_reusable = False
         """Whether the answer ended properly and the connection may carry another request."""
         self._link = link
+        self._source: SocketSource | None = None
+        """What reads the link's socket; None: the link itself."""
         self._machine = machine
         self._clock = clock
         self._hub = hub
@@ -116,7 +118,14 @@ class Exchange:
         if expects:
             self._unsent = body
             self._timers.append(self._loop.call_later(EXPECT_S, self._send_body))
-        self._hub.watch(self._link.file, self._readable)
+        self._source = self._hub.watch(self._link.file, self._readable)
+        if self._source is not None:
+            self._link.read_through(self._source)
+            # A source sees an end, and what is no head of a stream, unless all is encrypted.
+            self._is_eager = self._link.is_encrypted or self._on_tokens is not None
+            # Without a stamp of the kernel, bytes are as late as they are read.
+            reads = self._reads_left if self._link.is_stamped else 0
+            self._source.expect(reads, is_eager=self._is_eager)
         self._arm()
 
     def halt(self, why: Halt) -> None:
@@ -143,30 +152,37 @@ class Exchange:
     # --- what the hub and the pump call ---
 
     def _readable(self) -> None:
+        reads, before = self._reads, len(self._reads)
         try:
-            got = self._link.receive()
+            for read in self._link.receive():
+                reads.append(read)
+                self._behind_bytes += len(read[1])
+                if self._kept is not None:
+                    self._keep(self._kept, read)
         except (OSError, ssl.SSLError) as error:
             self._fail("reset", f"{type(error).__name__}: {error}")
             return
-        if got is None:
+        if len(reads) == before:
             return
-        self._reads.append(got)
-        self._behind_bytes += len(got[1])
-        self._reads_left -= 1
-        if self._reads_left <= 0:
+        self._reads_left -= len(reads) - before
+        if self._reads_left <= 0 and self._source is None:
             self._hub.hasten(self._link.file)
-        if self._kept is not None and got[1] and self._kept_bytes < KEPT_BYTES:
-            self._kept.append(got)
-            self._kept_bytes += len(got[1])
+        last = reads[-1][1]
         if (
             self._is_eager
-            or not got[1]
-            or got[1].endswith(LAST_CHUNK)
+            or not last
+            or last.endswith(LAST_CHUNK)
             or self._behind_bytes > BEHIND_BYTES
+            or (self._source is not None and self._source.is_urgent)
         ):
-            self.step(len(self._reads))
-        elif len(self._reads) == 1:
+            self.step(len(reads))
+        elif not before:
             self._pump.add(self)
+
+    def _keep(self, kept: list[Read], read: Read) -> None:
+        if read[1] and self._kept_bytes < KEPT_BYTES:
+            kept.append(read)
+            self._kept_bytes += len(read[1])
 
     @property
     def is_behind(self) -> bool:
@@ -236,12 +252,16 @@ class Exchange:
         # Only a chunked answer shows its end without being parsed; and a watcher wants every token
         # count.
         self._is_eager = not answer.is_chunked or self._on_tokens is not None
+        if self._source is not None:
+            is_eager = self._is_eager or self._link.is_encrypted
+            self._source.expect(self._reads_left, is_eager=is_eager)
         if self._machine.stage == "waiting" and answer.body_ns is not None:
             self._machine.heard(answer.body_ns)
             self._arm()
         if transcript.has_end_mark and not self._is_lingering:
             self._is_lingering = True
-            self._timers.append(self._loop.call_later(LINGER_S, self._end_without_http))
+            since_s = self._loop.time() if answer.body_ns is None else answer.body_ns / SECOND
+            self._timers.append(self._loop.call_at(since_s + LINGER_S, self._end_without_http))
         if self._on_tokens is not None and transcript.tokens_so_far != self._tokens:
             self._tokens = transcript.tokens_so_far
             try:
@@ -310,7 +330,15 @@ class Exchange:
     def _fail(self, failure: Failure, error: str) -> None:
         self._end(lambda: self._machine.failed(self._clock.now_ns(), failure, error))
 
+    def _has_more(self) -> bool:
+        """Return whether bytes were read behind the answer's end, or the connection has failed."""
+        try:
+            return any(True for _ in self._link.receive())
+        except (OSError, ssl.SSLError):
+            return True
+
     def _end_without_http(self) -> None:
+        self._readable()
         self._end(lambda: self._machine.closed(self._clock.now_ns()))
 
     def _end(self, tell: Callable[[], None]) -> None:
@@ -340,6 +368,9 @@ class Exchange:
                 timer.cancel()
         if self._has_begun:
             self._hub.leave(self._link.file)
+            if self._source is not None:
+                self.is_reusable = not self._has_more() and self.is_reusable
+                self._link.read_through(None)
             sent_ns = self._link.sent_ns()
             if sent_ns is not None and not self._unsent:
                 self._machine.sent(sent_ns)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from agentload.live.hub import ReadPath
 from agentload.live.look import cores
 from agentload.live.punctuality import Attendance, Punctuality
 from agentload.live.wire import WireFacts
@@ -52,6 +53,8 @@ class Health:
     """Reads and requests that the kernel should have stamped and did not."""
     dropped_share: float | None = None
     """Dropped stamps as a share of all reads."""
+    read_path: ReadPath | None = None
+    """Who read the sockets; the interpreter where it did so in any process."""
     workers: tuple["Health", ...] = ()
     """Each process that held sockets; empty if only the dispatcher's did."""
     void: str | None = None
@@ -209,6 +212,7 @@ class Monitor:
             clock_steps=steps,
             dropped_stamps=dropped,
             dropped_share=dropped_share,
+            read_path=facts.read_path if facts else _slowest(workers),
             workers=tuple(workers),
             interruption=self._interruption,
             void=void_reason(
@@ -257,8 +261,14 @@ def together(parts: Sequence[Health]) -> Health:
         cpu_peak_share=max(each.cpu_peak_share for each in parts),
         clock_steps=max(each.clock_steps for each in parts),
         dropped_stamps=sum(each.dropped_stamps for each in parts),
+        read_path=_slowest(parts),
         workers=tuple(parts),
     )
+
+
+def _slowest(parts: Sequence[Health]) -> ReadPath | None:
+    paths = [each.read_path for each in parts if each.read_path is not None]
+    return min(paths, default=None)  # "interpreter" comes before "thread"
 
 
 def interruption(*, asleep_s: float, stall_s: float, clock_steps: int) -> str | None:

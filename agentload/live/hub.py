@@ -11,8 +11,11 @@ import asyncio
 import select
 import sys
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal, Protocol, TypeAlias
 
+from agentload.live.channel import SocketSource
+
+ReadPath: TypeAlias = Literal["thread", "interpreter"]
 REST_S: Final = 0.001
 # The rest used where no stream has data after one rest and again after
 # the next, so that no two chunks of a stream fall into one read.
@@ -27,8 +30,30 @@ MANY: Final = 64
 BATCH: Final = 128
 
 
+class Watcher(Protocol):
+    """Describe what watches sockets: a hub, or a thread that reads them."""
+
+    @property
+    def path(self) -> ReadPath:
+        """Who reads the sockets."""
+
+    def watch(self, file: int, callback: Callable[[], None]) -> SocketSource | None:
+        """Call *callback* whenever *file* has something; return what reads it, if it does not."""
+
+    def hasten(self, file: int) -> None:
+        """Call back for *file* at once from now on."""
+
+    def leave(self, file: int) -> None:
+        """Stop calling back for *file*; the descriptor must still be open."""
+
+    def close(self) -> None:
+        """Stop watching all descriptors."""
+
+
 class Hub:
     """Call back for each descriptor that has something to read."""
+
+    path: Final = "interpreter"
 
     def __init__(self, *, beside: Callable[[], None] = lambda: None) -> None:
         """Watch nothing yet; call *beside* after each batch, in the same turn of the loop."""

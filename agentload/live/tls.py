@@ -2,11 +2,12 @@
 
 import functools
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 from agentload.errors import EndpointError
-from agentload.live.channel import READ_BYTES, Channel
+from agentload.live.channel import READ_BYTES, Channel, Read, SocketSource
 
 
 def context(
@@ -47,6 +48,8 @@ def _context(
 class TlsChannel:
     """Speak TLS through a channel; a read has the stamp of the record that completed it."""
 
+    is_encrypted: Final = True
+
     def __init__(self, channel: Channel, trusted: ssl.SSLContext, *, host: str) -> None:
         self.file = channel.file
         self.peer = channel.peer
@@ -81,22 +84,22 @@ class TlsChannel:
             finally:
                 self._flush()  # after a failure this sends the alert that tells the server why
 
-    def receive(self) -> tuple[int, bytes] | None:
-        """Return the next bytes and when they arrived; None if none are there.
+    def read_through(self, source: SocketSource | None) -> None:
+        """Decrypt what *source* has read from now on; None: read the socket."""
+        self._channel.read_through(source)
 
-        Empty bytes mean the end of the stream.
-        """
-        got = self._channel.receive()
-        if got is None:
-            return None
-        at_ns, data = got
-        if not data:
-            return got
-        self._incoming.write(data)
-        plain = self._decrypted()
-        if self._outgoing.pending:  # the answer to a key update
-            self._flush()
-        return None if plain is None else (at_ns, plain)
+    def receive(self) -> Iterator[Read]:
+        """Return what has come, decrypted; raise an error where it comes among the bytes."""
+        for at_ns, data in self._channel.receive():
+            if not data:
+                yield at_ns, data
+                continue
+            self._incoming.write(data)
+            plain = self._decrypted()
+            if self._outgoing.pending:  # the answer to a key update
+                self._flush()
+            if plain is not None:
+                yield at_ns, plain
 
     def write(self, parts: Iterable[bytes]) -> None:
         """Send all parts, as fast as the kernel takes them."""
@@ -127,12 +130,13 @@ class TlsChannel:
             pieces.append(piece)
 
     async def _pull(self) -> None:
-        while (got := self._channel.receive()) is None:
+        while not (received := self._channel.receive()):
             await self._channel.readable()
-        if got[1]:
-            self._incoming.write(got[1])
-        else:
-            self._incoming.write_eof()
+        for _, data in received:
+            if data:
+                self._incoming.write(data)
+            else:
+                self._incoming.write_eof()
 
     def _flush(self) -> None:
         if self._outgoing.pending:

@@ -19,9 +19,10 @@ from agentload.live.alarm import Timetable
 from agentload.live.channel import Link
 from agentload.live.connections import Connections, UnreachableError
 from agentload.live.exchange import SECOND, Exchange, Memory, own_bytes
-from agentload.live.hub import Hub
+from agentload.live.hub import ReadPath
 from agentload.live.pump import Pump
 from agentload.live.raw import RawLog
+from agentload.live.reader import watcher
 from agentload.live.stamps import StampClock, Vigil
 from agentload.live.target import Target, head
 from agentload.model.commands import Halt, Limits, Outcome, StampSource
@@ -68,6 +69,8 @@ class WireFacts:
     clock_steps: int
     """How often the wall clock was stepped; stamps around such a moment are off by the step."""
     largest_step_ns: int
+    read_path: ReadPath = "interpreter"
+    """Who reads the sockets."""
 
     @property
     def dropped_stamps(self) -> int:
@@ -92,7 +95,7 @@ class Wire:
         self._unstamped_reads = 0
         self._unstamped_sends = 0
         self._pump = Pump()
-        self._hub = Hub(beside=self._pump.turn)
+        self._hub = watcher(beside=self._pump.turn)
         self._memory = Memory()
         self._judging = asyncio.Lock()
         self._timetable = Timetable()
@@ -156,6 +159,7 @@ class Wire:
             unstamped_sends=self._unstamped_sends,
             clock_steps=self.clock.steps,
             largest_step_ns=self.clock.largest_step_ns,
+            read_path=self._hub.path,
         )
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from agentload import builtin
 from agentload.cli import doctor
 from agentload.cli import main as cli
 from agentload.cli.doctor import MachineCheck
+from agentload.live.reader import OTHER_VERSION
 
 FINE = MachineCheck(name="python", state="ok", seen="CPython 3.11.7")
 POOR = MachineCheck(
@@ -157,3 +158,23 @@ def test_defaults_in_files_are_shown_with_what_no_verb_has(
         "agentload.toml: db, sesions, [watch add] pairs, [replay] foo",
     )
     assert found.advice == "no verb has: agentload.toml: sesions, agentload.toml: foo"
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "seen"),
+    [
+        (("thread", ""), "ok", "by a thread"),
+        (
+            ("interpreter", "agentload[fast] is not installed"),
+            "ok",
+            "by the interpreter: agentload[fast] is not installed",
+        ),
+        (("interpreter", OTHER_VERSION), "warn", f"by the interpreter: {OTHER_VERSION}"),
+    ],
+)
+def test_who_reads_the_sockets_is_said_and_why(
+    monkeypatch: pytest.MonkeyPatch, found: tuple[str, str], state: str, seen: str
+) -> None:
+    monkeypatch.setattr(doctor, "who_reads", lambda: found)
+    check = doctor._reader()
+    assert (check.state, check.seen) == (state, seen)

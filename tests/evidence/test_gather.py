@@ -295,6 +295,33 @@ def test_health_names_our_lag_stalls_and_shared_stamps(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("paths", "said"),
+    [
+        (["thread", "thread"], "thread"),
+        (["thread", "interpreter"], "interpreter"),
+        ([None, "thread"], "thread"),
+        ([None, None], None),
+    ],
+)
+def test_health_names_who_read_the_sockets_in_all_parts(
+    tmp_path: Path, paths: list[str | None], said: str | None
+) -> None:
+    rows = [
+        run(),
+        *(leg(number, health={"read_path": path}) for number, path in enumerate(paths, start=1)),
+        *(arm(name, place) for place, name in enumerate(ARMS)),
+        block("bf16", 0, 0),
+        call("bf16", 0, 1),
+        block("bf16", 1, 0, leg=2),
+        call("bf16", 1, 1, leg=2),
+        block("fp8", 1, 200, leg=2),
+        call("fp8", 1, 201, leg=2),
+        *OTHER,
+    ]
+    assert evidence(tmp_path, rows, described=False).health[0].read_path == said
+
+
 def test_servers_are_described_by_what_they_said(tmp_path: Path) -> None:
     facts = {
         "version": "0.33.0",

@@ -34,9 +34,10 @@ async def ends() -> AsyncIterator[tuple[socket.socket, socket.socket]]:
 
 
 async def arrived(channel: Channel) -> tuple[int, bytes]:
-    while (got := channel.receive()) is None:
+    while not (received := channel.receive()):
         await channel.readable()
-    return got
+    (read,) = received
+    return read
 
 
 async def test_bytes_are_stamped_between_their_writing_and_their_reading(

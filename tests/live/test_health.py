@@ -130,6 +130,17 @@ def facts(*, unstamped_reads: int = 0, unstamped_sends: int = 0, clock_steps: in
     )
 
 
+def test_health_says_who_read_the_sockets_and_of_several_processes_the_slower_way() -> None:
+    thread, interpreter = (
+        Monitor().health(replace(facts(), read_path=path)) for path in ("thread", "interpreter")
+    )
+    assert (thread.read_path, interpreter.read_path) == ("thread", "interpreter")
+    assert Monitor().health().read_path is None
+    assert Monitor().health(workers=(thread, thread)).read_path == "thread"
+    assert Monitor().health(workers=(thread, interpreter)).read_path == "interpreter"
+    assert together((thread, interpreter)).read_path == "interpreter"
+
+
 def test_a_stepped_clock_voids_a_leg() -> None:
     reason = void_reason(
         send_lag_p99_ms=1.0, loop_stall_max_ms=1.0, coalesced_share=0.0, clock_steps=2

@@ -25,7 +25,7 @@ from tests.live.calls import MS
 from tests.live.hostile import MODES, TIMED_OUT
 from tests.live.scripted import Peer, serving
 
-pytestmark = pytest.mark.loopback
+pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
 PATIENT = Limits(
     connect_ns=20_000 * MS, first_ns=20_000 * MS, idle_ns=20_000 * MS, total_ns=30_000 * MS
 )

@@ -11,7 +11,7 @@ from agentload.live.wire import Wire
 from tests.live.calls import MS, request
 from tests.live.scripted import Peer, Scripted, serving
 
-pytestmark = pytest.mark.loopback
+pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
 
 
 async def good_answer(peer: Peer) -> None:

@@ -11,15 +11,18 @@ import pytest
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify
 from agentload.errors import EndpointError
+from agentload.live.hub import ReadPath
 from agentload.live.target import Target
 from agentload.live.tls import context
 from agentload.live.wire import Wire, WireFacts
+from agentload.model.commands import Limits
 from tests.live.calls import MS, request
 from tests.live.certificates import Certificates, made
 from tests.live.scripted import END, STREAM, Peer, good, serving
 
 pytestmark = [
     pytest.mark.loopback,
+    pytest.mark.usefixtures("read_path"),
     pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates"),
 ]
 
@@ -34,7 +37,7 @@ async def good_answer(peer: Peer) -> None:
 
 
 async def test_a_stream_over_tls_is_read_and_its_connection_used_again(
-    certificates: Certificates,
+    certificates: Certificates, read_path: ReadPath
 ) -> None:
     trusted = context(authority=certificates.authority)
     async with (
@@ -50,7 +53,7 @@ async def test_a_stream_over_tls_is_read_and_its_connection_used_again(
     assert outcomes[0].stamp_source == ("kernel" if sys.platform == "linux" else "user")
     assert outcomes[0].sent_ns is not None
     assert wire.facts() == WireFacts(
-        unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_step_ns=0
+        unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_step_ns=0, read_path=read_path
     )
 
 
@@ -124,7 +127,8 @@ async def test_a_server_of_an_unknown_authority_is_refused(certificates: Certifi
         serving(good_answer, tls=certificates.server_context()) as server,
         Wire([Target(arm="a", url=server.url)]) as wire,
     ):
-        outcome = await wire.call(request())
+        # The first use of the system's authorities reads them, which takes a busy machine a while.
+        outcome = await wire.call(request(limits=Limits()))
     assert outcome.status == "refused"
     assert outcome.error is not None
     assert f"SSLCertVerificationError with 127.0.0.1:{server.port}: " in outcome.error

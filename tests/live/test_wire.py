@@ -11,6 +11,8 @@ import pytest
 
 from agentload.live.channel import Link
 from agentload.live.connections import Connections
+from agentload.live.hub import Hub, ReadPath
+from agentload.live.reader import SocketReader
 from agentload.live.target import Target
 from agentload.live.wire import Wire, WireFacts
 from agentload.model.commands import Limits
@@ -18,11 +20,13 @@ from tests.live.calls import MS, one_call, request
 from tests.live.scripted import END, STREAM, Peer, good, serving
 from tests.live.test_wire_failures import drips, never_answers
 
-pytestmark = pytest.mark.loopback
+pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
 LINUX = sys.platform == "linux"
 
 
-async def test_a_good_call_is_stamped_by_the_kernel_in_the_order_of_events() -> None:
+async def test_a_good_call_is_stamped_by_the_kernel_in_the_order_of_events(
+    read_path: ReadPath,
+) -> None:
     async def answer(peer: Peer) -> None:
         await peer.send(STREAM)
         for payload in good(3):
@@ -35,7 +39,11 @@ async def test_a_good_call_is_stamped_by_the_kernel_in_the_order_of_events() -> 
         outcome = await wire.call(called)
         now_ns = time.monotonic_ns()
         assert wire.facts() == WireFacts(
-            unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_step_ns=0
+            unstamped_reads=0,
+            unstamped_sends=0,
+            clock_steps=0,
+            largest_step_ns=0,
+            read_path=read_path,
         )
     assert (outcome.status, outcome.error, outcome.http_status, outcome.finish_reason) == (
         "ok",
@@ -180,7 +188,9 @@ async def test_a_cancelled_task_closes_its_connection() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await wire.call(request())
-        assert wire._hub._callbacks == {}
+        hub = wire._hub
+        assert isinstance(hub, (Hub, SocketReader))
+        assert (hub._callbacks if isinstance(hub, Hub) else hub._streams) == {}
         await asyncio.wait_for(gone.wait(), 20)
 
 

@@ -14,7 +14,7 @@ from agentload.model.commands import Limits
 from tests.live.calls import MS, one_call, request
 from tests.live.scripted import END, STREAM, Peer, good, serving
 
-pytestmark = pytest.mark.loopback
+pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
 WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
 
 

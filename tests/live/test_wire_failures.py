@@ -15,7 +15,7 @@ from agentload.model.commands import Status
 from tests.live.calls import one_call, request
 from tests.live.scripted import END, STREAM, Peer, serving, token, usage
 
-pytestmark = pytest.mark.loopback
+pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
 
 
 async def resets_before_the_head(peer: Peer) -> None:

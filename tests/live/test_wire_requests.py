@@ -11,7 +11,7 @@ from tests.live.calls import one_call, request
 from tests.live.scripted import Peer, serving
 from tests.live.test_wire_failures import is_full, refuses_the_prompt
 
-pytestmark = pytest.mark.loopback
+pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
 
 
 async def test_a_body_of_half_a_megabyte_arrives_whole_at_a_slow_server() -> None:

@@ -176,6 +176,7 @@ def _health(legs: tuple[LegLine, ...]) -> Iterator[str]:
             ("coalesced reads", health.get("coalesced_share"), "{:.1%}"),
             ("CPU", health.get("cpu_share"), "{:.0%}"),
             ("busiest second", health.get("cpu_peak_share"), "{:.0%} of a core"),
+            ("read by", health.get("read_path"), "{}"),
             ("workers", len(health.get("workers", ())) or None, "{}"),
         )
         known = [

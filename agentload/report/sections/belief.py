@@ -29,6 +29,7 @@ _TIME: Final = {
     "simulated": "of virtual time",
 }
 _STAMPS: Final = {"kernel": "kernel", "user": "program"}
+_READERS: Final = {"thread": "a thread of its own", "interpreter": "the interpreter"}
 
 
 def belief(view: View) -> tuple[Check, ...]:
@@ -249,6 +250,8 @@ def _lag(view: View) -> Iterator[Check]:
     if not lags:
         return
     stamps = f", by {' and '.join(sources)} timestamps" if sources else ""
+    paths = sorted({_READERS[each.read_path] for each in health if each.read_path})
+    stamps += f", read by {' and '.join(paths)}" if paths else ""
     text = f"requests left at most {say.duration(max(lags))} late (p99{stamps})"
     is_late = max(lags) > view.policy.max_send_lag_ms
     yield Check(state="bad", text=text) if is_late else assurance(text)

@@ -28,6 +28,7 @@ ROWS: tuple[Row, ...] = (
                 "send_lag_p99_ms": 0.31,
                 "loop_stall_max_ms": 260.0,
                 "coalesced_share": 0.02,
+                "read_path": "thread",
                 "cpu_share": 0.4,
                 "void": "stood still",
             }
@@ -134,7 +135,7 @@ def test_show_prints_health_arms_statuses_latencies_blocks_and_voids(agentload: 
         "agentload replay\n"
         "\n"
         "part 0 on box: done after 20.0 s\n"
-        "  send lag p99 0.31 ms, loop stall 260.0 ms, coalesced reads 2.0%, CPU 40%\n"
+        "  send lag p99 0.31 ms, loop stall 260.0 ms, coalesced reads 2.0%, CPU 40%, read by thread\n"
         "  invalid: stood still\n"
         "\n"
         "arm   calls  ended            model  machine  where\n"

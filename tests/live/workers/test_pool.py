@@ -13,6 +13,7 @@ import pytest
 
 from agentload.errors import AgentloadError, LaunchError
 from agentload.live.caller import RequestStyle
+from agentload.live.hub import ReadPath
 from agentload.live.station import Job
 from agentload.live.target import Target
 from agentload.live.workers import node as node_module
@@ -25,7 +26,7 @@ from agentload.store import journal
 from agentload.store.places import worker_journals
 from tests.live.scripted import END, STREAM, Peer, good, serving, token
 
-pytestmark = pytest.mark.loopback
+pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
 MS = 1_000_000
 
 
@@ -91,7 +92,7 @@ def rows(paths: Sequence[Path]) -> list[list[CallRow]]:
 
 
 async def test_workers_send_at_the_instant_keep_sessions_to_themselves_and_write_what_they_report(
-    tmp_path: Path,
+    tmp_path: Path, read_path: ReadPath
 ) -> None:
     async def answer(peer: Peer) -> None:
         await peer.send(
@@ -137,6 +138,7 @@ async def test_workers_send_at_the_instant_keep_sessions_to_themselves_and_write
         for row in each
     ) == [(name, 3) for name in ("x0", "x1", "x2", "y0", "y1", "z0", "z1")]
     assert [each.calls for each in healths] == [len(each) for each in written]
+    assert {each.read_path for each in healths} == {read_path}
 
 
 async def test_a_watched_call_streams_its_tokens_and_is_cancelled_where_it_is(

@@ -1,6 +1,7 @@
 """What speaks for and against the figures."""
 
 from dataclasses import replace
+from typing import Literal
 
 from advisor.deployment import Deployment
 from advisor.evidence import Arm, ClientHealth, Evidence
@@ -232,3 +233,15 @@ def test_every_input_that_a_shipped_rule_can_miss_has_a_name_that_people_use() -
         if row[1].text == need.rpartition(".")[2].replace("_", " ")
     ]
     assert raw == []
+
+
+def test_who_read_the_sockets_is_said_where_it_is_known() -> None:
+    def lag(*paths: Literal["thread", "interpreter"] | None) -> str:
+        health = tuple(ClientHealth(send_lag_p99_ms=1.0, read_path=path) for path in paths)
+        texts = {check.text for check in checks(replace(sample.evidence(), health=health))}
+        (found,) = (text for text in texts if text.startswith("requests left"))
+        return found
+
+    assert lag(None) == "requests left at most 1 ms late (p99)"
+    assert lag("thread").endswith("(p99, read by a thread of its own)")
+    assert lag("thread", "interpreter").endswith("read by a thread of its own and the interpreter)")

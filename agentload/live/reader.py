@@ -1,0 +1,233 @@
+"""Read sockets in a thread that needs no interpreter, where `agentload[fast]` is installed.
+
+`speedups/reader.c` is the thread. While Python is busy, or another thread of it holds the
+interpreter, the thread takes bytes off the sockets with the kernel's stamps, so no two chunks
+share a stamp because Python was late. Python is woken for what cannot wait and for many reads at
+once; what the bytes mean is decided by the same code on both paths. Without the library all works
+as before, by `hub`.
+
+Functions of the library take a few µs, and are called without giving the interpreter away:
+to get it back might take longer.
+"""
+
+import asyncio
+import ctypes
+import functools
+import os
+from collections import deque
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Final
+
+from agentload.compiled import PURE
+from agentload.live.hub import Hub, ReadPath, Watcher
+
+NAME: Final = "agentload_reader"
+VERSION: Final = 1
+"""The version of the library's functions that are called here."""
+OTHER_VERSION: Final = "agentload-speedups was made for another version"
+BATCH: Final = 64  # streams that are named at once
+# Longest time in one turn of the loop, but for what one stream takes: a call that becomes due
+# meanwhile is late by as much.
+HOLD_S: Final = 0.002
+BYTES: Final = 128 << 10  # as in the library: most bytes and most reads that are handed over
+READS: Final = 4096
+HEADER: Final = 4
+PER_READ: Final = 3
+
+
+class SocketStream:
+    """Hand over what the thread reads from one socket."""
+
+    def __init__(self, reader: "SocketReader", handle: int, callback: Callable[[], None]) -> None:
+        self.handle: int | None = handle
+        """Names the stream to the library; None once it is left."""
+        self.callback = callback
+        self.is_urgent = False
+        """Whether what was taken last must not wait."""
+        self.sent: tuple[int, int, int] | None = None
+        """The send stamp that came with it, if any."""
+        self._reader = reader
+        self._left: list[tuple[int, int, bytes]] = []
+
+    def take(self) -> list[tuple[int, int, bytes]]:
+        """Return what was read; after `leave`, what was read before and not taken."""
+        if self.handle is None:
+            left, self._left = self._left, []
+            return left
+        return self._copied(self._reader.library.reader_take(self._reader.handle, self.handle))
+
+    def expect(self, reads: int, *, is_eager: bool) -> None:
+        """Expect an end after so many more reads; be told of each read if *is_eager*."""
+        if self.handle is not None:
+            self._reader.library.reader_expect(self._reader.handle, self.handle, reads, is_eager)
+
+    def leave(self) -> None:
+        """Read no more; the descriptor must still be open."""
+        if self.handle is not None:
+            found = self._reader.library.reader_leave(self._reader.handle, self.handle)
+            self.handle = None
+            self._left = self._copied(found)
+
+    def _copied(self, count: int) -> list[tuple[int, int, bytes]]:
+        if count < 0:
+            raise OSError(-count, os.strerror(-count))
+        numbers, data = self._reader.numbers, self._reader.data
+        offset, sent_wall_ns, sent_now_ns, is_urgent = numbers[:HEADER]
+        self.sent = (offset, sent_wall_ns, sent_now_ns) if sent_wall_ns else None
+        self.is_urgent = bool(is_urgent)
+        reads: list[tuple[int, int, bytes]] = []
+        if not count:
+            return reads
+        last = HEADER + PER_READ * count
+        whole, start = data[: numbers[last - 1]].tobytes(), 0
+        each = iter(numbers[HEADER:last].tolist())
+        for wall_ns, now_ns, end in zip(each, each, each, strict=True):
+            reads.append((wall_ns, now_ns, whole[start:end]))
+            start = end
+        return reads
+
+
+class SocketReader:
+    """Watch sockets by a thread of the library; call back where Python should look."""
+
+    path: Final = "thread"
+
+    def __init__(self, *, beside: Callable[[], None] = lambda: None) -> None:
+        """Start the thread; raise `OSError` where that cannot be.
+
+        *beside* is called after each batch, in the same turn of the loop.
+        """
+        self.library = library()
+        self.handle: int | None = self.library.reader_start()
+        if self.handle is None:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        self.numbers = _view(
+            self.library.reader_numbers(self.handle), 8 * (HEADER + PER_READ * READS)
+        ).cast("q")
+        self.data = _view(self.library.reader_bytes(self.handle), BYTES)
+        self._process = os.getpid()
+        self._beside = beside
+        self._streams: dict[int, SocketStream] = {}
+        self._handles: dict[int, SocketStream] = {}
+        self._waiting: deque[SocketStream] = deque()
+        self._found = (ctypes.c_void_p * BATCH)()
+        self._next: asyncio.Handle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._bell: int = self.library.reader_bell(self.handle)
+        self._loop.add_reader(self._bell, self._woken)
+
+    def watch(self, file: int, callback: Callable[[], None]) -> SocketStream:
+        """Have the thread read *file*; call *callback* when something should be taken."""
+        handle = self.library.reader_watch(self.handle, file)
+        if handle is None:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        stream = SocketStream(self, handle, callback)
+        self._streams[file] = self._handles[handle] = stream
+        return stream
+
+    def hasten(self, file: int) -> None:
+        """Leave no read of *file* to rest from now on."""
+        self._streams[file].expect(0, is_eager=True)
+
+    def leave(self, file: int) -> None:
+        """Have the thread read *file* no more; the descriptor must still be open."""
+        stream = self._streams.pop(file, None)
+        if stream is not None and stream.handle is not None:
+            del self._handles[stream.handle]
+            stream.leave()
+
+    def close(self) -> None:
+        """Read no more, and end the thread.
+
+        A process that was forked off has no thread to end, and shares its parent's epoll.
+        """
+        if self.handle is None or os.getpid() != self._process:
+            return
+        self._loop.remove_reader(self._bell)
+        if self._next is not None:
+            self._next.cancel()
+        for stream in self._streams.values():
+            stream.handle = None
+        self._streams.clear()
+        self._handles.clear()
+        self._waiting.clear()
+        self.numbers.release()
+        self.data.release()
+        self.library.reader_stop(self.handle)
+        self.handle = None
+
+    def _woken(self) -> None:
+        self._next = None
+        found, waiting, handles = self._found, self._waiting, self._handles
+        for index in range(self.library.reader_ready(self.handle, found, BATCH)):
+            # A stream that is being left may be named once more.
+            if (stream := handles.get(found[index] or 0)) is not None:
+                waiting.append(stream)
+        until_s = self._loop.time() + HOLD_S
+        try:
+            while waiting and self._loop.time() < until_s:
+                stream = waiting.popleft()
+                if stream.handle is not None:  # an earlier callback may have left it
+                    stream.callback()
+            self._beside()
+        finally:
+            if waiting and self._next is None:
+                self._next = self._loop.call_soon(self._woken)
+
+
+def watcher(*, beside: Callable[[], None] = lambda: None) -> Watcher:
+    """Return a reader where there is a library for it, else a hub."""
+    try:
+        return SocketReader(beside=beside)
+    except OSError:
+        return Hub(beside=beside)
+
+
+def who_reads() -> tuple[ReadPath, str]:
+    """Return who reads sockets in this process; if it is the interpreter, why."""
+    try:
+        loaded = library()
+        handle = loaded.reader_start()
+        if handle is None:
+            raise OSError(os.strerror(ctypes.get_errno()))
+        loaded.reader_stop(handle)
+    except OSError as error:
+        return "interpreter", str(error)
+    return "thread", ""
+
+
+@functools.cache
+def library() -> ctypes.PyDLL:
+    """Load the library; raise `OSError` that says why it cannot be used."""
+    if os.environ.get(PURE) == "1":
+        raise OSError(f"{PURE}=1")
+    spec = find_spec(NAME)
+    if spec is None or spec.origin is None:
+        raise OSError("agentload[fast] is not installed")
+    loaded = ctypes.PyDLL(spec.origin, use_errno=True)
+    if not hasattr(loaded, "reader_version") or loaded.reader_version() != VERSION:
+        raise OSError(OTHER_VERSION)
+    pointer, number = ctypes.c_void_p, ctypes.c_int
+    wide = ctypes.c_int64
+    for name, result, arguments in (
+        ("start", pointer, ()),
+        ("stop", None, (pointer,)),
+        ("bell", number, (pointer,)),
+        ("numbers", pointer, (pointer,)),
+        ("bytes", pointer, (pointer,)),
+        ("watch", pointer, (pointer, number)),
+        ("expect", None, (pointer, pointer, wide, number)),
+        ("take", number, (pointer, pointer)),
+        ("leave", number, (pointer, pointer)),
+        ("ready", number, (pointer, ctypes.POINTER(pointer), number)),
+    ):
+        function = getattr(loaded, f"reader_{name}")
+        function.restype, function.argtypes = result, arguments
+    return loaded
+
+
+def _view(address: int, count: int) -> memoryview:
+    return memoryview((ctypes.c_char * count).from_address(address)).cast("B")

@@ -1,0 +1,162 @@
+/* Drives reader.c as Python does, for sanitizers: streams come, are taken, paused, left and closed
+ * while a thread of servers writes. Every byte that is handed over is checked.
+ *
+ *     make sanitize
+ */
+#include "reader.c"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <stdio.h>
+
+enum { STREAMS = 48, ROUNDS = 6, MOST = 400000 };
+
+struct link {
+    int ours, theirs;
+    unsigned seed;
+    int64_t length;      /* of what its server writes, then it closes */
+    int64_t seen;        /* bytes that were handed over */
+    int64_t leave_after; /* bytes after which the stream is left, whatever is still to come */
+    int is_over;
+    struct stream *stream;
+};
+
+static struct link links[STREAMS];
+
+static void demand(int is_so, const char *what) {
+    if (is_so) return;
+    fprintf(stderr, "failed: %s (errno %d)\n", what, errno);
+    abort();
+}
+
+static uint8_t byte_of(const struct link *link, int64_t at) {
+    /* Often the end of an answer, so that it is split over reads in every way. */
+    return at / 16 % 3 == 0 ? (uint8_t)LAST_CHUNK[at % 5] : (uint8_t)(at * 31 + link->seed);
+}
+
+static unsigned next_of(unsigned *seed) { return *seed = *seed * 1664525u + 1013904223u; }
+
+static void *serve(void *unused) {
+    int64_t written[STREAMS] = {0};
+    unsigned seed = 7;
+    for (int left = STREAMS; left;) {
+        for (int each = 0; each < STREAMS; each++) {
+            struct link *link = &links[each];
+            if (link->theirs < 0) continue;
+            uint8_t piece[20000];
+            unsigned drawn = next_of(&seed) >> 8;
+            size_t count = drawn % 16 ? drawn % 300 + 1 : drawn % sizeof piece + 1;
+            size_t left_over = (size_t)(link->length - written[each]);
+            if (count > left_over) count = left_over;
+            for (size_t at = 0; at < count; at++)
+                piece[at] = byte_of(link, written[each] + (int64_t)at);
+            ssize_t sent = send(link->theirs, piece, count, MSG_DONTWAIT | MSG_NOSIGNAL);
+            int is_gone = sent < 0 && errno != EAGAIN;
+            if (sent > 0) written[each] += sent;
+            if (is_gone || written[each] == link->length) {
+                if (each % 7 == 3) { /* breaks the connection in place of closing it */
+                    struct linger at_once = {1, 0};
+                    setsockopt(link->theirs, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+                }
+                close(link->theirs);
+                link->theirs = -1;
+                left--;
+            }
+        }
+        if (next_of(&seed) % 64 == 0) usleep(500);
+    }
+    return unused;
+}
+
+static void join(struct link *link, int listening, const struct sockaddr_in *place, int number,
+                 unsigned seed) {
+    int stamps = 1 << 1 | 1 << 3 | 1 << 4 | 1 << 7 | 1 << 11;
+    *link = (struct link){.seed = seed + (unsigned)number};
+    link->length = (int64_t)(next_of(&seed) >> 4) % MOST;
+    link->leave_after = number % 5 == 4 ? link->length / 2 : INT64_MAX;
+    link->ours = socket(AF_INET, SOCK_STREAM, 0);
+    const struct sockaddr *there = (const struct sockaddr *)place;
+    demand(link->ours >= 0 && !connect(link->ours, there, sizeof *place), "connect");
+    link->theirs = accept(listening, NULL, NULL);
+    demand(link->theirs >= 0, "accept");
+    setsockopt(link->ours, SOL_SOCKET, SO_TIMESTAMPING, &stamps, sizeof stamps);
+    demand(send(link->ours, "GET", 3, MSG_NOSIGNAL) == 3, "send");
+}
+
+static void check(struct reader *reader, struct link *link, int count) {
+    const int64_t *numbers = reader_numbers(reader) + HEADER;
+    const uint8_t *bytes = reader_bytes(reader);
+    int64_t start = 0;
+    for (int each = 0; each < count; each++, numbers += PER_READ) {
+        int64_t end = numbers[2];
+        demand(end >= start && end <= MOST_BYTES, "reads follow each other");
+        demand(numbers[1] > 0, "each read has an instant");
+        if (end == start) link->is_over = 1;
+        for (; start < end; start++)
+            demand(bytes[start] == byte_of(link, link->seen++), "each byte is as it was sent");
+    }
+}
+
+static void leave(struct reader *reader, struct link *link) {
+    check(reader, link, reader_leave(reader, link->stream));
+    link->stream = NULL;
+    close(link->ours);
+}
+
+static void play(struct reader *reader, int round) {
+    int listening = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in place = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof place;
+    demand(!bind(listening, (struct sockaddr *)&place, sizeof place), "bind");
+    demand(!listen(listening, STREAMS), "listen");
+    getsockname(listening, (struct sockaddr *)&place, &length);
+    for (int each = 0; each < STREAMS; each++)
+        join(&links[each], listening, &place, each, (unsigned)round * 977u);
+    close(listening);
+    pthread_t server;
+    for (int each = 0; each < STREAMS; each++) {
+        struct link *link = &links[each];
+        demand((link->stream = reader_watch(reader, link->ours)) != NULL, "watch");
+        reader_expect(reader, link->stream, each % 3 ? 40 : each, each % 6 == 1);
+    }
+    demand(!pthread_create(&server, NULL, serve, NULL), "a thread of servers");
+    for (int left = STREAMS; left;) {
+        struct pollfd bell = {.fd = reader_bell(reader), .events = POLLIN};
+        demand(poll(&bell, 1, 20000) == 1, "something comes within 20 s");
+        struct stream *found[16];
+        int count = reader_ready(reader, found, 16);
+        if (round % 2) usleep(2000); /* as if the interpreter were held */
+        for (int each = 0; each < count; each++) {
+            struct link *link = links;
+            while (link < links + STREAMS && link->stream != found[each]) link++;
+            if (link == links + STREAMS) continue;
+            int taken = reader_take(reader, link->stream);
+            check(reader, link, taken);
+            if (taken < 0) link->is_over = 1;
+            if (link->is_over || link->seen >= link->leave_after) {
+                int may_lack = taken < 0 || !link->is_over || (link - links) % 7 == 3;
+                demand(may_lack || link->seen == link->length, "all was read");
+                leave(reader, link);
+                left--;
+            } else if (taken > 0 && taken % 5 == 0) {
+                reader_expect(reader, link->stream, taken % 64, taken % 2);
+            }
+        }
+    }
+    pthread_join(server, NULL);
+}
+
+int main(void) {
+    struct reader *reader = reader_start();
+    demand(reader != NULL, "start");
+    for (int round = 0; round < ROUNDS; round++) play(reader, round);
+    int listening = socket(AF_INET, SOCK_STREAM, 0);
+    demand(reader_watch(reader, listening) != NULL, "a stream that is never left");
+    reader_stop(reader);
+    close(listening);
+    demand((reader = reader_start()) != NULL, "start again");
+    demand(!reader_watch(reader, 1 << 20), "no file, no stream");
+    reader_stop(reader);
+    puts("ok");
+    return 0;
+}
