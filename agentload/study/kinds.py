@@ -85,6 +85,14 @@ class Replay(_Kind, frozen=True, tag="replay"):
             ge=1,
         ),
     ] = None
+    benchmark: Annotated[
+        Literal["agentx", "agentx-fast"] | None,
+        option(
+            "Play by a benchmark's rules, with --sessions as its slots: AgentX 1.0, of an hour or "
+            "of 20 minutes. `agentload runs benchmark` says whether a run is valid.",
+            needs=("--sessions",),
+        ),
+    ] = None
     blocks: Annotated[
         int | None,
         option(
@@ -217,7 +225,20 @@ class Replay(_Kind, frozen=True, tag="replay"):
             )
         if self.windows is not None and load.ramp_s:
             raise UsageError("--windows begin at full load", hint="leave out --ramp")
-        if self.capacity is not None or self.windows is not None:
+        if self.benchmark is not None and load.sessions is None:
+            raise UsageError("--benchmark needs its slots", hint="--sessions 16")
+        if self.benchmark is not None and (
+            load.ramp_s or (self.blocks is not None and not self.swap)
+        ):
+            raise UsageError(
+                "--benchmark draws from all of the trace and begins at full load",
+                hint="leave out --ramp and --blocks",
+            )
+        if self.benchmark is not None and (self.windows, self.capacity) != (None, None):
+            raise UsageError(
+                "--benchmark lays out its own windows", hint="leave out --windows and --capacity"
+            )
+        if (self.capacity, self.windows, self.benchmark) != (None, None, None):
             _drawn(load)
         return self
 
