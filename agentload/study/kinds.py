@@ -38,9 +38,14 @@ class _Kind(Part, frozen=True, tag_field="kind"):
 
 
 def _drawn(load: Load) -> None:
-    """Raise UsageError for recorded words where sessions are
-    repeated with new content: there is only one of them.
+    """Raise UsageError for loads that no window of a long day has: recorded words, of
+    which there are only one each, and sessions that all start at once.
     """
+    if load.rate_per_s is not None and load.rate_per_s >= quantity.AT_ONCE:
+        raise UsageError(
+            "--rate inf starts every session at once, and no steady load does",
+            hint="--rate 0.5, or --sessions 16",
+        )
     if load.history == "recorded":
         raise UsageError(
             "--history recorded plays each session once: it is for a replay", hint="--history fixed"
