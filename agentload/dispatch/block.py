@@ -258,7 +258,10 @@ class BlockPlay:
         idle_ns = self._due[0][0] - self._last_ns
         less_ns = idle_ns - round(cap_s * SECOND)
         if less_ns > 0:  # the order of the heap stays the same
-            self._due = [(due_ns - less_ns, *other) for due_ns, *other in self._due]
+            self._due = [
+                (due_ns - less_ns, order, player, failed)
+                for due_ns, order, player, failed in self._due
+            ]
 
     # --- sending ---
 
