@@ -56,7 +56,8 @@ def talk(name: str, *waits: float) -> Session:
     return Session(session=name, workload="w", turns=turns, start_s=0.0, prefix="P")
 
 
-LONG = Trace(header=HEADER, sessions=tuple(talk(f"s{place}", *[6.0] * 20) for place in range(5)))
+LONG_TALKS = tuple(talk(f"s{place}", *[6.0] * 20) for place in range(5))
+LONG = Trace(header=HEADER, sessions=LONG_TALKS)
 
 
 def primes(session: Session) -> int:
@@ -73,7 +74,7 @@ def test_each_slot_takes_its_primer_and_the_turns_of_one_token_before_the_clock(
 
 
 def test_a_tree_with_few_turns_leaves_its_own_to_the_others() -> None:
-    trace = Trace(header=HEADER, sessions=(talk("short", 1, 1), *LONG.sessions[:2]))
+    trace = Trace(header=HEADER, sessions=(talk("short", 1, 1), *LONG_TALKS[:2]))
     begun = laid(trace)[:SLOTS]
     assert sum(map(primes, begun)) == SLOTS * (1 + QUICK.turns)
     assert all(primes(each) < len(each.turns) for each in begun)
@@ -81,7 +82,7 @@ def test_a_tree_with_few_turns_leaves_its_own_to_the_others() -> None:
 
 def test_slots_begin_in_the_middle_half_of_a_session_with_equal_chance() -> None:
     trace = Trace(header=HEADER, sessions=tuple(talk(f"s{n}", *[9.0] * 40) for n in range(6)))
-    (family,) = families([trace.sessions[0]])  # type: ignore[index]  # a tuple
+    (family,) = families(islice(trace.sessions, 1))
     sent = [each.sent_s for each in timeline(family, LOAD)["s0"]]
     shares, names = [], Counter[str]()
     for pair in range(40):
