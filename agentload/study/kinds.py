@@ -230,22 +230,25 @@ class Replay(_Kind, frozen=True, tag="replay"):
             )
         if self.windows is not None and load.ramp_s:
             raise UsageError("--windows begin at full load", hint="leave out --ramp")
-        if self.benchmark is not None and load.sessions is None:
+        if self.benchmark is not None:
+            self._check_benchmark()
+        if (self.capacity, self.windows, self.benchmark) != (None, None, None):
+            _drawn(load)
+        return self
+
+    def _check_benchmark(self) -> None:
+        """Raise UsageError for what contradicts a benchmark's own layout."""
+        if self.load.sessions is None:
             raise UsageError("--benchmark needs its slots", hint="--sessions 16")
-        if self.benchmark is not None and (
-            load.ramp_s or (self.blocks is not None and not self.swap)
-        ):
+        if self.load.ramp_s or (self.blocks is not None and not self.swap):
             raise UsageError(
                 "--benchmark draws from all of the trace and begins at full load",
                 hint="leave out --ramp and --blocks",
             )
-        if self.benchmark is not None and (self.windows, self.capacity) != (None, None):
+        if (self.windows, self.capacity) != (None, None):
             raise UsageError(
                 "--benchmark lays out its own windows", hint="leave out --windows and --capacity"
             )
-        if (self.capacity, self.windows, self.benchmark) != (None, None, None):
-            _drawn(load)
-        return self
 
 
 class Sweep(_Kind, frozen=True, tag="sweep"):
