@@ -12,6 +12,7 @@ from agentload.decision.answers import AnswersEnd, in_sequence, looks
 from agentload.decision.forecast import likely
 from agentload.errors import GateError, InterruptError, UsageError
 from agentload.evidence import grades
+from agentload.evidence.block import serving_figures
 from agentload.evidence.summary import summarise
 from agentload.layout.cost import about
 from agentload.report.advise import settle
@@ -31,10 +32,18 @@ from agentload.verdict.policy import Setting
 
 
 def carry_out(
-    study: Study, place: StudyPlace, *, is_dry: bool, as_json: bool, is_gated: bool = False
+    study: Study,
+    place: StudyPlace,
+    *,
+    is_dry: bool,
+    as_json: bool,
+    is_gated: bool = False,
+    as_block: bool = False,
 ) -> None:
     """Run a study. Raises InterruptError when it was stopped,
     GateError when it is *is_gated* and an arm is not fit.
+
+    A replay *as_block* prints each arm's figures as a block, too.
     """
     if isinstance(study.servers, Live) and not is_dry:
         transient(f"reading the trace and meeting {study.servers.endpoints} …")
@@ -48,11 +57,11 @@ def carry_out(
         asked = replace(ended.asked, goes_on=goes_on)
         _print_asked(asked, place, sequence=ended, as_json=as_json)
     else:
-        _print_result(study, place, as_json=as_json, is_gated=is_gated)
+        _print_result(study, place, as_json=as_json, is_gated=is_gated, as_block=as_block)
 
 
 def _print_result(
-    study: door.Measured, place: StudyPlace, *, as_json: bool, is_gated: bool
+    study: door.Measured, place: StudyPlace, *, as_json: bool, is_gated: bool, as_block: bool
 ) -> None:
     """Run a study and print its result."""
     if isinstance(study, Search):
@@ -63,11 +72,11 @@ def _print_result(
         case Evaluated():
             _print_asked(result, place, as_json=as_json)
         case Played():
-            _print_played(result, place, as_json=as_json)
+            _print_played(result, place, as_json=as_json, as_block=as_block)
         case Stored() if isinstance(study, Ask):
             _asking.print_screen(study, place, result.run_id, as_json=as_json)
         case Stored():
-            _print_simulated(result, place, as_json=as_json)
+            _print_simulated(result, place, as_json=as_json, as_block=as_block)
         case _:
             _print_probed(result, as_json=as_json, is_gated=is_gated)
 
@@ -81,10 +90,12 @@ def _print_forecast(made: Prepared | Eval | Answering, *, as_json: bool) -> None
         print_json(made.cost if made.fills is None else asdict(made.cost) | {"fills": made.fills})
 
 
-def _print_played(ended: Played, place: StudyPlace, *, as_json: bool) -> None:
+def _print_played(ended: Played, place: StudyPlace, *, as_json: bool, as_block: bool) -> None:
     if ended.load_error is None:
         summary = summarise(place.database, ended.run_id)
         print_json(summary) if as_json else print(summary.text())
+        if as_block and not as_json:
+            _print_block(ended, place)
     stopped = None
     if ended.was_stopped:
         stored = f"run {ended.run_id} was stopped; what was measured is stored"
@@ -93,13 +104,20 @@ def _print_played(ended: Played, place: StudyPlace, *, as_json: bool) -> None:
     _decide_on(ended, place, then="report", as_json=as_json)
 
 
-def _print_simulated(ended: Stored, place: StudyPlace, *, as_json: bool) -> None:
+def _print_block(ended: Stored, place: StudyPlace) -> None:
+    for figures in serving_figures(place.database, ended.run_id):
+        print("", *figures.lines(), sep="\n")
+
+
+def _print_simulated(ended: Stored, place: StudyPlace, *, as_json: bool, as_block: bool) -> None:
     transient("")
     summary = summarise(place.database, ended.run_id)
     if as_json:
         print_json(summary)
     else:
         print(f"{summary.text()}\nsimulated in {ended.simulated_s or 0.0:.1f} s")
+        if as_block:
+            _print_block(ended, place)
     _decide_on(ended, place, then="report", as_json=as_json)
 
 

@@ -112,7 +112,7 @@ def matrix(
     *,
     file: Annotated[Path | None, typer.Argument(help="The matrix, in YAML.")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="Print a starter matrix: mini-lab or lecture-plan.")
+        str | None, typer.Option(help="Print a starter matrix: mini-lab, lecture-plan or agentx.")
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="--preset: the model to serve, a name or a folder.")

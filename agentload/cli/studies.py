@@ -35,6 +35,12 @@ def replay(
     image: Annotated[
         str | None, typer.Option(help="--print: image with agentload[ray] for its pods.")
     ] = None,
+    block: Annotated[
+        bool,
+        typer.Option(
+            "--block", help="Print each arm's figures as a block, too, named as vllm bench does."
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Replay a trace against endpoints and store every call.
@@ -64,6 +70,8 @@ def replay(
 
         agentload replay chat --endpoints arms.yaml --rate 0.5 --ramp 120 --burst 5x10/60
 
+        agentload replay rag --endpoints arms.yaml --num-prompts 150 --rate inf --pairs 1 --block
+
         agentload replay chat --endpoints arms.yaml --sessions 4000 --on ray:10.0.0.1:6379 \
             --share /mnt/shards
     """
@@ -71,7 +79,7 @@ def replay(
         assert isinstance(study, Replay), study
         print(rayjob(study, image=image, database=place.database), end="")
         return
-    carry_out(study, place, is_dry=dry_run, as_json=json)
+    carry_out(study, place, is_dry=dry_run, as_json=json, as_block=block)
 
 
 @runs("simulate", "into")
@@ -79,6 +87,12 @@ def simulate(
     study: Study,
     place: StudyPlace,
     *,
+    block: Annotated[
+        bool,
+        typer.Option(
+            "--block", help="Print each arm's figures as a block, too, named as vllm bench does."
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Play a trace on a profile in virtual time: a day of
@@ -105,7 +119,7 @@ def simulate(
         agentload simulate rag --profile llama-3.1-8b-h100 --arms bf16,fp8 --design parallel \
             --swap --machines m1=1,m2=1.08
     """
-    carry_out(study, place, is_dry=False, as_json=json)
+    carry_out(study, place, is_dry=False, as_json=json, as_block=block)
 
 
 @runs("sweep", "into")

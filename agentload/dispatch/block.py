@@ -130,6 +130,7 @@ class BlockPlay:
             self._end_window(out)
             if not self._intake.is_empty and not self._is_closed:
                 self._begin_sessions(now_ns, out)
+            self._skip_idleness()
             self._release(now_ns, out)
             if self.in_flight or self.next_ns() is not None:
                 break
@@ -248,6 +249,19 @@ class BlockPlay:
         if not self._is_closed:
             self._order += 1
             heapq.heappush(self._due, (due_ns, self._order, player, failed))
+
+    def _skip_idleness(self) -> None:
+        """Move all that is due nearer where the load would be idle for too long."""
+        cap_s = self._load.idle_cap_s
+        if cap_s is None or self.clock_ns is None or self.in_flight or not self._due:
+            return
+        idle_ns = self._due[0][0] - self._last_ns
+        less_ns = idle_ns - round(cap_s * SECOND)
+        if less_ns > 0:  # the order of the heap stays the same
+            self._due = [
+                (due_ns - less_ns, order, player, failed)
+                for due_ns, order, player, failed in self._due
+            ]
 
     # --- sending ---
 

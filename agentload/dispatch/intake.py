@@ -4,7 +4,7 @@ Sessions are pulled from their iterator shortly before they start,
 so memory grows with what is in flight, not with the length of the trace.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import assert_never
@@ -55,7 +55,11 @@ class SessionStarts:
         """How many of those first sessions are root sessions, which no other session spawns."""
         self._open = starts(arrivals, rng_of(*seed))
         self._next_open_ns = self._take_open()
-        self._active: set[str] = set()
+        self._holders: dict[str, str] = {}
+        """By session that is not over: the root session in whose slot it is."""
+        self._active: Counter[str] = Counter()
+        """By root session that has a slot: how many of its sessions are not over."""
+        self._root = ""
         self._free_ns = started_ns
 
     def begin(self, at_ns: int) -> None:
@@ -77,6 +81,8 @@ class SessionStarts:
             session = self._ahead[0]
             if session.start_s is None:
                 self._pull()
+                if isinstance(self._arrivals, ClosedLoop) and self._arrivals.holds_trees:
+                    self._hold(session.session)
                 yield session, None
                 continue
             start_ns = self._start_ns(session)
@@ -84,8 +90,14 @@ class SessionStarts:
                 return
             self._pull()
             self._next_open_ns = self._take_open()
-            self._active.add(session.session)
+            self._root = session.session
+            self._hold(session.session)
             yield session, start_ns
+
+    def _hold(self, session: str) -> None:
+        """Note that a session keeps the slot of the root session that came last."""
+        self._holders[session] = self._root
+        self._active[self._root] += 1
 
     def followers(self) -> Iterator[Session]:
         """Yield, once each, the sessions of a closed loop that start when others end.
@@ -107,8 +119,12 @@ class SessionStarts:
 
     def ended(self, session: str, at_ns: int) -> None:
         """Note that a session is over: in a closed loop the next one may start."""
-        if session in self._active:
-            self._active.remove(session)
+        root = self._holders.pop(session, None)
+        if root is None:
+            return
+        self._active[root] -= 1
+        if not self._active[root]:
+            del self._active[root]
             self._free_ns = at_ns
             if self.is_empty and self.drain_ns is None:
                 self.drain_ns = at_ns

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from agentload.endpoints.endpoint import Endpoint, Launch
-from agentload.errors import ProfileError
+from agentload.errors import ProfileError, UsageError
 from agentload.kvmath.config import model_shape
 from agentload.kvmath.pool import READ, TRIED
-from agentload.model.kv import CALIBRATED_IN, RECIPES, Recipe
+from agentload.model.kv import CALIBRATED_IN, FURTHER, RECIPES, WELL_KNOWN, Recipe
 
 FIRST_PORT: Final = 8000
 COMMON: Final = ("--enable-prompt-tokens-details",)
@@ -49,13 +49,24 @@ class Pins:
 
 
 def launch_plan(
-    model: str, *, has_windows: bool | None = None, vllm: str = "vllm", pins: Pins | None = None
+    model: str,
+    *,
+    has_windows: bool | None = None,
+    vllm: str = "vllm",
+    pins: Pins | None = None,
+    also: Sequence[str] = (),
 ) -> tuple[Endpoint, ...]:
     """Return an arm for each recipe that fits the model, each on a port of its own.
 
-    Recipes for windows are included if *has_windows* is None (not known).
+    Recipes for windows are included if *has_windows* is None (not known); those in *also* by name.
+    Raises UsageError for a name that no recipe has.
     """
     fitting = [recipe for recipe in RECIPES if has_windows is not False or not recipe.needs_windows]
+    further = {recipe.arm: recipe for recipe in FURTHER}
+    for name in also:
+        if name not in further:
+            raise UsageError(f"no well-known arm '{name}'", hint=f"any of: {', '.join(further)}")
+        fitting.append(further[name])
     return tuple(
         _arm(recipe, model, FIRST_PORT + position, vllm, pins or Pins())
         for position, recipe in enumerate(fitting)
@@ -95,7 +106,7 @@ def explanation(arms: Sequence[Endpoint]) -> str:
 
 def why(arm: Endpoint) -> str | None:
     """Return the purpose of a recipe's arm; None for any other arm."""
-    said = next((recipe.why for recipe in RECIPES if recipe.arm == arm.name), None)
+    said = WELL_KNOWN[arm.name].why if arm.name in WELL_KNOWN else None
     return (
         said
         if said is None or arm.model is None

@@ -342,9 +342,11 @@ def _planned_pairs(study: Study | None) -> int | None:
 def _begins_midway(study: Study | None) -> bool:
     """Tell whether blocks start in the middle of sessions and end before their plan.
 
-    Windows do, and so do runs that fill pools.
+    Windows do, and so do runs that fill pools or follow a benchmark's rules.
     """
-    return isinstance(study, Replay) and (study.capacity, study.windows) != (None, None)
+    if not isinstance(study, Replay):
+        return False
+    return (study.capacity, study.windows, study.benchmark) != (None, None, None)
 
 
 def _workloads(counted: pl.DataFrame, reference: str) -> tuple[WorkloadClass, ...]:

@@ -234,6 +234,7 @@ def _load(view: RunView) -> Hashable:
         view.run.trace_hash,
         repr(study.load),
         study.windows,
+        study.benchmark,
         study.capacity,
         study.design,
         study.cache,

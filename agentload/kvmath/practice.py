@@ -155,6 +155,12 @@ def context(subject: ServedModel) -> str:
     )
 
 
+def thousand(subject: ServedModel) -> str:
+    """Say how much memory a thousand tokens take."""
+    taken = ", ".join(f"{each.arm} {each.bytes_per_token / 1e3:,.1f} MB" for each in subject.sizes)
+    return f"1,000 tokens take {taken}"
+
+
 def prefix_storage(subject: ServedModel) -> str:
     """Say how much memory a long prefix takes."""
     megabytes = subject.first.bytes_per_token * LONG_PREFIX / 1e6
@@ -250,6 +256,7 @@ _FIGURES: Final[Mapping[str, Callable[[ServedModel], str | None]]] = {
         windows,
         context,
         prefix_storage,
+        thousand,
         images,
         backend,
         waste,

@@ -41,6 +41,7 @@ from typing import Final
 from agentload.dispatch.arrivals import rng_of
 from agentload.dispatch.stretches import stretches
 from agentload.errors import PlanError
+from agentload.layout.agentx import RULES, ruled_blocks
 from agentload.layout.blocks import cut
 from agentload.layout.windows import Laid, Steady, check_room, steady, windows
 from agentload.model.commands import Limits
@@ -248,6 +249,8 @@ def of_study(
             scheme = Scheme(pairs=study.pairs)
             load = Load(arrivals=ClosedLoop(sessions=1))
         case Replay():
+            if laid is None and study.benchmark is not None:
+                laid = laid_benchmark(study, study.benchmark, trace)
             if laid is None and study.windows is not None:
                 laid = laid_windows(study, steady(trace, study.load.planned()))
             scheme = Scheme(
@@ -284,6 +287,13 @@ def limits_of(timeouts: Timeouts) -> Limits:
         first_ns=round(timeouts.first_timeout_s * SECOND),
         idle_ns=round(timeouts.idle_timeout_s * SECOND),
         total_ns=round(timeouts.total_timeout_s * SECOND),
+    )
+
+
+def laid_benchmark(study: Replay, name: str, trace: Trace) -> Laid:
+    """Lay out the blocks that a benchmark's rules prescribe."""
+    return ruled_blocks(
+        RULES[name], trace, study.load.planned(), pairs=study.pairs, seed=study.seed
     )
 
 

@@ -26,7 +26,7 @@ from agentload.matrix.described import (
     Settings,
 )
 from agentload.matrix.measure import MIX, SHOWN, measure
-from agentload.model.kv import RECIPES, USUAL
+from agentload.model.kv import USUAL, WELL_KNOWN
 from agentload.verdict.policy import parse as parse_policy
 from agentload.workloads import catalog
 
@@ -42,9 +42,6 @@ class File(MatrixEntry, frozen=True):
     measure: Mapping[str, Any] = {}
     server: MatrixServer = MatrixServer()
     policy: Mapping[str, Any] = {}
-
-
-WELL_KNOWN: Final = {recipe.arm: recipe for recipe in RECIPES}
 
 
 def _config(

@@ -20,6 +20,7 @@ from agentload.matrix.measure import MIX
 from agentload.model.controls import control_of
 from agentload.model.plan import Plan
 from agentload.model.trace import Trace
+from agentload.run.lay import with_end
 from agentload.run.questions import asking_of, catalog_questions, own_questions, questions_cost
 from agentload.study.change import extend
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
@@ -215,7 +216,8 @@ def _taken(part: ModelPart, step: MatrixStep) -> tuple[int | None, int, float]:
             played = step.arms if study.aa is None else (*step.arms, control_of(study.aa))
             mix = merge([part.traces[each.name] for each in part.matrix.workloads])
             # Placement of arms is unknown here and costs nothing.
-            return _played(of_study(extend(study, swap=False), mix, played, run=""), arms)
+            ending = with_end(extend(study, swap=False))
+            return _played(of_study(ending, mix, played, run=""), arms)
         case Sweep(contexts=contexts, pairs=pairs, output_tokens=output, seed=seed) as study:
             swept = sweep(contexts, pairs=pairs, output=output, seed=seed)
             return _played(of_study(study, swept, step.arms, run=""), arms)

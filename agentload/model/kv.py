@@ -62,6 +62,8 @@ class Recipe:
     """Layers that stay at two bytes; windows are skipped only where the model has some."""
     backend: str | None = None
     """The attention kernel that it is held to."""
+    more: tuple[str, ...] = ()
+    """Further flags and their values, in turn."""
     is_usual: bool = False
     """Compared where nothing else is asked for."""
     is_calibrated: bool = False
@@ -77,7 +79,7 @@ class Recipe:
         """Return the flags that make it."""
         skipped = ("--kv-cache-dtype-skip-layers", *self.skip_layers) if self.skip_layers else ()
         kernel = () if self.backend is None else ("--attention-backend", self.backend)
-        return ("--kv-cache-dtype", FORMATS[self.dtype].flag, *skipped, *kernel)
+        return ("--kv-cache-dtype", FORMATS[self.dtype].flag, *skipped, *kernel, *self.more)
 
     @property
     def expect(self) -> Mapping[str, object]:
@@ -134,15 +136,60 @@ RECIPES: Final = (
         "Put in the backend of the fp8 server's log.",
     ),
 )
+DRAFTS: Final = (
+    "--speculative-config",
+    '{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4}',
+)
+FURTHER: Final = (
+    Recipe(
+        arm="fp8-e5m2",
+        dtype="fp8_e5m2",
+        label="FP8 e5m2",
+        why="FP8 with a wider range and fewer digits, and no scales. On Hopper it leaves FA3 for "
+        "FLASHINFER: compare it with bf16-same-backend.",
+    ),
+    Recipe(
+        arm="bf16-drafts",
+        dtype="bf16",
+        label="BF16, drafts",
+        more=DRAFTS,
+        why="Four tokens a step are drafted from the prompt and checked. Its gain is the share "
+        "that is accepted, which a report has.",
+    ),
+    Recipe(
+        arm="fp8-drafts",
+        dtype="fp8",
+        label="FP8, drafts",
+        more=DRAFTS,
+        why="The same on an FP8 cache, which can cost accepted drafts: measure both.",
+    ),
+    Recipe(
+        arm="fp8-weights",
+        dtype="bf16",
+        label="FP8 weights",
+        more=("--quantization", "fp8"),
+        why="Weights in FP8, the cache at two bytes: tells what the weights gain from what the "
+        "cache does.",
+    ),
+    Recipe(
+        arm="fp8-weights-fp8-kv",
+        dtype="fp8",
+        label="FP8 weights and KV",
+        more=("--quantization", "fp8"),
+        why="Weights and cache in FP8.",
+    ),
+)
+"""Arms that are made where they are named, and never by themselves."""
+WELL_KNOWN: Final = {recipe.arm: recipe for recipe in (*RECIPES, *FURTHER)}
 NAMED: Final[Mapping[str, str]] = {
     **{each.dtype: each.flag for each in FORMATS.values() if each.dtype != "auto"},
-    **{each.arm: FORMATS[each.dtype].flag for each in RECIPES},
+    **{name: FORMATS[each.dtype].flag for name, each in WELL_KNOWN.items()},
 }
 """What `--kv-cache-dtype` an arm has by its name alone."""
 USUAL: Final = tuple(recipe for recipe in RECIPES if recipe.is_usual)
 LABELS: Final[Mapping[str, str]] = {
     **{each.dtype: each.label for each in FORMATS.values() if each.label is not None},
-    **{each.arm: each.label for each in RECIPES if each.label is not None},
+    **{name: each.label for name, each in WELL_KNOWN.items() if each.label is not None},
     "nvfp4": "NVFP4",
 }
 """Arms as people write them, by name; that of a format is its dtype's."""

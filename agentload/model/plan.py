@@ -25,6 +25,8 @@ class ClosedLoop:
     sessions: int
     ramp_s: float = 0.0
     """The first ones start one after the other, spread evenly over this time."""
+    holds_trees: bool = False
+    """Whether a session keeps its slot until those that it spawned have ended, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,8 @@ class Load:
     history: Literal["fixed", "live", "recorded"] = "fixed"
     retries: int = 0
     """How often a failed call is sent again, as a further attempt with its own row."""
+    idle_cap_s: float | None = None
+    """After so long without a call in flight, all that is due moves nearer; None: it waits."""
 
 
 @runtime_checkable

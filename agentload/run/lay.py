@@ -15,6 +15,7 @@ from agentload.endpoints.endpoint import Endpoint, beginnings, replica_pairs, wi
 from agentload.endpoints.identity import identify_all
 from agentload.errors import PlanError, UsageError
 from agentload.kvmath.pool import pool_of
+from agentload.layout.agentx import RULES
 from agentload.layout.cost import Cost, cost, too_long
 from agentload.layout.coverage import trace_shapes
 from agentload.layout.long_run import Fills, LongRun, long_run
@@ -170,9 +171,12 @@ def _long_run(study: Replay, agents: int, trace: Trace, ground: _Ground) -> Long
 
 
 def with_end(study: Replay) -> Replay:
-    """Return a study whose windows end, after `WINDOW_S` if it names no other end."""
-    is_endless = study.load.planned().budget == Budget()
-    return extend(study, duration_s=WINDOW_S) if study.windows is not None and is_endless else study
+    """Return a study whose windows end, after their usual time if it names no other end."""
+    if study.load.planned().budget != Budget():
+        return study
+    if study.benchmark is not None:
+        return extend(study, duration_s=RULES[study.benchmark].lasts_s)
+    return study if study.windows is None else extend(study, duration_s=WINDOW_S)
 
 
 def simulation(study: Replay, place: StudyPlace) -> Prepared:

@@ -89,7 +89,7 @@ def given_pairs(began: Replay, now: S) -> S:
     if (
         not isinstance(now, Replay)
         or now.pairs == began.pairs
-        or (now.windows is not None and not now.swap)
+        or ((now.windows, now.benchmark) != (None, None) and not now.swap)
     ):
         return now  # windows are drawn from all of the trace, however many pairs play them
     return extend(now, blocks=began.blocks or began.pairs)

@@ -38,9 +38,14 @@ class _Kind(Part, frozen=True, tag_field="kind"):
 
 
 def _drawn(load: Load) -> None:
-    """Raise UsageError for recorded words where sessions are
-    repeated with new content: there is only one of them.
+    """Raise UsageError for loads that no window of a long day has: recorded words, of
+    which there are only one each, and sessions that all start at once.
     """
+    if load.rate_per_s is not None and load.rate_per_s >= quantity.AT_ONCE:
+        raise UsageError(
+            "--rate inf starts every session at once, and no steady load does",
+            hint="--rate 0.5, or --sessions 16",
+        )
     if load.history == "recorded":
         raise UsageError(
             "--history recorded plays each session once: it is for a replay", hint="--history fixed"
@@ -83,6 +88,14 @@ class Replay(_Kind, frozen=True, tag="replay"):
             "instants of a long day and the --duration after "
             "them, what came before primed. N in all: each pair has one for each of --sessions.",
             ge=1,
+        ),
+    ] = None
+    benchmark: Annotated[
+        Literal["agentx", "agentx-fast"] | None,
+        option(
+            "Play by a benchmark's rules, with --sessions as its slots: AgentX 1.0, of an hour or "
+            "of 20 minutes. `agentload runs benchmark` says whether a run is valid.",
+            needs=("--sessions",),
         ),
     ] = None
     blocks: Annotated[
@@ -217,9 +230,25 @@ class Replay(_Kind, frozen=True, tag="replay"):
             )
         if self.windows is not None and load.ramp_s:
             raise UsageError("--windows begin at full load", hint="leave out --ramp")
-        if self.capacity is not None or self.windows is not None:
+        if self.benchmark is not None:
+            self._check_benchmark()
+        if (self.capacity, self.windows, self.benchmark) != (None, None, None):
             _drawn(load)
         return self
+
+    def _check_benchmark(self) -> None:
+        """Raise UsageError for what contradicts a benchmark's own layout."""
+        if self.load.sessions is None:
+            raise UsageError("--benchmark needs its slots", hint="--sessions 16")
+        if self.load.ramp_s or (self.blocks is not None and not self.swap):
+            raise UsageError(
+                "--benchmark draws from all of the trace and begins at full load",
+                hint="leave out --ramp and --blocks",
+            )
+        if (self.windows, self.capacity) != (None, None):
+            raise UsageError(
+                "--benchmark lays out its own windows", hint="leave out --windows and --capacity"
+            )
 
 
 class Sweep(_Kind, frozen=True, tag="sweep"):

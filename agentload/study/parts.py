@@ -62,7 +62,12 @@ class Load(Part, frozen=True):
     ] = None
     rate_per_s: Annotated[
         float | None,
-        option("Open loop: start this many sessions a second, whatever the server does.", gt=0),
+        option(
+            "Open loop: start this many sessions a second, whatever the server does; inf starts "
+            "all at once.",
+            gt=0,
+            text=quantity.RATE,
+        ),
     ] = None
     cv: Annotated[
         float,
@@ -113,7 +118,9 @@ class Load(Part, frozen=True):
             ge=1,
         ),
     ] = None
-    max_calls: Annotated[int | None, option("Budget: calls in each block.", ge=1)] = None
+    max_calls: Annotated[
+        int | None, option("Budget: calls in each block.", also=("--num-prompts",), ge=1)
+    ] = None
     max_tokens: Annotated[
         int | None,
         option(

@@ -357,6 +357,19 @@ FACTORS: Final = Text(
 TEXT: Final = Text(read=lambda text, _: text, write=str, shown="<str>")
 
 
+AT_ONCE: Final = 1e9
+"""A rate at which all sessions start at once: inf, where a file needs a number."""
+
+
+def _rate(text: str, option: str) -> float:
+    return AT_ONCE if text.strip().lower() == "inf" else number(text, option)
+
+
+RATE: Final = Text(
+    read=_rate, write=lambda value: "inf" if value >= AT_ONCE else plain(value), shown="<float>"
+)
+
+
 def of_number(kind: type[int | float], unit: Unit) -> Text:
     """Return how numbers in a unit are read and written."""
     read = whole if kind is int else number

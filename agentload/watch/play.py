@@ -99,7 +99,7 @@ def bounded_study(study: Replay, calls: int | None, arms: int) -> Replay:
     limited = extend(
         study, max_calls=share if study.load.max_calls is None else min(share, study.load.max_calls)
     )
-    if study.windows is not None or study.capacity is not None:
+    if (study.windows, study.capacity, study.benchmark) != (None, None, None):
         return limited
     trace, _ = read_traces(study.traces, max_context_tokens=study.load.max_context_tokens)
     return extend(limited, windows=fitting(steady(trace, limited.load.planned()), study.pairs))

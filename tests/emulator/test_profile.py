@@ -214,6 +214,37 @@ def test_a_latency_that_nobody_published_is_refused() -> None:
         )
 
 
+UNMEASURED = {"fp8-calibrated", "fp8-default-scales", "fp8-e5m2", "bf16-drafts", "fp8-drafts"}
+
+
+def test_priors_follow_from_the_profile_that_they_are_derived_from() -> None:
+    base, weights, rocm = (
+        arm(parse(find("profiles", name).read_text(), name=name), "bf16")
+        for name in (
+            "llama-3.1-8b-h100",
+            "llama-3.1-8b-fp8-weights-h100-prior",
+            "llama-3.1-8b-mi300x-prior",
+        )
+    )
+    assert base.step is not None
+    assert weights.step is not None
+    assert rocm.step is not None
+    table = 128_256 * 4_096
+    assert weights.model.weight_gib == pytest.approx((6.98e9 + 4 * table) / 2**30, abs=0.01)
+    read_ms = (6.98e9 + 2 * table) / 3e12 * 1e3
+    assert weights.step.weights_ms == pytest.approx(read_ms, abs=0.01)
+    saved_ms = base.step.weights_ms - weights.step.weights_ms
+    assert base.step.decode_ms - weights.step.decode_ms == pytest.approx(saved_ms, abs=0.01)
+    for field, ratio in (
+        ("weights_ms", 3.35 / 5.3),
+        ("decode_ms_per_token", 3.35 / 5.3),
+        ("prefill_ms_per_token", 989 / 1307),
+        ("prefill_ms_per_pair", 989 / 1307),
+    ):
+        scaled = getattr(base.step, field) * ratio
+        assert getattr(rocm.step, field) == pytest.approx(scaled, rel=0.01), field
+
+
 @pytest.mark.parametrize("name", names("profiles"))
 def test_every_shipped_profile_parses_and_cites_known_sources(name: str) -> None:
     text = find("profiles", name).read_text()
@@ -231,7 +262,7 @@ def test_every_shipped_profile_parses_and_cites_known_sources(name: str) -> None
             assert each.noise.sigma > 0
         if each.step is None:
             assert each.accuracy
-        assert each.synthetic == (each.name in {"fp8-calibrated", "fp8-default-scales"})
+        assert each.synthetic == (name.endswith("-prior") or each.name in UNMEASURED)
 
 
 @pytest.mark.parametrize("name", names("profiles"))

@@ -7,8 +7,11 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from agentload.endpoints.commands import Pins, explanation, launch_plan
 from agentload.endpoints.endpoint import Endpoint, Launch
+from agentload.errors import UsageError
 from agentload.kvmath.pool import TRIED
 
 PINS = Pins(max_model_len=8192, batched_tokens=2048, kv_memory="40G", revision="abc")
@@ -39,6 +42,19 @@ def test_a_model_without_windows_gets_no_arm_that_skips_them() -> None:
         "fp8-calibrated",
         "bf16-same-backend",
     ]
+
+
+def test_further_arms_are_made_where_they_are_named() -> None:
+    arms = launch_plan("M", has_windows=False, also=["fp8-drafts", "fp8-e5m2", "fp8-weights"])
+    assert [arm.name for arm in arms][4:] == ["fp8-drafts", "fp8-e5m2", "fp8-weights"]
+    said = {arm.name: arm.launch.command[5:] for arm in arms if arm.launch is not None}
+    assert said["fp8-e5m2"][:2] == ("--kv-cache-dtype", "fp8_e5m2")
+    assert said["fp8-weights"][2:4] == ("--quantization", "fp8")
+    flag, drafts = said["fp8-drafts"][2:4]
+    assert flag == "--speculative-config"
+    assert json.loads(drafts)["num_speculative_tokens"] == 4
+    with pytest.raises(UsageError, match="no well-known arm 'fp9'"):
+        launch_plan("M", also=["fp9"])
 
 
 def test_each_command_is_pinned_and_stands_below_what_it_is_for() -> None:

@@ -69,6 +69,23 @@ def test_rules_come_to_the_models_own_figures() -> None:
     )
     assert found["window attention"].here == "this model has no sliding-window layers"
     assert found["speculative decoding"].here is None
+    assert found["bytes of 1,000 tokens"].here == "1,000 tokens take bf16 131.1 MB, fp8 65.5 MB"
+
+
+def test_what_an_article_says_of_a_thousand_tokens_is_one_layer_of_all() -> None:
+    shape = model_shape(PLAIN | {"num_hidden_layers": 128}, name="70B-class")
+    (reference, *_) = sizes(shape, 80 << 30, max_model_len=32768, in_flight=8192)
+    published = 4_000_000
+    assert reference.bytes_per_token * 1000 // 128 == pytest.approx(published, rel=0.03)
+    assert round(reference.bytes_per_token * 1000 / published) == 131
+    because = told()["bytes of 1,000 tokens"].because
+    assert f"{reference.bytes_per_token:,} bytes" in because
+    assert "131 times" in because
+
+
+def test_prefix_caching_off_by_default_is_named_as_wrong() -> None:
+    found = told()["prefix caching off"]
+    assert (found.published, found.today) == ("prefix caching is off by default", "wrong")
 
 
 def test_a_model_with_windows_reuses_larger_blocks_where_they_are_skipped() -> None:

@@ -62,13 +62,15 @@ def typed_value(flag: Flag) -> st.SearchStrategy[Any]:
 
 
 def _contradicting(form: Form, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the options that contradict others: windows lay a
+    """Return the options that contradict others: windows and a benchmark lay a
     load out by themselves, a search decides on its load, and GPUs decide at a peak alone.
     """
     if form.kind is Search:
         return "sessions", "rate", "cv", "ramp", "ramp_from", "burst"
     if form.kind is Decide and not given.get("agents") and given.get("decide_by") != "tasks":
         return ("decide_by",)
+    if form.kind is Replay and "benchmark" in given:
+        return "capacity", "blocks", "ramp", "windows"
     return ("capacity", "blocks", "ramp") if form.kind is Replay and "windows" in given else ()
 
 
@@ -112,7 +114,7 @@ def typed(draw: st.DrawFn, verb: str, form: Form) -> Typed:
     for name in _contradicting(form, given):
         given.pop(name, None)
     if given.get("history") == "recorded" and (
-        form.kind is not Replay or {"capacity", "windows"} & given.keys()
+        form.kind is not Replay or {"capacity", "windows", "benchmark"} & given.keys()
     ):
         given.pop(
             "history"

@@ -173,6 +173,15 @@ def test_all_defaults_are_written_out() -> None:
             HEAD + "windows: 8\nload: {sessions: 2, ramp_s: 5}",
             "a.yaml: --windows begin at full load",
         ),
+        (HEAD + "benchmark: agentx", "a.yaml: --benchmark needs its slots"),
+        (
+            HEAD + "benchmark: agentx\nload: {sessions: 2, ramp_s: 5}",
+            "a.yaml: --benchmark draws from all of the trace and begins at full load",
+        ),
+        (
+            HEAD + "benchmark: agentx\nwindows: 8\nload: {sessions: 2}",
+            "a.yaml: --benchmark lays out its own windows",
+        ),
         (HEAD + "windows: 8\ncapacity: 2", "a.yaml: --capacity lays out its own windows"),
         (
             HEAD + "load: {wait_cap_s: {user: .inf}}",

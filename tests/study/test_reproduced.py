@@ -38,6 +38,7 @@ VIRTUAL = Replay(
 CALL = ("arm", "pair", "session", "turn", "context_tokens", "released_ns", "done_ns", "request_id")
 SHAPES: dict[str, dict[str, Any]] = {
     "blocks": {"blocks": 2},
+    "benchmark": {"benchmark": "agentx-fast", "sessions": 2, "duration_s": 20.0},
     "windows": {"windows": 4, "sessions": 2, "duration_s": 20.0},
     "windows of arrivals": {"windows": 4, "rate_per_s": 0.2, "duration_s": 20.0},
     "windows as recorded": {"windows": 3, "duration_s": 2.0},
@@ -85,7 +86,7 @@ def test_a_simulated_run_can_be_laid_out_again_from_what_it_stored(
 
 
 @pytest.mark.parametrize(
-    "shape", ["blocks", "windows", "windows of arrivals", "windows as recorded"]
+    "shape", ["blocks", "benchmark", "windows", "windows of arrivals", "windows as recorded"]
 )
 def test_a_run_that_is_given_more_pairs_plays_what_it_began_with_and_can_be_laid_out_again(
     shape: str,
@@ -125,6 +126,7 @@ def test_an_execution_of_the_watch_stores_the_budget_that_it_played() -> None:
         (
             LIVE,
             {
+                "benchmark",
                 "slo",
                 "cv",
                 "ramp_from_per_s",
@@ -139,6 +141,7 @@ def test_an_execution_of_the_watch_stores_the_budget_that_it_played() -> None:
         (
             extend(LIVE, capacity=2),
             {
+                "benchmark",
                 "cv",
                 "ramp_from_per_s",
                 "burst",
@@ -149,7 +152,7 @@ def test_an_execution_of_the_watch_stores_the_budget_that_it_played() -> None:
                 "share",
             },
         ),
-        (VIRTUAL, {"slo", "cv", "ramp_from_per_s", "burst"}),
+        (VIRTUAL, {"benchmark", "slo", "cv", "ramp_from_per_s", "burst"}),
         (
             Decide(traces=DEMO, servers=LIVE.servers),
             {"cv", "ramp_from_per_s", "burst", "logs", "start_timeout_s"},

@@ -42,6 +42,12 @@ def init(
     kv_memory: Memory = None,
     revision: Revision = None,
     vllm: Annotated[str, typer.Option(help="The vllm executable.")] = "vllm",
+    also: Annotated[
+        str | None,
+        typer.Option(
+            help="Further arms: fp8-e5m2, bf16-drafts, fp8-drafts, fp8-weights, fp8-weights-fp8-kv."
+        ),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Write over a file that is there.")
     ] = False,
@@ -56,6 +62,8 @@ def init(
     For example:
 
         agentload endpoints init --model meta-llama/Llama-3.1-8B-Instruct --max-model-len 32768
+
+        agentload endpoints init --model Qwen/Qwen3-8B --also bf16-drafts,fp8-drafts
     """
     pins = Pins(
         max_model_len=max_model_len,
@@ -63,7 +71,9 @@ def init(
         kv_memory=kv_memory,
         revision=revision,
     )
-    text = _file(launch_plan(model, has_windows=has_windows(model), vllm=vllm, pins=pins), model)
+    named = [name.strip() for name in also.split(",")] if also else []
+    arms = launch_plan(model, has_windows=has_windows(model), vllm=vllm, pins=pins, also=named)
+    text = _file(arms, model)
     if str(out) == "-":
         print(text, end="")
         return

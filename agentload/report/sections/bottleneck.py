@@ -1,0 +1,53 @@
+"""Name what an arm's turns waited for most: the first of these that its figures show.
+
+The client, if calls left it late; the KV pool, if it preempted more than one turn in a hundred; the
+queue, if requests waited for longer than a quarter of their time; else what most of a turn's
+latency is: reading the prompt, which computes, or decoding, which reads memory.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from advisor.evidence import Calls, ClientHealth, Telemetry
+from agentload.report import format as say
+
+LATE: Final = 0.1
+"""Share of the median TTFT by which a call may leave the client late."""
+PREEMPTED: Final = 0.01
+"""Preemptions a turn from which on the pool is what turns wait for."""
+QUEUED: Final = 0.25
+"""Share of a request's time in the server's queue from which on the queue is what it waits for."""
+
+
+def bottleneck(
+    calls: Sequence[Calls], server: Telemetry | None, health: ClientHealth | None
+) -> str | None:
+    """Return the bottleneck with its evidence; None where no turn ended well."""
+    seen = [each.ok & np.isfinite(each.ttft_ms) & np.isfinite(each.turn_ms) for each in calls]
+    ttft_ms = np.concatenate([[], *(c.ttft_ms[ok] for c, ok in zip(calls, seen, strict=True))])
+    turn_ms = np.concatenate([[], *(c.turn_ms[ok] for c, ok in zip(calls, seen, strict=True))])
+    if not len(ttft_ms):
+        return None
+    lag_ms = None if health is None else health.send_lag_p99_ms
+    if lag_ms is not None and lag_ms > LATE * float(np.median(ttft_ms)):
+        return f"client, {say.duration(lag_ms)} late"
+    preempted = ((server.preemptions or 0.0) if server is not None else 0.0) / len(ttft_ms)
+    if preempted > PREEMPTED:
+        return f"KV pool, {say.percent(preempted)}"
+    queued = _queued(server)
+    if queued is not None and queued > QUEUED:
+        return f"queue, {say.percent(queued)}"
+    before = float(ttft_ms.sum() / turn_ms.sum())
+    if before > 1 / 2:
+        return f"compute, {say.percent(before)}"
+    return f"bandwidth, {say.percent(1 - before)}"
+
+
+def _queued(server: Telemetry | None) -> float | None:
+    """Return which share of a request's time its server's queue takes; None if it does not say."""
+    took = {each.name: each.mean_ms for each in server.phases} if server is not None else {}
+    if "queue" not in took or not took.get("answer"):
+        return None
+    return took["queue"] / took["answer"]
