@@ -19,8 +19,8 @@ from functools import partial
 
 from scipy import stats
 
+from agentload.layout.windows import Steady, steady
 from agentload.model.profile import ArmProfile
-from agentload.model.trace import Trace
 from agentload.run.capacity import START, ArmLoad, arm_loads, simulate_trial, try_loads
 from agentload.run.files import read_traces
 from agentload.run.servers import arms_of
@@ -35,13 +35,13 @@ LONG_RUNS = 3
 SLO = Slo(ttft_ms=2000.0, tpot_ms=40.0)
 
 
-def long_run(study: Search, trace: Trace, arm: ArmProfile) -> int:
+def long_run(study: Search, stock: Steady, arm: ArmProfile) -> int:
     """Return the most sessions that three long runs together hold."""
     long = extend(study, trial_s=LONG_S)
     held = 0
     for sessions in range(1, 1000):
         trials = [
-            simulate_trial(long, trace, arm, sessions, 1_000_000 + number)
+            simulate_trial(long, stock, arm, sessions, 1_000_000 + number)
             for number in range(LONG_RUNS)
         ]
         if sum(each.within for each in trials) < study.share * sum(each.turns for each in trials):
@@ -54,14 +54,14 @@ def long_run(study: Search, trace: Trace, arm: ArmProfile) -> int:
 
 
 def searches(
-    study: Search, trace: Trace, arms: Mapping[str, ArmProfile], count: int
+    study: Search, stock: Steady, arms: Mapping[str, ArmProfile], count: int
 ) -> Iterator[tuple[ArmLoad, ...]]:
     """Yield searches, each with draws of its own."""
     for seed in range(count):
         tried: dict[str, tuple[Trial, ...]] = {}
         for name, arm in arms.items():
             own = extend(study, seed=seed)
-            attempt = partial(simulate_trial, own, trace, arm)
+            attempt = partial(simulate_trial, own, stock, arm)
             tried[name] = try_loads(own, name, attempt, start=START[own.find], others=tried)
         yield arm_loads(tried, share=study.share)
 
@@ -83,14 +83,15 @@ def main() -> None:
         trial_s=60 * options.minutes,
     )
     arms = {arm.name: arm for arm in arms_of(options.profile)}
-    truth = {name: long_run(study, trace, arm) for name, arm in arms.items()}
+    stock = steady(trace, study.load.planned())
+    truth = {name: long_run(study, stock, arm) for name, arm in arms.items()}
     print(
         f"{options.trace} on {options.profile}, ttft=2000,tpot=40, trials of "
         f"{options.minutes:g} min; long runs hold {truth}",
         flush=True,
     )
     found: dict[str, list[ArmLoad]] = {name: [] for name in arms}
-    for number, each in enumerate(searches(study, trace, arms, options.searches)):
+    for number, each in enumerate(searches(study, stock, arms, options.searches)):
         for one in each:
             found[one.arm].append(one)
         said = (
