@@ -103,6 +103,19 @@ def test_the_shifts_of_a_class_have_equal_axes_that_hold_all_of_them() -> None:
     assert axis[0] <= min(values) <= max(values) <= axis[1]
 
 
+def test_the_pairs_of_a_single_class_are_drawn_once() -> None:
+    evidence, decision = sample.evidence(), sample.decision()
+    changes = tuple(
+        replace(each, by_pair=(-0.1, -0.2), pair_ids=(0, 1)) for each in decision.changes
+    )
+    drawn = replace(decision, changes=changes)
+    many = [chart.name for group in made(drawn).groups for chart in group.charts]
+    assert "pairs" in many
+    one = made(drawn, replace(evidence, workloads=evidence.workloads[:1]))
+    names = [chart.name for group in one.groups for chart in group.charts]
+    assert [name for name in names if name.startswith("pairs")] == ["pairs-code"]
+
+
 def test_an_axis_of_pairs_names_whole_pairs() -> None:
     named = [each for group in made().groups for each in group.charts if each.name == "pairs"]
     assert all(isinstance(each, Plot) and each.x.whole for each in named)
