@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from agentload.report.format import Quantity
 
-Mark: TypeAlias = Literal["points", "line", "steps"]
+Mark: TypeAlias = Literal["points", "line", "path", "steps"]
+"""A path is a line whose values are marked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

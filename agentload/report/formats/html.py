@@ -17,7 +17,7 @@ from markupsafe import Markup
 from agentload.report.charts.data import csv, vega_lite
 from agentload.report.charts.draw import FILTERS
 from agentload.report.charts.forest import ForestRows, first_group, forest_rows
-from agentload.report.charts.spec import Lanes
+from agentload.report.charts.spec import Chart, Lanes
 from agentload.report.labels import slug
 from agentload.report.parts import Cell, Document, Table
 from agentload.visible import visible
@@ -41,6 +41,7 @@ def html(document: Document) -> str:
         .render(
             document=document,
             forest=forest(document),
+            picture=picture_of(document),
             style=Markup(style()),  # noqa: S704
             script=Markup(script()),  # noqa: S704
             policy=security_policy(),
@@ -53,12 +54,24 @@ def forest(document: Document) -> ForestRows | None:
 
     None where nothing was compared.
     """
-    charts = (chart for group in document.groups for chart in group.charts)
-    found = next((each for each in charts if each.name == "differences"), None)
+    found = _chart(document, "differences")
     if not isinstance(found, Lanes):
         return None
     mix, rows = first_group(found), [row[0].text for row in document.arms.rows]
     return forest_rows(mix, [_row_of(lane, rows) for lane in mix.lanes])
+
+
+def picture_of(document: Document) -> Chart | None:
+    """Return the chart that stands beside the decision.
+
+    It is what each load gives, where two were tried, else how the intervals narrowed.
+    """
+    return _chart(document, "pareto-tokens") or _chart(document, "looks")
+
+
+def _chart(document: Document, name: str) -> Chart | None:
+    charts = (chart for group in document.groups for chart in group.charts)
+    return next((each for each in charts if each.name == name), None)
 
 
 def _row_of(lane: str, rows: Iterable[str]) -> str | None:

@@ -94,7 +94,7 @@ def _because(view: View, verdict: ArmVerdict) -> str:
     nearest = surely(found)
     if leg.state == "equal":
         return f"the whole interval is within ±{say.percent(margin)}"
-    counts = f"a change counts from {say.percent(margin)}"
+    counts = f"a change counts from {say.shorten(100 * margin)}%"
     measure = MEASURES.get(found.method, "turn latency")
     if nearest is None or leg.state not in ("yes", "no"):
         return f"{measure} {say.change(found)}; {counts}"

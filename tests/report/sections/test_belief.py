@@ -185,9 +185,7 @@ def test_an_effect_is_as_certain_as_its_distance_from_the_margin_and_the_open_ch
     equal = replace(sample.estimate(0.0, 0.01, unit="share"), n=744)
     far = tuple(
         replace(
-            each,
-            pays=replace(each.pays, estimate=gain),
-            safe=replace(each.safe, estimate=equal),
+            each, pays=replace(each.pays, estimate=gain), safe=replace(each.safe, estimate=equal)
         )
         for each in decision.server
     )
@@ -211,9 +209,7 @@ def test_an_effect_is_no_more_certain_than_its_accuracy_and_says_how_near_the_ma
         lost = replace(sample.estimate(-0.001, 0.001, unit="share"), low=low)
         server = tuple(
             replace(
-                each,
-                pays=replace(each.pays, estimate=gain),
-                safe=replace(each.safe, estimate=lost),
+                each, pays=replace(each.pays, estimate=gain), safe=replace(each.safe, estimate=lost)
             )
             for each in decision.server
         )
@@ -235,6 +231,8 @@ def test_an_effect_is_named_by_what_decided() -> None:
     )
     because = made(replace(decision, server=server)).sure.because
     assert because.startswith("GPUs at the peak −4.1% at the least; ")
+    sixth = tuple(replace(each, pays=replace(each.pays, margin=1 / 6)) for each in server)
+    assert "a change counts from 16.7%" in made(replace(decision, server=sixth)).sure.because
 
 
 def test_whether_an_effect_carries_over_is_said_apart_from_how_certain_it_is() -> None:
