@@ -132,7 +132,7 @@ def _lower_case(document: Document) -> Iterator[str]:
     """Yield a finding that begins like the middle of a sentence; the name of an arm may."""
     arms = ("bf16", *(each.arm for each in document.decision.server))
     for each in document.findings:
-        if each.message[0].islower() and not each.message.startswith((*arms, "vllm#")):
+        if each.message[0].islower() and not each.message.startswith((*arms, "vllm#", "vLLM ")):
             yield each.message
 
 
