@@ -12,7 +12,6 @@ _SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v5.json"
 _MARKS: Final[dict[str, Any]] = {
     "points": {"type": "point", "filled": True},
     "line": "line",
-    "path": {"type": "line", "point": True},
     "steps": {"type": "line", "interpolate": "step-after"},
 }
 

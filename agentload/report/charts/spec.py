@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from agentload.report.format import Quantity
 
-Mark: TypeAlias = Literal["points", "line", "path", "steps"]
-"""A path is a line whose values are marked."""
+Mark: TypeAlias = Literal["points", "line", "steps"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,7 +96,7 @@ def _throughput(view: View, arm: str, rate: Rate) -> Series:
         ours, theirs = (say.significant(each[-1], 3) for each in (per_gpu, per_agent))
         load = f"{labels.arm(arm)}, {agents_at_once} agents, {met} of {turns} turns within the SLO"
         tips.append(f"{load}: {ours} per GPU, {theirs} per agent")
-    return view.series(arm, "path", per_agent, per_gpu, tips=tips)
+    return view.series(arm, "points", per_agent, per_gpu, tips=tips)
 
 
 LEAST_CALLS: Final = 5

@@ -34,7 +34,7 @@ def test_the_draws_of_one_load_are_one_mark() -> None:
     assert isinstance(once, Plot)
     assert isinstance(twice, Plot)
     assert [each.ys for each in twice.series] == [each.ys for each in once.series]
-    assert {each.mark for each in once.series} == {"path"}
+    assert {each.mark for each in once.series} == {"points"}
 
 
 def test_with_a_single_load_the_command_that_tries_more_stands_in_the_place_of_the_chart() -> None:
