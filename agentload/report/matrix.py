@@ -68,6 +68,8 @@ class Scenario:
     """Of turn latency, for the arm that the decision is about."""
     is_judged: bool
     """False: nothing of the change counts, because a validity check failed."""
+    sure: tuple[str, ...]
+    """How certain the effect is, and which calls and contexts it covers."""
 
     @property
     def figure(self) -> Cell:
@@ -204,6 +206,8 @@ def _scenario(of: Measured) -> Scenario:
         None,
     )
     found = of.verdict(about, None)
+    is_judged = found is None or found.pays.state != "untested"
+    sure = f"effect {document.sure.effect}" if is_judged else "could not be judged"
     return Scenario(
         name=of.model,
         model="" if document.model == of.model else document.model,
@@ -213,7 +217,8 @@ def _scenario(of: Measured) -> Scenario:
         why=document.why,
         report=of.report,
         change=change,
-        is_judged=found is None or found.pays.state != "untested",
+        is_judged=is_judged,
+        sure=tuple(filter(None, (sure, document.coverage.partition(";")[0]))),
     )
 
 
