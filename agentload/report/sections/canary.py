@@ -119,9 +119,11 @@ def _late_s(view: View) -> float:
 
     By the service level of the policy or of the run, else by the p95 of the reference.
     """
-    levels = [*map(view.policy.slo, view.workloads)]
-    levels = levels if any(levels) else [level_of_run(view.facts)]
-    agreed = [slo.ttft_ms for slo in levels if slo is not None and slo.ttft_ms is not None]
+    levels = [slo for slo in map(view.policy.slo, view.workloads) if slo is not None]
+    agreed = [slo.ttft_ms for slo in levels if slo.ttft_ms is not None]
+    of_run = level_of_run(view.facts)
+    if not levels and of_run is not None and of_run.ttft_ms is not None:
+        agreed = [of_run.ttft_ms]
     seen = _of_reference(view, "ttft_ms")
     late_ms = 1000.0
     if agreed:
