@@ -117,8 +117,8 @@ def cost(minutes: float | None, usd: float | None) -> str:
 
 
 def money(usd: float) -> str:
-    """Return an amount: whole dollars, and cents below one."""
-    return f"{usd:,.0f} USD" if usd >= 1 else f"{usd:.2f} USD"
+    """Return an amount: whole dollars, and cents below a hundred, so that sums agree."""
+    return f"{usd:,.0f} USD" if usd >= 100 else f"{usd:.2f} USD"
 
 
 def scope(workload: str | None) -> str:

@@ -183,6 +183,15 @@ def test_every_module_between_the_rooms_is_named() -> None:
     } == set()
 
 
+def test_what_is_quoted_of_the_record_of_a_real_server_is_in_it() -> None:
+    page = (HOUSE / "docs" / "real-vllm.md").read_text(encoding="utf-8")
+    quoted = page[page.index("The [kept report]") : page.index("These figures are of a CPU")]
+    record = (HOUSE / "reports/vllm/llama/decision.md").read_text(encoding="utf-8")
+    figures = re.findall(r"[+−][\d.]+% \[[^]]+\]", quoted)
+    assert len(figures) == 3
+    assert [each for each in figures if each not in record] == []
+
+
 def test_the_readme_is_short_and_its_table_is_that_of_the_kept_report() -> None:
     readme = (HOUSE / "README.md").read_text(encoding="utf-8").splitlines()
     assert len(readme) <= 110

@@ -75,7 +75,7 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
     is_ahead = None if side is None else side == found.ahead
     return Finding(
         kind=KINDS[is_ahead],
-        message=f"{workload.name} decodes in batches of {words.tokens(held)} KV tokens: "
+        message=f"Calls of {workload.name} decode in batches of {words.tokens(held)} KV tokens: "
         f"{_where(side, found)} {_ends(found)}.",
         estimates=(_bound(found),),
         inequality=_inequality(workload.name, held, found, holds=is_ahead),

@@ -26,15 +26,16 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
         enough = (
             ""
             if need.pairs is None
-            else f": {words.quantity(need.pairs, 'pair')} with a start each need none of it"
+            else f" {words.quantity(need.pairs, 'block pair')}, each with starts of its own, "
+            "need no such assumption."
         )
         yield Finding(
             kind="opposes",
             workload=workload,
             message=(
-                f"Turn time of {words.scope(workload)} on {arm.name} comes from "
-                f"{words.quantity(speed.starts, 'start')} of each server, and "
-                f"what a start adds is {case.starts_told()}{enough}."
+                f"Turn latency of {words.scope(workload)} on {arm.name} rests on "
+                f"{words.quantity(speed.starts, 'start')} of each server. "
+                f"What a start adds is assumed: {case.starts_told()}.{enough}"
             ),
             estimates=(speed.change.relative,),
             flips="another start of either server that differs by more",

@@ -29,7 +29,7 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
     if model.head_dim is None or model.head_dim < LARGE_HEAD or gpu.sm != HOPPER or not is_fp8(arm):
         return
     published = (
-        f"head_dim {model.head_dim} on Hopper: attention's share of prefill (its quadratic "
+        f"With head_dim {model.head_dim} on Hopper, attention's share of prefill (its quadratic "
         f"term) took {PUBLISHED_RATIO} times as long "
         "in FP8 in the published run, on a kernel that is not certain"
     )

@@ -25,7 +25,7 @@ def _speed(case: Case, arm: str, workload: str) -> Finding | None:
             pairs=FIRST_PAIRS,
             step=MorePairs(pairs=FIRST_PAIRS),
         )
-        message = f"{workload} has fewer than {MIN_PAIRS} block pairs on {arm}."
+        message = f"Fewer than {MIN_PAIRS} block pairs of {workload} were played on {arm}."
         return _finding(workload, message, need)
     relative = speed.change.relative
     margin = case.policy.min_change

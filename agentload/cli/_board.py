@@ -19,12 +19,13 @@ from agentload.cli._audience import DRAWN_S, Answers, CallProgress, terminal
 from agentload.cli._print import is_watched, transient
 from agentload.decision.ledger import LedgerEntry
 from agentload.decision.look import Criterion
-from agentload.decision.state import DecisionState, SpeedInterval
+from agentload.decision.state import DecisionState
 from agentload.layout.cost import Cost
 from agentload.model.metrics import ClockStart
 from agentload.run.ask import Listener
 from agentload.run.audience import Audience
 from agentload.run.questions import Question
+from agentload.verdict.looks import SpeedInterval
 
 WIDTH: Final = 100
 _NARROWEST: Final = 60
@@ -144,9 +145,8 @@ def stage_lines(state: DecisionState, columns: int) -> Iterator[str]:
             yield _stage("✓", name, entries[-1].said, _minutes(entries), columns)
     if state.asking is not None:
         look, before = state.asking.look, by_stage.get(state.asking.look.criterion, ())
-        said = look.title.partition(", ")[2] or look.title
         minutes = _minutes(before) + state.asking.minutes
-        yield _stage("▶", look.criterion, said, minutes, columns)
+        yield _stage("▶", look.criterion, look.what, minutes, columns)
     for later, when in _LATER.items():
         if later in by_stage or later == asking:
             continue

@@ -93,7 +93,7 @@ def _print_forecast(made: Prepared | Eval | Answering, *, as_json: bool) -> None
 def _print_played(ended: Played, place: StudyPlace, *, as_json: bool, as_block: bool) -> None:
     if ended.load_error is None:
         summary = summarise(place.database, ended.run_id)
-        print_json(summary) if as_json else print(summary.text())
+        print_json(summary) if as_json else print(summary.text(invalid=ended.health.void))
         if as_block and not as_json:
             _print_block(ended, place)
     stopped = None

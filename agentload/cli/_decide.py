@@ -186,7 +186,7 @@ def beyond_budget(ended: DecisionOutcome) -> str | None:
     stage, minutes = ended.wants
     more = max(1, math.ceil(minutes - ended.left_minutes))
     return (
-        f"This budget cannot settle {stage.criterion}: {stage.title}, would take "
+        f"This budget cannot settle {stage.criterion}: {stage.what} would take "
         f"{minutes:.0f} min, {more} more than is left; "
         f"--budget {math.ceil(ended.enough_minutes)}m pays for it."
     )

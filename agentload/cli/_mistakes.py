@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from difflib import get_close_matches
+from itertools import takewhile
 from typing import Any, Final
 
 import typer
@@ -18,6 +19,8 @@ _BOUND: Final = re.compile(r"(?:less|greater) than (?:or equal to )?(-?[\d.]+)")
 _OTHER_VERBS: Final = {"replay": "simulate", "simulate": "replay"}
 """The verb that has an option which a verb lacks: for servers, and for a profile."""
 _OF_OTHERS: Final = {"replay": "--profile", "simulate": "--endpoints"}
+
+_PLACEHOLDERS: Final = {"--profile": "PROFILE", "--endpoints": "URL"}
 
 
 def explain(error: typer.TyperException) -> tuple[str, str | None]:
@@ -52,7 +55,10 @@ def _option_meant(typed: str, context: Any) -> str | None:  # noqa: ANN401  # as
     """Return the option that was probably meant, with the value that was typed."""
     verb, value = context.command.name, _value_of(typed)
     if _OF_OTHERS.get(verb) == typed:
-        return f"{_OTHER_VERBS[verb]} {typed} {value}"
+        words = sys.argv[sys.argv.index(verb) + 1 :]
+        named = takewhile(lambda word: not word.startswith("-"), words)
+        line = shlex.join(("agentload", _OTHER_VERBS[verb], *named))
+        return f"{line} {typed} {value or _PLACEHOLDERS[typed]}"
     options = (each for parameter in context.command.params for each in parameter.opts)
     known = [each for each in options if each.startswith("--")]
     near = get_close_matches(typed, known, n=1, cutoff=ALIKE)

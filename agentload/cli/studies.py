@@ -45,9 +45,9 @@ def replay(
 ) -> None:
     """Replay a trace against endpoints and store every call.
 
-    The trace is cut into blocks of whole sessions; each block is played on every arm, in an
-    order that is drawn, and each finished pair of blocks is stored. Ctrl-C lets what is in
-    flight come to its end, stores it and exits with 130; `--resume` continues from there.
+    The trace is cut into blocks of whole sessions. Each block is played on every arm, in a
+    random order, and each finished pair of blocks is stored. Ctrl-C waits for the calls in
+    flight, stores them and exits with 130; `--resume` continues from there.
 
     For example:
 
@@ -246,8 +246,8 @@ def probe(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Try what a comparison rests on: does the prefix
-    cache answer, does the cache's dtype do what it should.
+    """Check what a comparison rests on: that the prefix cache works, and that the KV dtype
+    changes no short answer.
 
     Each arm gets one long prompt twice: the second must come from the prefix cache, by its usage
     or by the server's counters. One more prompt goes to all arms in turn: none may find it in the

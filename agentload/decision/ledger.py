@@ -21,6 +21,7 @@ from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.loader import keep
 from agentload.store.places import journals
+from agentload.verdict.looks import SpeedInterval
 from agentload.verdict.policy import DECISION, Setting
 
 GRADED: Final[tuple[Criterion, ...]] = ("canary", "accuracy")
@@ -40,6 +41,8 @@ class LedgerEntry:
     planned_minutes: float
     minutes: float
     said: str
+    intervals: tuple[SpeedInterval, ...] = ()
+    """What a look at the pairs found of each arm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,11 @@ class Look:
     lengths: tuple[int, ...] = ()
 
     @property
+    def what(self) -> str:
+        """What is asked, without its criterion."""
+        return self.title.partition(", ")[2] or self.title
+
+    @property
     def title(self) -> str:
         """Title of the question."""
         match self.criterion:

@@ -25,7 +25,7 @@ from agentload.decision.means import Means, replay_begun
 from agentload.decision.outcome import DecisionEnding, DecisionOutcome, forget_run, kept_document
 from agentload.decision.pair_load import check_decide
 from agentload.decision.sequence import settling_look
-from agentload.decision.state import AskedLook, DecisionState, SpeedInterval, speed_intervals
+from agentload.decision.state import AskedLook, DecisionState, speed_intervals
 from agentload.decision.user_trace import UserTrace
 from agentload.errors import AgentloadError, InterruptError
 from agentload.report.format import typeset
@@ -60,7 +60,6 @@ class Deciding:
     _agenda: Agenda = field(init=False)
     _asking: tuple[Look, LookPrice, float] | None = field(init=False, default=None)
     """Question that is being asked, with its price and the instant at which it began."""
-    _intervals: tuple[SpeedInterval, ...] = field(init=False, default=())
     """How the arms compared at each look at their speed, since this process began."""
     _verdict: Verdict | None = field(init=False, default=None)
     """Verdict on the run as it was read last."""
@@ -270,15 +269,12 @@ class Deciding:
     def _write_answer(self, look: Look, planned: float, minutes: float) -> None:
         """Write down what a question said, and notice it."""
         said = typeset(self._agenda.of[look.criterion].said(self.known))
-        self._write(
-            "asked", LedgerEntry(stage=look, planned_minutes=planned, minutes=minutes, said=said)
+        found = tuple(speed_intervals(self.known)) if look.criterion == "speed" else ()
+        entry = LedgerEntry(
+            stage=look, planned_minutes=planned, minutes=minutes, said=said, intervals=found
         )
+        self._write("asked", entry)
         self._asking = None
-        if look.criterion != "speed":
-            self.audience.say_step(f"  {said}")
-            return
-        found = tuple(speed_intervals(self.known))
-        self._intervals += found
         possible = {each.arm: ", ".join(each.possible) for each in found if each.is_open}
         rest = "; ".join(f"still possible for {arm}: {words}" for arm, words in possible.items())
         self.audience.say_step(f"  {said}{f'; {rest}' if rest else ''}")
@@ -325,14 +321,14 @@ class Deciding:
         if self._asking is not None:
             look, price, began_s = self._asking
             asking = AskedLook(look=look, price=price, minutes=_minutes_since(began_s))
-        budget = self.study.budget_s / 60
+        budget, asked = self.study.budget_s / 60, self.known.ledger.asked
         took = asking.minutes if asking is not None and not self.means.is_virtual else 0.0
         return DecisionState(
-            asked=self.known.ledger.asked,
+            asked=asked,
             asking=asking,
             spent_minutes=budget - self.left_minutes + took,
             budget_minutes=budget,
-            intervals=self._intervals,
+            intervals=tuple(each for entry in asked for each in entry.intervals),
             searches_capacity=self._agenda.searches,
         )
 

@@ -5,38 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from advisor.judge import MEASURES
-from advisor.verdict import ArmVerdict, Word
+from advisor.verdict import ArmVerdict
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.ledger import LedgerEntry
 from agentload.decision.look import Look
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedInterval:
-    """State the change of one arm's turn latency as one look at the pairs found it."""
-
-    arm: str
-    pairs: int
-    value: float
-    low: float
-    """Minus infinity where the interval is open."""
-    high: float
-    margin: float
-    """A smaller change does not count."""
-    is_open: bool
-    """The arm has no verdict yet."""
-
-    @property
-    def possible(self) -> tuple[Word, ...]:
-        """Verdicts that the interval does not rule out."""
-        within = abs(math.expm1(2 * math.log1p(self.margin)))
-        claims: tuple[tuple[Word, bool], ...] = (
-            ("use", self.low < -self.margin),
-            ("no difference", self.low < within and self.high > -within),
-            ("avoid", self.high > self.margin),
-        )
-        return tuple(word for word, is_possible in claims if is_possible)
+from agentload.verdict.looks import SpeedInterval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,7 +102,9 @@ def notes(pools: Mapping[str, PoolFill]) -> Iterator[str]:
         elif not found.is_full:
             share = ""
             if found.tokens and found.written is not None:
-                share = f" ({found.written / found.tokens:.0%} of {found.tokens:,.0f} tokens)"
+                share = (
+                    f" ({found.written / found.tokens:.0%} of {found.tokens:,.0f} tokens written)"
+                )
             yield (
                 f"{arm}: the KV pool never filled{share}: capacity is not tested; play longer, "
                 "or with more sessions"

@@ -88,13 +88,14 @@ class RunFigures:
     run_id: str
     arms: tuple[ArmSummary, ...]
 
-    def text(self) -> str:
-        """Return a table for people."""
+    def text(self, *, invalid: str | None = None) -> str:
+        """Return a table for people; *invalid* says why its timings are, where they are."""
         head = (
             f"{'arm':<16}{'calls':>8}{'ok':>8}{'TTFT p50':>12}{'p95':>12}"
             f"{'TPOT p50':>12}{'tokens/s':>10}{'cached':>8}"
         )
-        lines = [f"run {self.run_id}", head, *map(_line, self.arms)]
+        marked = [f"✗ these timings are invalid: {invalid}"] if invalid else []
+        lines = [f"run {self.run_id}", *marked, head, *map(_line, self.arms)]
         lines += [
             _failed(arm, status, count) for arm in self.arms for status, count in arm.failed.items()
         ]

@@ -91,12 +91,11 @@ def on_own_servers(
     load = msgspec.structs.replace(
         replay.load, duration_s=None, max_calls=None, max_tokens=None, history="fixed"
     )
-    limits = slo or (None if replay.capacity is None else replay.slo)
     servers = Live(endpoints=_ARMS_FILE)
     study = Decide(
         traces=replay.traces,
         servers=servers,
-        slo=limits,
+        slo=slo or level_of_run(facts),
         agents=agents,
         decide_by=decide_by if agents or decide_by == "tasks" else None,
         load=load,
@@ -107,6 +106,12 @@ def on_own_servers(
         _command(facts, study, db="agentload.duckdb"),
         study.budget_s / 60,
     )
+
+
+def level_of_run(facts: RunFacts) -> Slo | None:
+    """Return the service level of a run that filled the pool; None for any other run."""
+    replay = _replay(facts)
+    return None if replay.capacity is None else replay.slo
 
 
 def silent_options(facts: RunFacts) -> tuple[str, ...]:

@@ -33,20 +33,20 @@ KINDS: Final[tuple[Kind, ...]] = ("measured", "emulated", "simulated")
 NOTES: Final[Mapping[str, str]] = {
     "TPOT p50": "Latencies are of turns that succeeded, with 95% intervals over sessions.",
     "output tokens/s": (
-        "Output tokens/s of a workload are its own, measured while the other workloads of the mix "
-        "ran; those of a whole server are of all."
+        "Output tokens/s are per workload, measured while the other workloads of the mix ran; "
+        "rows of a whole server are totals."
     ),
     "KV pool, tokens": (
         "KV pool, GPU memory, accuracy and accepted drafts belong to the server, so they are equal "
         "in all rows of an arm."
     ),
     "GPU memory": (
-        "Compare KV caches in pool tokens: GPU memory is filled to the same share whatever the "
-        "cache's dtype."
+        "Compare KV caches in pool tokens, not in GPU memory: servers fill memory to the same "
+        "level for every dtype."
     ),
     "sessions at once": (
-        "Sessions are those that ran at once without preemptions, queues, failures or a missed "
-        "limit, and the number that did not."
+        "Sessions at once: the highest load without preemptions, queues, failures or a missed "
+        "limit, and the lowest load with."
     ),
 }
 """By the column that a note explains."""
@@ -68,6 +68,8 @@ class Scenario:
     """Of turn latency, for the arm that the decision is about."""
     is_judged: bool
     """False: nothing of the change counts, because a validity check failed."""
+    sure: tuple[str, ...]
+    """How certain the effect is, and which calls and contexts it covers."""
 
     @property
     def figure(self) -> Cell:
@@ -204,6 +206,9 @@ def _scenario(of: Measured) -> Scenario:
         None,
     )
     found = of.verdict(about, None)
+    is_judged = found is None or found.pays.state != "untested"
+    sure = f"effect {document.sure.effect}" if is_judged else "could not be judged"
+    covered = document.coverage.partition(";")[0]
     return Scenario(
         name=of.model,
         model="" if document.model == of.model else document.model,
@@ -213,7 +218,8 @@ def _scenario(of: Measured) -> Scenario:
         why=document.why,
         report=of.report,
         change=change,
-        is_judged=found is None or found.pays.state != "untested",
+        is_judged=is_judged,
+        sure=tuple(filter(None, (sure, covered.removeprefix("all of your calls, ")))),
     )
 
 

@@ -17,6 +17,7 @@ from agentload.exposition.scrape import Scrape
 from agentload.report.charts.spec import Chart, is_empty
 from agentload.report.format import ABSENT
 from agentload.study.kinds import Study
+from agentload.verdict.looks import SpeedInterval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +138,8 @@ class RunFacts:
     retrieval: tuple[Retrieval, ...] = ()
     production: Scrape | None = None
     """What a server in production reports of its load; None when none was asked."""
+    looks: tuple[SpeedInterval, ...] = ()
+    """What each look at the pairs of a decision found, in their order."""
     spelled: frozenset[str] = frozenset()
     """Options that a defaults file sets where commands are to be typed: these say them."""
 

@@ -17,12 +17,15 @@ from agentload.endpoints.facts import LASTING, VERIFIES, Facts, changes, reporte
 from agentload.evidence.plays import PlayedBlock, plays_table, valid_plays
 from agentload.evidence.view import RunView
 from agentload.exposition.scrape import Scrape
-from agentload.model.rows import ArmRow
+from agentload.model.rows import ArmRow, ProbeRow
 from agentload.report import format as say
 from agentload.report.parts import Block, Made, Retrieval, RunFacts, Served, Timeline, Turn
+from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.document import json_text
 from agentload.study.kinds import Replay, Study
+from agentload.verdict.looks import speed_looks
+from agentload.verdict.policy import DECISION
 
 SECOND: Final = 1_000_000_000
 TURNS: Final = 12
@@ -49,6 +52,7 @@ def facts(
             session=_session(connection, view.name, valid_plays(view.plays)),
             retrieval=_retrieval(connection, view.name),
             production=production,
+            looks=speed_looks(tables.rows(connection, ProbeRow, run_id=view.name, probe=DECISION)),
             spelled=spelled,
         )
 

@@ -145,8 +145,8 @@ class Flag:
 
     def _nearest(self, value: float) -> str:
         """Return the value that was probably meant by one that is out of bounds."""
-        if self.said.le is not None and value > self.said.le:
-            return f"{value:g}%"  # who writes 3 for a share means 3%
+        if self.said.le is not None and abs(value) > self.said.le:
+            return f"{min(abs(value), 100):g}%"  # who writes 3 for a share means 3%
         if value < 0:
             return self.text.say(-value)
         if self.said.ge is not None:

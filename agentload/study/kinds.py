@@ -445,7 +445,7 @@ class Ask(_Kind, frozen=True, tag="ask"):
 
 
 class Probe(_Kind, frozen=True, tag="probe"):
-    """Try what a comparison rests on: prefix reuse, agreement of short answers."""
+    """Check what a comparison rests on: prefix reuse, and that short answers agree."""
 
     servers: Live
     prompt_tokens: Annotated[

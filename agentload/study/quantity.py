@@ -56,6 +56,9 @@ def number(text: str, option: str, *, unit: Unit = "") -> float:
             value = value * _SECONDS[suffix] / _SECONDS[unit]
         case "share" if suffix == "%":
             value = value / 100
+            if value > 1:
+                hint = option_with(option, "100%")
+                raise UsageError(f"{option} is at most 100%, got '{text}'", hint=hint)
         case "points" if suffix in ("%", "pp"):
             value = value / 100
         case "tokens" if suffix in _TOKENS:

@@ -46,7 +46,7 @@ OPEN = Estimate(value=2.4, low=None, high=None, n=5, unit="ms", method="mean")
         (words.cost(0.0, 3.0), ""),
         (words.cost(2.0, None), ", 2 minutes"),
         (words.cost(2.0, 0.5), ", 2 minutes and 0.50 USD"),
-        (words.money(1.0), "1 USD"),
+        (words.money(1.0), "1.00 USD"),
         (words.money(0.999), "1.00 USD"),
         (words.money(1234.5), "1,234 USD"),
         (

@@ -13,11 +13,13 @@ from agentload.cli._closing import MOST, closing
 from agentload.decision.forecast import LookPrice
 from agentload.decision.ledger import LedgerEntry
 from agentload.decision.look import Look
-from agentload.decision.state import AskedLook, DecisionState, SpeedInterval
+from agentload.decision.outcome import DecisionOutcome
+from agentload.decision.state import AskedLook, DecisionState
 from agentload.report.advise import advise
 from agentload.run.place import StudyPlace
 from agentload.study.kinds import Decide
 from agentload.study.parts import Load, TraceRef, Virtual
+from agentload.verdict.looks import SpeedInterval
 from agentload.verdict.policy import Setting
 from tests.report.conftest import simulated
 
@@ -99,6 +101,16 @@ def test_a_decision_ends_in_lines_that_fit_the_screen_with_its_table_and_next_st
         assert lines[-1] == "Report: r.html"
         assert any(line.startswith("turn latency") for line in lines)
         assert any(line.startswith("    agentload ") for line in lines)
+
+
+def test_what_the_budget_does_not_reach_names_its_criterion_once() -> None:
+    wanted = Look(criterion="accuracy", amount=680), 9.0
+    ended = DecisionOutcome(
+        run_id="r", document=None, asked=(), ending="budget", left_minutes=1.0, wants=wanted
+    )
+    assert (_decide.beyond_budget(ended) or "").startswith(
+        "This budget cannot settle accuracy: 680 paired questions would take 9 min, 8 more"
+    )
 
 
 def test_a_decision_in_a_pipe_is_plain_lines_that_say_what_is_still_possible(

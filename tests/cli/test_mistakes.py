@@ -22,6 +22,10 @@ OPTIONS = [  # the words before the mistake, the mistake, the hint
     (DECIDE, "--min-change 3", "--min-change 3%"),
     (DECIDE, "--min-change 3percent", "--min-change 3%"),
     (DECIDE, "--min-change 0", "--min-change 3%"),
+    (DECIDE, "--min-change 150%", "--min-change 100%"),
+    (DECIDE, "--min-change 300", "--min-change 100%"),
+    (REPLAY, "--cancel-share -3", "--cancel-share 3%"),
+    (REPLAY, "--cancel-share 120%", "--cancel-share 100%"),
     (DECIDE, "--accuracy-margin 3", "--accuracy-margin 3%"),
     (DECIDE, "--accuracy-margin 3points", "--accuracy-margin 3%"),
     (DECIDE, "--budget 45mins", "--budget 45m"),
@@ -62,7 +66,6 @@ OPTIONS = [  # the words before the mistake, the mistake, the hint
     (REPLAY, "--design abba", "--design interleaved"),
     (REPLAY, "--cache cald", "--cache cold"),
     (REPLAY, "--sessions 4 --rate 2", "--sessions 4, or --rate 2"),
-    (REPLAY, "--profile gpt-oss-20b-h100", "simulate --profile gpt-oss-20b-h100"),
     (FIND, "--share 95", "--share 95%"),
     (FIND, "--minutes 2mins", "--minutes 2m"),
     (EVAL, "--contexts 4k-32k", "--contexts 4k..32k"),
@@ -87,6 +90,10 @@ OTHERS = [  # the whole line, and what the hint says
         "trace import langfuse x.json",
         "export its OpenTelemetry spans, then: agentload trace import otel x.json",
     ),
+    (f"{REPLAY} --profile gpt-oss-20b-h100", "agentload simulate rag --profile gpt-oss-20b-h100"),
+    ("simulate rag --endpoints a=http://h/v1", "agentload replay rag --endpoints a=http://h/v1"),
+    ("simulate rag --endpoints", "agentload replay rag --endpoints URL"),
+    ("replay rag --profile", "agentload simulate rag --profile PROFILE"),
     ("calibrate chat", "agentload calibrate chat --model MODEL"),
     ("decid rag", "did you mean `agentload decide`?"),
     ("trace shwo chat", "did you mean `agentload trace show`?"),
@@ -128,11 +135,10 @@ def test_the_hint_of_a_mistyped_option_is_the_corrected_one_and_is_read(
     is_dry = "" if before == FIND else "--dry-run"
     code, error, said = agentload(f"{before} {mistake} {is_dry}", monkeypatch, capsys)
     assert (code, said) == (2, hint), error
-    for option in options_of(said.removeprefix("simulate ")):
-        line = before.split() if option.startswith("--") else []
+    for option in options_of(said):
         if "--profile" in option.split():
-            continue  # it names another profile, or verb, than this line
-        verb, typed = split([*line, *shlex.split(option)])
+            continue  # it names another profile than this line
+        verb, typed = split([*before.split(), *shlex.split(option)])
         build_study(verb, typed)
 
 

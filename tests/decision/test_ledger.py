@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from dataclasses import replace
@@ -19,10 +20,19 @@ from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.kinds import Decide
 from agentload.study.parts import Live, TraceRef
+from agentload.verdict.looks import SpeedInterval
 from agentload.verdict.policy import DECISION, Setting
 
 PAIRS = LedgerEntry(
-    stage=Look(criterion="speed", amount=4), planned_minutes=2.0, minutes=3.0, said="fp8: turn time"
+    stage=Look(criterion="speed", amount=4),
+    planned_minutes=2.0,
+    minutes=3.0,
+    said="fp8: turn time",
+    intervals=(
+        SpeedInterval(
+            arm="fp8", pairs=4, value=-0.1, low=-math.inf, high=0.1, margin=0.03, is_open=True
+        ),
+    ),
 )
 ITEMS = LedgerEntry(
     stage=Look(criterion="accuracy", amount=30, lengths=(8192,)),

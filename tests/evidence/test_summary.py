@@ -29,6 +29,15 @@ def test_a_pair_that_was_played_again_counts_once(tmp_path: Path) -> None:
     assert "fp8: not counted: 1 plays, fp8 changed during the block" in found.text()
 
 
+def test_a_table_of_invalid_timings_says_so_above_its_columns(tmp_path: Path) -> None:
+    with stored(tmp_path, pair_of_blocks(0, 0)):
+        found = summarise(tmp_path / "x.duckdb", "r1")
+    lines = found.text(invalid="requests left 14.8 ms late").splitlines()
+    assert lines[1] == "✗ these timings are invalid: requests left 14.8 ms late"
+    assert lines[2].startswith("arm ")
+    assert found.text().splitlines()[1] == lines[2]
+
+
 def test_what_primes_or_warms_up_is_in_no_figure(tmp_path: Path) -> None:
     warm = [
         block("bf16", 9, 900, salt="9", warmup=True),

@@ -32,7 +32,7 @@ _GENERAL: Final = (
     (r"(leg\d+)-\d+\.raw", r"\1-PID.raw"),
 )
 _PASSING: Final = re.compile(
-    r"warning: timings are invalid|^ void: |^ *[\dN]+ s \S+ |^[\d,N]+/[\d,N]+ answers, "
+    r"timings are invalid: |^ void: |^ *[\dN]+ s \S+ |^[\d,N]+/[\d,N]+ answers, "
 )
 _VERSIONS: Final = re.compile(r"\b([A-Za-z-]+)(?:/Python |/)\d[\w.]*")
 _RANDOM: Final = re.compile("host$|x-request-id$|x-stainless", re.IGNORECASE)

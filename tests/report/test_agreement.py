@@ -9,6 +9,7 @@ from functools import cache
 
 import pytest
 
+from agentload.report import labels
 from agentload.report.parts import Cell, Document, Table
 from tests.report.random_runs import random_document
 
@@ -19,6 +20,7 @@ _TIME = re.compile(r"^([\d.,]+) (ms|s|min|h)$")
 _CHANGE = re.compile(r"^([+−]?[\d.,]+)%")
 _POINTS = re.compile(r"^([+−]?[\d.,]+) pp")
 _SHARE = re.compile(r"^([\d.,]+)%$")
+_USD = re.compile(r"([\d,.]+) USD")
 _COST = re.compile(r"\+([\d,]+) (?:calls|block pairs)")
 
 
@@ -59,6 +61,8 @@ def disagreeing(document: Document) -> Iterator[str]:
         if change.tone == "bad" and not change.text:
             yield f"{name}: marked as worse where nothing was compared"
     yield from _dearer(document)
+    yield from _summed(document)
+    yield from _lower_case(document)
     yield from _extrapolated(document)
     yield from _verdicts(document)
     if document.kind != "measured" and document.sure.basis == "measured":
@@ -107,6 +111,29 @@ def _dearer(document: Document) -> Iterator[str]:
         for item in listing.items:
             if _COST.search(item) and "the whole server" not in item:
                 yield f"{item} beside an open server"
+
+
+def _summed(document: Document) -> Iterator[str]:
+    """Yield an arm whose needs cost something else together than one by one."""
+    items = [item for listing in document.lists for item in listing.items]
+    cells = [change.text for name, _, _, change in triples(document) if name == "verdict"]
+    for verdict, cell in zip(document.decision.server if cells else (), cells, strict=True):
+        own = f"{labels.arm(verdict.arm)}, the whole server"
+        parts = next((_USD.findall(item) for item in items if item.startswith(own)), [])
+        total = _USD.search(cell)
+        if total and len(parts) > 1:
+            apart = abs(value(total[1]) - sum(map(value, parts)))
+            slack = rounding(total[1]) + sum(map(rounding, parts))
+            if apart > slack + 1e-9 or slack > 0.03 * max(1.0, value(total[1])):
+                yield f"{' + '.join(parts)} USD beside {total[1]} USD"
+
+
+def _lower_case(document: Document) -> Iterator[str]:
+    """Yield a finding that begins like the middle of a sentence; the name of an arm may."""
+    arms = ("bf16", *(each.arm for each in document.decision.server))
+    for each in document.findings:
+        if each.message[0].islower() and not each.message.startswith((*arms, "vllm#", "vLLM ")):
+            yield each.message
 
 
 def _extrapolated(document: Document) -> Iterator[str]:

@@ -150,6 +150,9 @@ def test_a_change_of_which_nothing_counts_is_grey_with_the_cause() -> None:
     decision = replace(of.document.decision, server=tuple(untested))
     (line,) = made(replace(of, document=replace(of.document, decision=decision))).scenarios
     assert (line.is_judged, line.figure.tone) == (False, "muted")
+    assert line.sure[0] == "could not be judged"
+    (known,) = made(of).scenarios
+    assert known.sure == ("effect likely", *filter(None, [of.document.coverage]))
 
 
 def test_without_a_model_the_page_says_what_is_missing() -> None:

@@ -17,9 +17,9 @@ from markupsafe import Markup
 from agentload.report.charts.data import csv, vega_lite
 from agentload.report.charts.draw import FILTERS
 from agentload.report.charts.forest import ForestRows, first_group, forest_rows
-from agentload.report.charts.spec import Lanes
+from agentload.report.charts.spec import Chart, Lanes
 from agentload.report.labels import slug
-from agentload.report.parts import Cell, Document, Table
+from agentload.report.parts import Cell, Document, Group, Table
 from agentload.visible import visible
 
 _UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|pp|ms|s|min|h|USD|TB/s|calls?|agents?)(?:\W|$))")
@@ -34,6 +34,8 @@ def files(document: Document) -> Iterator[tuple[str, str]]:
 
 def html(document: Document) -> str:
     """Render a document."""
+    picture, repeated = picture_of(document), _repeated(document)
+    first = document.groups[0] if document.groups else Group(title="")
     # Our own files, not a reader's words: Markup leaves them as they are.
     return (
         environment()
@@ -41,6 +43,9 @@ def html(document: Document) -> str:
         .render(
             document=document,
             forest=forest(document),
+            picture=picture,
+            repeated=repeated,
+            is_repeated=not first.tables and {*first.charts} <= {picture, repeated},
             style=Markup(style()),  # noqa: S704
             script=Markup(script()),  # noqa: S704
             policy=security_policy(),
@@ -53,12 +58,36 @@ def forest(document: Document) -> ForestRows | None:
 
     None where nothing was compared.
     """
-    charts = (chart for group in document.groups for chart in group.charts)
-    found = next((each for each in charts if each.name == "differences"), None)
+    found = _chart(document, "differences")
     if not isinstance(found, Lanes):
         return None
     mix, rows = first_group(found), [row[0].text for row in document.arms.rows]
     return forest_rows(mix, [_row_of(lane, rows) for lane in mix.lanes])
+
+
+def picture_of(document: Document) -> Chart | None:
+    """Return the chart that stands beside the decision.
+
+    It is what each load gives, where two were tried, else how the intervals narrowed.
+    """
+    return _chart(document, "pareto-tokens") or _chart(document, "looks")
+
+
+def _repeated(document: Document) -> Chart | None:
+    """Return the chart whose lanes all stand in the rows of the first table, where they do.
+
+    A narrow screen has no room for them there.
+    """
+    found = _chart(document, "differences")
+    if not isinstance(found, Lanes):
+        return None
+    headings = [lane for lane in found.lanes if not lane.startswith(" ")]
+    return found if len(headings) == 1 else None
+
+
+def _chart(document: Document, name: str) -> Chart | None:
+    charts = (chart for group in document.groups for chart in group.charts)
+    return next((each for each in charts if each.name == name), None)
 
 
 def _row_of(lane: str, rows: Iterable[str]) -> str | None:

@@ -65,13 +65,13 @@ def _measuring(view: View) -> Iterator[Step]:
         "set the URLs of your servers in it, and delete the arms that you do not have (a minute)."
     )
     yield Step(text=write, command=described)
-    most = say.minutes(minutes)
-    decide = f"Decide on them, in {most} at most (--dry-run says what that settles)."
-    yield Step(text=decide, command=decided)
     for need in view.needs:
         if isinstance(need.step, Calibrate):
             text = view.typeset(f"{_upper(need.what)}.")
             yield Step(text=text, command=view.command(need.step))
+    most = say.minutes(minutes)
+    decide = f"Decide on them, in {most} at most (--dry-run says what that settles)."
+    yield Step(text=decide, command=decided)
 
 
 def _decided(view: View) -> Iterator[Step]:

@@ -48,7 +48,8 @@ def server(view: View) -> Table:
         *_gpus(view),
         *_verdicts(view, None),
     )
-    note, head = [_means(view), _margin(view), _levels(view)], ""
+    note = [_means(view), _bold(rows), _margin(view), _weights(view), _levels(view)]
+    head = ""
     if view.others:
         saved = saving(view, view.focus)
         note.append(f"{saved.because}." if saved.tone != "muted" else "")
@@ -63,6 +64,19 @@ def _means(view: View) -> str:
     return MEANS if view.decision.changes else ""
 
 
+def _bold(rows: Iterable[Row]) -> str:
+    """Say what bold figures are, where there are any."""
+    is_bold = any(each.change.tone == "strong" for row in rows for each in row.arms)
+    return "Bold: the arm to use." if is_bold else ""
+
+
+def _weights(view: View) -> str:
+    """Say how questions of several lengths are joined to one accuracy."""
+    asked = [each.safe.answers for each in view.decision.server]
+    is_weighed = any(each is not None and len(each.lengths) > 1 for each in asked)
+    return "Accuracy weighs each length by your calls of that length." if is_weighed else ""
+
+
 def _margin(view: View) -> str:
     """Say once how large a change counts, and what it takes to call two arms equal."""
     if not any(change.metric == "turn_ms" for change in view.decision.changes):
@@ -70,8 +84,8 @@ def _margin(view: View) -> str:
     least = say.percent(view.policy.min_change)
     within = say.percent(INDIFFERENT * view.policy.min_change)
     return (
-        f"A change counts from {least} (min_change). “No difference” needs the whole "
-        f"interval within ±{within}."
+        f"A change counts from {least} (min_change). “No difference” needs a change within "
+        f"±{least} whose whole interval is within ±{within}."
     )
 
 

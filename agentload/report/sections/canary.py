@@ -10,6 +10,7 @@ import numpy as np
 from advisor.evidence import Arm, Floats
 from agentload.report import format as say
 from agentload.report import labels
+from agentload.report.commands import level_of_run
 from agentload.report.parts import Limit, Rollout
 from agentload.report.sections.view import View
 from agentload.serve.facts import FIRST_TOKEN_S
@@ -116,10 +117,13 @@ def _more(canary: str, stable: str, margin: float, answers: str) -> str:
 def _late_s(view: View) -> float:
     """Return the bound of vLLM's histogram, in seconds, above which a first token is late.
 
-    By the service level, else by the p95 of the reference.
+    By the service level of the policy or of the run, else by the p95 of the reference.
     """
     levels = [slo for slo in map(view.policy.slo, view.workloads) if slo is not None]
     agreed = [slo.ttft_ms for slo in levels if slo.ttft_ms is not None]
+    of_run = level_of_run(view.facts)
+    if not levels and of_run is not None and of_run.ttft_ms is not None:
+        agreed = [of_run.ttft_ms]
     seen = _of_reference(view, "ttft_ms")
     late_ms = 1000.0
     if agreed:

@@ -78,20 +78,25 @@ def _pareto(view: View) -> Iterator[Plot]:
 
 
 def _throughput(view: View, arm: str, rate: Rate) -> Series:
+    """Return what each load of an arm gives, the mean over its draws."""
     gpus = view.evidence.gpus(arm) * view.evidence.deployment.replicas
-    tried = [point for point in view.evidence.capacity if point.arm == arm and point.turns]
+    by_load: dict[int, list[CapacityPoint]] = {}
+    for point in view.evidence.capacity:
+        if point.arm == arm and point.turns:
+            by_load.setdefault(point.agents, []).append(point)
     per_agent, per_gpu, tips = [], [], []
-    for point in sorted(tried, key=lambda each: each.agents):
-        found = rate(point)
-        if not found:
+    for agents_at_once, points in sorted(by_load.items()):
+        rates = [found for found in map(rate, points) if found]
+        if not rates:
             continue
-        per_agent.append(found / point.agents)
+        found = sum(rates) / len(rates)
+        per_agent.append(found / agents_at_once)
         per_gpu.append(found / gpus)
-        within = f"{point.within_slo} of {point.turns} turns within the SLO"
+        met, turns = sum(each.within_slo for each in points), sum(each.turns for each in points)
         ours, theirs = (say.significant(each[-1], 3) for each in (per_gpu, per_agent))
-        load = f"{labels.arm(arm)}, {point.agents} agents, {within}"
+        load = f"{labels.arm(arm)}, {agents_at_once} agents, {met} of {turns} turns within the SLO"
         tips.append(f"{load}: {ours} per GPU, {theirs} per agent")
-    return view.series(arm, "line", per_agent, per_gpu, tips=tips)
+    return view.series(arm, "points", per_agent, per_gpu, tips=tips)
 
 
 LEAST_CALLS: Final = 5

@@ -18,6 +18,8 @@ FAR: Final = 2
 """Margins from which on few pairs, one start or a missing control no longer matter: they may add
 or hide about one.
 """
+SPARE: Final = 0.5
+"""Share of the accepted loss that the worst plausible one has to leave for a certain effect."""
 REASONS: Final = 2
 """As many as are given for a lack of certainty: the gravest."""
 _LEVELS: Final[tuple[Certainty, ...]] = ("open", "likely")
@@ -49,6 +51,9 @@ def _effect(view: View, verdict: ArmVerdict | None, checks: Sequence[Check]) -> 
         return "open"
     if published_loss(view, verdict) is not None:
         return "likely"
+    spare, accepted = spare_points(verdict), verdict.safe.margin
+    if spare is not None and accepted is not None and spare < SPARE * 100 * accepted:
+        return "likely"
     leg = _deciding(verdict)
     nearest = None if leg.estimate is None else surely(leg.estimate)
     if nearest is not None and leg.margin is not None and leg.state in ("yes", "no"):
@@ -58,6 +63,15 @@ def _effect(view: View, verdict: ArmVerdict | None, checks: Sequence[Check]) -> 
 
 def _deciding(verdict: ArmVerdict) -> Leg:
     return verdict.safe if verdict.safe.state == "no" else verdict.pays
+
+
+def spare_points(verdict: ArmVerdict) -> float | None:
+    """Return by how many points accuracy holds where an arm is used, as the figures are printed."""
+    leg = verdict.safe
+    if verdict.verdict != "use" or leg.estimate is None or leg.margin is None:
+        return None
+    worst = leg.estimate.low
+    return None if worst is None else 100 * leg.margin + round(100 * worst, 1)
 
 
 def surely(change: Estimate) -> float | None:
@@ -80,11 +94,16 @@ def _because(view: View, verdict: ArmVerdict) -> str:
     nearest = surely(found)
     if leg.state == "equal":
         return f"the whole interval is within ±{say.percent(margin)}"
-    counts = f"a change counts from {say.percent(margin)}"
+    counts = f"a change counts from {say.shorten(100 * margin)}%"
     measure = MEASURES.get(found.method, "turn latency")
     if nearest is None or leg.state not in ("yes", "no"):
         return f"{measure} {say.change(found)}; {counts}"
-    return f"{measure} {say.with_sign(100 * nearest, 1)}% at the least; {counts}"
+    told = f"{measure} {say.with_sign(100 * nearest, 1)}% at the least; {counts}"
+    spare = spare_points(verdict)
+    if spare is None:
+        return told
+    by = f"{say.number(spare, 1)} pp" if round(spare, 1) > 0 else "less than 0.1 pp"
+    return f"{told}; accuracy holds by {by}"
 
 
 def _carries(view: View, likeness: Sequence[Likeness]) -> tuple[Basis, str]:

@@ -4,6 +4,7 @@ Every difference in one forest plot, and in each class the whole distribution, q
 quantile.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -14,6 +15,7 @@ import scipy
 from advisor.legs.speed import INDIFFERENT
 from advisor.statistics.paired import same_turns
 from advisor.verdict import Change
+from advisor.words import interval
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.scale import EDGE, equal_heights
@@ -31,11 +33,12 @@ from agentload.report.parts import Group, group
 from agentload.report.sections.arms import classes
 from agentload.report.sections.typical import METRICS, Metric
 from agentload.report.sections.view import View
+from agentload.verdict.looks import SpeedInterval
 
 
 def differences(view: View) -> Group | None:
     """Show every difference with the margin that counts and the noise, then as a table."""
-    return group("Differences", charts=(forest(view),), tables=(classes(view),))
+    return group("Differences", charts=(forest(view), looks(view)), tables=(classes(view),))
 
 
 MOST_SHOWN: Final = 3.0
@@ -136,6 +139,56 @@ def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[
             tip=f"{labels.arm(each.arm)}: {say.change(found)}, {counts}",
             offset=(index + 1) / (len(known) + 1),
         )
+
+
+def looks(view: View) -> Lanes:
+    """Draw how the interval of turn latency narrowed from look to look of a decision."""
+    known = [each for each in view.facts.looks if each.arm in view.others]
+    counts = sorted({each.pairs for each in known})
+    margin = 100 * view.policy.min_change
+    ends = [100 * end for each in known for end in (each.low, each.high) if math.isfinite(end)]
+    low, high = min([-INDIFFERENT * margin, *ends]), max([INDIFFERENT * margin, *ends])
+    edge = EDGE * (high - low)
+    low, high = low - edge, high + edge
+    spans = (
+        LaneSpan(
+            lane=counts.index(each.pairs),
+            look="interval",
+            low=max(100 * each.low, low),
+            high=min(100 * each.high, high),
+            at=100 * each.value,
+            slot=view.slots[each.arm],
+            tip=_look_tip(each),
+            offset=(view.others.index(each.arm) + 1) / (len(view.others) + 1),
+        )
+        for each in known
+    )
+    return Lanes(
+        name="looks",
+        title=f"Turn latency against {view.against}, look by look",
+        caption=(
+            f"Each row is what was known after so many block pairs. Wholly left of the band "
+            f"(±{say.number(margin)}%) an arm is faster, wholly right of it slower."
+        ),
+        x=ChartAxis(
+            label=f"change against {view.against}, %", quantity="percent", low=low, high=high
+        ),
+        lanes=tuple(say.plural(count, "pair") for count in counts),
+        spans=tuple(spans) if len(counts) > 1 else (),
+        arms=tuple((labels.arm(arm), view.slots[arm]) for arm in view.others),
+        bands=(Band(axis="x", low=-margin, high=margin),),
+        rules=(RuleLine(axis="x", at=0.0),),
+        height=max(20.0, 12.0 * len(view.others)),
+    )
+
+
+def _look_tip(each: SpeedInterval) -> str:
+    ends = [
+        f"{say.signed(100 * end, 1)}" if math.isfinite(end) else None
+        for end in (each.low, each.high)
+    ]
+    change = f"{say.signed(100 * each.value, 1)}% {interval(*ends)}"
+    return f"{labels.arm(each.arm)}, {say.plural(each.pairs, 'pair')}: {change}"
 
 
 QUANTILES: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)

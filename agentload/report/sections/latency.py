@@ -21,14 +21,25 @@ def break_evens(view: View) -> Table:
     """List from which length on each arm is ahead."""
     columns = ("arm", "KV tokens of the batch", "per request", "published value")
     rows = (
-        (labels.arm(each.arm), break_even(each), _own(each), say.tokens(each.prior_tokens))
+        (labels.arm(each.arm), _ahead(view, each), _own(each), say.tokens(each.prior_tokens))
         for each in view.decision.break_even
     )
     note = (
         "The length at which the lines cross; within the interval (a Fieller set) the arms "
-        "cannot be distinguished."
+        "cannot be distinguished. Batches of equal size are compared, not equal turns."
     )
-    return table("Break-even", columns, rows, note)
+    return table("Break-even in time per output token", columns, rows, note)
+
+
+def _ahead(view: View, each: BreakEven) -> str:
+    """Say where an arm is ahead, with the change on equal turns where that does not show it."""
+    said, found = break_even(each), view.change("tpot_ms", each.arm, None)
+    is_shown = found is None or (
+        found.relative.is_below(0.0) if each.shape == "always" else found.relative.is_above(0.0)
+    )
+    if each.shape not in ("always", "none") or is_shown or found is None:
+        return said
+    return f"{said}; not shown on equal turns: {say.change(found.relative)}"
 
 
 def _own(each: BreakEven) -> str | None:

@@ -31,8 +31,9 @@ def workload(view: View, name: str) -> Group:
 
 
 def server(view: View) -> Group | None:
-    """Show the figures of the whole server."""
-    return group("Whole server", charts=_pairs(view, None), tables=(_figures(view, None),))
+    """Show the figures of the whole server; the pairs of a single class are drawn with it."""
+    charts = _pairs(view, None) if len(view.workloads) != 1 else ()
+    return group("Whole server", charts=charts, tables=(_figures(view, None),))
 
 
 def _pairs(view: View, name: str | None) -> Iterator[Plot]:

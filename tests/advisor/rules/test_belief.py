@@ -192,10 +192,10 @@ def test_turns_that_died_are_slower_than_any_that_ended() -> None:
 
 def test_missing_evidence_is_priced() -> None:
     told = [each.message for each in findings(missing_evidence, bare())]
-    assert told[0] == "chat has fewer than 3 block pairs on fp8."
+    assert told[0] == "Fewer than 3 block pairs of chat were played on fp8."
     assert told[1].startswith(
         "Accuracy is untested on fp8: about 1,198 paired questions at the lengths of each "
-        "class, 101 minutes and 10 USD, settle"
+        "class, 101 minutes and 10.14 USD, settle"
     )
     (open_question,) = findings(missing_evidence, compared(effect=-0.03, pairs=5))
     need = open_question.need
@@ -242,7 +242,7 @@ def test_a_longer_tail_is_told_at_the_level_that_its_tests_share() -> None:
     longer = next(each for each in found[0] if each.p_longer(1.1) <= 0.001)
     # Two quantiles of two metrics share what one test would have alone.
     shared, spent = (
-        f"surely above {100 * (longer.least(0.025 / parts) - 1):+.0f} %" for parts in (4, 1)
+        f"(at least {100 * (longer.least(0.025 / parts) - 1):.0f} %, by " for parts in (4, 1)
     )
     (said,) = (each.message for each in tail.check(known) if each.kind == "opposes")
     assert shared != spent

@@ -6,9 +6,10 @@ import pytest
 
 from agentload.report.formats.html import html, tie
 from agentload.report.parts import Group, Step
+from tests.report import sample
 from tests.report.charts.test_draw import MAP, PLOT
 from tests.report.golden import assert_golden
-from tests.report.telling import told
+from tests.report.telling import made, told
 
 VOID = {"meta", "link", "br", "img", "input"}
 
@@ -75,6 +76,14 @@ def test_a_command_that_settles_a_finding_is_called_the_next_step() -> None:
         commands=(),
     )
     assert "<strong>Next:</strong>" in html(bare).partition("<span>sweep")[0]
+
+
+def test_a_single_class_is_drawn_in_the_table_alone_where_there_is_room() -> None:
+    evidence = sample.evidence()
+    one = html(made(evidence=replace(evidence, workloads=evidence.workloads[:1])))
+    assert '<section class="narrow" id="differences' in one
+    assert '<a class="narrow" href="#differences' in one
+    assert '<section id="differences' in html(told())
 
 
 def test_a_hostile_name_stays_text() -> None:

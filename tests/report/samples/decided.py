@@ -94,7 +94,7 @@ def verdict(arm: str, workload: str | None, word: Word) -> ArmVerdict:
             right="-3.0 %",
             holds=word == "use",
         ),
-        flips=("the peak rises above 56 agents", "the margin falls below 2.2 pp")
+        flips=("a peak above 56 agents", "an accuracy margin below 2.2 pp")
         if workload is None
         else (),
         needs=needs,

@@ -12,6 +12,7 @@ from advisor.steps import Again, Control, Questions
 from advisor.verdict import Finding, Need
 from agentload.report.parts import Made, Rollout, RunFacts, Step
 from tests.report import sample
+from tests.report.samples.told import COMMAND
 from tests.report.telling import CHOICE, chosen, made
 from tests.study.studies import of_command
 
@@ -156,6 +157,19 @@ def test_late_is_the_bound_of_the_histogram_at_the_service_level(policy: Policy,
     assert f"above {float(late):g} s" in limit.text
 
 
+def test_late_is_at_the_service_level_that_a_run_filled_its_pool_for() -> None:
+    filled = of_command(f"{COMMAND} --capacity 20 --slo ttft=2s,tpot=100")
+    facts = replace(sample.facts(), study=filled)
+    assert "TTFT above 2.5 s in" in made(facts=facts).roll_back
+
+
+def test_an_arm_is_calibrated_before_it_is_decided_on() -> None:
+    decision = replace(chosen(CHOICE, arm="fp8", verdict="calibrate"), kind="simulated")
+    commands = [step.command or "" for step in made(decision).do_now]
+    verbs = [each.split(" ")[1] for each in commands]
+    assert verbs == ["endpoints", "calibrate", "decide"]
+
+
 def test_without_a_service_level_late_is_where_one_in_twenty_of_todays_calls_is() -> None:
     own = [
         each.calls
@@ -201,7 +215,7 @@ def test_a_decision_after_a_simulation_asks_for_the_readers_service_level_and_pe
     step = made(
         replace(sample.decision(), kind="simulated"),
         policy=Policy(slos=(ServiceLimits(ttft_ms=2_000.0, tpot_ms=40.0),)),
-    ).do_now[1]
+    ).do_now[-1]
     assert "--slo ttft=2000,tpot=40 --agents 42" in (step.command or "")
 
 

@@ -16,7 +16,7 @@ from advisor.verdict import Capacity, Need
 from agentload.report.parts import Cell, Document
 from tests.advisor.cases import compared
 from tests.report import sample
-from tests.report.telling import made
+from tests.report.telling import CHOICE, chosen, made
 
 
 def row(told: Document, name: str) -> tuple[Cell, ...]:
@@ -62,6 +62,18 @@ def test_the_first_table_has_the_reference_in_absolute_values_beside_every_chang
         "",
         "use, canary first",
     ]
+
+
+def test_the_note_says_what_is_bold_what_the_band_is_and_how_questions_weigh() -> None:
+    note = made().arms.note
+    assert "Bold: the arm to use." in note
+    assert (
+        "A change counts from 3% (min_change). “No difference” needs a change within ±3% "
+        "whose whole interval is within ±6%."
+    ) in note
+    assert "Accuracy weighs each length by your calls of that length." in note
+    avoided = made(chosen(CHOICE, verdict="avoid", arm="bf16"))
+    assert "Bold" not in avoided.arms.note
 
 
 def test_what_was_not_measured_is_one_line_and_no_row_of_dashes() -> None:

@@ -8,7 +8,7 @@ from advisor.evidence import Arm, ClientHealth, Evidence
 from advisor.legs.gpus import GPUS
 from advisor.rulebook import all_rules
 from advisor.verdict import Gate, Skipped
-from agentload.report.parts import Check, Made, RunFacts, Served
+from agentload.report.parts import Check, Confidence, Made, RunFacts, Served
 from tests.report import sample
 from tests.report.telling import made
 
@@ -179,9 +179,17 @@ def test_an_effect_is_as_certain_as_its_distance_from_the_margin_and_the_open_ch
     decision = sample.decision()
     near = made().sure
     assert (near.effect, near.reasons) == ("likely", ("each server was started once",))
-    assert near.because == "turn latency −4.1% at the least; a change counts from 3%"
+    assert near.because == (
+        "turn latency −4.1% at the least; a change counts from 3%; accuracy holds by 0.8 pp"
+    )
     gain = replace(sample.estimate(-0.5, 0.1), n=4)
-    far = tuple(replace(each, pays=replace(each.pays, estimate=gain)) for each in decision.server)
+    equal = replace(sample.estimate(0.0, 0.01, unit="share"), n=744)
+    far = tuple(
+        replace(
+            each, pays=replace(each.pays, estimate=gain), safe=replace(each.safe, estimate=equal)
+        )
+        for each in decision.server
+    )
     assert made(replace(decision, server=far)).sure.effect == "certain"
     few = tuple(replace(each, pairs=4) for each in decision.changes)
     failed = (Gate(name="client", status="fail", message="late"),)
@@ -194,6 +202,27 @@ def test_an_effect_is_as_certain_as_its_distance_from_the_margin_and_the_open_ch
     assert made(replace(decision, server=undecided)).sure.effect == "open"
 
 
+def test_an_effect_is_no_more_certain_than_its_accuracy_and_says_how_near_the_margin_is() -> None:
+    decision = sample.decision()
+    gain = replace(sample.estimate(-0.5, 0.1), n=4)
+
+    def sure(low: float) -> Confidence:
+        lost = replace(sample.estimate(-0.001, 0.001, unit="share"), low=low)
+        server = tuple(
+            replace(
+                each, pays=replace(each.pays, estimate=gain), safe=replace(each.safe, estimate=lost)
+            )
+            for each in decision.server
+        )
+        return made(replace(decision, server=server)).sure
+
+    near, far, least = sure(-0.025), sure(-0.015), sure(-0.0299)
+    assert (near.effect, far.effect) == ("likely", "certain")
+    assert near.because.endswith("; accuracy holds by 0.5 pp")
+    assert far.because.endswith("; accuracy holds by 1.5 pp")
+    assert least.because.endswith("; accuracy holds by less than 0.1 pp")
+
+
 def test_an_effect_is_named_by_what_decided() -> None:
     decision = sample.decision()
     server = tuple(
@@ -203,6 +232,8 @@ def test_an_effect_is_named_by_what_decided() -> None:
     )
     because = made(replace(decision, server=server)).sure.because
     assert because.startswith("GPUs at the peak −4.1% at the least; ")
+    sixth = tuple(replace(each, pays=replace(each.pays, margin=1 / 6)) for each in server)
+    assert "a change counts from 16.7%" in made(replace(decision, server=sixth)).sure.because
 
 
 def test_whether_an_effect_carries_over_is_said_apart_from_how_certain_it_is() -> None:

@@ -27,6 +27,16 @@ def test_each_load_that_was_tried_is_a_mark_of_what_a_gpu_does_against_what_an_a
     assert reference.xs == tuple(6.0 * within / agents for agents, within in tried)
 
 
+def test_the_draws_of_one_load_are_one_mark() -> None:
+    evidence = sample.evidence()
+    again = replace(evidence, capacity=(*evidence.capacity, *evidence.capacity))
+    once, twice = (charts(made(evidence=each))["pareto-turns"] for each in (evidence, again))
+    assert isinstance(once, Plot)
+    assert isinstance(twice, Plot)
+    assert [each.ys for each in twice.series] == [each.ys for each in once.series]
+    assert {each.mark for each in once.series} == {"points"}
+
+
 def test_with_a_single_load_the_command_that_tries_more_stands_in_the_place_of_the_chart() -> None:
     evidence = replace(sample.evidence(), capacity=sample.evidence().capacity[:1])
     told = made(evidence=evidence)

@@ -1,5 +1,6 @@
 """The forest plot, and how the arms shift whole distributions."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from agentload.report.charts.spec import Chart, Lanes, Plot
 from agentload.report.parts import Document
+from agentload.verdict.looks import SpeedInterval
 from tests.report import sample
 from tests.report.telling import made
 
@@ -48,6 +50,25 @@ def test_one_wide_interval_does_not_flatten_the_others() -> None:
     found = forest(made(replace(decision, changes=(wide, *decision.changes[1:]))))
     assert (found.x.high or 0.0) < 30
     assert "extend beyond it" in found.caption
+
+
+def test_the_looks_of_a_decision_are_drawn_row_by_row_and_an_open_end_reaches_the_frame() -> None:
+    first = SpeedInterval(
+        arm="fp8", pairs=4, value=-0.01, low=-math.inf, high=0.05, margin=0.03, is_open=True
+    )
+    last = replace(first, pairs=8, value=-0.05, low=-0.06, high=-0.04, is_open=False)
+    facts = replace(sample.facts(), looks=(first, last))
+    found = chart(made(facts=facts), "looks")
+    assert isinstance(found, Lanes)
+    assert found.lanes == ("4 pairs", "8 pairs")
+    assert [(each.lane, each.at, each.high) for each in found.spans] == [
+        (0, -1.0, 5.0),
+        (1, -5.0, -4.0),
+    ]
+    assert found.spans[0].low == found.x.low
+    assert found.spans[0].tip == "FP8, 4 pairs: −1.0% (at most +5.0)"
+    one = made(facts=replace(facts, looks=(first,)))
+    assert "looks" not in [each.name for group in one.groups for each in group.charts]
 
 
 def shift(arm: str, factor: float, slow: float = 1.0) -> Plot:
@@ -101,6 +122,19 @@ def test_the_shifts_of_a_class_have_equal_axes_that_hold_all_of_them() -> None:
     assert axis[0] is not None
     assert axis[1] is not None
     assert axis[0] <= min(values) <= max(values) <= axis[1]
+
+
+def test_the_pairs_of_a_single_class_are_drawn_once() -> None:
+    evidence, decision = sample.evidence(), sample.decision()
+    changes = tuple(
+        replace(each, by_pair=(-0.1, -0.2), pair_ids=(0, 1)) for each in decision.changes
+    )
+    drawn = replace(decision, changes=changes)
+    many = [chart.name for group in made(drawn).groups for chart in group.charts]
+    assert "pairs" in many
+    one = made(drawn, replace(evidence, workloads=evidence.workloads[:1]))
+    names = [chart.name for group in one.groups for chart in group.charts]
+    assert [name for name in names if name.startswith("pairs")] == ["pairs-code"]
 
 
 def test_an_axis_of_pairs_names_whole_pairs() -> None:

@@ -98,8 +98,8 @@ def test_the_kind_of_the_evidence_is_said_first(kind: str, words: str) -> None:
     assert told.banner.startswith(words)
     assert ("agentload endpoints init" in repr(told.do_now[0])) == (kind != "measured")
     calibrates = ["agentload calibrate" in repr(each) for each in told.do_now]
-    assert kind == "measured" or calibrates == [False, False, True]
-    assert kind == "measured" or "agentload decide" in repr(told.do_now[1])
+    assert kind == "measured" or calibrates == [False, True, False]
+    assert kind == "measured" or "agentload decide" in repr(told.do_now[2])
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_the_reason_is_said_in_words() -> None:
 
 def test_what_was_published_is_called_so_wherever_it_decides() -> None:
     decision = sample.decision()
-    said = "vllm blog, closed as of 2026-09: FA3: needle at 128k fell from 91 % to 13 %."
+    said = "vLLM blog, closed as of 2026-09: FA3: needle at 128k fell from 91 % to 13 %."
     issue = Finding(
         rule="known_issues",
         kind="blocks",
@@ -354,7 +354,7 @@ def test_what_was_published_is_called_so_wherever_it_decides() -> None:
         for each in decision.server
     )
     told = made(replace(decision, server=worse, findings=(issue,)))
-    assert told.why.startswith("Published, not measured here: vllm blog")
+    assert told.why.startswith("Published, not measured here: vLLM blog")
     assert (told.sure.effect, told.sure.because) == ("likely", "published, not measured here")
     (row,) = (each for each in told.arms.rows if "published, not measured here" in each[0].text)
     assert row[-2].text == "needle at 128k fell from 91% to 13% ✗"
