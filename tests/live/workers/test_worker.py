@@ -94,7 +94,7 @@ async def test_a_worker_s_machine_that_sleeps_between_blocks_interrupts_none(
             await obeyed(act(), Sync(), act())
             await rest()  # within the third
             await obeyed(Sync())
-            for task in tasks._tasks:  # noqa: SLF001  # those that beat and flush for ever
+            for task in tasks._tasks:  # those that beat and flush for ever
                 task.cancel()
     found = [each.health.interruption for each in said.reports if isinstance(each, Synced)]
     assert found == [None, None, "this machine slept for 3600 s during the block"]
