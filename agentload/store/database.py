@@ -29,6 +29,7 @@ from typing import Any, Final, TypeAlias
 import duckdb
 
 from agentload.errors import StoreError
+from agentload.store.ownership import refuse_foreign
 
 VERSION: Final = 3
 """Version of the schema, raised when a column changes its meaning.
@@ -108,6 +109,7 @@ def writing(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database for changes after all others have closed it; create it if there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    refuse_foreign(path)
     if not path.exists():
         _appear(path)
     connection = _opened(path, patience_s=patience_s, read_only=False)
