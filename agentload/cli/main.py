@@ -107,14 +107,19 @@ def _interruptible() -> Iterator[None]:
 def _private_files() -> Iterator[None]:
     """Give new files and folders to their owner alone: they hold prompts and answers.
 
-    With `AGENTLOAD_SHARED=1` the user's umask decides.
+    With `AGENTLOAD_SHARED=1` the user's umask decides. What runs on the user's behalf, such as
+    a server that is launched, learns the user's umask from the environment.
     """
     before = os.umask(0)
     os.umask(before if os.environ.get("AGENTLOAD_SHARED") == "1" else before | 0o077)
+    is_first = "AGENTLOAD_UMASK" not in os.environ
+    os.environ.setdefault("AGENTLOAD_UMASK", f"{before:04o}")
     try:
         yield
     finally:
         os.umask(before)
+        if is_first:
+            del os.environ["AGENTLOAD_UMASK"]
 
 
 def _standard_streams() -> None:

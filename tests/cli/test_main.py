@@ -291,6 +291,32 @@ def test_what_a_verb_writes_is_its_user_s_alone_unless_it_is_shared(
     assert {each.stat().st_mode & 0o777 for each in made if each.is_file()} == {file}
 
 
+@pytest.mark.parametrize(("outer", "told"), [(None, "0027"), ("0002", "0002")])
+def test_what_a_verb_starts_learns_the_umask_of_the_user(
+    monkeypatch: pytest.MonkeyPatch, outer: str | None, told: str
+) -> None:
+    seen: list[tuple[str | None, int]] = []
+
+    def run(_: list[str]) -> int:
+        mask = os.umask(0)
+        os.umask(mask)
+        seen.append((os.environ.get("AGENTLOAD_UMASK"), mask))
+        return 0
+
+    monkeypatch.setattr(cli, "run", run)
+    if outer is None:
+        monkeypatch.delenv("AGENTLOAD_UMASK", raising=False)
+    else:  # it was started by another verb, which has changed the umask already
+        monkeypatch.setenv("AGENTLOAD_UMASK", outer)
+    before = os.umask(0o027)
+    try:
+        assert cli.main() == 0
+    finally:
+        os.umask(before)
+    assert seen == [(told, 0o077)]
+    assert os.environ.get("AGENTLOAD_UMASK") == outer
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_an_output_that_lacks_a_character_gets_it_escaped(encoding: str) -> None:
     odd = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
