@@ -3,6 +3,7 @@
 import codecs
 import errno
 import os
+import resource
 import signal
 import sys
 import traceback
@@ -17,7 +18,7 @@ from typer.main import get_command
 
 from agentload import __version__
 from agentload.cli._lazy import LazyGroup
-from agentload.cli._print import Style, paint
+from agentload.cli._print import Style, notice, paint
 from agentload.cli._signals import handle_signals
 from agentload.errors import (
     AgentloadError,
@@ -33,6 +34,11 @@ FAILED: Final = 1
 USAGE: Final = 2
 GATE: Final = 3
 INTERRUPTED: Final = 130
+LEAST_ADDRESSES: Final = 1500 << 20
+"""Bytes of addresses (`ulimit -v`) with which every library has its threads and its memory.
+
+With 900 MB a simulation of a shipped trace ended in a segmentation fault of a library.
+"""
 
 # What the machine refuses and the user can mend; an OSError that
 # names a file is the user's too, any other is a bug of ours.
@@ -122,6 +128,16 @@ def _private_files() -> Iterator[None]:
             del os.environ["AGENTLOAD_UMASK"]
 
 
+def _say_if_cramped() -> None:
+    """Warn of a limit at which native libraries end the process without a word."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if 0 <= limit < LEAST_ADDRESSES:
+        notice(
+            f"caveat: `ulimit -v` allows {limit >> 20:,} MB of addresses, and libraries may crash "
+            f"below {LEAST_ADDRESSES >> 20:,} MB: ulimit -v unlimited"
+        )
+
+
 def _standard_streams() -> None:
     """See to it that what is printed goes somewhere: to nobody where
     a stream is closed, escaped where its encoding lacks a character.
@@ -144,6 +160,7 @@ def _standard_streams() -> None:
 def main() -> int:
     """Run the command line of this process and return its exit code."""
     _standard_streams()
+    _say_if_cramped()
     try:
         with _interruptible(), _private_files():
             code = run(sys.argv[1:] or ["--help"])

@@ -291,6 +291,19 @@ def test_what_a_verb_writes_is_its_user_s_alone_unless_it_is_shared(
     assert {each.stat().st_mode & 0o777 for each in made if each.is_file()} == {file}
 
 
+@pytest.mark.parametrize(("limit", "is_told"), [(900 << 20, True), (4 << 30, False), (-1, False)])
+def test_a_limit_at_which_libraries_crash_is_said_before_they_do(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    limit: int,
+    is_told: bool,  # noqa: FBT001 (a table)
+) -> None:
+    monkeypatch.setattr(cli.resource, "getrlimit", lambda _: (limit, limit))
+    monkeypatch.setattr(cli, "run", lambda _: 0)
+    assert cli.main() == 0
+    assert capsys.readouterr().err.startswith("caveat: `ulimit -v` allows 900 MB") is is_told
+
+
 @pytest.mark.parametrize(("outer", "told"), [(None, "0027"), ("0002", "0002")])
 def test_what_a_verb_starts_learns_the_umask_of_the_user(
     monkeypatch: pytest.MonkeyPatch, outer: str | None, told: str
