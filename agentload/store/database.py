@@ -395,7 +395,8 @@ def _differences(
 def _supply(connection: duckdb.DuckDBPyConnection) -> None:
     """Give a reader the newest tables and views as temporary views, whatever the file has."""
     found = _schema(connection)
-    ((file,),) = connection.execute("SELECT current_database()").fetchall()
+    ((name,),) = connection.execute("SELECT current_database()").fetchall()
+    file = name.replace('"', '""')  # it is called as the user called the file
     for table, missing, _ in _differences(connection, found):
         values = ", ".join(
             f'({column.default or "NULL"})::{column.type} AS "{column.name}"' for column in missing
@@ -404,7 +405,7 @@ def _supply(connection: duckdb.DuckDBPyConnection) -> None:
             connection.execute(f"CREATE TEMP VIEW {table} AS SELECT {values} WHERE false")
         elif missing:
             connection.execute(
-                # S608: the names are our own, never a user's
+                # S608: the names are our own, or quoted
                 f'CREATE TEMP VIEW {table} AS SELECT *, {values} FROM "{file}".main.{table}'  # noqa: S608
             )
     if not _has_views(found):
