@@ -1,5 +1,6 @@
 import errno
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -298,7 +299,7 @@ def test_a_limit_at_which_libraries_crash_is_said_before_they_do(
     limit: int,
     is_told: bool,  # noqa: FBT001 (a table)
 ) -> None:
-    monkeypatch.setattr(cli.resource, "getrlimit", lambda _: (limit, limit))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
     monkeypatch.setattr(cli, "run", lambda _: 0)
     assert cli.main() == 0
     assert capsys.readouterr().err.startswith("caveat: `ulimit -v` allows 900 MB") is is_told

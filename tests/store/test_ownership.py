@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from agentload.errors import StoreError
-from agentload.store import ownership
 from agentload.store.database import writing
 from agentload.store.journal import Writer
 from agentload.store.places import journal_folder
@@ -19,7 +18,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder like /tmp, whose content belongs to another user than we are."""
     tmp_path.chmod(0o777 | stat.S_ISVTX)
     another = os.geteuid() + 1
-    monkeypatch.setattr(ownership.os, "geteuid", lambda: another)
+    monkeypatch.setattr(os, "geteuid", lambda: another)
     return tmp_path
 
 
