@@ -9,12 +9,15 @@ catalog is: `agentload --help` reads neither.
 import hashlib
 import inspect
 import pkgutil
+import traceback
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from random import Random
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -129,7 +132,49 @@ class Plugins:
             ) from error
         if lacks:
             raise AgentloadError(f"{what} defines no {' and no '.join(lacks)}", hint=hint)
-        return found
+        return _ForeignPlugin(found, what, _package(entry))
+
+
+class _ForeignPlugin:
+    """Stand for a plug-in of another package; what fails in its functions is an error of theirs."""
+
+    def __init__(self, plugin: Any, what: str, package: str) -> None:  # noqa: ANN401  # as `load`
+        self.__doc__ = plugin.__doc__
+        self._plugin = plugin
+        self._what = what
+        self._package = package
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # as `load`
+        found = getattr(self._plugin, name)
+        return self._watched(found) if callable(found) and not isinstance(found, type) else found
+
+    def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(*given: Any, **options: Any) -> Any:  # noqa: ANN401  # as `load`
+            with self._blamed():
+                made = function(*given, **options)
+            return self._each(made) if isinstance(made, Iterator) else made
+
+        return call
+
+    def _each(self, made: Iterator[T]) -> Iterator[T]:
+        with self._blamed():
+            yield from made
+
+    @contextmanager
+    def _blamed(self) -> Iterator[None]:
+        try:
+            yield
+        except AgentloadError:
+            raise
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(last.filename).name}:{last.lineno}"
+            raise AgentloadError(
+                f"{self._what} failed: {type(error).__name__}: {error} ({place})",
+                hint=f"pip install --upgrade {self._package}, or tell its authors: "
+                "AGENTLOAD_DEBUG=1 prints the traceback",
+            ) from error
 
 
 @cache

@@ -242,6 +242,60 @@ def test_what_a_package_breaks_is_named_and_breaks_nothing_else(tmp_path: Path) 
     succeed("trace", "import", "a.csv", "-o", "a.jsonl", of=of, cwd=tmp_path)
 
 
+FAILS = """
+    FILES = ("*.fails",)
+
+    def generate(rng):
+        yield from ()
+        raise ValueError("no shape")
+
+    def sniff(head):
+        return 1.0 / 0
+
+    def sessions(intake):
+        return [][1]
+
+    def lines(trace):
+        yield b"one"
+        raise KeyError("two")
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ("generate fails -o t.jsonl", "workload 'fails' {}: ValueError: no shape (fails.py:6)"),
+        (
+            "import a.fails -o t.jsonl",
+            "format 'fails' {}: ZeroDivisionError: float division by zero (fails.py:9)",
+        ),
+        (
+            "import fails a.fails -o t.jsonl",
+            "format 'fails' {}: IndexError: list index out of range (fails.py:12)",
+        ),
+        ("export fails demo-chat -o t.out", "format 'fails' {}: KeyError: 'two' (fails.py:16)"),
+    ],
+)
+def test_a_plug_in_that_fails_is_named_with_its_place(
+    tmp_path: Path, arguments: str, why: str
+) -> None:
+    groups = {
+        f"agentload.{room}": "fails = fails" for room in ("workloads", "importers", "exporters")
+    }
+    of = announced(tmp_path, "failing-agents", groups, {"fails": dedent(FAILS)})
+    (tmp_path / "a.fails").write_text("1 2\n")
+    done = agentload("trace", *arguments.split(), of=of, cwd=tmp_path)
+    error, hint = done.stderr.splitlines()[-2:]
+    assert done.returncode == 1
+    assert error == "error: " + why.format("of the package 'failing-agents' failed")
+    assert hint == (
+        "hint: pip install --upgrade failing-agents, or tell its authors: AGENTLOAD_DEBUG=1 "
+        "prints the traceback"
+    )
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "t.jsonl").exists()
+
+
 def test_a_package_that_ends_the_program_is_named(tmp_path: Path) -> None:
     of = announced(
         tmp_path,

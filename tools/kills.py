@@ -39,6 +39,8 @@ A_RUN: Final = 8
 """Kills of one run, before it may come to its end."""
 CALLS: Final = 30_000
 PAIRS: Final = 12
+ENDING_S: Final = 900.0
+"""Time that what was killed has to come to its end, on a machine with other work."""
 LAST_NS: Final = 1_500_000_000
 """Time before a kill within which an answer may be lost.
 
@@ -88,21 +90,10 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
                 if _was_killed([*command, *_on(verb, database)], database, rng, begins=begins):
                     kills_ns.append(time.monotonic_ns())
                 count.kills += 1
-            done = subprocess.run(
-                [*command, *_on(verb, database)],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=300,
-            )
+            done = completed([*command, *_on(verb, database)])
             if not _has_ended(verb, done):
                 count.stuck.append(done.stderr)
-            loaded = subprocess.run(
-                [*AGENTLOAD, "runs", "load", "--db", str(database)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            loaded = completed([*AGENTLOAD, "runs", "load", "--db", str(database)])
             if loaded.returncode:
                 count.stuck.append(loaded.stderr)
                 continue
@@ -130,6 +121,19 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
             if name not in known and not any(0 < kill - ended_ns < LAST_NS for kill in kills_ns):
                 count.lost.append(name)
     return count
+
+
+def completed(
+    command: Sequence[str], *, within_s: float = ENDING_S
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; one that does not end in time fails, and says so."""
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=within_s
+        )
+    except subprocess.TimeoutExpired:
+        late = f"{' '.join(command)}: not at its end after {within_s:.0f} s"
+        return subprocess.CompletedProcess(command, returncode=-1, stdout="", stderr=late)
 
 
 def answered(path: Path) -> Iterator[tuple[str, int]]:
@@ -285,7 +289,7 @@ def _loads(number: int, folder: Path, rng: Random, count: Count) -> None:
         for _ in range(min(A_RUN, number - count.kills)):
             _was_killed(command, database, rng, begins=False)
             count.kills += 1
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        done = completed(command)
         if done.returncode:
             count.stuck.append(done.stderr)
             continue

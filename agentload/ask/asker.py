@@ -7,13 +7,16 @@ import asyncio
 import math
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import msgspec
 
 from agentload.dispatch.call import GOOD_ENDS
 from agentload.dispatch.fault import fault, redact, word
 from agentload.dispatch.framing import MOST_BYTES, OverlongError
+from agentload.dispatch.sse import Parsed, document
 from agentload.endpoints.endpoint import Endpoint, mask, socket_of
 from agentload.endpoints.reach import proxy, tls_context
 from agentload.tasks import Json
@@ -27,6 +30,8 @@ T = TypeVar("T")
 TIMEOUT_S: Final = 900.0
 """Limit for a whole answer, retries included; an answer that drips is never silent."""
 RETRIES: Final = 2
+TOKEN_CHARS: Final = 256
+"""Most characters of a token, on average: longer ones are runs of one sign."""
 
 
 async def _bounded(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -135,12 +140,17 @@ async def attempt(answer: Awaitable[T], secrets: Sequence[str]) -> T | Failed:
     import openai
 
     try:
-        return await answer
+        found = await answer
     except openai.APIStatusError as error:
         return Failed(error=error_text(error, secrets), http_status=error.status_code)
+    except (TimeoutError, openai.APITimeoutError):
+        return Failed(error="no whole answer in time")
     # Whatever a server sends, only its own question fails.
     except Exception as error:  # noqa: BLE001
         return Failed(error=error_text(error, secrets))
+    if isinstance(found, Failed):
+        return replace(found, error=mask(found.error, secrets))
+    return found
 
 
 class Asker:
@@ -184,16 +194,18 @@ class Asker:
     async def _answer(self, wanted: Mapping[str, Any]) -> EndpointAnswer | Failed:
         import openai
 
-        create = self._client.chat.completions.create
+        create = self._client.chat.completions.with_raw_response.create
+        most_tokens: int = wanted["max_tokens"]
         async with asyncio.timeout(self._timeout_s):
             if self._offers_logprobs:
                 try:
-                    return _answered(await create(**wanted, logprobs=True))
+                    answer = await create(**wanted, logprobs=True)
+                    return _answered(answer.content, most_tokens)
                 except openai.BadRequestError as error:
                     if "logprob" not in str(error):
                         raise
                     self._offers_logprobs = False
-            return _answered(await create(**wanted))
+            return _answered((await create(**wanted)).content, most_tokens)
 
     async def __aenter__(self) -> Self:
         return self
@@ -207,32 +219,73 @@ class Asker:
         await self._client.close()
 
 
-# Any: what a server sends need not match the SDK's types.
-def _answered(completion: Any) -> EndpointAnswer | Failed:  # noqa: ANN401
-    choices = getattr(completion, "choices", None)
-    if not choices:
-        return Failed(error="the answer holds no choice")
-    choice, usage = choices[0], completion.usage
-    if choice.finish_reason is not None and choice.finish_reason not in GOOD_ENDS:
-        return Failed(
-            error=f"the answer ended with the finish reason '{word(str(choice.finish_reason))}'",
-            http_status=200,
-        )
-    listed = getattr(choice.logprobs, "content", None) if choice.logprobs else None
+class _Logprob(msgspec.Struct, gc=False):
+    token: str
+    logprob: float | None = None
+
+
+class _Logprobs(msgspec.Struct, gc=False):
+    content: list[_Logprob] | None = None
+
+
+class _ListedChoice(msgspec.Struct, gc=False):
+    message: object = None
+    logprobs: _Logprobs | None = None
+
+
+class _ListedAnswer(msgspec.Struct, gc=False):
+    choices: list[_ListedChoice]
+
+
+_listed = msgspec.json.Decoder(_ListedAnswer).decode
+
+
+def _answered(body: bytes, most_tokens: int) -> EndpointAnswer | Failed:
+    """Read an answer as a timed one is read, not as the SDK does, which takes any type for any."""
+    parsed = document(body)
+    if parsed.fault is not None:
+        return Failed(error=parsed.fault.text, http_status=200)
+    why = parsed.unreadable or bad_end(parsed.finish_reason)
+    why = why or excess(parsed.text, parsed.output_tokens, most_tokens)
+    if why is not None:
+        return Failed(error=why, http_status=200)
+    try:
+        choice = _listed(body).choices[0]
+    except msgspec.ValidationError as error:
+        return Failed(error=f"the log probabilities are unreadable: {error}", http_status=200)
+    if choice.message is None:
+        return Failed(error="the answer has no message", http_status=200)
+    listed = choice.logprobs.content if choice.logprobs else None
     return EndpointAnswer(
-        text=_text(choice.message),
-        finish_reason=choice.finish_reason,
-        prompt_tokens=usage.prompt_tokens if usage else None,
-        output_tokens=usage.completion_tokens if usage else None,
+        text=_text(parsed),
+        finish_reason=parsed.finish_reason,
+        prompt_tokens=parsed.prompt_tokens,
+        output_tokens=parsed.output_tokens,
         tokens=tuple(each.token for each in listed) if listed else None,
-        logprobs=tuple(math.nan if each.logprob is None else float(each.logprob) for each in listed)
+        logprobs=tuple(math.nan if each.logprob is None else each.logprob for each in listed)
         if listed
         else None,
     )
 
 
-def _text(message: Any) -> str:  # noqa: ANN401  # as above
-    if not message.tool_calls:
-        return message.content or ""
-    function = message.tool_calls[0].function
-    return call_text(function.name, function.arguments)
+def bad_end(finish_reason: str | None) -> str | None:
+    """Return how an answer ended, if it did not end well."""
+    if finish_reason is None or finish_reason in GOOD_ENDS:
+        return None
+    return f"the answer ended with the finish reason '{word(finish_reason)}'"
+
+
+def excess(text: str, tokens: int | None, most_tokens: int) -> str | None:
+    """Return by what an answer is longer than one of *most_tokens* tokens can be."""
+    if tokens is not None and tokens > most_tokens:
+        return f"{tokens} tokens where up to {most_tokens} were asked"
+    if len(text) > TOKEN_CHARS * (most_tokens + 1):
+        return f"{len(text):,} characters where up to {most_tokens} tokens were asked"
+    return None
+
+
+def _text(parsed: Parsed) -> str:
+    if not parsed.tool_calls:
+        return parsed.text
+    first = parsed.tool_calls[0]
+    return call_text(first.name, first.arguments)

@@ -10,8 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from agentload.ask.asker import Failed, attempt, client
+from agentload.ask.asker import Failed, attempt, bad_end, client, excess
+from agentload.dispatch.fault import Fault, body_fault
+from agentload.dispatch.framing import Framing
 from agentload.dispatch.garbage import garbage
+from agentload.dispatch.shapes import Delta, Event, TokenUsage, decodable, decode
 from agentload.endpoints.endpoint import Endpoint
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer
@@ -19,6 +22,7 @@ from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import Json
 
 TIMEOUT_S: Final = 600.0
+DONE: Final = b"[DONE]"
 PROMPTS: Final = 8
 TOKENS: Final = 512
 OUTPUT: Final = 24  # enough tokens to recognise one that is repeated without end
@@ -80,45 +84,65 @@ class Plain:
         return await attempt(self._stream(wanted), self._secrets)
 
     async def _stream(self, wanted: Mapping[str, Any]) -> StreamAnswer | Failed:
-        answer = _Answer()
-        async with asyncio.timeout(self._timeout_s):
-            async for chunk in await self._client.chat.completions.create(**wanted):
-                answer.add(chunk)
+        answer = _Answer(wanted["max_tokens"])
+        create = self._client.chat.completions.with_streaming_response.create
+        async with asyncio.timeout(self._timeout_s), create(**wanted) as response:
+            async for data in response.iter_bytes():
+                answer.add(data)
         return answer.whole()
 
 
 class _Answer:
-    """One stream as far as it has come."""
+    """One stream as far as it has come, read as timed ones are: the SDK takes any type for any."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_tokens: int) -> None:
+        self._most_tokens = most_tokens
         self._began_s = time.monotonic()
         self._first_ms: float | None = None
-        self._text = ""
+        self._framing = Framing()
+        self._texts: list[str] = []
         self._ids: list[int] = []
-        self._usage: Any = None
+        self._usage = TokenUsage()
+        self._fault: Fault | None = None
+        self._ended_by: str | None = None
 
-    # Any: what a server sends need not match the SDK's types.
-    def add(self, chunk: Any) -> None:  # noqa: ANN401
-        """Add a chunk."""
-        self._usage = chunk.usage or self._usage
-        for choice in chunk.choices:
-            self._ids += getattr(choice, "token_ids", None) or []
-            self._text += choice.delta.content or getattr(choice.delta, "reasoning", None) or ""
-            if self._first_ms is None and (self._ids or self._text):
+    def add(self, data: bytes) -> None:
+        """Take the next bytes; raises `OverlongError`, or one of `UNREADABLE`."""
+        for payload in self._framing.feed(data):
+            if payload and payload != DONE:
+                self._event(decode(decodable(payload)), payload)
+
+    def _event(self, event: Event, payload: bytes | bytearray) -> None:
+        if event.is_fault:
+            self._fault = self._fault or body_fault(payload)
+        self._usage = event.usage or self._usage
+        for choice in event.choices or ():
+            delta = choice.delta or Delta()
+            text = delta.content or delta.reasoning
+            if text:
+                self._texts.append(text)
+            self._ids += choice.token_ids or ()
+            self._ended_by = choice.finish_reason or self._ended_by
+            if self._first_ms is None and (text or self._ids):
                 self._first_ms = (time.monotonic() - self._began_s) * 1e3
 
     def whole(self) -> StreamAnswer | Failed:
         """Return the answer of a stream that has ended."""
         usage = self._usage
         # llama.cpp answers a prompt that is too long with no token at all
-        if self._first_ms is None and not (usage and usage.completion_tokens):
-            return Failed(error="the answer holds no token")
-        details = usage.prompt_tokens_details if usage else None
+        is_empty = self._first_ms is None and not usage.completion_tokens
+        nothing = "the answer holds no token" if is_empty else None
+        text = "".join(self._texts)
+        why = self._fault.text if self._fault else usage.contradiction or nothing
+        why = why or bad_end(self._ended_by)
+        why = why or excess(text, usage.completion_tokens, self._most_tokens)
+        if why is not None:
+            return Failed(error=why)
         return StreamAnswer(
-            text=self._text,
+            text=text,
             ttft_ms=self._first_ms,
-            prompt_tokens=usage.prompt_tokens if usage else None,
-            cached_tokens=details.cached_tokens if details else None,
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
             token_ids=tuple(self._ids),
         )
 

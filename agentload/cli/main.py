@@ -3,6 +3,7 @@
 import codecs
 import errno
 import os
+import resource
 import signal
 import sys
 import traceback
@@ -17,7 +18,7 @@ from typer.main import get_command
 
 from agentload import __version__
 from agentload.cli._lazy import LazyGroup
-from agentload.cli._print import Style, paint
+from agentload.cli._print import Style, notice, paint
 from agentload.cli._signals import handle_signals
 from agentload.errors import (
     AgentloadError,
@@ -33,6 +34,11 @@ FAILED: Final = 1
 USAGE: Final = 2
 GATE: Final = 3
 INTERRUPTED: Final = 130
+LEAST_ADDRESSES: Final = 1500 << 20
+"""Bytes of addresses (`ulimit -v`) with which every library has its threads and its memory.
+
+With 900 MB a simulation of a shipped trace ended in a segmentation fault of a library.
+"""
 
 # What the machine refuses and the user can mend; an OSError that
 # names a file is the user's too, any other is a bug of ours.
@@ -107,14 +113,29 @@ def _interruptible() -> Iterator[None]:
 def _private_files() -> Iterator[None]:
     """Give new files and folders to their owner alone: they hold prompts and answers.
 
-    With `AGENTLOAD_SHARED=1` the user's umask decides.
+    With `AGENTLOAD_SHARED=1` the user's umask decides. What runs on the user's behalf, such as
+    a server that is launched, learns the user's umask from the environment.
     """
     before = os.umask(0)
     os.umask(before if os.environ.get("AGENTLOAD_SHARED") == "1" else before | 0o077)
+    is_first = "AGENTLOAD_UMASK" not in os.environ
+    os.environ.setdefault("AGENTLOAD_UMASK", f"{before:04o}")
     try:
         yield
     finally:
         os.umask(before)
+        if is_first:
+            del os.environ["AGENTLOAD_UMASK"]
+
+
+def _say_if_cramped() -> None:
+    """Warn of a limit at which native libraries end the process without a word."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if 0 <= limit < LEAST_ADDRESSES:
+        notice(
+            f"caveat: `ulimit -v` allows {limit >> 20:,} MB of addresses, and libraries may crash "
+            f"below {LEAST_ADDRESSES >> 20:,} MB: ulimit -v unlimited"
+        )
 
 
 def _standard_streams() -> None:
@@ -139,6 +160,7 @@ def _standard_streams() -> None:
 def main() -> int:
     """Run the command line of this process and return its exit code."""
     _standard_streams()
+    _say_if_cramped()
     try:
         with _interruptible(), _private_files():
             code = run(sys.argv[1:] or ["--help"])

@@ -22,7 +22,7 @@ from agentload.cli.main import GATE
 from agentload.emulator.faults import parse
 from agentload.endpoints.commands import Pins, explanation, has_windows, launch_plan
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.launch import run_servers
+from agentload.endpoints.launch import run_servers, users_umask
 from agentload.endpoints.read import read_file
 from agentload.errors import (
     AgentloadError,
@@ -279,7 +279,7 @@ def _finished(command: list[str]) -> int:
     a replay has much to bring to its end; SIGTERM is passed on.
     """
     asked: list[int] = []
-    process = subprocess.Popen(command)
+    process = subprocess.Popen(command, umask=users_umask())
 
     def heard(number: int, _frame: FrameType | None) -> None:
         asked.append(number)

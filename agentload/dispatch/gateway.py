@@ -5,6 +5,7 @@ streams; then the gateway is measured instead of the server. LiteLLM, Portkey, H
 Cloudflare, Kong, ngrok and Envoy say so in headers; `age` is standard HTTP.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
@@ -42,6 +43,9 @@ PRESENT: Final[Mapping[str, str]] = {
 WHOLE_TOKENS: Final = 16
 """The fewest tokens of an answer for which a stream differs visibly from one piece."""
 WHOLE_SHARE: Final = 0.9
+MOST_MODELS: Final = 16
+"""Models that are told apart behind one name; a server may name another one in every answer."""
+MODEL_CHARS: Final = 96
 
 
 def deed(headers: Iterable[tuple[str, str]]) -> str | None:
@@ -55,6 +59,37 @@ def deed(headers: Iterable[tuple[str, str]]) -> str | None:
             shown = "" if found[1] == "present" else f": {value.strip()[:32]}"
             return f"{found[0]} ({name}{shown})"
     return None
+
+
+class AnsweringModels:
+    """Follow which models answer to each name that is asked for.
+
+    A server may call its model otherwise than we ask for it, but it should be the same one.
+    That is the model that was asked for once any answer has named it, else the one that most
+    answers have named: which answer comes first decides nothing for long.
+    """
+
+    def __init__(self) -> None:
+        self._answers: dict[str, Counter[str]] = {}
+
+    def replaced(self, asked: str, named: str) -> str | None:
+        """Note that an answer names a model; return the one that it replaced, if it did."""
+        name = shown_model(named)
+        answers = self._answers.setdefault(asked, Counter())
+        ours = shown_model(asked)
+        expected = ours if ours in answers else max(answers, key=answers.__getitem__, default=name)
+        if name in answers or name == ours or len(answers) < MOST_MODELS:
+            answers[name] += 1
+        return None if name == expected else expected
+
+
+def shown_model(text: str) -> str:
+    """Return a model's name on one line; of a long one the end, where variants differ.
+
+    It is not masked: names of models have the form of keys.
+    """
+    line = "".join(char if char.isprintable() else " " for char in text[-2 * MODEL_CHARS :])
+    return line if len(text) <= MODEL_CHARS else f"…{line[1 - MODEL_CHARS :]}"
 
 
 def gateway(headers: Iterable[tuple[str, str]]) -> str | None:

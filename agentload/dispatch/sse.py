@@ -14,6 +14,7 @@ from msgspec import Struct
 from agentload.dispatch.counting import Chunk, Kind, Shows, token_counts, usage_drop
 from agentload.dispatch.fault import Fault, body_fault, fault, word
 from agentload.dispatch.framing import Framing
+from agentload.dispatch.gateway import shown_model
 from agentload.dispatch.shapes import (
     LARGE,
     UNREADABLE,
@@ -180,7 +181,7 @@ class StreamParser:
         first, last = self.model, _model(self._last)
         if first is None or last is None or first == last:
             return None
-        return f"the model is {word(first)}, and later {word(last)}"
+        return f"the model is {shown_model(first)}, and later {shown_model(last)}"
 
     def _contradiction(self, listed: int, rule: TokenRule | None, total: int | None) -> str | None:
         if rule == "running_usage":

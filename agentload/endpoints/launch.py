@@ -43,6 +43,8 @@ LOOK_S: Final = 0.5
 HEALTH_S: Final = 5.0
 LOG_TAIL: Final = 2000
 MARK: Final = "AGENTLOAD_LAUNCHED"
+UMASK: Final = "AGENTLOAD_UMASK"
+"""The umask that the user had before the command line made files private, in octal."""
 PROCESSES: Final = Path("/proc")
 TELLING: Final = ("out of memory", "outofmemory", "error", "fatal", "killed")
 """Words in a log's line that says why a server died, the surest first."""
@@ -245,6 +247,7 @@ def _spawned(arm: str, launch: Launch, logs: Path) -> LaunchedServer:
                 stdout=text,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **launch.env, MARK: mark},
+                umask=users_umask(),
                 process_group=0,
             )
         except OSError as error:
@@ -253,6 +256,11 @@ def _spawned(arm: str, launch: Launch, logs: Path) -> LaunchedServer:
                 hint="is it installed and in PATH?",
             ) from error
     return LaunchedServer(arm=arm, process=process, mark=mark, log=log)
+
+
+def users_umask() -> int:
+    """Return the umask for what runs on the user's behalf; -1: it stays as it is."""
+    return int(os.environ.get(UMASK, "-1"), 8)
 
 
 def _opened(log: Path, arm: str) -> BinaryIO:

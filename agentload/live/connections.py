@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from agentload.dispatch.gateway import AnsweringModels
 from agentload.errors import LaunchError
 from agentload.live.channel import Channel, Link
 from agentload.live.stamps import StampClock, stamp_received
@@ -160,8 +161,7 @@ class Connections:
         self.paths: dict[str, str] = {}
         """Where the server redirected a path to, by path."""
         self.ends_with_mark = bool(target.ends_with_mark)
-        self._models: dict[str, str] = {}
-        """The model that the first answer named, by the model that was asked for."""
+        self.models = AnsweringModels()
         self._clock = clock
         self._idle: defaultdict[str, list[tuple[int, Link]]] = defaultdict(list)
         self._cookies: dict[str, dict[str, str]] = {}
@@ -237,13 +237,6 @@ class Connections:
             for _, link in kept:
                 link.close()
         self._idle.clear()
-
-    def is_other_model(self, asked: str, named: str) -> bool:
-        """Tell whether an answer names another model than the first answer to the same name did.
-
-        A server may call its model otherwise than we ask for it, but not at another time.
-        """
-        return self._models.setdefault(asked, named) != named
 
     def cookies(self, session: str) -> str:
         """Return the value of a session's Cookie header."""

@@ -148,6 +148,11 @@ class Monitor:
         """Note a block that is over, and whether its calls count."""
         self._attendance.closed(block)
 
+    def open_block(self, facts: WireFacts | None = None) -> None:
+        """Count sleep and steps of the clock from now on: what came before disturbed no block."""
+        self._asleep_before_ns = self._asleep_ns()
+        self._steps_before = facts.clock_steps if facts else 0
+
     def settle(
         self, facts: WireFacts | None = None, *, workers: Sequence[Health] = ()
     ) -> str | None:

@@ -270,11 +270,13 @@ class Runner:
         void = await self._barrier(
             command, self._dispatcher.ended_plays(), fault=fault, again=fault is not None
         )
+        self._monitor.open_block(self._caller.facts())
         self._tell(Settled(at_ns=time.monotonic_ns(), void=() if self._is_stopping else void))
 
     async def _open(self, command: Open) -> None:
         assert self._opening is not None, "the plan starts servers, and nobody is there to do it"
         await self._opening(command)
+        self._monitor.open_block(self._caller.facts())
         self._tell(Opened(at_ns=time.monotonic_ns()))
 
     async def _keep_flushing(self) -> None:

@@ -12,8 +12,8 @@ from typing import Final, Self
 from urllib.parse import urljoin, urlsplit
 
 from agentload.dispatch.call import CallMachine, CallTerms
-from agentload.dispatch.fault import retry_after_ns, word
-from agentload.dispatch.gateway import deed
+from agentload.dispatch.fault import retry_after_ns
+from agentload.dispatch.gateway import deed, shown_model
 from agentload.dispatch.sse import Parsed
 from agentload.live.alarm import Timetable
 from agentload.live.channel import Link
@@ -336,9 +336,12 @@ def _deed(arm: Connections, request: WireRequest, exchange: Exchange) -> str | N
     said = deed(exchange.answer.headers)
     transcript = exchange.answer.transcript
     model = None if transcript is None else transcript.model
-    if said is None and model is not None and arm.is_other_model(request.model, model):
-        return f"fallback (model: {word(model)})"
-    return said
+    if model is None:
+        return said
+    replaced = arm.models.replaced(request.model, model)
+    if said is not None or replaced is None:
+        return said
+    return arm.target.masked(f"fallback (model {shown_model(model)} in place of {replaced})")
 
 
 def _redirected(target: Target, path: str, exchange: Exchange) -> str | None:

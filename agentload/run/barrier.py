@@ -50,6 +50,7 @@ REFUSED_AFTER: Final = 20
 BUSY: Final = frozenset({408, 409, 425, 429})
 """Codes of 4xx answers that may differ at another time."""
 WAIT_S: Final = 2.0
+START_AGAIN: Final = "start it again, then"
 IN_A_ROW: Final = 3
 """Pairs in a row, invalid for one reason, after which the next would be, too."""
 LOOKS = 10
@@ -360,9 +361,10 @@ async def wait_for(
             return await identify(endpoint)
         except EndpointError as error:
             if time.monotonic() + WAIT_S > until_s:
+                cure = f"{error.hint} Then" if "certificate" in error.message else START_AGAIN
                 raise EndpointError(
                     f"{endpoint.name} stayed dead for {patience_s:.0f} s: {error.message}",
-                    hint=f"start it again, then: {goes_on}",
+                    hint=f"{cure}: {goes_on}",
                 ) from error
         await asyncio.sleep(WAIT_S)
     return None

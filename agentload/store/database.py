@@ -29,6 +29,7 @@ from typing import Any, Final, TypeAlias
 import duckdb
 
 from agentload.errors import StoreError
+from agentload.store.ownership import refuse_foreign
 
 VERSION: Final = 3
 """Version of the schema, raised when a column changes its meaning.
@@ -108,6 +109,7 @@ def writing(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database for changes after all others have closed it; create it if there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    refuse_foreign(path)
     if not path.exists():
         _appear(path)
     connection = _opened(path, patience_s=patience_s, read_only=False)
@@ -393,7 +395,8 @@ def _differences(
 def _supply(connection: duckdb.DuckDBPyConnection) -> None:
     """Give a reader the newest tables and views as temporary views, whatever the file has."""
     found = _schema(connection)
-    ((file,),) = connection.execute("SELECT current_database()").fetchall()
+    ((name,),) = connection.execute("SELECT current_database()").fetchall()
+    file = name.replace('"', '""')  # it is called as the user called the file
     for table, missing, _ in _differences(connection, found):
         values = ", ".join(
             f'({column.default or "NULL"})::{column.type} AS "{column.name}"' for column in missing
@@ -402,7 +405,7 @@ def _supply(connection: duckdb.DuckDBPyConnection) -> None:
             connection.execute(f"CREATE TEMP VIEW {table} AS SELECT {values} WHERE false")
         elif missing:
             connection.execute(
-                # S608: the names are our own, never a user's
+                # S608: the names are our own, or quoted
                 f'CREATE TEMP VIEW {table} AS SELECT *, {values} FROM "{file}".main.{table}'  # noqa: S608
             )
     if not _has_views(found):

@@ -27,6 +27,7 @@ from agentload.errors import StoreError
 from agentload.model.rows import Row
 from agentload.store import codec
 from agentload.store.codec import MAGIC, Damage, Frame, frames
+from agentload.store.ownership import refuse_foreign
 
 DUE_NS: Final = 500_000_000
 """Least time between two flushes; a caller that tries as often keeps no row for a second."""
@@ -308,6 +309,8 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _locked(path: Path) -> int:
+    for place in (path.parent.parent, path.parent, path):
+        refuse_foreign(place)
     path.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

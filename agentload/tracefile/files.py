@@ -6,11 +6,12 @@ The header is read at once, each session when the iteration reaches it.
 import hashlib
 import sys
 from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import NamedTemporaryFile
-from typing import Final, Literal
+from typing import BinaryIO, Final, Literal
 
 import zstandard
 
@@ -163,17 +164,26 @@ def write_lines(path: Path | str, found: Iterable[bytes]) -> None:
         return
     if not path.parent.is_dir():
         raise TraceError(f"{path}: no folder '{path.parent}'", hint=f"mkdir -p {path.parent}")
+    with appearing(path) as file:
+        if path.suffix == ".zst":
+            with zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).stream_writer(
+                file, closefd=False
+            ) as packed:
+                for line in found:
+                    packed.write(line)
+        else:
+            file.writelines(found)
+
+
+@contextmanager
+def appearing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that takes its place at *path* once it is complete, and is gone otherwise."""
     partial = path.with_name(path.name + ".part")
+    # Of an earlier process that was killed; or a link that another user laid out for us.
+    partial.unlink(missing_ok=True)
     try:
-        with partial.open("wb") as file:
-            if path.suffix == ".zst":
-                with zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).stream_writer(
-                    file, closefd=False
-                ) as packed:
-                    for line in found:
-                        packed.write(line)
-            else:
-                file.writelines(found)
+        with partial.open("xb") as file:
+            yield file
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

@@ -153,7 +153,9 @@ def replace_file(path: Path, text: str) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text, encoding="utf-8")
+    beside.unlink(missing_ok=True)  # a link that another user laid out for us
+    with beside.open("x", encoding="utf-8") as file:
+        file.write(text)
     beside.replace(path)
 
 

@@ -12,6 +12,7 @@ import pytest
 from agentload.ask.asker import Asker
 from agentload.ask.asker import Failed as NotAnswered
 from agentload.endpoints.endpoint import Endpoint
+from tests.live.hostility import whole
 from tests.live.scripted import Peer, serving
 
 SECRETS = {"KEY": "plainkeyword", "TEAM_KEY": "tobeornottobe"}
@@ -54,6 +55,26 @@ async def test_a_server_that_echoes_key_and_prompt_gives_neither_away(
     assert len(failed.error) <= len("400: BadRequest: ") + 200
     assert not any(secret in failed.error for secret in SECRETS.values())
     assert prompt[:60] not in failed.error
+
+
+@pytest.mark.loopback
+async def test_an_error_inside_a_good_answer_gives_no_key_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KEY", SECRETS["KEY"])
+
+    async def told(peer: Peer) -> None:
+        body = json.dumps({"error": {"message": f"no {SECRETS['KEY']} here"}}).encode()
+        await whole(peer, body, status=b"200 OK")
+
+    async with (
+        serving(told) as server,
+        Asker(Endpoint(name="a", url=server.url, key_env="KEY"), "m") as asker,
+    ):
+        failed = await asker.ask(
+            [{"role": "user", "content": "so"}], tools=(), output_tokens=4, seed=0, request_id="r1"
+        )
+    assert failed == NotAnswered(error="error: no *** here", http_status=200)
 
 
 @pytest.mark.loopback

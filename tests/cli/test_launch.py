@@ -43,6 +43,14 @@ def test_a_command_runs_while_the_servers_do_and_its_failure_is_told(
         launch(endpoints=file, command=["sh", "-c", "exit 3"], logs=file.parent)
 
 
+def test_a_command_has_the_umask_of_the_user(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AGENTLOAD_UMASK", "0031")
+    assert _finished(["sh", "-c", "umask"]) == 0
+    assert capfd.readouterr().out == "0031\n"
+
+
 # Says when it runs, notes SIGTERM, and takes its time to end.
 PATIENT = """
 import pathlib, signal, sys, time

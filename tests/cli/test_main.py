@@ -1,5 +1,6 @@
 import errno
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -298,6 +299,45 @@ def test_what_a_verb_writes_is_its_user_s_alone_unless_it_is_shared(
     assert len(made) > 4
     assert {each.stat().st_mode & 0o777 for each in made if each.is_dir()} == {folder}
     assert {each.stat().st_mode & 0o777 for each in made if each.is_file()} == {file}
+
+
+@pytest.mark.parametrize(("limit", "is_told"), [(900 << 20, True), (4 << 30, False), (-1, False)])
+def test_a_limit_at_which_libraries_crash_is_said_before_they_do(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    limit: int,
+    is_told: bool,  # noqa: FBT001 (a table)
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    monkeypatch.setattr(cli, "run", lambda _: 0)
+    assert cli.main() == 0
+    assert capsys.readouterr().err.startswith("caveat: `ulimit -v` allows 900 MB") is is_told
+
+
+@pytest.mark.parametrize(("outer", "told"), [(None, "0027"), ("0002", "0002")])
+def test_what_a_verb_starts_learns_the_umask_of_the_user(
+    monkeypatch: pytest.MonkeyPatch, outer: str | None, told: str
+) -> None:
+    seen: list[tuple[str | None, int]] = []
+
+    def run(_: list[str]) -> int:
+        mask = os.umask(0)
+        os.umask(mask)
+        seen.append((os.environ.get("AGENTLOAD_UMASK"), mask))
+        return 0
+
+    monkeypatch.setattr(cli, "run", run)
+    if outer is None:
+        monkeypatch.delenv("AGENTLOAD_UMASK", raising=False)
+    else:  # it was started by another verb, which has changed the umask already
+        monkeypatch.setenv("AGENTLOAD_UMASK", outer)
+    before = os.umask(0o027)
+    try:
+        assert cli.main() == 0
+    finally:
+        os.umask(before)
+    assert seen == [(told, 0o077)]
+    assert os.environ.get("AGENTLOAD_UMASK") == outer
 
 
 def test_an_output_that_lacks_a_character_gets_it_escaped() -> None:

@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from agentload.dispatch.gateway import deed, gateway, is_in_one_piece
+from agentload.dispatch.gateway import (
+    MOST_MODELS,
+    AnsweringModels,
+    deed,
+    gateway,
+    is_in_one_piece,
+    shown_model,
+)
 
 
 @pytest.mark.parametrize(
@@ -61,3 +68,36 @@ def test_a_gateway_is_known_by_headers_of_its_own() -> None:
 def test_a_number_of_thousands_of_digits_is_a_header_like_any_other() -> None:
     assert deed([("age", "9" * 5_000)]) == f"response cache (age: {'9' * 32})"
     assert deed([("age", "0" * 5_000)]) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "named", "replaced"),
+    [
+        ("big", ["big", "small", "big"], [None, "big", None]),
+        # the first answer was the gateway's: that is said as soon as it can be known
+        ("big", ["small", "big", "small", "big"], [None, "small", "big", None]),
+        # a name of the server's own, and a fallback that happened to come first
+        ("alias", ["small", "big", "big", "big"], [None, "small", "small", None]),
+        ("alias", ["big-2026", "big-2026"], [None, None]),
+    ],
+)
+def test_the_model_that_was_asked_for_or_that_mostly_answers_is_not_another_one(
+    asked: str, named: list[str], replaced: list[str | None]
+) -> None:
+    models = AnsweringModels()
+    assert [models.replaced(asked, each) for each in named] == replaced
+
+
+def test_a_server_that_names_another_model_in_every_answer_takes_no_memory() -> None:
+    models = AnsweringModels()
+    said = [models.replaced("big", f"{number}" * 1_000) for number in range(100)]
+    assert models.replaced("big", "big") is not None
+    assert models.replaced("big", "big") is None
+    assert said.count(None) == 1
+    assert sum(map(len, models._answers["big"])) <= (MOST_MODELS + 1) * 100
+
+
+def test_a_long_name_of_a_model_keeps_its_end_and_is_not_taken_for_a_key() -> None:
+    name = "org/DeepSeek-R1-Distill-Qwen-7B-quantized-w8a8"
+    assert shown_model(name) == name
+    assert shown_model("x" * 500 + "\u202e-w4a16") == "…" + "x" * 88 + " -w4a16"

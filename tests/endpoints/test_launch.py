@@ -72,6 +72,26 @@ def test_a_stopped_server_takes_its_orphaned_engine_along(tmp_path: Path, kind: 
 
 
 @pytest.mark.loopback
+@pytest.mark.parametrize(("said", "mask"), [("0022", 0o022), (None, 0o077)])
+def test_a_server_has_the_umask_of_its_user_and_not_the_one_for_our_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str | None, mask: int
+) -> None:
+    if said is None:
+        monkeypatch.delenv("AGENTLOAD_UMASK", raising=False)
+    else:
+        monkeypatch.setenv("AGENTLOAD_UMASK", said)
+    before = os.umask(0o077)
+    try:
+        running = start(arm(), logs=tmp_path)
+        found = Path(f"/proc/{running.pid}/status").read_text()
+        running.stop()
+    finally:
+        os.umask(before)
+    assert f"Umask:\t{mask:04o}" in found
+    assert (tmp_path / "a.log").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.loopback
 def test_servers_run_for_as_long_as_the_block_and_end_with_an_error_in_it_too(
     tmp_path: Path,
 ) -> None:

@@ -187,6 +187,18 @@ def test_a_machine_that_slept_is_named_as_such_although_its_wall_clock_is_ahead_
     assert monitor.settle(facts(clock_steps=1)) is None
 
 
+def test_a_sleep_or_a_step_between_two_blocks_interrupts_neither() -> None:
+    sleeper = Sleeper()
+    monitor = Monitor(asleep_ns=sleeper)
+    assert monitor.settle(facts()) is None
+    sleeper.asleep_ns += 3_600 * SECOND
+    monitor.open_block(facts(clock_steps=1))
+    assert monitor.settle(facts(clock_steps=1)) is None
+    assert monitor.health(facts(clock_steps=1)).void is None
+    sleeper.asleep_ns += 60 * SECOND
+    assert monitor.settle(facts(clock_steps=1)) == "this machine slept for 60 s during the block"
+
+
 def test_what_interrupted_a_worker_interrupts_the_block() -> None:
     worker = Monitor()
     worker.settle(facts(clock_steps=1))

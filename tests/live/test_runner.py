@@ -9,8 +9,9 @@ import pytest
 
 from agentload.dispatch.dispatcher import PlayEnd
 from agentload.dispatch.row import row
+from agentload.live import runner
 from agentload.live.caller import RequestStyle
-from agentload.live.health import Health
+from agentload.live.health import Health, Monitor
 from agentload.live.runner import Runner
 from agentload.live.station import Called, Job
 from agentload.live.target import Target
@@ -131,3 +132,21 @@ async def test_a_session_s_next_call_leaves_in_the_turn_in_which_the_one_before_
     await Runner(plan, caller, barrier, leg=1, write=lambda _: None, flush=lambda: None).play()
     assert len(caller.tasks) == 6
     assert len(set(caller.tasks)) == 2
+
+
+async def test_a_machine_that_sleeps_between_two_blocks_interrupts_neither(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asleep, faults = [0], []
+
+    async def sleeps(
+        settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool
+    ) -> tuple[tuple[int, str], ...]:
+        asleep[0] += 3_600 * SECOND
+        faults.append(fault)
+        return ()
+
+    monkeypatch.setattr(runner, "Monitor", partial(Monitor, asleep_ns=lambda: asleep[0]))
+    plan = one_block((talk("s", turns=1),), pairs=3)
+    await Runner(plan, Ahead(), sleeps, leg=1, write=lambda _: None, flush=lambda: None).play()
+    assert faults == [None] * 3

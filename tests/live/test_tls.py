@@ -166,11 +166,12 @@ async def test_a_certificate_that_expires_meanwhile_refuses_new_connections_and_
         server_side.load_cert_chain(
             certificates.certificate("expired"), certificates.key("expired")
         )
-        statuses += [
-            (await wire.call(request(number, session=session))).status
+        kept, new = [
+            await wire.call(request(number, session=session))
             for number, session in ((1, "s"), (2, "t"))
         ]
-    assert statuses == ["ok", "ok", "refused"]
+    assert [*statuses, kept.status, new.status] == ["ok", "ok", "refused"]
+    assert "certificate has expired" in (new.error or "")
 
 
 @pytest.mark.parametrize(

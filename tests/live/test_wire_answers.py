@@ -149,8 +149,11 @@ async def test_pings_keep_a_stream_alive_and_are_no_tokens() -> None:
     assert (outcome.status, outcome.output_tokens, len(outcome.chunks or ())) == ("ok", 3, 3)
 
 
-async def test_an_answer_that_names_another_model_than_the_first_did_says_so() -> None:
-    models = iter(["m", "m", "small", None])
+LONG = "Meta-Llama-3.1-405B-Instruct-quantized"
+
+
+async def test_an_answer_that_names_another_model_says_so_without_giving_a_key_away() -> None:
+    models = iter([f"{LONG}.w8a8", f"{LONG}.w8a8", f"{LONG}.w4a16", None, "the \x1b key sk-mine"])
 
     async def answer(peer: Peer) -> None:
         model = next(models)
@@ -159,7 +162,16 @@ async def test_an_answer_that_names_another_model_than_the_first_did_says_so() -
         await peer.events(*events, "[DONE]")
         await peer.send(END)
 
-    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
-        outcomes = [await wire.call(request(number)) for number in range(4)]
-    assert [outcome.status for outcome in outcomes] == ["ok"] * 4
-    assert [each.gateway for each in outcomes] == [None, None, "fallback (model: small)", None]
+    async with (
+        serving(answer) as server,
+        Wire([Target(arm="a", url=server.url, api_key="sk-mine")]) as wire,
+    ):
+        outcomes = [await wire.call(request(number)) for number in range(5)]
+    assert [outcome.status for outcome in outcomes] == ["ok"] * 5
+    assert [each.gateway for each in outcomes] == [
+        None,
+        None,
+        f"fallback (model {LONG}.w4a16 in place of {LONG}.w8a8)",
+        None,
+        f"fallback (model the   key *** in place of {LONG}.w8a8)",
+    ]

@@ -12,6 +12,7 @@ import pytest
 
 from agentload.errors import StoreError
 from agentload.store.database import VERSION, AbsentError, BusyError, reading, refusal, writing
+from tests.databases import COMMITS, unpacked
 
 Opened = AbstractContextManager[duckdb.DuckDBPyConnection]
 
@@ -213,6 +214,12 @@ def test_a_folder_is_no_database_that_could_be_made(tmp_path: Path) -> None:
     with pytest.raises(StoreError) as raised, reading(tmp_path):
         pass
     assert not isinstance(raised.value, AbsentError)
+
+
+def test_an_older_database_is_read_whatever_signs_its_name_has(tmp_path: Path) -> None:
+    path = unpacked(f"{COMMITS[0]}.duckdb", tmp_path / "a\"b; it's.duckdb")
+    with reading(path) as connection:
+        assert connection.execute("SELECT count(*) > 0 FROM calls_row").fetchall() == [(True,)]
 
 
 def test_a_damaged_database_is_an_error_wherever_the_damage_lies(tmp_path: Path) -> None:

@@ -4,15 +4,23 @@ was complete a second before, has nothing twice, and goes on.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from tools.kills import Verb, killed
+from tools.kills import Verb, completed, killed
 
-pytestmark = [pytest.mark.loopback, pytest.mark.slow]
+pytestmark = pytest.mark.loopback
 
 
+def test_a_command_that_does_not_end_is_stuck_and_says_so() -> None:
+    done = completed([sys.executable, "-c", "import time; time.sleep(60)"], within_s=0.5)
+    assert done.returncode != 0
+    assert done.stderr.endswith("not at its end after 0 s")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["eval", "sweep", "decide", "watch", "load"])
 def test_what_is_killed_loses_nothing_and_goes_on(verb: Verb, tmp_path: Path) -> None:
     count = killed(verb, 4, folder=tmp_path, seed=5)
@@ -20,6 +28,7 @@ def test_what_is_killed_loses_nothing_and_goes_on(verb: Verb, tmp_path: Path) ->
     assert count.answers > 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["replay", "workers"])
 def test_a_run_that_is_killed_twenty_times_has_every_pair_whole_and_every_call_once(
     verb: Verb, tmp_path: Path

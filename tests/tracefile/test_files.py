@@ -174,6 +174,16 @@ def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_a_link_that_somebody_laid_out_beside_a_trace_is_not_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / "t.jsonl.part").symlink_to(precious)
+    write(tmp_path / "t.jsonl", catalog.trace("chat", seed=1, options={"sessions": 1}))
+    assert precious.read_text() == "mine"
+    assert (tmp_path / "t.jsonl").stat().st_size > 100
+    assert not (tmp_path / "t.jsonl.part").is_symlink()
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text(HEADER + session())

@@ -20,6 +20,7 @@ from agentload.importers.parts.notes import Counted, ImportSummary, Tolerance
 from agentload.report.format import plural
 from agentload.telemetry.reach import is_url, metrics_file
 from agentload.tracefile import write
+from agentload.tracefile.files import appearing
 
 PROGRESS_S: Final = 10.0
 
@@ -133,13 +134,8 @@ def _texts(path: Path | None) -> Iterator[Texts | None]:
     if path is None:
         yield None
         return
-    partial = path.with_name(path.name + ".part")
-    try:
-        with partial.open("wb") as file:
-            yield Texts(file)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with appearing(path) as file:
+        yield Texts(file)
 
 
 _EXPORT_SPANS: Final = ("langfuse", "langsmith", "phoenix", "arize", "helicone", "traceloop")

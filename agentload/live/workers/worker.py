@@ -38,6 +38,7 @@ class Worker:
         self._tasks = tasks
         self._contexts = Contexts()
         self._in_flight = 0
+        self._is_between_blocks = True
         self._monitor = Monitor(is_timing=lambda: self._in_flight > 0)
         tasks.create_task(self._monitor.beat())
         tasks.create_task(self._keep_flushing())
@@ -64,6 +65,9 @@ class Worker:
         if isinstance(whole, Prepare):
             self._recorder.prepare(whole)
         else:
+            if self._is_between_blocks:
+                self._is_between_blocks = False
+                self._monitor.open_block(self._recorder.facts())
             self._in_flight += 1
             self._tasks.create_task(self._call(whole))
 
@@ -88,6 +92,7 @@ class Worker:
         self._writer.sync()
         facts = self._recorder.facts()
         self._monitor.settle(facts)
+        self._is_between_blocks = True
         self._pipe.say(Synced(health=self._monitor.health(facts)))
 
     async def _keep_flushing(self) -> None:

@@ -184,10 +184,10 @@ def looks(view: View) -> Lanes:
 
 def _look_tip(each: SpeedInterval) -> str:
     ends = [
-        f"{say.signed(100 * end, 1)}" if math.isfinite(end) else None
+        f"{say.with_sign(100 * end, 1)}" if math.isfinite(end) else None
         for end in (each.low, each.high)
     ]
-    change = f"{say.signed(100 * each.value, 1)}% {interval(*ends)}"
+    change = f"{say.with_sign(100 * each.value, 1)}% {interval(*ends)}"
     return f"{labels.arm(each.arm)}, {say.plural(each.pairs, 'pair')}: {change}"
 
 
