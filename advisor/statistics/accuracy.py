@@ -234,10 +234,8 @@ def _most_lost(changed: int, items: int, margin: float, *, level: float) -> int:
 
 def mcnemar(*, reference_only: int, arm_only: int) -> float:
     """Return the exact two-sided p-value that as many answers turned wrong as turned right."""
-    changed = reference_only + arm_only
-    if changed == 0:
-        return 1.0
-    return float(scipy.stats.binomtest(arm_only, changed).pvalue)
+    fewer = min(reference_only, arm_only)
+    return min(1.0, 2 * float(scipy.special.bdtr(fewer, reference_only + arm_only, 0.5)))
 
 
 def mean_difference(
@@ -296,9 +294,8 @@ def sign_test(differences: Sequence[float]) -> Signs:
     """Return the sign test over bucket differences; a difference of 0 carries no sign."""
     down = sum(each < 0 for each in differences)
     up = sum(each > 0 for each in differences)
-    moved = down + up
-    p = float(scipy.stats.binomtest(down, moved).pvalue) if moved else 1.0
-    return Signs(down=down, up=up, still=len(differences) - moved, p=p)
+    p = mcnemar(reference_only=down, arm_only=up)
+    return Signs(down=down, up=up, still=len(differences) - down - up, p=p)
 
 
 def slope_per_doubling(
@@ -326,4 +323,4 @@ def slope_per_doubling(
     error = float(np.sqrt(variance))
     if error == 0:
         return slope, 0.0
-    return slope, float(2 * scipy.stats.t.sf(abs(slope) / error, df))
+    return slope, float(2 * scipy.special.stdtr(df, -abs(slope) / error))

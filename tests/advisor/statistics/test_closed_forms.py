@@ -1,0 +1,60 @@
+"""Closed forms say what scipy.stats says, which takes most of a second to import."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from advisor.gates.no_trend import _p_of_correlation
+from advisor.gates.steady import _welch
+from advisor.statistics.accuracy import mcnemar
+from advisor.statistics.quantiles import binomial_quantile, wilson
+
+TRIALS = (1, 2, 3, 5, 10, 37, 100, 299, 1000, 4321, 100_000)
+
+
+@pytest.mark.parametrize("chance", [0.5, 0.9, 0.95, 0.99])
+@pytest.mark.parametrize("level", [0.005, 0.025, 0.05, 0.95, 0.975])
+def test_binomial_quantiles_are_the_same_whole_numbers(chance: float, level: float) -> None:
+    found = [binomial_quantile(level, each, chance) for each in TRIALS]
+    assert found == [int(stats.binom.ppf(level, each, chance)) for each in TRIALS]
+
+
+def test_welchs_test_has_the_same_p_value() -> None:
+    rng = np.random.default_rng(1)
+    for scale in (0.01, 0.1, 1.0, 10.0):
+        for _ in range(20):
+            first, last = rng.normal(size=4), rng.normal(0.5, scale, size=4)
+            wanted = stats.ttest_ind(first, last, equal_var=False).pvalue
+            assert _welch(first, last) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_welchs_test_of_samples_that_do_not_vary_has_the_same_p_value() -> None:
+    assert _welch(np.ones(4), np.full(4, 2.0)) == 0.0
+    assert np.isnan(_welch(np.ones(4), np.ones(4)))
+
+
+def test_a_correlation_has_the_same_p_value() -> None:
+    rng = np.random.default_rng(2)
+    for size in (6, 7, 13, 40):
+        place = np.log(1 + np.arange(size))
+        for slope in (0.0, 0.2, -1.0):
+            series = slope * place + rng.normal(scale=0.3, size=size)
+            wanted = stats.pearsonr(place, series).pvalue
+            assert _p_of_correlation(place, series) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_wilsons_interval_is_the_same() -> None:
+    for trials in TRIALS:
+        for successes in {0, trials // 3, trials // 2, trials}:
+            test = stats.binomtest(successes, trials)
+            wanted = test.proportion_ci(0.95, method="wilson")
+            found = wilson(successes, trials, level=0.95)
+            assert found == pytest.approx((wanted.low, wanted.high), abs=1e-14)
+
+
+def test_mcnemars_test_has_the_same_p_value() -> None:
+    for lost in range(12):
+        for won in range(12):
+            wanted = stats.binomtest(won, lost + won).pvalue if lost + won else 1.0
+            found = mcnemar(reference_only=lost, arm_only=won)
+            assert found == pytest.approx(wanted, rel=1e-12)
