@@ -17,6 +17,7 @@ import scipy
 
 from advisor.estimate import Estimate
 from advisor.evidence import Bools, Floats, Ints
+from advisor.statistics.quantiles import binomial
 from advisor.statistics.resampling import cluster_variance
 from advisor.statistics.spread import Spread
 
@@ -210,14 +211,9 @@ def power(items: int, discordance: float, margin: float, *, level: float) -> flo
 
     *discordance* is the share of the items that differ.
     """
-    mean = items * discordance
-    # Eight deviations on each side of the mean leave out nothing that counts.
-    reach = 8 * math.sqrt(mean)
-    first, last = max(0, math.floor(mean - reach)), min(items, math.ceil(mean + reach))
-    changed = np.arange(first, last + 1)
-    most = [_most_lost(int(each), items, margin, level=level) for each in changed]
-    passing = scipy.stats.binom.cdf(most, changed, 0.5)
-    chance = scipy.stats.binom.pmf(changed, items, discordance)
+    changed, chance = binomial(items, discordance)
+    most = np.array([_most_lost(int(each), items, margin, level=level) for each in changed])
+    passing = np.where(most < 0, 0.0, scipy.special.bdtr(np.maximum(most, 0), changed, 0.5))
     return float(chance @ passing)
 
 

@@ -68,16 +68,26 @@ def quantile(
 
 def binomial_quantile(level: float, trials: int, chance: float) -> int:
     """Return the fewest successes that are not exceeded with a probability of *level* or more."""
+    successes, probabilities = binomial(trials, chance)
+    return int(successes[np.searchsorted(np.cumsum(probabilities), level)])
+
+
+def binomial(trials: int, chance: float) -> tuple[Ints, Floats]:
+    """Return the numbers of successes that are not as good as impossible, and how likely each is.
+
+    Eight deviations on each side of the mean leave out nothing that counts.
+    """
     mean = trials * chance
-    # Beyond twelve deviations on each side lies nothing that counts.
-    reach = 12 * math.sqrt(mean * (1 - chance)) + 12
+    if not 0 < chance < 1:
+        return np.array([round(mean)]), np.ones(1)
+    reach = 8 * math.sqrt(mean * (1 - chance)) + 8
     first, last = max(0, math.floor(mean - reach)), min(trials, math.ceil(mean + reach))
-    successes = np.arange(first + 1, last + 1)
+    successes = np.arange(first, last + 1)
     # Each probability over the one before.
-    ratios = (trials - successes + 1) / successes * (chance / (1 - chance))
+    ratios = (trials + 1 - successes[1:]) / successes[1:] * (chance / (1 - chance))
     logs = np.concatenate([[0.0], np.cumsum(np.log(ratios))])
-    below = np.cumsum(np.exp(logs - logs.max()))
-    return first + int(np.searchsorted(below, level * below[-1]))
+    probabilities = np.exp(logs - logs.max())
+    return successes, probabilities / probabilities.sum()
 
 
 def wilson(successes: int, trials: int, *, level: float) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from scipy import stats
 from advisor.gates.no_trend import _p_of_correlation
 from advisor.gates.steady import _welch
 from advisor.statistics.accuracy import mcnemar
-from advisor.statistics.quantiles import binomial_quantile, wilson
+from advisor.statistics.quantiles import binomial, binomial_quantile, wilson
 
 TRIALS = (1, 2, 3, 5, 10, 37, 100, 299, 1000, 4321, 100_000)
 
@@ -17,6 +17,15 @@ TRIALS = (1, 2, 3, 5, 10, 37, 100, 299, 1000, 4321, 100_000)
 def test_binomial_quantiles_are_the_same_whole_numbers(chance: float, level: float) -> None:
     found = [binomial_quantile(level, each, chance) for each in TRIALS]
     assert found == [int(stats.binom.ppf(level, each, chance)) for each in TRIALS]
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.003, 0.1, 0.5, 1.0])
+def test_binomial_probabilities_are_the_same(chance: float) -> None:
+    for trials in TRIALS:
+        successes, probabilities = binomial(trials, chance)
+        wanted = stats.binom.pmf(successes, trials, chance)
+        assert probabilities == pytest.approx(wanted, abs=1e-12)
+        assert wanted.sum() == pytest.approx(1.0, abs=1e-12)
 
 
 def test_welchs_test_has_the_same_p_value() -> None:
