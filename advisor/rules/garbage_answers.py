@@ -8,7 +8,7 @@ import scipy
 
 from advisor import words
 from advisor.case import Case
-from advisor.evidence import AccuracyBucket, Arm
+from advisor.evidence import AccuracyBucket, Arm, Floats, Ints
 from advisor.steps import Features
 from advisor.verdict import Finding
 
@@ -21,9 +21,19 @@ def _p_more(bucket: AccuracyBucket) -> float:
     """
     if bucket.garbage is None or bucket.reference_garbage is None or not bucket.items:
         return 1.0
-    mine, theirs = bucket.garbage, bucket.reference_garbage
-    table = np.array([[mine, bucket.items - mine], [theirs, bucket.items - theirs]])
-    return float(scipy.stats.fisher_exact(table, alternative="greater").pvalue)
+    items, mine, both = bucket.items, bucket.garbage, bucket.garbage + bucket.reference_garbage
+    garbage = np.arange(max(mine, both - items), min(both, items) + 1)
+    logs = _log_ways(items, garbage) + _log_ways(items, both - garbage)
+    return min(1.0, float(np.exp(logs - _log_ways(2 * items, np.array(both))).sum()))
+
+
+def _log_ways(items: int, chosen: Ints) -> Floats:
+    """Return the log of how many ways there are to choose among items."""
+    log_factorial = scipy.special.gammaln
+    ways: Floats = (
+        log_factorial(items + 1) - log_factorial(chosen + 1) - log_factorial(items - chosen + 1)
+    )
+    return ways
 
 
 def check(case: Case, arm: Arm) -> Finding | None:

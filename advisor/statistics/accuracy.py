@@ -8,7 +8,7 @@ can show is looked for by the sign test over buckets and by the trend over lengt
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -212,20 +212,29 @@ def power(items: int, discordance: float, margin: float, *, level: float) -> flo
     *discordance* is the share of the items that differ.
     """
     changed, chance = binomial(items, discordance)
-    most = np.array([_most_lost(int(each), items, margin, level=level) for each in changed])
+    most = np.fromiter(_most_lost(changed.tolist(), items, margin, level=level), dtype=np.int64)
     passing = np.where(most < 0, 0.0, scipy.special.bdtr(np.maximum(most, 0), changed, 0.5))
     return float(chance @ passing)
 
 
-def _most_lost(changed: int, items: int, margin: float, *, level: float) -> int:
-    """Return how many of the *changed* items may be lost, "not worse" still shown; -1 for none."""
+def _most_lost(numbers: Sequence[int], items: int, margin: float, *, level: float) -> Iterator[int]:
+    """Yield how many of each number of changed items may be lost, "not worse" still shown.
+
+    The numbers follow each other; -1 stands for none.
+    """
     enough = float(scipy.special.ndtri(1 - level))
 
-    def is_too_many(lost: int) -> bool:
+    def is_too_many(lost: int, changed: int) -> bool:
         found = AnswerCounts(reference_only=lost, arm_only=changed - lost, n=items)
         return tango_z(found, -margin) < enough
 
-    return bisect_left(range(changed + 1), 1, key=is_too_many) - 1
+    first = numbers[0]
+    most = bisect_left(range(first + 1), 1, key=lambda lost: is_too_many(lost, first)) - 1
+    for changed in numbers:
+        # One more changed item allows one more lost one at most.
+        if changed > first and not is_too_many(most + 1, changed):
+            most += 1
+        yield most
 
 
 def mcnemar(*, reference_only: int, arm_only: int) -> float:

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from advisor.evidence import AccuracyBucket
 from advisor.gates.no_trend import _p_of_correlation
 from advisor.gates.steady import _welch
-from advisor.statistics.accuracy import mcnemar
+from advisor.rules.garbage_answers import _p_more
+from advisor.statistics.accuracy import AnswerCounts, _most_lost, mcnemar, tango_z
 from advisor.statistics.quantiles import binomial, binomial_quantile, wilson
 
 TRIALS = (1, 2, 3, 5, 10, 37, 100, 299, 1000, 4321, 100_000)
@@ -67,3 +69,42 @@ def test_mcnemars_test_has_the_same_p_value() -> None:
             wanted = stats.binomtest(won, lost + won).pvalue if lost + won else 1.0
             found = mcnemar(reference_only=lost, arm_only=won)
             assert found == pytest.approx(wanted, rel=1e-12)
+
+
+def bucket(items: int, garbage: int, reference_garbage: int) -> AccuracyBucket:
+    return AccuracyBucket(
+        arm="fp8",
+        task="needle",
+        context_tokens=1000.0,
+        both=items,
+        reference_only=0,
+        arm_only=0,
+        neither=0,
+        garbage=garbage,
+        reference_garbage=reference_garbage,
+    )
+
+
+def test_fishers_test_has_the_same_p_value() -> None:
+    for items in (1, 12, 300, 2000):
+        for mine in {0, 1, items // 3, items}:
+            for theirs in {0, items // 4, items}:
+                table = [[mine, items - mine], [theirs, items - theirs]]
+                wanted = stats.fisher_exact(table, alternative="greater").pvalue
+                assert _p_more(bucket(items, mine, theirs)) == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize(("items", "margin"), [(40, 0.1), (400, 0.03), (1500, 0.01)])
+def test_the_most_that_may_be_lost_is_the_last_that_passes(items: int, margin: float) -> None:
+    enough = stats.norm.ppf(0.95)
+
+    def passes(lost: int, changed: int) -> bool:
+        found = AnswerCounts(reference_only=lost, arm_only=changed - lost, n=items)
+        return tango_z(found, -margin) >= enough
+
+    numbers = range(items // 20, items // 4)
+    wanted = [
+        max((lost for lost in range(changed + 1) if passes(lost, changed)), default=-1)
+        for changed in numbers
+    ]
+    assert list(_most_lost(numbers, items, margin, level=0.05)) == wanted
