@@ -89,7 +89,7 @@ def test_fishers_test_has_the_same_p_value() -> None:
     for items in (1, 12, 300, 2000):
         for mine in {0, 1, items // 3, items}:
             for theirs in {0, items // 4, items}:
-                table = [[mine, items - mine], [theirs, items - theirs]]
+                table = np.array([[mine, items - mine], [theirs, items - theirs]])
                 wanted = stats.fisher_exact(table, alternative="greater").pvalue
                 assert _p_more(bucket(items, mine, theirs)) == pytest.approx(wanted, rel=1e-9)
 
