@@ -75,7 +75,7 @@ def read(
     )
 
 
-def shipped(room: str, name: str) -> Any:  # noqa: ANN401  # what YAML holds
+def own_document(room: str, name: str) -> Any:  # noqa: ANN401  # what YAML holds
     """Return what a YAML file of our own holds, which lies in a *room* of the package.
 
     It is within all bounds, so libyaml may read it, which takes a seventh of the time.

@@ -21,19 +21,23 @@ def _p_more(bucket: AccuracyBucket) -> float:
     """
     if bucket.garbage is None or bucket.reference_garbage is None or not bucket.items:
         return 1.0
-    items, mine, both = bucket.items, bucket.garbage, bucket.garbage + bucket.reference_garbage
-    garbage = np.arange(max(mine, both - items), min(both, items) + 1)
-    logs = _log_ways(items, garbage) + _log_ways(items, both - garbage)
-    return min(1.0, float(np.exp(logs - _log_ways(2 * items, np.array(both))).sum()))
+    items = bucket.items
+    both = bucket.garbage + bucket.reference_garbage
+    least = max(bucket.garbage, both - items)
+    most = min(both, items)
+    garbage = np.arange(least, most + 1)
+    logs = _log_ways(items, garbage)
+    logs += _log_ways(items, both - garbage)
+    logs -= _log_ways(2 * items, np.array(both))
+    return min(1.0, float(np.exp(logs).sum()))
 
 
 def _log_ways(items: int, chosen: Ints) -> Floats:
     """Return the log of how many ways there are to choose among items."""
-    log_factorial = scipy.special.gammaln
-    ways: Floats = (
-        log_factorial(items + 1) - log_factorial(chosen + 1) - log_factorial(items - chosen + 1)
-    )
-    return ways
+    ways: Floats = scipy.special.gammaln(items + 1)
+    ways = ways - scipy.special.gammaln(chosen + 1)
+    left = items - chosen
+    return ways - scipy.special.gammaln(left + 1)
 
 
 def check(case: Case, arm: Arm) -> Finding | None:

@@ -15,7 +15,7 @@ import msgspec
 from agentload import documents
 from agentload.exposition.text import MetricSample, samples
 
-_NAMES: Final = documents.shipped("agentload.exposition", "names.yaml")
+_NAMES: Final = documents.own_document("agentload.exposition", "names.yaml")
 VALUES: Final = msgspec.convert(_NAMES["values"], dict[str, tuple[str, ...]])
 HISTOGRAMS: Final = msgspec.convert(_NAMES["histograms"], dict[str, tuple[str, ...]])
 SPLIT: Final = msgspec.convert(_NAMES["split"], dict[str, tuple[str, str]])

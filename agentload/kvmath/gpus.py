@@ -10,7 +10,7 @@ from agentload.model.profile import Gpu
 
 _TABLE: Final = tuple(
     (re.compile(rf"(?<![a-z0-9])(?:{each['also']})(?![a-z0-9])"), msgspec.convert(each, Gpu))
-    for each in documents.shipped("agentload.kvmath", "gpus.yaml")
+    for each in documents.own_document("agentload.kvmath", "gpus.yaml")
 )
 NAMES: Final = tuple(gpu.name for _, gpu in _TABLE)
 

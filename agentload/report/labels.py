@@ -14,7 +14,7 @@ from agentload.model.kv import LABELS
 from agentload.report import format as say
 from agentload.report.parts import Tone
 
-WORDS: Final = documents.shipped("agentload.report", "words.yaml")
+WORDS: Final = documents.own_document("agentload.report", "words.yaml")
 """What a reader calls inputs of rules, and figures."""
 VERDICT_TONES: Final[dict[Word, Tone]] = {
     "use": "good",

@@ -14,7 +14,7 @@ from agentload.kvmath.pool import TRIED, Pool
 from agentload.model.kv import FORMATS
 from agentload.model.profile import ArmProfile
 
-VLLM: Final[Mapping[str, dict[str, Any]]] = documents.shipped("agentload.serve", "vllm.yaml")
+VLLM: Final[Mapping[str, dict[str, Any]]] = documents.own_document("agentload.serve", "vllm.yaml")
 """Words and numbers that vLLM reports of itself, from vllm.yaml."""
 FIRST_TOKEN_S: Final[tuple[float, ...]] = tuple(
     VLLM["histograms"]["time_to_first_token_seconds"]["bounds"]
