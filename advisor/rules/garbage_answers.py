@@ -3,12 +3,10 @@
 A broken cache does this before accuracy falls.
 """
 
-import numpy as np
-import scipy
-
 from advisor import words
 from advisor.case import Case
-from advisor.evidence import AccuracyBucket, Arm, Floats, Ints
+from advisor.evidence import AccuracyBucket, Arm
+from advisor.statistics.accuracy import fisher
 from advisor.steps import Features
 from advisor.verdict import Finding
 
@@ -21,23 +19,7 @@ def _p_more(bucket: AccuracyBucket) -> float:
     """
     if bucket.garbage is None or bucket.reference_garbage is None or not bucket.items:
         return 1.0
-    items = bucket.items
-    both = bucket.garbage + bucket.reference_garbage
-    least = max(bucket.garbage, both - items)
-    most = min(both, items)
-    garbage = np.arange(least, most + 1)
-    logs = _log_ways(items, garbage)
-    logs += _log_ways(items, both - garbage)
-    logs -= _log_ways(2 * items, np.array(both))
-    return min(1.0, float(np.exp(logs).sum()))
-
-
-def _log_ways(items: int, chosen: Ints) -> Floats:
-    """Return the log of how many ways there are to choose among items."""
-    ways: Floats = scipy.special.gammaln(items + 1)
-    ways = ways - scipy.special.gammaln(chosen + 1)
-    left = items - chosen
-    return ways - scipy.special.gammaln(left + 1)
+    return fisher(bucket.garbage, bucket.reference_garbage, items=bucket.items)
 
 
 def check(case: Case, arm: Arm) -> Finding | None:

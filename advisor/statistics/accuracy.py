@@ -243,6 +243,20 @@ def mcnemar(*, reference_only: int, arm_only: int) -> float:
     return min(1.0, 2 * float(scipy.special.bdtr(fewer, reference_only + arm_only, 0.5)))
 
 
+def fisher(more: int, less: int, *, items: int) -> float:
+    """Return the one-sided p-value that *more* of as many items are counted than *less*."""
+    both = more + less
+    counted = np.arange(max(more, both - items), min(both, items) + 1)
+    logs = _log_ways(items, counted) + _log_ways(items, both - counted)
+    return min(1.0, float(np.exp(logs - _log_ways(2 * items, np.array(both))).sum()))
+
+
+def _log_ways(items: int, chosen: Ints) -> Floats:
+    """Return the log of how many ways there are to choose among items."""
+    ways: Floats = -scipy.special.betaln(items - chosen + 1, chosen + 1)
+    return ways - np.log(items + 1)
+
+
 def mean_difference(
     reference: Floats, arm: Floats, clusters: Ints | None = None, weights: Floats | None = None
 ) -> Spread | None:
