@@ -253,8 +253,8 @@ def fisher(more: int, less: int, *, items: int) -> float:
 
 def _log_ways(items: int, chosen: Ints) -> Floats:
     """Return the log of how many ways there are to choose among items."""
-    ways: Floats = -scipy.special.betaln(items - chosen + 1, chosen + 1)
-    return ways - np.log(items + 1)
+    beta = scipy.special.betaln(items - chosen + 1, chosen + 1)
+    return np.asarray(-beta - np.log(items + 1), dtype=np.float64)
 
 
 def mean_difference(
