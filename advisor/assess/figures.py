@@ -12,7 +12,7 @@ import scipy
 from advisor.estimate import Estimate
 from advisor.evidence import Arm, Calls, Evidence, Floats, Observation, Telemetry, present
 from advisor.policy import Metric, Policy, ServiceLimits
-from advisor.statistics.quantiles import quantile
+from advisor.statistics.quantiles import quantile, wilson
 from advisor.statistics.resampling import cluster_variance
 from advisor.verdict import Figure
 
@@ -253,8 +253,8 @@ def _goodput(calls: Calls, slo: ServiceLimits | None) -> Iterator[tuple[str, Est
     alone, together = share * (1 - share) / within.size, cluster_variance(within, index)
     worth = within.size * min(1.0, alone / together) if together > 0 else float(blocks)
     turns = max(1, round(worth))
-    ends = scipy.stats.binomtest(round(share * turns), turns).proportion_ci(LEVEL, method="wilson")
-    low, high = min(float(ends.low), share), max(float(ends.high), share)
+    low, high = wilson(round(share * turns), turns, level=LEVEL)
+    low, high = min(low, share), max(high, share)
     yield (
         "within_slo",
         Estimate(

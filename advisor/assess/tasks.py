@@ -33,7 +33,7 @@ from advisor.estimate import Estimate
 from advisor.evidence import Bools, Calls, Evidence, Floats, Ints, OwnCalls
 from advisor.statistics import paired
 from advisor.statistics.paired import PairTable, session_numbers
-from advisor.statistics.quantiles import quantile
+from advisor.statistics.quantiles import quantile, wilson
 from advisor.verdict import TaskFigures
 
 WHOLE = 0.95  # share of the sessions seen that were played from end to end, and are then measured
@@ -343,13 +343,12 @@ def _success(classes: Sequence[_Class]) -> Estimate | None:
     graded = right[np.isfinite(right)]
     if not graded.size:
         return None
-    counted = scipy.stats.binomtest(int(graded.sum()), graded.size)
-    ends = counted.proportion_ci(LEVEL, method="wilson")
     value = float(graded.mean())
+    low, high = wilson(int(graded.sum()), graded.size, level=LEVEL)
     return Estimate(
         value=value,
-        low=min(value, float(ends.low)),
-        high=max(value, float(ends.high)),
+        low=min(value, low),
+        high=max(value, high),
         n=int(graded.size),
         unit="share",
         method="tasks done, all checks passed",

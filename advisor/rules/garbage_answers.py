@@ -3,12 +3,10 @@
 A broken cache does this before accuracy falls.
 """
 
-import numpy as np
-import scipy
-
 from advisor import words
 from advisor.case import Case
 from advisor.evidence import AccuracyBucket, Arm
+from advisor.statistics.accuracy import fisher
 from advisor.steps import Features
 from advisor.verdict import Finding
 
@@ -21,9 +19,7 @@ def _p_more(bucket: AccuracyBucket) -> float:
     """
     if bucket.garbage is None or bucket.reference_garbage is None or not bucket.items:
         return 1.0
-    mine, theirs = bucket.garbage, bucket.reference_garbage
-    table = np.array([[mine, bucket.items - mine], [theirs, bucket.items - theirs]])
-    return float(scipy.stats.fisher_exact(table, alternative="greater").pvalue)
+    return fisher(bucket.garbage, bucket.reference_garbage, items=bucket.items)
 
 
 def check(case: Case, arm: Arm) -> Finding | None:

@@ -7,7 +7,8 @@ can show is looked for by the sign test over buckets and by the trend over lengt
 """
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,7 @@ import scipy
 
 from advisor.estimate import Estimate
 from advisor.evidence import Bools, Floats, Ints
+from advisor.statistics.quantiles import binomial
 from advisor.statistics.resampling import cluster_variance
 from advisor.statistics.spread import Spread
 
@@ -209,45 +211,50 @@ def power(items: int, discordance: float, margin: float, *, level: float) -> flo
 
     *discordance* is the share of the items that differ.
     """
-    mean = items * discordance
-    # Eight deviations on each side of the mean leave out nothing that counts.
-    reach = 8 * math.sqrt(mean)
-    first, last = max(0, math.floor(mean - reach)), min(items, math.ceil(mean + reach))
-    changed = np.arange(first, last + 1)
-    most, lost = list[int](), -1
-    for each in range(first, last + 1):
-        lost = _most_lost(each, items, margin, level=level, near=lost)
-        most.append(lost)
-    passing = scipy.stats.binom.cdf(most, changed, 0.5)
-    chance = scipy.stats.binom.pmf(changed, items, discordance)
+    changed, chance = binomial(items, discordance)
+    most = np.fromiter(_most_lost(changed.tolist(), items, margin, level=level), dtype=np.int64)
+    passing = np.where(most < 0, 0.0, scipy.special.bdtr(np.maximum(most, 0), changed, 0.5))
     return float(chance @ passing)
 
 
-def _most_lost(changed: int, items: int, margin: float, *, level: float, near: int) -> int:
-    """Return how many of the *changed* items may be lost, "not worse" still shown; -1 for none.
+def _most_lost(numbers: Sequence[int], items: int, margin: float, *, level: float) -> Iterator[int]:
+    """Yield how many of each number of changed items may be lost, "not worse" still shown.
 
-    *near* is a number close to it: that of one item less, of which it differs by one or so.
+    The numbers follow each other; -1 stands for none.
     """
     enough = float(scipy.special.ndtri(1 - level))
 
-    def is_too_many(lost: int) -> bool:
+    def is_too_many(lost: int, changed: int) -> bool:
         found = AnswerCounts(reference_only=lost, arm_only=changed - lost, n=items)
         return tango_z(found, -margin) < enough
 
-    lost = near
-    while lost < changed and not is_too_many(lost + 1):
-        lost += 1
-    while lost >= 0 and is_too_many(lost):
-        lost -= 1
-    return lost
+    first = numbers[0]
+    most = bisect_left(range(first + 1), 1, key=lambda lost: is_too_many(lost, first)) - 1
+    for changed in numbers:
+        # One more changed item allows one more lost one at most.
+        if changed > first and not is_too_many(most + 1, changed):
+            most += 1
+        yield most
 
 
 def mcnemar(*, reference_only: int, arm_only: int) -> float:
     """Return the exact two-sided p-value that as many answers turned wrong as turned right."""
-    changed = reference_only + arm_only
-    if changed == 0:
-        return 1.0
-    return float(scipy.stats.binomtest(arm_only, changed).pvalue)
+    fewer = min(reference_only, arm_only)
+    return min(1.0, 2 * float(scipy.special.bdtr(fewer, reference_only + arm_only, 0.5)))
+
+
+def fisher(more: int, less: int, *, items: int) -> float:
+    """Return the one-sided p-value that *more* of as many items are counted than *less*."""
+    both = more + less
+    counted = np.arange(max(more, both - items), min(both, items) + 1)
+    logs = _log_ways(items, counted) + _log_ways(items, both - counted)
+    return min(1.0, float(np.exp(logs - _log_ways(2 * items, np.array(both))).sum()))
+
+
+def _log_ways(items: int, chosen: Ints) -> Floats:
+    """Return the log of how many ways there are to choose among items."""
+    beta = scipy.special.betaln(items - chosen + 1, chosen + 1)
+    return np.asarray(-beta - np.log(items + 1), dtype=np.float64)
 
 
 def mean_difference(
@@ -306,9 +313,8 @@ def sign_test(differences: Sequence[float]) -> Signs:
     """Return the sign test over bucket differences; a difference of 0 carries no sign."""
     down = sum(each < 0 for each in differences)
     up = sum(each > 0 for each in differences)
-    moved = down + up
-    p = float(scipy.stats.binomtest(down, moved).pvalue) if moved else 1.0
-    return Signs(down=down, up=up, still=len(differences) - moved, p=p)
+    p = mcnemar(reference_only=down, arm_only=up)
+    return Signs(down=down, up=up, still=len(differences) - down - up, p=p)
 
 
 def slope_per_doubling(
@@ -336,4 +342,4 @@ def slope_per_doubling(
     error = float(np.sqrt(variance))
     if error == 0:
         return slope, 0.0
-    return slope, float(2 * scipy.stats.t.sf(abs(slope) / error, df))
+    return slope, float(2 * scipy.special.stdtr(df, -abs(slope) / error))

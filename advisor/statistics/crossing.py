@@ -156,7 +156,8 @@ def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing
         evidence[arm] = scipy.special.logsumexp(likely[arm], axis=2, keepdims=True)
     usual = MODELLED if all(each.is_modelled for each in every) else USUAL
     # the grid is even in the log of the scatter
-    prior = scipy.stats.halfnorm.logpdf(SCATTER, scale=usual) + np.log(SCATTER)
+    half_normal = 0.5 * np.log(2 / np.pi) - (SCATTER / usual) ** 2 / 2 - np.log(usual)
+    prior = half_normal + np.log(SCATTER)
     # Slope and scatter are those of all arms: the others' evidence is an arm's prior.
     together = prior + np.sum(list(evidence.values()), axis=0)
     weights = {}

@@ -123,7 +123,7 @@ def _lack_of_fit(residuals: Floats, weights: Floats) -> float | None:
     noise = float(np.sum(weights * (residuals - mean) ** 2)) / ((pairs - 1) * (lengths - 2))
     if noise == 0:
         return 1.0 if bend == 0 else 0.0
-    return float(scipy.stats.f.sf(bend / noise, lengths - 2, (pairs - 1) * (lengths - 2)))
+    return float(scipy.special.fdtrc(lengths - 2, (pairs - 1) * (lengths - 2), bend / noise))
 
 
 def fit(grid: Grid, scale: Floats) -> FittedLine | None:

@@ -51,8 +51,8 @@ def quantile(
     effective = max(1.0, n / effect)
     # How many of the effective calls lie below the quantile is binomial.
     count = round(effective)
-    fewest = float(scipy.stats.binom.ppf((1 - level) / 2, count, q))
-    most = float(scipy.stats.binom.ppf((1 + level) / 2, count, q))
+    fewest = binomial_quantile((1 - level) / 2, count, q)
+    most = binomial_quantile((1 + level) / 2, count, q)
     first = math.floor(fewest / count * n) - 1
     last = math.ceil(most / count * n)
     return Estimate(
@@ -64,6 +64,41 @@ def quantile(
         method=f"order statistics of {n} calls in {sessions} sessions, effective {effective:.0f}",
         level=level,
     )
+
+
+def binomial_quantile(level: float, trials: int, chance: float) -> int:
+    """Return the fewest successes that are not exceeded with a probability of *level* or more."""
+    successes, probabilities = binomial(trials, chance)
+    return int(successes[np.searchsorted(np.cumsum(probabilities), level)])
+
+
+def binomial(trials: int, chance: float) -> tuple[Ints, Floats]:
+    """Return the numbers of successes that are not as good as impossible, and how likely each is.
+
+    Eight deviations on each side of the mean leave out nothing that counts.
+    """
+    mean = trials * chance
+    if not 0 < chance < 1:
+        return np.array([round(mean)]), np.ones(1)
+    reach = 8 * math.sqrt(mean * (1 - chance)) + 8
+    first, last = max(0, math.floor(mean - reach)), min(trials, math.ceil(mean + reach))
+    successes = np.arange(first, last + 1)
+    # Each probability over the one before.
+    ratios = (trials + 1 - successes[1:]) / successes[1:] * (chance / (1 - chance))
+    logs = np.concatenate([[0.0], np.cumsum(np.log(ratios))])
+    probabilities = np.exp(logs - logs.max())
+    return successes, probabilities / probabilities.sum()
+
+
+def wilson(successes: int, trials: int, *, level: float) -> tuple[float, float]:
+    """Return Wilson's interval of a share."""
+    share, square = successes / trials, float(scipy.special.ndtri(0.5 + level / 2)) ** 2
+    middle = share + square / (2 * trials)
+    reach = math.sqrt(square * (share * (1 - share) / trials + square / (4 * trials**2)))
+    whole = 1 + square / trials
+    low = (middle - reach) / whole if successes else 0.0
+    high = (middle + reach) / whole if successes < trials else 1.0
+    return low, high
 
 
 def _rank(q: float, n: int) -> int:
@@ -114,7 +149,7 @@ class Tail:
         if not deviation or not math.isfinite(bound):
             return 1.0
         score = float(more.mean()) / deviation * math.sqrt(blocks)
-        return float(scipy.stats.t.sf(score, blocks - 1))
+        return float(scipy.special.stdtr(blocks - 1, -score))
 
     def least(self, level: float) -> float:
         """Return the least ratio that the samples leave possible, at a one-sided *level*."""

@@ -1,15 +1,11 @@
 """Carry a study out in the foreground, and print what came of it."""
 
 from dataclasses import asdict, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from agentload.ask.probes import Probed
 from agentload.cli import _asking, _results
 from agentload.cli._audience import TERMINAL
-from agentload.cli._decide import decide
 from agentload.cli._print import notice, print_json, transient
-from agentload.decision.answers import AnswersEnd, in_sequence, looks
-from agentload.decision.forecast import likely
 from agentload.errors import GateError, InterruptError, UsageError
 from agentload.evidence import grades
 from agentload.evidence.block import serving_figures
@@ -30,6 +26,10 @@ from agentload.study.kinds import Ask, Decide, Search, Study
 from agentload.study.parts import Live
 from agentload.verdict.policy import Setting
 
+if TYPE_CHECKING:
+    from agentload.ask.probes import Probed
+    from agentload.decision.answers import AnswersEnd
+
 
 def carry_out(
     study: Study,
@@ -48,10 +48,14 @@ def carry_out(
     if isinstance(study.servers, Live) and not is_dry:
         transient(f"reading the trace and meeting {study.servers.endpoints} …")
     if isinstance(study, Decide):
+        from agentload.cli._decide import decide  # late: most studies decide nothing
+
         decide(study, place, is_dry=is_dry, as_json=as_json)
     elif is_dry:
         _print_forecast(door.forecast(study, place, notice=notice), as_json=as_json)
     elif isinstance(study, Ask) and study.until_settled and not study.screen:
+        from agentload.decision.answers import in_sequence  # late: as above
+
         ended = in_sequence(study, place, TERMINAL)
         goes_on = again(study, place.database, resume=ended.asked.run_id)
         asked = replace(ended.asked, goes_on=goes_on)
@@ -133,7 +137,7 @@ def _decide_on(
 
 
 def _print_asked(
-    ended: Evaluated, place: StudyPlace, *, sequence: AnswersEnd | None = None, as_json: bool
+    ended: Evaluated, place: StudyPlace, *, sequence: "AnswersEnd | None" = None, as_json: bool
 ) -> None:
     """Print what was answered, in a sequence of looks or at once, and what the run ended with."""
     if ended.load_error is None:
@@ -166,6 +170,9 @@ def _print_questions(made: Eval | Answering, *, as_json: bool) -> None:
     print(_asking.describe(made.asked.order, expected, made.names))
     if not study.until_settled:
         return
+    from agentload.decision.answers import looks  # late: most studies decide nothing
+    from agentload.decision.forecast import likely
+
     margin = Setting().policy.accuracy_margin
     for truth, each in likely(looks(study), margin=margin, together=study.per_context).items():
         minutes = expected.minutes * each.mean_items / looks(study)[-1]
@@ -188,7 +195,7 @@ def _print_found(study: Search, found: tuple[ArmLoad, ...], *, as_json: bool) ->
     require_found(found)
 
 
-def _print_probed(found: Probed, *, as_json: bool, is_gated: bool) -> None:
+def _print_probed(found: "Probed", *, as_json: bool, is_gated: bool) -> None:
     print_json(found) if as_json else _results.print_probed(found)
     troubles = tuple(found.troubles())
     if is_gated and troubles:

@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from advisor.assess.room import hit_cliff
-from agentload.ask.probes import PrefixReuse, Probed
 from agentload.cli._print import notice, print_table
 from agentload.dispatch.stretches import stretches, where
 from agentload.layout.cost import Cost, about
@@ -17,10 +16,13 @@ from agentload.run.capacity import ArmLoad
 from agentload.study.kinds import Search
 from agentload.study.quantity import LIMITS
 
-_CACHE: Final[Mapping[PrefixReuse, str]] = {"hit": "another arm's", "no hit": "its own"}
+if TYPE_CHECKING:
+    from agentload.ask.probes import Probed
+
+_CACHE: Final[Mapping[str, str]] = {"hit": "another arm's", "no hit": "its own"}
 
 
-def print_probed(found: Probed) -> None:
+def print_probed(found: "Probed") -> None:
     """Print what servers did with a prompt that is sent twice, and whether arms agree."""
     for caveat in (*found.mismatches, *found.caveats):
         notice(f"caveat: {caveat}")

@@ -107,16 +107,16 @@ def _parameters(verb: str, flags: tuple[Flag, ...]) -> list[Parameter]:
         for form in forms
         if form.switch is not None and all(flag.option != form.switch for flag in flags)
     ]
+    required = set.intersection(
+        *(
+            {own.option for own in form.flags() if own.default is msgspec.NODEFAULT}
+            for form in forms
+        )
+    )
     found = [
         _parameter(
             flag,
-            is_required=all(
-                any(
-                    (own.option, own.default) == (flag.option, msgspec.NODEFAULT)
-                    for own in form.flags()
-                )
-                for form in forms
-            ),
+            is_required=flag.option in required,
             is_switch=any(form.switch == flag.option for form in forms),
         )
         for flag in flags

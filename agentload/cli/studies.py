@@ -6,12 +6,10 @@ from typing import Annotated, Literal
 import typer
 
 from agentload.cli._carry import carry_out
-from agentload.cli._decide import decide as decided
 from agentload.cli._lazy import needs
 from agentload.cli._named import check, gate
 from agentload.cli._options import FailOn, Out
 from agentload.cli._study import DB, RUN_ID, Db, Into, Resume, runs
-from agentload.remote.kuberay import rayjob
 from agentload.run.files import read_study
 from agentload.run.place import StudyPlace, place_of
 from agentload.study.kinds import Decide, Replay, Study
@@ -76,6 +74,8 @@ def replay(
             --share /mnt/shards
     """
     if print_ is not None:
+        from agentload.remote.kuberay import rayjob  # late: few replays are for Kubernetes
+
         assert isinstance(study, Replay), study
         print(rayjob(study, image=image, database=place.database), end="")
         return
@@ -229,6 +229,8 @@ def decide(
         agentload decide rag \
             --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --dry-run
     """
+    from agentload.cli._decide import decide as decided  # late: no other verb here needs it
+
     words = gate(fail_on)
     assert isinstance(study, Decide), study
     document = decided(study, place, is_dry=dry_run, as_json=json, out=out)

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
@@ -129,19 +130,19 @@ def question_order(
 
     As many questions follow each further context as are worth it, by how alike those so far were.
     """
-    asking = replace(asking_of(study), items=items)
+    asking, of_length = replace(asking_of(study), items=items), frozenset(shares.items())
     run, each = place.into or place.resume, asking.together
     if each == 1 or run is None or not place.database.exists():
-        return _shared(asking, shares)
+        return _shared(asking, of_length)
     with reading(place.database) as connection:
         arms = [row.arm for row in tables.rows(connection, ArmRow, run_id=run)]
         buckets = paired(connection, run, arms, arms[0])[0] if arms else ()
     given = _given(place)
     tokens = sum(bucket.context_tokens for bucket in buckets) / max(1, len(buckets))
     fewer = questions_a_context(_together(buckets), tokens, QUESTION_TOKENS, most=each)
-    order = _shared(replace(asking, each=fewer), shares)
+    order = _shared(replace(asking, each=fewer), of_length)
     named = {asked_of(one) for one in order}
-    whole = _shared(replace(asking, items=items * each), shares)
+    whole = _shared(replace(asking, items=items * each), of_length)
     beyond = [one for one in whole if asked_of(one) in given and asked_of(one) not in named]
     return (*beyond, *order[: len(order) - len(beyond)])
 
@@ -181,14 +182,15 @@ def _together(buckets: Sequence[AccuracyBucket]) -> float:
     return max((correlation(each) for each in buckets if each.items >= CORRELATED), default=0.0)
 
 
-def _shared(asking: Asking, shares: Mapping[int, float]) -> tuple[Question, ...]:
+@lru_cache(maxsize=16)
+def _shared(asking: Asking, shares: frozenset[tuple[int, float]]) -> tuple[Question, ...]:
     """Return the questions, a few more than asked for, each length with its share.
 
     A larger number of questions begins with the same ones at each length.
     """
     wanted = {
         length: math.ceil(asking.items * share)
-        for length, share in shares.items()
+        for length, share in shares
         if length in asking.contexts
     }
     if len(wanted) < len(asking.contexts):

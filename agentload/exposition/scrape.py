@@ -7,7 +7,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from itertools import pairwise
 from typing import Final
 
@@ -16,9 +15,7 @@ import msgspec
 from agentload import documents
 from agentload.exposition.text import MetricSample, samples
 
-_NAMES: Final = documents.parse(
-    (files("agentload.exposition") / "names.yaml").read_text(encoding="utf-8"), at="names.yaml"
-)
+_NAMES: Final = documents.own_document("agentload.exposition", "names.yaml")
 VALUES: Final = msgspec.convert(_NAMES["values"], dict[str, tuple[str, ...]])
 HISTOGRAMS: Final = msgspec.convert(_NAMES["histograms"], dict[str, tuple[str, ...]])
 SPLIT: Final = msgspec.convert(_NAMES["split"], dict[str, tuple[str, str]])

@@ -1,7 +1,6 @@
 """Peak figures of server GPUs, found by the names that people, drivers and cluster labels use."""
 
 import re
-from importlib.resources import files
 from typing import Final
 
 import msgspec
@@ -9,12 +8,9 @@ import msgspec
 from agentload import documents
 from agentload.model.profile import Gpu
 
-_FOUND: Final = documents.parse(
-    (files("agentload.kvmath") / "gpus.yaml").read_text(encoding="utf-8"), at="gpus.yaml"
-)
 _TABLE: Final = tuple(
     (re.compile(rf"(?<![a-z0-9])(?:{each['also']})(?![a-z0-9])"), msgspec.convert(each, Gpu))
-    for each in _FOUND
+    for each in documents.own_document("agentload.kvmath", "gpus.yaml")
 )
 NAMES: Final = tuple(gpu.name for _, gpu in _TABLE)
 

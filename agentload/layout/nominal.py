@@ -44,8 +44,8 @@ def nominal_calls(
     seconds = load.budget.seconds or UNBOUNDED_S
     found = [
         call
-        for family, at_s in _starts(block.sessions, load, seconds, pace)
-        for call in _calls(header, family, load, at_s, pace)
+        for family, timings, at_s in _starts(block.sessions, load, seconds, pace)
+        for call in _calls(header, family, timings, at_s)
     ]
     sent = sorted((each for each in found if each.sent_s < seconds), key=lambda each: each.sent_s)
     return tuple(_afforded(sent, load.budget))
@@ -53,6 +53,9 @@ def nominal_calls(
 
 def _afforded(sent: Iterable[NominalCall], budget: Budget) -> Iterator[NominalCall]:
     """Yield calls until the budget of calls or tokens is spent."""
+    if budget.calls is None and budget.tokens is None:
+        yield from sent
+        return
     calls = tokens = 0
     for each in sent:
         if (budget.calls is not None and calls >= budget.calls) or (
@@ -67,21 +70,22 @@ def _afforded(sent: Iterable[NominalCall], budget: Budget) -> Iterator[NominalCa
 
 def _starts(
     sessions: Iterable[Session], load: Load, seconds: float, pace: ServerPace
-) -> Iterator[tuple[Sequence[Session], float]]:
-    """Yield each family that starts in a window, and when."""
+) -> Iterator[tuple[Sequence[Session], Timeline, float]]:
+    """Yield each family that starts in a window, with its timeline, and when it starts."""
     slots = load.arrivals.sessions if isinstance(load.arrivals, ClosedLoop) else None
     free_s: list[float] = [] if slots is None else [0.0] * slots
     for family in families(sessions):
-        lasting_s = _lasts_s(family, timeline(family, load, pace))
+        timings = timeline(family, load, pace)
+        lasting_s = _lasts_s(family, timings)
         if slots is None:
-            yield family, family[0].start_s or 0.0
+            yield family, timings, family[0].start_s or 0.0
         elif lasting_s <= 0:  # the family only primes
-            yield family, 0.0
+            yield family, timings, 0.0
         else:
             at_s = heappop(free_s)
             if at_s >= seconds:
                 return
-            yield family, at_s
+            yield family, timings, at_s
             heappush(free_s, at_s + lasting_s)
 
 
@@ -102,9 +106,8 @@ def _lasts_s(family: Sequence[Session], timings: Timeline) -> float:
 
 
 def _calls(
-    header: Header, family: Sequence[Session], load: Load, at_s: float, pace: ServerPace
+    header: Header, family: Sequence[Session], timings: Timeline, at_s: float
 ) -> Iterator[NominalCall]:
-    timings = timeline(family, load, pace)
     primed_s = _primed_s(family[0], timings)
     for session in family:
         # A carried session is primed before the clock starts, however

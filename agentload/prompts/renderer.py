@@ -1,12 +1,13 @@
 """Render a context into the messages and tools of a request, with its exact length.
 
-A context grows by a few segments a turn, so every segment's JSON text is cached
-and a request is joined from the cache: only new segments are drawn. The cache
-is bounded in bytes; the least recently used segments are dropped first.
+A context grows by a few messages a turn, so every message's JSON text is cached
+and a request is joined from the cache: only new messages are drawn. The cache
+is bounded in bytes; the least recently used messages are dropped first.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, zip_longest
 from typing import Final, NamedTuple
 
@@ -110,7 +111,7 @@ class Renderer:
             first = Slot(message.segments[0], owed=owed)
             if lead is not None and not spoken:
                 first = first._replace(frame=lead.frame, salt=lead.salt)
-            piece = self._message(message, first)
+            piece = self._cache.piece((message, first[1:]), partial(self._message, message, first))
             spoken.append(piece)
             owed += piece.over
         return spoken
@@ -133,7 +134,7 @@ class Renderer:
             case "assistant" if message.results:
                 *before, last = slots
                 body, calls = self._calling(last, message.results)
-                said = [*map(self._text, before), body]
+                said = [*map(self._bodies.text, before), body]
                 return _joined(
                     b'{"role":"assistant","content":"', said, b'","tool_calls":[%b]}' % calls, b""
                 )
@@ -143,7 +144,7 @@ class Renderer:
                 )
                 return _joined(
                     b'{"role":"tool","tool_call_id":"%b","content":"' % identity,
-                    map(self._text, slots),
+                    map(self._bodies.text, slots),
                     b'"}',
                     b"",
                 )
@@ -154,13 +155,16 @@ class Renderer:
                     drawn, start, end = (
                         (self._image, b"", b"")
                         if is_image
-                        else (self._text, b'{"type":"text","text":"', b'"}')
+                        else (self._bodies.text, b'{"type":"text","text":"', b'"}')
                     )
                     parts.append(_joined(start, map(drawn, run), end, b"," if is_image else b""))
                 return _joined(b'{"role":"%b","content":[' % role.encode(), parts, b"]}", b",")
             case role:
                 return _joined(
-                    b'{"role":"%b","content":"' % role.encode(), map(self._text, slots), b'"}', b""
+                    b'{"role":"%b","content":"' % role.encode(),
+                    map(self._bodies.text, slots),
+                    b'"}',
+                    b"",
                 )
 
     def _slots(self, message: Message, first: Slot) -> list[Slot]:
@@ -173,31 +177,15 @@ class Renderer:
         slots = [framed, *(Slot(segment) for segment in message.segments[1:])]
         return [*(slot._replace(newline=newline) for slot in slots[:-1]), slots[-1]]
 
-    def _text(self, slot: Slot) -> JsonPiece:
-        segment = slot.segment
-        key = (
-            "text",
-            segment.key,
-            segment.tokens,
-            slot[1:],
-            segment.text,
-            segment.plant,
-            segment.at,
-        )
-        return self._cache.piece(key, lambda: self._bodies.text(slot))
-
     def _image(self, slot: Slot) -> JsonPiece:
         size = slot.segment.pixels
         assert size is not None, slot.segment
-
-        def drawn() -> JsonPiece:
-            url = images.data_url(self._seed, slot.segment.key, size, salt=slot.salt or "")
-            tokens = image_tokens(size) + slot.frame
-            return JsonPiece(
-                b'{"type":"image_url","image_url":{"url":"%b"}}' % url.encode(), tokens, slot.frame
-            )
-
-        return self._cache.piece(("image", slot.segment.key, size, slot[1:]), drawn)
+        url = images.data_url(self._seed, slot.segment.key, size, salt=slot.salt or "")
+        return JsonPiece(
+            b'{"type":"image_url","image_url":{"url":"%b"}}' % url.encode(),
+            image_tokens(size) + slot.frame,
+            slot.frame,
+        )
 
     def _calling(self, slot: Slot, results: Sequence[Segment]) -> tuple[JsonPiece, bytes]:
         """Return an assistant's text and tool calls."""
@@ -205,15 +193,12 @@ class Renderer:
         if segment.text is not None or segment.plant is not None:  # real words stay together
             spoken, recorded = calls_in(segment.text or "")
             if len(recorded) == len(results):
-                return self._text(
+                return self._bodies.text(
                     slot._replace(segment=replace(segment, text=spoken))
                 ), self._calls(b"", results, recorded)
-            return self._text(slot), self._calls(b"", results)
+            return self._bodies.text(slot), self._calls(b"", results)
         least = 1 + len(results)  # a word of text and one for each call
-        key = ("words", segment.key, segment.tokens, slot[1:], least)
-        words = self._cache.piece(
-            key, lambda: JsonPiece(self._bodies.words(slot, least=least), 0)
-        ).json
+        words = self._bodies.words(slot, least=least)
         count = len(words) // WIDTH
         # Half of an assistant's tokens go to its tools: judgement, any split counts the same.
         passed = max(len(results), count // 2) if count >= least else count // 2

@@ -3,7 +3,6 @@
 import re
 import zlib
 from collections.abc import Collection, Iterable
-from importlib.resources import files
 from typing import Final, TypeAlias
 
 from advisor import words
@@ -15,9 +14,7 @@ from agentload.model.kv import LABELS
 from agentload.report import format as say
 from agentload.report.parts import Tone
 
-WORDS: Final = documents.parse(
-    (files("agentload.report") / "words.yaml").read_text(encoding="utf-8"), at="words.yaml"
-)
+WORDS: Final = documents.own_document("agentload.report", "words.yaml")
 """What a reader calls inputs of rules, and figures."""
 VERDICT_TONES: Final[dict[Word, Tone]] = {
     "use": "good",

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from agentload.errors import UsageError
 from agentload.plugins import Plugins
 from agentload.report.parts import Document, Rollout
@@ -20,6 +18,9 @@ _RELEASED: Final = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
 
 def deployment_files(rollout: Rollout) -> tuple[tuple[str, str], ...]:
     """Return the name and text of each file that belongs to the canary."""
+    # late: most documents have no rollout
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=PackageLoader("agentload.report"),
         undefined=StrictUndefined,

@@ -13,7 +13,6 @@ from agentload.model.controls import control_of
 from agentload.model.profile import ArmProfile
 from agentload.run.relay import Launching
 from agentload.run.servers import arms_of
-from agentload.serve.processes import start
 from agentload.study.parts import Live, Servers, Virtual
 
 ALL: Final = "all"
@@ -103,6 +102,8 @@ class Arms:
             if outer.serve(self, how):
                 yield tuple(each for each in outer.endpoints if each.name in self.names)
                 return
+        from agentload.serve.processes import start  # late: most servers are the user's
+
         with ExitStack() as stack:
             started = [
                 stack.enter_context(

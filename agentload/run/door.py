@@ -2,35 +2,36 @@
 
 This is the one place that distinguishes the kinds, and the one way to servers. Decisions, jobs of a
 watch, and questions asked until they decide are made of such studies: they come here for each, and
-may adapt what was laid out before it is played.
+may adapt what was laid out before it is played. What carries a kind out is imported when a study is
+of that kind: a replay waits for none of the others.
 """
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, assert_never, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, assert_never, overload
 
-from agentload.ask.probes import Probed, short
 from agentload.errors import UsageError
 from agentload.model.plan import Plan
 from agentload.run.arms import read_arms
 from agentload.run.ask import Evaluated
 from agentload.run.audience import Audience
 from agentload.run.capacity import ArmLoad
-from agentload.run.evaluation import Evaluation, ask, evaluation
-from agentload.run.find import SearchTrials, find_loads
 from agentload.run.lay import Prepared, lay_out
 from agentload.run.measure import measure, play_stages, simulate
 from agentload.run.place import StudyPlace
 from agentload.run.play import Played, Playing
-from agentload.run.probe import probe
 from agentload.run.ready import ready
 from agentload.run.record import Stored
-from agentload.run.screen import screen
 from agentload.study.kinds import Ask, Probe, Replay, Search, Sweep
 from agentload.study.parts import Live, Virtual
 
+if TYPE_CHECKING:
+    from agentload.ask.probes import Probed
+    from agentload.run.evaluation import Evaluation
+    from agentload.run.find import SearchTrials
+
 Measured: TypeAlias = Replay | Sweep | Search | Ask | Probe
-Result: TypeAlias = Stored | Played | Evaluated | tuple[ArmLoad, ...] | Probed
+Result: TypeAlias = "Stored | Played | Evaluated | tuple[ArmLoad, ...] | Probed"
 T = TypeVar("T")
 Adapt: TypeAlias = Callable[[T], T]
 """Returns what is played in place of what was laid out."""
@@ -46,14 +47,14 @@ def carry_out(
 ) -> Stored | Played: ...
 @overload
 def carry_out(
-    study: Search, place: StudyPlace, audience: Audience, *, adapt: Adapt[SearchTrials] = ...
+    study: Search, place: StudyPlace, audience: Audience, *, adapt: "Adapt[SearchTrials]" = ...
 ) -> tuple[ArmLoad, ...]: ...
 @overload
 def carry_out(
-    study: Ask, place: StudyPlace, audience: Audience, *, adapt: Adapt[Evaluation] = ...
+    study: Ask, place: StudyPlace, audience: Audience, *, adapt: "Adapt[Evaluation]" = ...
 ) -> Stored | Evaluated: ...
 @overload
-def carry_out(study: Probe, place: StudyPlace, audience: Audience) -> Probed: ...
+def carry_out(study: Probe, place: StudyPlace, audience: Audience) -> "Probed": ...
 def carry_out(
     study: Measured, place: StudyPlace, audience: Audience, *, adapt: Adapt[Any] = _as_laid_out
 ) -> Result:
@@ -62,13 +63,22 @@ def carry_out(
         case Replay() | Sweep():
             return _play(study, place, audience, adapt)
         case Search():
+            from agentload.run.find import SearchTrials, find_loads
+
             return find_loads(study, place, audience, adapt(SearchTrials()))
         case Ask(screen=True):
+            from agentload.run.screen import screen
+
             return screen(study, place, audience)
         case Ask():
+            from agentload.run.evaluation import ask, evaluation
+
             with evaluation(study, place) as asked:
                 return ask(adapt(asked), audience)
         case Probe():
+            from agentload.ask.probes import short
+            from agentload.run.probe import probe
+
             for caveat in short(study.prompt_tokens):
                 audience.notice(f"caveat: {caveat}")
             return probe(study, audience)
@@ -107,7 +117,7 @@ def carry_out_plan(
 
 def forecast(
     study: Measured, place: StudyPlace, *, notice: Callable[[str], None]
-) -> Prepared | Evaluation:
+) -> "Prepared | Evaluation":
     """Lay a study out without starting or asking anyone.
 
     Raises UsageError for a study that has no plan.
@@ -119,6 +129,8 @@ def forecast(
         case Search():
             why = "a search decides what it tries by what it finds: it has no plan to print"
         case Ask(screen=False):
+            from agentload.run.evaluation import evaluation
+
             with evaluation(study, place, is_dry=True) as asked:
                 return asked
         case Ask():

@@ -10,7 +10,6 @@ from agentload import documents
 from agentload.builtin import HERE, Kind, find
 from agentload.endpoints.read import is_arms_file
 from agentload.errors import AgentloadError, TraceError, UsageError
-from agentload.importers.parts.intake import read_texts, texts_path
 from agentload.layout.traces import merge, shorten, with_texts
 from agentload.model.trace import Trace
 from agentload.study.change import extend
@@ -51,6 +50,9 @@ def read_traces(
             )
     traces = [read(path, lenient=lenient) for path in paths]
     if compares is not None:
+        # late: most traces have no words of their own
+        from agentload.importers.parts.intake import read_texts, texts_path
+
         traces = [
             with_texts(trace, read_texts(texts_path(path)), compares=compares)
             for trace, path in zip(traces, paths, strict=True)

@@ -41,6 +41,8 @@ from agentload.telemetry.watch import TelemetryWatch
 SAMPLE_S = 5.0
 # longest wait for the database between pairs: the journal holds every row, and servers cost money
 BETWEEN_S = 1.0
+APART_S = 5.0
+"""Seconds from one load between pairs to the next: opening a database takes as long as a load."""
 TOOLS: Final = (
     "`extra_body: {tool_choice: none}` in the arms file, or --enable-auto-tool-choice and "
     "--tool-call-parser on the server"
@@ -149,6 +151,7 @@ class ReplayPart:
         self._died: list[str] = []
         self._hopeless: AgentloadError | None = None
         self._own_stops = 0
+        self._loaded_s = time.monotonic()
 
     def stop(self) -> None:
         """Let what is in flight finish; cancel it when asked a second time.
@@ -347,10 +350,12 @@ class ReplayPart:
         )
 
     async def pair_done(self) -> None:
-        """Load what is finished; stop if more pairs under this load would not count either."""
+        """Load now and then what is finished; stop if more pairs would not count either."""
         assert self._writer is not None
         self._writer.sync()
-        await self._load(patience_s=BETWEEN_S)
+        if time.monotonic() - self._loaded_s >= APART_S:
+            await self._load(patience_s=BETWEEN_S)
+            self._loaded_s = time.monotonic()
         is_asked = self._playing.stops_late and not self._stops
         if is_asked and isinstance(self._runner, Runner) and self._runner.health().is_late:
             self._own_stops = 1

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from importlib.resources import files
 from typing import Any, Final
 
 from agentload import documents
@@ -15,8 +14,7 @@ from agentload.kvmath.pool import TRIED, Pool
 from agentload.model.kv import FORMATS
 from agentload.model.profile import ArmProfile
 
-_WORDS: Final = (files("agentload.serve") / "vllm.yaml").read_text(encoding="utf-8")
-VLLM: Final[Mapping[str, dict[str, Any]]] = documents.parse(_WORDS, at="vllm.yaml")
+VLLM: Final[Mapping[str, dict[str, Any]]] = documents.own_document("agentload.serve", "vllm.yaml")
 """Words and numbers that vLLM reports of itself, from vllm.yaml."""
 FIRST_TOKEN_S: Final[tuple[float, ...]] = tuple(
     VLLM["histograms"]["time_to_first_token_seconds"]["bounds"]

@@ -71,6 +71,13 @@ def traced(path: Path, *, wait_s: float) -> Path:
     return path
 
 
+NEEDLESS = (
+    *("agentload.decision", "agentload.importers", "agentload.serve.server", "agentload.ui"),
+    *("aiohttp.web", "jinja2", "openai", "prometheus_client", "ray", "scipy.stats"),
+)
+"""What a replay against running servers has no use for, and what takes long to import."""
+
+
 def endpoints(servers: Servers) -> str:
     return ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
 
@@ -436,3 +443,23 @@ def test_a_full_disk_is_an_error_with_a_hint_and_keeps_what_was_measured(
     assert "error: " in said
     assert "hint: " in said
     assert "Traceback" not in said
+
+
+def test_a_replay_imports_nothing_that_it_has_no_use_for(
+    servers: Servers, trace: Path, tmp_path: Path
+) -> None:
+    program = (
+        "import sys; from agentload.cli.main import main; assert main() == 0; print(*sys.modules)"
+    )
+    typed = ("replay", trace, "--endpoints", endpoints(servers), "--pairs", "2", "--force")
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, typed)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
+    imported = done.stdout.splitlines()[-1].split()
+    assert "agentload.live.wire" in imported
+    assert [name for name in NEEDLESS if name in imported] == []

@@ -247,7 +247,7 @@ def _shift(view: View, name: str, arm: str, metric: Metric) -> Series | None:
     if count < FEWEST_PAIRS:
         return None
     middle, spread = np.mean(ratios, axis=0), np.std(ratios, axis=0, ddof=1)
-    half = scipy.stats.t.ppf(0.975, count - 1) * spread / np.sqrt(count)
+    half = scipy.special.stdtrit(count - 1, 0.975) * spread / np.sqrt(count)
     ends = (100 * np.expm1(each) for each in (middle, middle - half, middle + half))
     at, low, high = (each.tolist() for each in ends)
     tips = (_tip(arm, *each) for each in zip(QUANTILES, at, low, high, strict=True))
