@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from agentload.model.profile import ArmProfile
-from agentload.run import arms as room
 from agentload.run.arms import read_arms
+from agentload.serve import processes
 from agentload.serve.processes import ServerProcess, Servers
 from agentload.study.parts import Live
 
@@ -34,7 +34,7 @@ def test_some_arms_of_a_profile_use_the_servers_that_run_for_all_of_them(
         )
         return Servers(tuple(servers), ())
 
-    monkeypatch.setattr(room, "start", named)
+    monkeypatch.setattr(processes, "start", named)
     whole, some = read_arms(Live(endpoints=PROFILE)), read_arms(Live(endpoints=f"{PROFILE}/fp8"))
     with whole.up(noise=False, seed=1) as served:
         with some.up(noise=False, seed=1) as own:
