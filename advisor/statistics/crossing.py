@@ -5,9 +5,9 @@ narrow range of loads, and where it falls depends on which sessions a trial drew
 fifteen minutes put the limit of one server at 6 to 10 agents. So a trial's share is a logistic
 curve in the log of its load, moved by a draw of its own; slope and scatter are one for all arms,
 whose trials are regressed together on a grid. What is looked for is the load at which the *mean*
-share over draws crosses the level: what a long run sees. Above the level and below a half, a share
-says that the load is carried, or is not, and nothing of the slope: curves level out there for
-other reasons, such as prompts that hit no cache.
+share over draws falls to the wanted one: what a long run sees. From half way between the wanted
+share and 1 on, and below a half, a share says that the load is carried, or is not, and nothing of
+the slope: curves level out there for other reasons, such as prompts that hit no cache.
 
 Where a model of the server has played the very sessions of a trial, it says how many ordinary
 sessions they are worth: what is left of the draw is what the model misses.
@@ -36,7 +36,7 @@ USUAL: Final = 0.2
 MODELLED: Final = 0.05
 # steps that a draw moves a trial's curve by, at most: more than three of the largest scatter
 FARTHEST: Final = 50
-FLOOR: Final = 0.5
+FLOOR: Final = 0.5  # a share below it says only that the load is not carried
 TROUBLED: Final = 20  # turns that the trouble of a server counts for, whatever its turns say
 # a logistic averaged over normal shifts is one of a smaller slope (Zeger et al., 1988)
 MARGINAL: Final = 16 * 3**0.5 / (15 * np.pi)
@@ -78,7 +78,8 @@ class Tried:
 class CarriedLoad:
     """The load that an arm carries, between the ends of its interval.
 
-    No upper end where no trial broke the level, 0 where none met it.
+    Where every trial held, *high* is None and *value* the highest load tried; where none did, *low*
+    and *value* are 0.
     """
 
     low: float
@@ -127,7 +128,7 @@ class Crossing:
         return float(loads[min(place, loads.size - 1)])
 
     def limit(self, arm: str, *, level: float = LEVEL) -> CarriedLoad:
-        """Return the load that an arm carries, with its interval at *level*."""
+        """Return the load that an arm carries, with its interval at the confidence *level*."""
         trials = self.trials[arm]
         held = [each.load for each in trials if each.within >= self.share * each.turns]
         low = self.at(arm, (1 - level) / 2)
@@ -141,7 +142,7 @@ class Crossing:
 
 
 def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing:
-    """Regress the share of turns within the level on log load, over the trials of all arms.
+    """Regress the share of turns within the service level on log load, over all arms' trials.
 
     Each arm has one trial at least.
     """
@@ -176,7 +177,7 @@ def _likelihood(trial: Tried, halves: Floats, *, share: float) -> Floats:
     Likelihoods are relative to the best, which is 1. That of a trial without a draw of its own is
     binomial; the draw moves its curve, so it is averaged over normal moves.
     """
-    ceiling = 1 - (1 - share) / 2
+    ceiling = 1 - (1 - share) / 2  # half way between the wanted share and 1
     seen = min(max(trial.within / trial.turns, FLOOR), ceiling)
     curve = scipy.special.expit(SLOPES[:, 0] * (halves - np.log(trial.load)))
     expected = np.clip(curve, FLOOR, ceiling)

@@ -1,7 +1,7 @@
 """How the command line follows a run: a table that is drawn on a
 terminal, a line now and then elsewhere; notices, and Ctrl-C heeded.
 
-Nothing here is measured.
+Its figures are for watching alone: no result is taken from them.
 """
 
 import threading
@@ -20,7 +20,7 @@ from agentload.model.client import MAX_LATE_MS
 from agentload.model.commands import Send
 from agentload.model.metrics import Clock, ClockStart
 from agentload.model.rows import AnswerRow, CallRow
-from agentload.run.ask import Listener
+from agentload.run.ask import Listener as AnswerListener
 from agentload.run.audience import Audience
 from agentload.run.latest import Latest, LatestSpread, share
 from agentload.run.questions import Question
@@ -41,7 +41,7 @@ class CallProgress:
     """Listen to a replay and draw it."""
 
     def __init__(self, expected: Cost, *, start: ClockStart = "due") -> None:
-        """Start with what the plan expects; the clocks of its turns *start* as its load has it."""
+        """Start with what the plan expects; *start* is where its turns' clocks start."""
         self._clock = Clock(start)
         self._planned_s = 60 * expected.minutes
         self._expected = expected.calls_by_arm
@@ -135,8 +135,7 @@ class CallProgress:
         if done < 3 or done > total:
             return "…"
         rest = 1 - done / total
-        # The plan knows of waits that are still to come; the time
-        # measured so far counts by the share of calls that are done.
+        # The whole is what has passed and what the plan expects of the rest, waits included.
         whole_s = (time.monotonic() - self._started) + rest * self._planned_s
         seconds = rest * whole_s
         return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(0.0, seconds):.0f} s"
@@ -159,7 +158,7 @@ def _ms(spread: LatestSpread | None) -> tuple[str, str]:
     return p50, p95
 
 
-class Answers:
+class AnswerProgress:
     """Tell on standard error how far each cell of an evaluation is.
 
     A line drawn again on a terminal, a line now and then elsewhere.
@@ -205,8 +204,8 @@ class Answers:
 
 
 @contextmanager
-def _answers(questions: Sequence[Question], arms: int) -> Iterator[Listener]:
-    progress = Answers(questions, arms=arms)
+def _answers(questions: Sequence[Question], arms: int) -> Iterator[AnswerListener]:
+    progress = AnswerProgress(questions, arms=arms)
     try:
         yield progress.answered
     finally:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
-from agentload.cli._audience import DRAWN_S, Answers, CallProgress, terminal
+from agentload.cli._audience import DRAWN_S, AnswerProgress, CallProgress, terminal
 from agentload.cli._print import is_watched, transient
 from agentload.decision.ledger import LedgerEntry
 from agentload.decision.look import Criterion
@@ -121,7 +121,7 @@ class Board:
 
     @contextmanager
     def _follow_answers(self, questions: Sequence[Question], arms: int) -> Iterator[Listener]:
-        answers = Answers(questions, arms=arms, draw=self._pass)
+        answers = AnswerProgress(questions, arms=arms, draw=self._pass)
         try:
             yield answers.answered
         finally:

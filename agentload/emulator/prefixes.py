@@ -21,7 +21,7 @@ _SWEEP = 64
 """Entries in the queue before stale ones are removed for the first time."""
 
 
-class _Turn:
+class _Entry:
     """An entry of the eviction queue.
 
     Either the tail of a leaf down to its next mark, or blocks that no later call can ask for.
@@ -40,12 +40,12 @@ class PrefixCache:
     def __init__(self, block_tokens: int) -> None:
         self._block = block_tokens
         self._root = Node(parent=None, start=0, first=0, runs=(), skip=0)
-        self._queue: list[tuple[int, int, _Turn]] = []  # heap by stamp, then order of arrival
+        self._queue: list[tuple[int, int, _Entry]] = []  # heap by stamp, then order of arrival
         self._serial = 0
         self._clock = 0
         self._sweep_at = _SWEEP
-        # the context that was looked up last, and where it left the tree
-        self._left: tuple[tuple[Run, ...], Place] | None = None
+        # the context that was looked up last, and where the next look-up of it may go on
+        self._resume: tuple[tuple[Run, ...], Place] | None = None
         self.cached = 0
         """Number of blocks kept, in use or not."""
         self.pinned = 0
@@ -59,9 +59,9 @@ class PrefixCache:
         # A `keep` mostly follows and need not search again, if the context
         # left the tree before the limit, in a node that will be pinned.
         if node is place.node and place.matched < limit * self._block:
-            self._left = (content, place)
+            self._resume = (content, place)
         else:
-            self._left = None
+            self._resume = None
         return node, blocks
 
     def keep(self, content: tuple[Run, ...], tokens: int) -> tuple[Node, int]:
@@ -70,22 +70,25 @@ class PrefixCache:
         The caller must pin them at once.
         """
         full = tokens // self._block
-        left = self._left
-        place = left[1] if left and left[0] is content else descend(self._root, content, tokens)
+        resume = self._resume
+        if resume and resume[0] is content:
+            place = resume[1]
+        else:
+            place = descend(self._root, content, tokens)
         node = place.node
         known = min(full, (node.start + place.offset) // self._block)
         if node.cached < known:
             # The tail of a leaf was evicted, but its text is still in the tree.
             self.cached += known - node.cached
             node.cached = known
-        self._left = None
+        self._resume = None
         if known < full:
             place = grow(place, content, tokens, self._block)
             node = place.node
             self.cached += full - known
             node.cached = full
             # The next chunk of the same prompt continues here, unless the tree grows before.
-            self._left = content, place
+            self._resume = content, place
         return node.holder(full), full
 
     def pin(self, node: Node, position: int) -> Mark:
@@ -112,17 +115,17 @@ class PrefixCache:
         node = mark.node
         mark.pins -= 1
         if not node.below:
-            self._reuse(node)
+            self._recount_used(node)
         above = node.parent
         while above is not None:
             above.below -= 1
             if not above.below:
-                self._reuse(above)
+                self._recount_used(above)
             above = above.parent
         if not mark.pins and not mark.stamp:
             del node.marks[mark.position]
 
-    def _reuse(self, node: Node) -> None:
+    def _recount_used(self, node: Node) -> None:
         """Compute again how far a node is in use, now that nothing below it is."""
         used = node.first
         for position, mark in node.marks.items():
@@ -161,7 +164,7 @@ class PrefixCache:
         self.unpin(mark)
         node = mark.node
         if len(node.marks) > 1:
-            # Shallower marks mean nothing any more: their blocks now have this stamp.
+            # Shallower marks decide nothing any more: their blocks are evicted by this stamp.
             for position in [
                 place
                 for place, other in node.marks.items()
@@ -174,16 +177,16 @@ class PrefixCache:
         """Drop the *blocks* blocks that were given back longest ago."""
         self.cached -= blocks
         while blocks:
-            stamp, _, turn = self._queue[0]
-            mark = turn.mark
+            stamp, _, entry = self._queue[0]
+            mark = entry.mark
             if mark is not None:
-                turn.blocks = _tail(mark) if _is_due(mark, stamp) else 0
-            taken = min(blocks, turn.blocks)
+                entry.blocks = _tail(mark) if _is_due(mark, stamp) else 0
+            taken = min(blocks, entry.blocks)
             blocks -= taken
-            turn.blocks -= taken
+            entry.blocks -= taken
             if mark is not None and taken:
                 _shorten(mark, taken)
-            if not turn.blocks:
+            if not entry.blocks:
                 heapq.heappop(self._queue)
                 if mark is not None and taken:
                     self._settle(mark.node)
@@ -211,7 +214,7 @@ class PrefixCache:
 
     def _push(self, stamp: int, mark: Mark | None, blocks: int) -> None:
         self._serial += 1
-        heapq.heappush(self._queue, (stamp, self._serial, _Turn(mark, blocks)))
+        heapq.heappush(self._queue, (stamp, self._serial, _Entry(mark, blocks)))
         if len(self._queue) > self._sweep_at:
             # Leaves that were used again leave stale entries; sweeping whenever
             # the queue has doubled keeps the cost of a call constant.

@@ -51,11 +51,12 @@ def sessions(
     """Yield a session for each conversation."""
     measured = replace(intake, bytes_per_token=bytes_per_token)
     return requests.conversations(
-        measured, _logged(measured), workload="openai_chat", every_s=every_s
+        measured, _calls(measured), workload="openai_chat", every_s=every_s
     )
 
 
-def _logged(intake: Intake) -> Iterator[SpokenCall]:
+def _calls(intake: Intake) -> Iterator[SpokenCall]:
+    """Yield the calls of each record: every answer of a conversation, or one request."""
     continuations = Continuations()
     for number, (place, record) in enumerate(intake.records(Record)):
         request = _request(record)
@@ -75,10 +76,17 @@ def _logged(intake: Intake) -> Iterator[SpokenCall]:
 def conversation(
     intake: Intake, found: list[Any], *, opening: list[ContextPiece], place: str, name: str
 ) -> Iterator[SpokenCall]:
-    """Yield a call for each answer of a conversation, with what is new since the previous one."""
+    """Yield a call for each answer of a conversation, with what is new since the previous one.
+
+    A call without a time of its own has the time that was known last.
+    """
+    times = [
+        fields.first_time(message, *_SENT) if isinstance(message, dict) else None
+        for message in found
+    ]
+    known_s = next((at_s for at_s in times if at_s is not None), 0.0)
     tools, new, before_s = opening, list[ContextPiece](), None
-    for message in found:
-        at_s = fields.first_time(message, *_SENT) if isinstance(message, dict) else None
+    for message, at_s in zip(found, times, strict=True):
         pieces = list(chat.messages(intake, [message]))
         if _role(message) == "assistant":
             timing = (
@@ -87,7 +95,7 @@ def conversation(
             context = chat.behind_system(tools, new)
             yield SpokenCall(
                 session=name,
-                at_s=before_s or 0.0,
+                at_s=known_s,
                 place=place,
                 timing=timing,
                 usage=CallUsage(),
@@ -95,10 +103,11 @@ def conversation(
                 answer=pieces,
                 is_new=True,
             )
-            tools, new = [], []
+            tools, new = [], []  # only the first call adds the tools
         else:
             new = new + pieces
         before_s = at_s
+        known_s = known_s if at_s is None else at_s
 
 
 def _one(
@@ -128,6 +137,7 @@ def _one(
         intake.notes.estimate("time of a request: not in the source")
     named = next((str(record[name]) for name in _SESSIONS if record.get(name)), None)
     model = request.get("model")
+    # "+": an id of the log is never one of the names made here, such as "#0" and "c0"
     return SpokenCall(
         session=f"+{named}" if named else continuations.session(context),
         at_s=sent_s or 0.0,

@@ -35,9 +35,9 @@ def sniff(head: Head) -> float:
 
 def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[Session]:
     """Yield a session for each trajectory."""
-    return requests.conversations(intake, _logged(intake), workload="tau_bench", every_s=every_s)
+    return requests.conversations(intake, _calls(intake), workload="tau_bench", every_s=every_s)
 
 
-def _logged(intake: Intake) -> Iterator[SpokenCall]:
+def _calls(intake: Intake) -> Iterator[SpokenCall]:
     for number, (place, found) in enumerate(intake.records(_Trajectory)):
         yield from conversation(intake, found.traj, opening=[], place=place, name=str(number))

@@ -5,7 +5,8 @@ session that is kept going starts where a point on a line through all of them fa
 (`layout.line`): points lie in equal steps after one random start, and sessions with contexts of
 similar length are next to each other, so that few points span the trace. What a session has sent
 before its point is primed: sent once, untimed, in one call with an answer of one token. Then
-the window plays; sessions continue with what follows, and others replace those that end.
+the window plays; sessions continue with what follows, and others replace those that end. In a
+closed loop a window is one session's, and a block plays a window for each session at once.
 
 All times are nominal (`layout.timeline`): every arm
 plays the same windows, however long it takes for them.
@@ -39,7 +40,7 @@ FASTER: Final = 4.0
 BEYOND_S: Final = 120.0
 """How long a window's load stays on at most, until the last call that counts has ended."""
 WINDOW_S: Final = 75.0
-"""Length of a window if no duration is given."""
+"""Duration that a replay of windows is given where it names no end."""
 KEPT: Final = 500
 """Families with new content that are kept; more take memory for what is seldom played."""
 USER: Final = (Segment(role="user", tokens=8, key="prefix"),)
@@ -231,7 +232,7 @@ def windows(stock: Steady, *, number: int, pairs: int, seed: int) -> Laid:
     """
     layouts = max(1, number // slots(stock))
     drawn = [
-        _Window(stock=stock, instant=_instant(pair, layouts, seed), pair=pair, seed=seed)
+        _BlockOfWindows(stock=stock, instant=_instant(pair, layouts, seed), pair=pair, seed=seed)
         for pair in range(pairs)
     ]
     blocks = tuple(Block(index=each.pair, sessions=each, is_window=True) for each in drawn)
@@ -262,8 +263,8 @@ def _playable(load: Load) -> Load:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Window:
-    """The sessions that a block plays.
+class _BlockOfWindows:
+    """The sessions of all windows that a block plays at once.
 
     Primed prefixes come first, then sessions in their middle by when they were last served, then
     those that follow.
@@ -282,7 +283,7 @@ class _Window:
             yield from _starting(self.stock.fresh(place, copies), start_s)
 
     def telling(self) -> Iterable[Session]:
-        """Return the sessions that prime contexts or quote answers; followers prime none."""
+        """Return sessions with every priming call and quoted answer; followers prime none."""
         return self if self.stock.quotes else self._first[0]
 
     def _followers(self) -> Iterator[tuple[int, float]]:
@@ -442,16 +443,16 @@ def sessions_of_hours(stock: Steady) -> float | None:
 
 
 PROBED: Final = 20
-"""Number of windows drawn to estimate what windows hold."""
+"""Number of instants drawn to estimate what the windows of a block hold together."""
 
 
 def held_tokens(stock: Steady, *, seed: int) -> float:
-    """Return how many tokens of context a window holds at once, in nineteen of twenty windows.
+    """Return how many tokens of context the windows of a block hold, in nineteen of twenty blocks.
 
     Shared prefixes count once; the next turn is included.
     """
     found = sorted(_held(stock, _instant(pair, PROBED, seed)) for pair in range(PROBED))
-    return found[-2]
+    return found[-2]  # nineteen of PROBED are no larger
 
 
 def _held(stock: Steady, instant: float) -> float:
@@ -469,11 +470,11 @@ def _held(stock: Steady, instant: float) -> float:
 
 
 def longest_priming_s(stock: Steady, prefill_s: Callable[[int], float], *, seed: int) -> float:
-    """Return about how long priming a window takes, in nineteen of twenty windows."""
+    """Return about how long priming a block's windows takes, in nineteen of twenty blocks."""
     found = sorted(
         _priming_s(stock, _instant(pair, PROBED, seed), prefill_s) for pair in range(PROBED)
     )
-    return found[-2]
+    return found[-2]  # nineteen of PROBED are no larger
 
 
 def _priming_s(stock: Steady, instant: float, prefill_s: Callable[[int], float]) -> float:

@@ -1,4 +1,4 @@
-"""Lay out one page for several models: a line for each, four lists, record, what is missing."""
+"""Lay out one page for several models: decisions, four lists, all figures, what is missing."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -208,7 +208,7 @@ def _scenario(of: Measured) -> Scenario:
     found = of.verdict(about, None)
     is_judged = found is None or found.pays.state != "untested"
     sure = f"effect {document.sure.effect}" if is_judged else "could not be judged"
-    covered = document.coverage.partition(";")[0]
+    covered = document.coverage.partition(";")[0]  # which calls and contexts
     return Scenario(
         name=of.model,
         model="" if document.model == of.model else document.model,
@@ -297,7 +297,7 @@ COLUMNS: Final[Mapping[str, tuple[str, Callable[[Any], str], Cell]]] = {
     "drafts accepted": ("draft_acceptance", say.percent, ABSENT),
     "USD, 1,000 turns": ("usd_per_turn", _price, ABSENT),
 }
-"""By name: the field of a row, how it is written, and what stands for one that is absent."""
+"""By name: a row's field, how it is written (some by `_cell`), what stands for an absent one."""
 OF_CLASSES: Final = {"workload", "TTFT p50", "TTFT p95", "TPOT p50"}
 OF_SERVERS: Final = {"requests/s", "USD, 1,000 turns"}
 
@@ -352,7 +352,7 @@ def markdown(page: MatrixPage) -> str:
 def html(page: MatrixPage) -> str:
     """Render the page as one file that needs no other."""
     styled = style() + WIDE
-    # Our own style sheet, not a reader's words.
+    # Markup: the style sheet is ours, it holds nothing from a run.
     return (
         environment()
         .get_template("matrix.html.j2")

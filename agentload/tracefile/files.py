@@ -23,6 +23,8 @@ from agentload.tracefile import codec
 from agentload.tracefile.codec import LineError
 
 STDIN: Final = "-"
+"""Name of standard input where it is read, of standard output where it is written."""
+_TYPED: Final = "standard input"
 # twice as slow as the default and a fifth smaller; writing is bound by making sessions anyway
 _LEVEL: Final = 9
 
@@ -31,7 +33,7 @@ class LineSource:
     """Lines that can be read repeatedly; standard input is copied to a temporary file."""
 
     def __init__(self, path: Path | str) -> None:
-        self.name = "standard input" if str(path) == STDIN else str(path)
+        self.name = _TYPED if str(path) == STDIN else str(path)
         self._path = Path(path)
         if str(path) == STDIN:
             # Lives as long as this object.
@@ -46,7 +48,7 @@ class LineSource:
             yield from documents.lines(documents.chunks(self._path), at=self.name)
         except documents.DAMAGED as error:
             raise TraceError(
-                f"{self.name}: damaged or cut short: {error}", hint=f"zstd --test {self.name}"
+                f"{self.name}: damaged or cut short: {error}", hint=_test_of(self.name)
             ) from error
         except OSError as error:
             raise TraceError(
@@ -96,7 +98,7 @@ def _sessions(
 
 
 def read(path: Path | str, *, lenient: bool = False) -> Trace:
-    """Read a trace file, plain or zstd, or standard input for `-`.
+    """Read a trace file, plain, gzip or zstd, or standard input for `-`.
 
     *lenient* skips a last line that was cut short. Raises `TraceError` with `path:line`.
     """
@@ -125,18 +127,27 @@ def _placed(source: LineSource, number: int, error: LineError) -> TraceError:
     )
 
 
+def _test_of(name: str) -> str:
+    if name == _TYPED:
+        return "send it once more, whole"
+    return f"gzip --test {name}" if name.endswith(".gz") else f"zstd --test {name}"
+
+
 def _look_at(name: str, number: int) -> str:
-    if name.endswith(".zst"):
-        return f"zstdcat {name} | sed -n {number}p shows the line; fix it, or write the trace again"
+    if name == _TYPED:
+        return f"keep it in a file, and look at line {number}"
+    if name.endswith((".zst", ".gz")):
+        expand = "zcat" if name.endswith(".gz") else "zstdcat"
+        shown = f"{expand} {name} | sed -n {number}p shows the line"
+        return f"{shown}; fix it, or write the trace again"
     return f"sed -n {number}p {name} shows the line; fix it, or delete it: sed -i {number}d {name}"
 
 
 def lines(trace: Trace) -> Iterator[bytes]:
     """Yield a trace's lines."""
     sessions = iter(trace.sessions)
-    first = [
-        codec.session_line(session) for session in islice(sessions, 1)
-    ]  # an unreadable source leaves no header behind
+    # Made before the header: an unreadable source leaves no header behind.
+    first = [codec.session_line(session) for session in islice(sessions, 1)]
     yield codec.header_line(trace.header)
     yield from first
     for session in sessions:

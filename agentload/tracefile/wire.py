@@ -1,6 +1,7 @@
 """Define the lines of a trace file as msgspec types, the source of docs/trace.schema.json.
 
-An absent field is None or empty; unknown fields are allowed in objects and kept by `codec`.
+An absent field has its default, mostly None or empty. These types only read lines: `codec` writes
+them by itself, and keeps the unknown fields of objects.
 """
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -20,8 +21,7 @@ Key: TypeAlias = Annotated[
     str | tuple[int, int],
     Meta(
         description="Identity of the content: equal keys give equal bytes. "
-        "[first, count] is a run of "
-        "imported blocks."
+        "[first, count] is a run of imported blocks."
     ),
 ]
 
@@ -46,9 +46,7 @@ class JsonOptions(Struct, rename={"source": "from"}, omit_defaults=True):
 
 
 class JsonSegment(Struct, array_like=True):
-    """A piece of context: [role, tokens, key,
-    options?]; for an image, tokens is [width, height].
-    """
+    """A piece of context: [role, tokens, key, options?]; an image's tokens are [width, height]."""
 
     role: Literal["system", "user", "assistant", "tool", "tools", "image"]
     # Bounds are checked by `codec`: msgspec 0.22 corrupts memory
@@ -91,7 +89,10 @@ class JsonRecorded(Struct, omit_defaults=True):
     output: Count | None = None
     cached: Count | None = None
     start_s: (
-        Annotated[Seconds, Meta(description="When it was sent, on the axis of start_s.")] | None
+        Annotated[
+            Seconds, Meta(description="When it was sent, on the axis of a session's start_s.")
+        ]
+        | None
     ) = None
 
 
@@ -139,7 +140,16 @@ class JsonTurn(Struct, omit_defaults=True):
         ),
     ] = {}
     recorded: JsonRecorded | None = None
-    context: Annotated[int, Meta(ge=0, description="Recorded prompt tokens.")] | None = None
+    context: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                description="Recorded prompt tokens; trace check compares the context with them.",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class JsonSession(Struct, omit_defaults=True):

@@ -55,6 +55,18 @@ def test_every_answer_of_a_conversation_is_a_call(tmp_path: Path, text: str) -> 
     assert session.turns[1].add[1].extra == (("name", '"read"'),)
 
 
+def test_a_conversation_of_which_some_messages_have_times_keeps_its_order(tmp_path: Path) -> None:
+    times = (100.0, 101.0, 104.0, None, 110.0, None, 112.0)
+    chat = [*CHAT, ASKED, {**ANSWER, "content": "a" * 400}]
+    timed = [
+        message if at is None else message | {"timestamp": at}
+        for message, at in zip(chat, times, strict=True)
+    ]
+    (session,), _ = imported(tmp_path, {"c.jsonl": jsonl({"messages": timed})})
+    assert [turn.output for turn in session.turns] == [5, 10, 100]
+    assert [turn.wait_s < 60 for turn in session.turns] == [True, True, True]
+
+
 def request(messages: list[Any], at: float | None, **more: Any) -> dict[str, Any]:
     times = {} if at is None else {"startTime": at, "endTime": at + 2}
     return {"request": {"model": "m", "messages": messages, "max_tokens": 500}} | times | more

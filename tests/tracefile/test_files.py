@@ -1,3 +1,4 @@
+import gzip
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,27 @@ def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
     file.write_bytes(zstandard.compress(HEADER.encode())[:4] + b"\xff" * 40)
     with pytest.raises(TraceError, match="damaged or cut short: zstd"):
         read(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        (
+            "t.jsonl.zst",
+            "zstdcat {file} | sed -n 3p shows the line; fix it, or write the trace again",
+        ),
+        ("t.jsonl.gz", "zcat {file} | sed -n 3p shows the line; fix it, or write the trace again"),
+    ],
+)
+def test_a_bad_line_is_shown_by_a_command_that_can_read_its_file(
+    tmp_path: Path, name: str, hint: str
+) -> None:
+    text = (HEADER + session() + "{\n").encode()
+    file = tmp_path / name
+    file.write_bytes(gzip.compress(text) if name.endswith(".gz") else zstandard.compress(text))
+    with pytest.raises(TraceError) as error:
+        list(read(file).sessions)
+    assert error.value.hint == hint.format(file=file)
 
 
 def test_a_byte_that_is_not_utf_8_is_named_with_its_line(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from agentload.importers.parts.dialogue import CallUsage
 from agentload.importers.parts.files import HALF, lines, object_in, what_is_wrong
 from agentload.importers.parts.notes import ImportNotes
 
-# A number larger than these is not in seconds: 5e9 s is the year 2128, 1973 in milliseconds.
+# Larger numbers are in that unit: 5e9 is the year 2128 in s, February 1970 in ms; and so on.
 _MILLIS: Final = 5e9
 _MICROS: Final = 5e12
 _NANOS: Final = 5e15
@@ -116,7 +116,7 @@ def _inner(said: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 
 def rows(path: Path, kind: type[T], notes: ImportNotes) -> Iterator[tuple[str, T]]:
-    """Yield (place, row) for each line after the header.
+    """Yield (place, row) for each line after the header; no cell holds a newline.
 
     Column names are matched ignoring case and surrounding blanks. A row that cannot
     be read as *kind* is skipped (`ImportNotes.skip`); an incomplete last line is only counted.
@@ -129,7 +129,7 @@ def rows(path: Path, kind: type[T], notes: ImportNotes) -> Iterator[tuple[str, T
 
 
 def every_row(path: Path, notes: ImportNotes) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield (place, row) with all columns by name, as text."""
+    """Yield (place, row) with all filled columns by name, as text."""
     return ((place, found) for place, found, _ in _table(path, notes, list))
 
 

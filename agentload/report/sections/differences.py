@@ -42,8 +42,8 @@ def differences(view: View) -> Group | None:
 
 
 MOST_SHOWN: Final = 3.0
-"""Times the middle one of all ends: an interval beyond it leaves the frame, where it would
-flatten all others. Every estimate is inside.
+"""Times the median distance of all ends from 0: an interval beyond it leaves the frame, where it
+would flatten all others. Every estimate is inside.
 """
 
 
@@ -232,17 +232,17 @@ def _shift(view: View, name: str, arm: str, metric: Metric) -> Series | None:
 
     It is the mean over block pairs of the log ratio within a pair.
     """
-    ours, theirs = view.evidence.calls(name, arm), view.evidence.calls(name, view.reference)
-    if ours is None or theirs is None:
+    changed, base = view.evidence.calls(name, arm), view.evidence.calls(name, view.reference)
+    if changed is None or base is None:
         return None
-    left, right = same_turns(theirs, ours)
-    values = np.stack([getattr(theirs, metric)[left], getattr(ours, metric)[right]])
+    base_rows, changed_rows = same_turns(base, changed)
+    values = np.stack([getattr(base, metric)[base_rows], getattr(changed, metric)[changed_rows]])
     known = np.isfinite(values).all(axis=0) & (values > 0).all(axis=0)
-    values, pair = values[:, known], theirs.pair[left][known]
+    values, pair = values[:, known], base.pair[base_rows][known]
     ratios = []
     for each in every(np.unique(pair).tolist(), MOST_PAIRS):
-        before, changed = np.quantile(values[:, pair == each], QUANTILES, axis=1).T
-        ratios.append(np.log(changed / before))
+        before, after = np.quantile(values[:, pair == each], QUANTILES, axis=1).T
+        ratios.append(np.log(after / before))
     count = len(ratios)
     if count < FEWEST_PAIRS:
         return None
@@ -256,6 +256,6 @@ def _shift(view: View, name: str, arm: str, metric: Metric) -> Series | None:
 
 
 def _tip(arm: str, share: float, at: float, low: float, high: float) -> str:
-    interval = f"[{say.with_sign(low, 1)}, {say.with_sign(high, 1)}]"
+    band = interval(say.with_sign(low, 1), say.with_sign(high, 1))
     quantile = f"{labels.arm(arm)}, {say.percent(share)} of the calls are faster"
-    return f"{quantile}: {say.with_sign(at, 1)}% {interval}"
+    return f"{quantile}: {say.with_sign(at, 1)}% {band}"

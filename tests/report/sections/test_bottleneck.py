@@ -39,12 +39,14 @@ def queue(mean_ms: float) -> Telemetry:
 @pytest.mark.parametrize(
     ("ttft_ms", "server", "lag_ms", "said"),
     [
-        (100.0, None, None, "bandwidth, 90%"),
-        (700.0, queue(100.0), 1.0, "compute, 70%"),
-        (700.0, queue(300.0), 1.0, "queue, 30%"),
-        (700.0, Telemetry(preemptions=3.0), 1.0, "KV pool, 75%"),
+        (100.0, None, None, "bandwidth, 90% decoding"),
+        (700.0, queue(100.0), 1.0, "compute, 70% prefill"),
+        (700.0, queue(300.0), 1.0, "queue, 30% waiting"),
+        (700.0, Telemetry(preemptions=3.0), 1.0, "KV pool, 0.75 preemptions a turn"),
+        (100.0, Telemetry(pool_filled_share=0.91), 1.0, "KV pool, full 91%"),
+        (100.0, Telemetry(pool_filled_share=0.4), 1.0, "bandwidth, 90% decoding"),
         (100.0, Telemetry(preemptions=3.0), 11.0, "client, 11 ms late"),
-        (100.0, Telemetry(preemptions=0.04), 9.0, "bandwidth, 90%"),
+        (100.0, Telemetry(preemptions=0.04), 9.0, "bandwidth, 90% decoding"),
     ],
 )
 def test_each_bottleneck_is_named_with_its_evidence(
