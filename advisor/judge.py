@@ -151,8 +151,10 @@ MEASURES: Final = {AGENTS: "agents per GPU", GPUS: "GPUs at the peak"}
 """What was compared, by its method; by any other it is turn latency."""
 
 
-def _latency(found: Estimate) -> str:
-    return "task latency" if found.method.startswith(OF_TASKS) else "turn latency"
+def measure(found: Estimate) -> str:
+    """Name what an estimate compares."""
+    latency = "task latency" if found.method.startswith(OF_TASKS) else "turn latency"
+    return MEASURES.get(found.method, latency)
 
 
 def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
@@ -175,8 +177,8 @@ def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
     if pays.estimate is None or pays.margin is None:
         return None
     more = pays.estimate.method == AGENTS  # more agents are better, more milliseconds are worse
-    what = MEASURES.get(pays.estimate.method, _latency(pays.estimate))
-    left = f"{what} of {words.scope(verdict.workload)}, {verdict.arm} / {case.evidence.reference}"
+    scope = words.scope(verdict.workload)
+    left = f"{measure(pays.estimate)} of {scope}, {verdict.arm} / {case.evidence.reference}"
     if pays.state == "equal":
         return Inequality(
             left=left,
@@ -339,15 +341,15 @@ def _of_speed(verdict: ArmVerdict) -> Iterator[str]:
             pays.state == "unclear" and pays.margin is not None and not gain.is_within(pays.margin)
         ):
             yield (
-                f"the whole interval of {_latency(gain)} below {words.percent(-pays.margin)} (now "
+                f"the whole interval of {measure(gain)} below {words.percent(-pays.margin)} (now "
                 f"up to {words.percent(gain.high)}): use"
             )
             yield (
-                f"the whole interval of {_latency(gain)} above {words.percent(pays.margin)} (now "
+                f"the whole interval of {measure(gain)} above {words.percent(pays.margin)} (now "
                 f"down to {words.percent(gain.low)}): avoid"
             )
             yield (
-                f"the whole interval of {_latency(gain)} within "
+                f"the whole interval of {measure(gain)} within "
                 f"±{100 * INDIFFERENT * pays.margin:.1f} %: no difference"
             )
 

@@ -92,14 +92,14 @@ def _python() -> MachineCheck:
 
 
 def _system() -> MachineCheck:
-    """MachineCheck the operating system: only Linux stamps packets for us."""
+    """Check the operating system: only Linux stamps packets for us."""
     seen = f"{platform.system()} {platform.release()} {platform.machine()}"
     elsewhere = "measure from Linux: elsewhere stamps are taken in user space"
     return _check("system", seen, warn=None if platform.system() == "Linux" else elsewhere)
 
 
 def _cores() -> MachineCheck:
-    """MachineCheck the number of cores that this process may use."""
+    """Check the number of cores that this process may use."""
     count = len(cores())
     few = "few streams only: the load generator would wait for itself, and such runs are invalid"
     return _check("cores", str(count), warn=few if count < CORES_WANTED else None)
@@ -123,7 +123,7 @@ def _client() -> MachineCheck:
 
 
 def _open_files() -> MachineCheck:
-    """MachineCheck how many sockets may be open at once."""
+    """Check how many sockets may be open at once."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return _check("open files", "unlimited")
@@ -133,7 +133,7 @@ def _open_files() -> MachineCheck:
 
 
 def _clock() -> MachineCheck:
-    """MachineCheck that reading the clock is cheap and fine-grained."""
+    """Check that reading the clock is cheap and fine-grained."""
     resolution_ns = time.get_clock_info("monotonic").resolution * 1e9
     source = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
     name = source.read_text().strip() if source.is_file() else None
@@ -143,7 +143,7 @@ def _clock() -> MachineCheck:
 
 
 def _kernel_timestamps() -> MachineCheck:
-    """MachineCheck that the kernel stamps what is sent and
+    """Check that the kernel stamps what is sent and
     received, by sending a few bytes over 127.0.0.1.
     """
     sent, received = _stamps()
@@ -183,7 +183,7 @@ def _stamps() -> tuple[bool, bool]:
 
 
 def _working_directory() -> MachineCheck:
-    """MachineCheck that journals and databases can be written here."""
+    """Check that journals and databases can be written here."""
     here = Path.cwd()
     free = shutil.disk_usage(here).free
     try:
@@ -204,7 +204,7 @@ def _working_directory() -> MachineCheck:
 
 
 def _libraries() -> MachineCheck:
-    """MachineCheck that the main libraries are installed, and name their versions."""
+    """Check that the main libraries are installed, and name their versions."""
     missing = []
     present = []
     for name in LIBRARIES:
@@ -246,7 +246,7 @@ def _reader() -> MachineCheck:
 
 
 def _shipped(kind: builtin.Kind) -> MachineCheck:
-    """MachineCheck that the data that travels with the package is found."""
+    """Check that the data that travels with the package is found."""
     found = builtin.names(kind)
     return _check(kind, ", ".join(found) or "none found", fail=None if found else REINSTALL)
 
@@ -309,7 +309,7 @@ CHECKS: Final[tuple[Callable[[], MachineCheck], ...]] = (
 def doctor(
     *, json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False
 ) -> None:
-    """MachineCheck whether this machine can measure, and say what to fix.
+    """Check whether this machine can measure, and say what to fix.
 
     Exits with 1 if a check failed; a warning names what a run here would lose.
     """

@@ -25,14 +25,13 @@ CORPUS: Final = "cc-traces-weka-062126"
 SEED: Final = 42
 
 _PLAYS: Final = """
-WITH played AS (
-    SELECT * FROM blocks
-    WHERE run_id = $run AND NOT warmup AND void IS NULL AND ended_ns IS NOT NULL
+WITH windows AS (
+    SELECT * FROM played WHERE run_id = $run
 ),
 own AS (
     SELECT p.arm, p.pair, c.*, p.primed_ns, coalesce(p.drain_ns, p.ended_ns) AS until_ns,
         c.released_ns < p.primed_ns AS primes
-    FROM played AS p JOIN turns AS c ON (c.run_id, c.leg, c.arm, c.pair) = (p.run_id, p.leg, p.arm,
+    FROM windows AS p JOIN turns AS c ON (c.run_id, c.leg, c.arm, c.pair) = (p.run_id, p.leg, p.arm,
         p.pair) AND c.released_ns BETWEEN p.started_ns AND p.ended_ns
 ),
 gaps AS (
@@ -50,7 +49,7 @@ SELECT p.arm, p.pair, (coalesce(p.drain_ns, p.ended_ns) - p.primed_ns) / 1e9,
     1e3 / quantile_cont(c.turn_ms / c.output_tokens, 0.9) FILTER (NOT c.prime AND c.status = 'ok'),
     sum(c.output_tokens) FILTER (NOT c.prime AND c.status = 'ok'),
     sum(c.prompt_tokens) FILTER (NOT c.prime AND c.status = 'ok')
-FROM played AS p LEFT JOIN own AS c USING (arm, pair)
+FROM windows AS p LEFT JOIN own AS c USING (arm, pair)
 GROUP BY p.arm, p.pair, p.drain_ns, p.ended_ns, p.primed_ns ORDER BY p.pair, p.arm
 """
 

@@ -73,6 +73,9 @@ FROM clocked;
 CREATE VIEW streams AS
 SELECT run_id, arm, workload, request_id, status, start_ns, gap_us, tokens FROM calls_row JOIN chunks USING (call_id);
 
+-- Blocks that count: played to their end, and neither to warm up nor invalid.
+CREATE VIEW played AS SELECT * FROM blocks WHERE NOT warmup AND void IS NULL AND ended_ns IS NOT NULL;
+
 -- Runs as lists show them, with their place in the order in which they were stored.
 CREATE VIEW listed AS
 SELECT r.*, arms, status, job

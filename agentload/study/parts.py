@@ -157,7 +157,8 @@ class Load(Part, frozen=True):
         if self.sessions is not None and self.rate_per_s is not None:
             raise UsageError(
                 "--sessions (closed loop) and --rate (open loop) exclude each other",
-                hint=f"--sessions {self.sessions}, or --rate {self.rate_per_s:g}",
+                hint=f"--sessions {self.sessions}, or "
+                f"--rate {quantity.RATE.write(self.rate_per_s)}",
             )
         if self.speed != 1 and (self.sessions is not None or self.rate_per_s is not None):
             raise UsageError(

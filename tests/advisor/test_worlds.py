@@ -154,7 +154,7 @@ WORLDS: Final[dict[str, World]] = {
     "equal but for a tail of turns": World(
         evidence=lambda: tailed(0.0, 0.03, 1.5, "turn_ms"),
         verdict="test further",
-        says=("turn latency p99",),
+        says=("Turn latency p99",),
     ),
     "equal but for a tail of first tokens": World(
         evidence=lambda: tailed(0.0, 0.03, 1.5, "ttft_ms"),
@@ -164,7 +164,7 @@ WORLDS: Final[dict[str, World]] = {
     "faster but for a tail of turns": World(
         evidence=lambda: tailed(-0.1, 0.03, 1.5, "turn_ms"),
         verdict="test further",
-        says=("turn latency p99",),
+        says=("Turn latency p99",),
     ),
     "faster but for a tail of first tokens": World(
         evidence=lambda: tailed(-0.1, 0.03, 1.5, "ttft_ms"),

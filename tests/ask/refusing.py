@@ -14,6 +14,7 @@ KNOWN = frozenset(
 )
 STREAMED = (Path(__file__).parents[1] / "fixtures" / "wire" / "transformers_chat.sse").read_bytes()
 TOKENS = 6
+COUNTED = b'"completion_tokens":%d'
 
 
 async def refusing(peer: Peer) -> None:
@@ -29,4 +30,6 @@ async def refusing(peer: Peer) -> None:
         )
         await peer.send(head % len(body) + body)
     else:
-        await peer.send(STREAM + b"%x\r\n%b\r\n" % (len(STREAMED), STREAMED) + END)
+        asked = min(TOKENS, json.loads(peer.request.body)["max_tokens"])
+        said = STREAMED.replace(COUNTED % TOKENS, COUNTED % asked)
+        await peer.send(STREAM + b"%x\r\n%b\r\n" % (len(said), said) + END)

@@ -20,7 +20,7 @@ ARMS = [
     off(arm)
     for name in names("profiles")
     for arm in parse(find("profiles", name).read_text(), name=name).arms
-    if arm.step is not None
+    if arm.step is not None and arm.speculation is None
 ]
 LENGTHS = (1_000, 4_000, 16_000, 32_000, 64_000, 125_000, 128_000)
 

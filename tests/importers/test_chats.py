@@ -17,7 +17,7 @@ CALLING = {
 }
 RESULT = {"role": "tool", "tool_call_id": "c", "name": "read", "content": "r" * 200}
 ANSWER = {"role": "assistant", "content": "a" * 40}
-CHAT = [SYSTEM, ASKED, CALLING, RESULT, ANSWER]
+CHAT: list[dict[str, Any]] = [SYSTEM, ASKED, CALLING, RESULT, ANSWER]
 
 
 def shape(session: Session) -> list[list[tuple[str, int]]]:
@@ -57,7 +57,7 @@ def test_every_answer_of_a_conversation_is_a_call(tmp_path: Path, text: str) -> 
 
 def test_a_conversation_of_which_some_messages_have_times_keeps_its_order(tmp_path: Path) -> None:
     times = (100.0, 101.0, 104.0, None, 110.0, None, 112.0)
-    chat = [*CHAT, ASKED, {**ANSWER, "content": "a" * 400}]
+    chat: list[dict[str, Any]] = [*CHAT, ASKED, {**ANSWER, "content": "a" * 400}]
     timed = [
         message if at is None else message | {"timestamp": at}
         for message, at in zip(chat, times, strict=True)

@@ -21,7 +21,7 @@ DERIVED = {"chunk_count", "first_chunk_tokens", "streamed_tokens", "gap_p99_us"}
 TABLES = {
     "runs", "legs", "arms", "fingerprints", "blocks", "calls_row", "chunks", "turns",
     "samples", "answers", "probes", "verdicts", "jobs", "executions", "alarms",
-    "attempts", "streams", "readings", "graded", "listed", "decided", "changes", "raised", "traced",
+    "attempts", "streams", "readings", "graded", "played", "listed", "decided", "changes", "raised", "traced",
 }  # fmt: skip
 CALLS = {
     "run_id", "leg", "arm", "block", "workload", "session", "turn", "attempt", "retry_of", "request_id", "replica", "due_ns", "released_ns",

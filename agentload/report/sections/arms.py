@@ -81,8 +81,8 @@ def _margin(view: View) -> str:
     """Say once how large a change counts, and what it takes to call two arms equal."""
     if not any(change.metric == "turn_ms" for change in view.decision.changes):
         return ""
-    least = say.percent(view.policy.min_change)
-    within = say.percent(INDIFFERENT * view.policy.min_change)
+    least = f"{say.shorten(100 * view.policy.min_change)}%"
+    within = f"{say.shorten(100 * INDIFFERENT * view.policy.min_change)}%"
     return (
         f"A change counts from {least} (min_change). “No difference” needs a change within "
         f"±{least} whose whole interval is within ±{within}."

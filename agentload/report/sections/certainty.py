@@ -5,7 +5,7 @@ from typing import Final
 
 from advisor.estimate import Estimate
 from advisor.evidence import Kind
-from advisor.judge import MEASURES
+from advisor.judge import measure
 from advisor.verdict import ArmVerdict, Leg
 from agentload.exposition.likeness import Likeness
 from agentload.report import format as say
@@ -93,12 +93,12 @@ def _because(view: View, verdict: ArmVerdict) -> str:
         return f"accuracy {labels.leg(leg)}; {say.number(100 * margin)} pp are accepted"
     nearest = surely(found)
     if leg.state == "equal":
-        return f"the whole interval is within ±{say.percent(margin)}"
+        return f"the whole interval is within ±{say.shorten(100 * margin)}%"
     counts = f"a change counts from {say.shorten(100 * margin)}%"
-    measure = MEASURES.get(found.method, "turn latency")
+    what = measure(found)
     if nearest is None or leg.state not in ("yes", "no"):
-        return f"{measure} {say.change(found)}; {counts}"
-    told = f"{measure} {say.with_sign(100 * nearest, 1)}% at the least; {counts}"
+        return f"{what} {say.change(found)}; {counts}"
+    told = f"{what} {say.with_sign(100 * nearest, 1)}% at the least; {counts}"
     spare = spare_points(verdict)
     if spare is None:
         return told

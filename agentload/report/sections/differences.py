@@ -142,10 +142,11 @@ def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[
 
 
 def looks(view: View) -> Lanes:
-    """Draw how the interval of turn latency narrowed from look to look of a decision."""
+    """Draw how the interval of what decides narrowed from look to look of a decision."""
     known = [each for each in view.facts.looks if each.arm in view.others]
     counts = sorted({each.pairs for each in known})
     margin = 100 * view.policy.min_change
+    what = "Task latency" if view.policy.decide_by == "tasks" else "Turn latency"
     ends = [100 * end for each in known for end in (each.low, each.high) if math.isfinite(end)]
     low, high = min([-INDIFFERENT * margin, *ends]), max([INDIFFERENT * margin, *ends])
     edge = EDGE * (high - low)
@@ -165,10 +166,10 @@ def looks(view: View) -> Lanes:
     )
     return Lanes(
         name="looks",
-        title=f"Turn latency against {view.against}, look by look",
+        title=f"{what} against {view.against}, look by look",
         caption=(
-            f"Each row is what was known after so many block pairs. Wholly left of the band "
-            f"(±{say.number(margin)}%) an arm is faster, wholly right of it slower."
+            f"Each row is what was known after that number of block pairs. Wholly left of the band "
+            f"(±{say.shorten(margin)}%) an arm is faster, wholly right of it slower."
         ),
         x=ChartAxis(
             label=f"change against {view.against}, %", quantity="percent", low=low, high=high
