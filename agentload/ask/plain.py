@@ -6,15 +6,16 @@ A KV cache of another dtype changes some answers; a broken one changes nearly al
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from agentload.ask.asker import Failed, attempt, bad_end, client, excess
-from agentload.dispatch.fault import Fault, body_fault
+from agentload.dispatch.fault import word
 from agentload.dispatch.framing import Framing
 from agentload.dispatch.garbage import garbage
-from agentload.dispatch.shapes import Delta, Event, TokenUsage, decodable, decode
+from agentload.dispatch.shapes import decode
+from agentload.dispatch.sse import Parsed, StreamParser, document, is_json
 from agentload.endpoints.endpoint import Endpoint
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer
@@ -22,7 +23,6 @@ from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import Json
 
 TIMEOUT_S: Final = 600.0
-DONE: Final = b"[DONE]"
 PROMPTS: Final = 8
 TOKENS: Final = 512
 OUTPUT: Final = 24  # enough tokens to recognise one that is repeated without end
@@ -84,67 +84,61 @@ class Plain:
         return await attempt(self._stream(wanted), self._secrets)
 
     async def _stream(self, wanted: Mapping[str, Any]) -> StreamAnswer | Failed:
-        answer = _Answer(wanted["max_tokens"])
+        began_ns = time.monotonic_ns()
+        stream, body = StreamParser(), bytearray()
         create = self._client.chat.completions.with_streaming_response.create
         async with asyncio.timeout(self._timeout_s), create(**wanted) as response:
+            kind = response.headers.get("content-type", "")
+            is_stream = not kind or "event-stream" in kind
             async for data in response.iter_bytes():
-                answer.add(data)
-        return answer.whole()
-
-
-class _Answer:
-    """One stream as far as it has come, read as timed ones are: the SDK takes any type for any."""
-
-    def __init__(self, most_tokens: int) -> None:
-        self._most_tokens = most_tokens
-        self._began_s = time.monotonic()
-        self._first_ms: float | None = None
-        self._framing = Framing()
-        self._texts: list[str] = []
-        self._ids: list[int] = []
-        self._usage = TokenUsage()
-        self._fault: Fault | None = None
-        self._ended_by: str | None = None
-
-    def add(self, data: bytes) -> None:
-        """Take the next bytes; raises `OverlongError`, or one of `UNREADABLE`."""
-        for payload in self._framing.feed(data):
-            if payload and payload != DONE:
-                self._event(decode(decodable(payload)), payload)
-
-    def _event(self, event: Event, payload: bytes | bytearray) -> None:
-        if event.is_fault:
-            self._fault = self._fault or body_fault(payload)
-        self._usage = event.usage or self._usage
-        for choice in event.choices or ():
-            delta = choice.delta or Delta()
-            text = delta.content or delta.reasoning
-            if text:
-                self._texts.append(text)
-            self._ids += choice.token_ids or ()
-            self._ended_by = choice.finish_reason or self._ended_by
-            if self._first_ms is None and (text or self._ids):
-                self._first_ms = (time.monotonic() - self._began_s) * 1e3
-
-    def whole(self) -> StreamAnswer | Failed:
-        """Return the answer of a stream that has ended."""
-        usage = self._usage
-        # llama.cpp answers a prompt that is too long with no token at all
-        is_empty = self._first_ms is None and not usage.completion_tokens
-        nothing = "the answer holds no token" if is_empty else None
-        text = "".join(self._texts)
-        why = self._fault.text if self._fault else usage.contradiction or nothing
-        why = why or bad_end(self._ended_by)
-        why = why or excess(text, usage.completion_tokens, self._most_tokens)
+                body += data
+                if is_stream:
+                    stream.feed(time.monotonic_ns(), data)
+        if not is_stream:
+            return Failed(error=_no_stream(kind, body))
+        parsed = stream.end(time.monotonic_ns())
+        text = parsed.thinking + parsed.text
+        why = _wrong(parsed, text, wanted["max_tokens"])
         if why is not None:
             return Failed(error=why)
         return StreamAnswer(
             text=text,
-            ttft_ms=self._first_ms,
-            prompt_tokens=usage.prompt_tokens,
-            cached_tokens=usage.cached_tokens,
-            token_ids=tuple(self._ids),
+            ttft_ms=None if parsed.first_ns is None else (parsed.first_ns - began_ns) / 1e6,
+            prompt_tokens=parsed.prompt_tokens,
+            cached_tokens=parsed.cached_tokens,
+            token_ids=tuple(_token_ids(body)),
         )
+
+
+def _no_stream(kind: str, body: bytes | bytearray) -> str:
+    """Return the error that an answer of another type holds, or else its type."""
+    found = document(body).fault if "json" in kind else None
+    return found.text if found else f"the answer is of type '{word(kind)}', and no stream"
+
+
+def _wrong(parsed: Parsed, text: str, most_tokens: int) -> str | None:
+    """Return why a stream is no answer, by the rules of timed ones; None if it is one."""
+    if parsed.fault is not None:
+        return parsed.fault.text
+    if parsed.unreadable is not None:
+        return parsed.unreadable
+    # A count of "one token a chunk" is assumed, and proves nothing.
+    tokens = None if parsed.token_rule == "one_a_chunk" else parsed.output_tokens
+    # llama.cpp answers a prompt that is too long with no token at all
+    if not text and not tokens:
+        return "the answer holds no token"
+    if parsed.finish_reason is None and not parsed.has_end_mark:
+        return "the answer has no finish_reason"
+    return bad_end(parsed.finish_reason) or excess(text, tokens, most_tokens)
+
+
+def _token_ids(body: bytes | bytearray) -> Iterator[int]:
+    """Yield the token ids that a readable stream lists, which its parser only counts."""
+    framing = Framing()
+    for payload in (*framing.feed(bytes(body)), *framing.end()):
+        if is_json(payload):
+            for choice in decode(payload).choices or ():
+                yield from choice.token_ids or ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

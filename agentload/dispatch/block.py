@@ -251,17 +251,23 @@ class BlockPlay:
             heapq.heappush(self._due, (due_ns, self._order, player, failed))
 
     def _skip_idleness(self) -> None:
-        """Move all that is due nearer where the load would be idle for too long."""
+        """Move the turns that are due nearer where the load would be idle for too long.
+
+        A retry stays: it is sent no sooner than its server asked for.
+        """
         cap_s = self._load.idle_cap_s
         if cap_s is None or self.clock_ns is None or self.in_flight or not self._due:
             return
-        idle_ns = self._due[0][0] - self._last_ns
-        less_ns = idle_ns - round(cap_s * SECOND)
-        if less_ns > 0:  # the order of the heap stays the same
-            self._due = [
-                (due_ns - less_ns, order, player, failed)
-                for due_ns, order, player, failed in self._due
-            ]
+        until_ns = self._last_ns + round(cap_s * SECOND)
+        if self._due[0][0] <= until_ns:
+            return
+        turns_ns = [due_ns for due_ns, _, _, failed in self._due if failed is None]
+        less_ns = min(turns_ns, default=until_ns) - until_ns
+        self._due = [
+            (due_ns if failed else due_ns - less_ns, order, player, failed)
+            for due_ns, order, player, failed in self._due
+        ]
+        heapq.heapify(self._due)
 
     # --- sending ---
 
@@ -361,7 +367,10 @@ class BlockPlay:
         self._retire(player, at_ns)
 
     def _strand(self, out: list[Command]) -> None:
-        """Skip every turn that waits for something impossible; do nothing once closed."""
+        """Skip every turn that waits for something impossible; do nothing once closed.
+
+        Cut the block if even then nothing can start, so that `step` comes to an end.
+        """
         if self._is_closed:
             return
         for player in self._sessions.drop():
@@ -369,7 +378,10 @@ class BlockPlay:
                 self._outgoing.skips(player.session, since=player.next_turn, at_ns=player.ready_ns)
             )
             self._intake.ended(player.session.session, player.ready_ns)
-        if self._intake.is_empty:
-            for session in self._sessions.parked.values():
-                out.extend(self._outgoing.skips(session, since=0, at_ns=self._last_ns))
-            self._sessions.parked.clear()
+        # A spawned session follows its parent in the trace, so nothing can start these any more.
+        for session in self._sessions.parked.values():
+            out.extend(self._outgoing.skips(session, since=0, at_ns=self._last_ns))
+            self._intake.ended(session.session, self._last_ns)
+        self._sessions.parked.clear()
+        if self._intake.next_ns() is None and not self._intake.is_empty:
+            self.cut()  # no end of a session will bring the next one

@@ -143,7 +143,7 @@ class StreamParser:
     def end(self, stamp_ns: int) -> Parsed:
         """Return the whole answer; an event that was cut off counts only if it can be read."""
         for payload in self._framing.end():
-            if payload == _DONE or _is_json(payload):
+            if payload == _DONE or is_json(payload):
                 self._payload(stamp_ns, payload)
         usage = self._usage or TokenUsage()
         found = token_counts(self._chunks, total=usage.completion_tokens)
@@ -368,7 +368,8 @@ def _model(payload: bytes | bytearray) -> str | None:
         return None
 
 
-def _is_json(payload: bytes | bytearray) -> bool:
+def is_json(payload: bytes | bytearray) -> bool:
+    """Tell whether a payload is one JSON text, which one that was cut off is not."""
     try:
         msgspec.json.decode(decodable(payload))
     except UNREADABLE:

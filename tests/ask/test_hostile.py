@@ -233,3 +233,52 @@ async def test_a_stream_with_counts_of_other_types_fails(ids: object, counts: ob
         await raw(peer, event(chunk), event({"choices": [], "usage": counts}), event(b"[DONE]"))
 
     assert problem(await streamed(reply)) is None
+
+
+def chunk(text: str, index: int = 0, **more: object) -> dict[str, object]:
+    return {"choices": [{"index": index, "delta": {"content": text}, **more}]}
+
+
+OPEN_ERROR = b'data: {"error": {"message": "the engine died"}}'
+COUNTS = {"prompt_tokens": 7, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 4}}
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ((event(chunk("a")), OPEN_ERROR), "the engine died"),
+        ((event(chunk("a")), event(chunk("b", 1)), event(b"[DONE]")), "a choice 1 came"),
+        ((event(chunk("a")),), "the answer has no finish_reason"),
+    ],
+)
+async def test_a_stream_fails_as_a_timed_one_does(parts: tuple[bytes, ...], why: str) -> None:
+    async def reply(peer: Peer) -> None:
+        await raw(peer, *parts)
+
+    found = await streamed(reply)
+    assert isinstance(found, Failed)
+    assert why in found.error
+
+
+async def test_counts_whose_blank_line_is_cut_off_are_read() -> None:
+    async def reply(peer: Peer) -> None:
+        last = event({"choices": [], "usage": COUNTS}).rstrip()
+        await raw(peer, event(chunk("a", token_ids=[5], finish_reason="stop")), last)
+
+    found = await streamed(reply)
+    assert isinstance(found, StreamAnswer)
+    assert (found.text, found.token_ids) == ("a", (5,))
+    assert (found.prompt_tokens, found.cached_tokens) == (7, 4)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b'{"error": {"message": "no room"}}', "no room"),
+        (b'{"choices": []}', "the answer is of type 'application/json', and no stream"),
+    ],
+)
+async def test_an_answer_that_is_no_stream_says_so_or_why(body: bytes, why: str) -> None:
+    found = await streamed(saying(body))
+    assert isinstance(found, Failed)
+    assert why in found.error

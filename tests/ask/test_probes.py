@@ -16,7 +16,7 @@ from agentload.ask.probes import (
 )
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, served_model
-from tests.ask.refusing import refusing
+from tests.ask.refusing import TOKENS, refusing
 from tests.live.scripted import serving
 from tests.serve.arms import arm
 from tests.serve.serving import served
@@ -140,7 +140,10 @@ def test_times_to_first_token_stand_beside_what_was_told(
 
 
 @pytest.mark.loopback
-async def test_a_server_that_tells_neither_usage_nor_counters_has_not_failed() -> None:
+async def test_a_server_that_tells_neither_cached_tokens_nor_counters_has_not_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agentload.ask.probes.OUTPUT", TOKENS)
     async with serving(refusing) as server:
         endpoint = Endpoint(
             name="a", url=server.url, model="m", force_lengths=False, counting="usage"

@@ -262,3 +262,47 @@ def test_a_call_that_is_refused_ahead_of_its_instant_moves_no_other_ahead_of_the
 
     log = play(one_block((talk("s", 2, start_s=5.0),)), refused_ahead)
     assert [s.due_ns / S for s in log.sent] == [5, 6]
+
+
+@pytest.mark.parametrize(
+    ("patience_s", "sent_s"),
+    [
+        (60, [0.0, 0.0, 11.0, 61.0]),  # the turn moves, and the retry stays
+        (5, [0.0, 0.0, 6.0, 17.0]),  # the load is busy with the retry before that
+    ],
+)
+def test_a_load_that_is_idle_for_too_long_moves_turns_nearer_and_no_retry(
+    patience_s: int, sent_s: list[float]
+) -> None:
+    def busy_at_first(send: Send, now: int) -> Outcome:
+        if send.call.session == "busy" and send.attempt == 0:
+            return Outcome(status="busy", done_ns=now + S, retry_after_ns=patience_s * S)
+        return Outcome(status="ok", done_ns=now + S)
+
+    load = Load(retries=1, idle_cap_s=10.0)
+    sessions = (talk("busy", 1), talk("idle", 2, wait_s=100.0))
+    log = play(one_block(sessions, load=load), busy_at_first)
+    assert [send.released_ns / S for send in log.sent] == sent_s
+    assert [done.sent_ns / S for done in log.done] == sent_s
+
+
+@pytest.mark.parametrize("holds_trees", [False, True])
+def test_a_closed_loop_goes_on_after_a_tree_that_waits_for_what_never_comes(
+    *, holds_trees: bool
+) -> None:
+    first, second = talk("parent", 2).turns
+    never = replace(second, after=(TurnRef(session="child", turn=0),), spawn=("child",))
+    sessions = (
+        replace(talk("parent", 2), turns=(first, never)),
+        replace(talk("child", 1, start_s=None), turns=(replace(first, spawn=("grandchild",)),)),
+        talk("grandchild", 1, start_s=None),
+        talk("next", 1),
+    )
+    load = Load(arrivals=ClosedLoop(sessions=1, holds_trees=holds_trees))
+    log = play(one_block(sessions, load=load), took(1.0))
+    assert [(session, turn) for session, turn, _ in instants(log)] == [("parent", 0), ("next", 0)]
+    assert [(skip.call.session, skip.call.turn) for skip in log.skipped] == [
+        ("parent", 1),
+        ("child", 0),
+        ("grandchild", 0),
+    ]

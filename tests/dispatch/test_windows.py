@@ -10,7 +10,7 @@ import pytest
 
 from agentload.model.commands import Event, Lost, Outcome, Reply, Send, Stopped
 from agentload.model.plan import Budget, ClosedLoop, Load, Plan, Recorded
-from agentload.model.trace import PRIME, UNDER_WAY, Segment, Session, Turn
+from agentload.model.trace import PRIME, UNDER_WAY, Segment, Session, Turn, TurnRef
 from tests.dispatch.playing import Log, S, one_block, play, said, took
 
 PRIMING = Turn(add=(said("user", 100, "before"),), output=1, event=PRIME)
@@ -253,3 +253,11 @@ def test_every_arm_is_primed_with_the_same_calls() -> None:
         arm: [(send.call, send.salt) for send in log.sent if send.arm == arm] for arm in ("a", "b")
     }
     assert calls["a"] == calls["b"]
+
+
+def test_a_window_is_cut_whose_context_cannot_be_primed() -> None:
+    quoted = replace(said("assistant", 5, "q"), source=TurnRef(session="nobody", turn=0))
+    lost = replace(primed("s"), turns=(replace(PRIMING, add=(quoted,)),))
+    log = play(window(lost, fresh("u", ask(), start_s=5.0)), took(1.0))
+    assert seen(log) == []
+    assert [end.is_whole for end in log.ends] == [False]
