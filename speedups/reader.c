@@ -72,7 +72,8 @@ struct stream {
     int64_t sent_offset, sent_wall_ns, sent_now_ns; /* the last send stamp; wall time 0: none */
     /* links, under the reader's lock */
     struct stream *before, *after, *ready_before, *ready_after, *next_gone;
-    int is_ready;
+    int is_ready; /* in the ring of those to tell of */
+    int is_gone;  /* was left: the thread may still be about to tell of it, and must not */
 };
 
 struct reader {
@@ -128,7 +129,7 @@ static void hasten(struct reader *reader, struct stream *stream) {
 /* --- telling Python --- */
 
 static void post_locked(struct reader *reader, struct stream *stream) {
-    if (stream->is_ready) return;
+    if (stream->is_ready || stream->is_gone) return;
     int was_empty = reader->ready.ready_after == &reader->ready;
     stream->is_ready = 1;
     stream->ready_before = reader->ready.ready_before;
@@ -539,6 +540,7 @@ int reader_leave(struct reader *reader, struct stream *stream) {
     pthread_mutex_unlock(&stream->lock);
     pthread_mutex_lock(&reader->lock);
     unpost_locked(stream);
+    stream->is_gone = 1;
     stream->before->after = stream->after;
     stream->after->before = stream->before;
     stream->next_gone = reader->gone;
