@@ -45,6 +45,8 @@ class SocketStream:
         self.callback = callback
         self.is_urgent = False
         """Whether what was taken last must not wait."""
+        self.is_waiting = False
+        """Whether the reader is about to call back."""
         self.sent: tuple[int, int, int] | None = None
         """The send stamp that came with it, if any."""
         self._reader = reader
@@ -160,16 +162,21 @@ class SocketReader:
         self.handle = None
 
     def _woken(self) -> None:
-        self._next = None
+        if self._next is not None:  # the bell may ring while it is pending
+            self._next.cancel()
+            self._next = None
         found, waiting, handles = self._found, self._waiting, self._handles
         for index in range(self.library.reader_ready(self.handle, found, BATCH)):
             # A stream that is being left may be named once more.
-            if (stream := handles.get(found[index] or 0)) is not None:
+            stream = handles.get(found[index] or 0)
+            if stream is not None and not stream.is_waiting:
+                stream.is_waiting = True
                 waiting.append(stream)
         until_s = self._loop.time() + HOLD_S
         try:
             while waiting and self._loop.time() < until_s:
                 stream = waiting.popleft()
+                stream.is_waiting = False
                 if stream.handle is not None:  # an earlier callback may have left it
                     stream.callback()
             self._beside()

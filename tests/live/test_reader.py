@@ -442,6 +442,47 @@ async def test_one_mistake_of_a_callback_makes_nobody_deaf(read_path: ReadPath) 
 
 
 @BY_THREAD
+async def test_a_stream_waits_once_for_its_callback_and_one_turn_is_pending(
+    read_path: ReadPath,
+) -> None:
+    watching = SocketReader()
+    pairs = [socket.socketpair() for _ in range(40)]
+
+    def callback(number: int) -> None:
+        streams[number].take()
+        time.sleep(0.001)
+
+    streams = [
+        # a default is no parameter
+        watching.watch(ours.fileno(), lambda number=number: callback(number))  # type: ignore[misc]
+        for number, (ours, _) in enumerate(pairs)
+    ]
+    for stream in streams:
+        stream.expect(1000, is_eager=True)
+    most_turns = most_waiting = 0
+    until_s = time.monotonic() + 0.5
+    while time.monotonic() < until_s:
+        for _, theirs in pairs:
+            theirs.send(b"x")
+        await asyncio.sleep(0)
+        turns = [each for each in _pending() if each == watching._woken]
+        most_turns = max(most_turns, len(turns))
+        most_waiting = max(most_waiting, len(watching._waiting))
+    watching.close()
+    for pair in pairs:
+        for each in pair:
+            each.close()
+    assert most_turns <= 2  # the bell's and our own
+    assert 1 < most_waiting <= len(pairs)
+
+
+def _pending() -> list[object]:
+    """Return what the loop calls in its next turn."""
+    ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
+    return [each._callback for each in ready if not each.cancelled()]
+
+
+@BY_THREAD
 async def test_a_file_that_cannot_be_read_is_an_error(read_path: ReadPath) -> None:
     watching = SocketReader()
     with pytest.raises(OSError, match="Bad file descriptor"):
