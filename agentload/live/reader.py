@@ -12,6 +12,7 @@ to get it back might take longer.
 
 import asyncio
 import ctypes
+import errno
 import functools
 import os
 from collections import deque
@@ -72,12 +73,12 @@ class SocketStream:
             self._left = self._copied(found)
 
     def _copied(self, count: int) -> list[tuple[int, int, bytes]]:
-        if count < 0:
-            raise OSError(-count, os.strerror(-count))
         numbers, data = self._reader.numbers, self._reader.data
         offset, sent_wall_ns, sent_now_ns, is_urgent = numbers[:HEADER]
         self.sent = (offset, sent_wall_ns, sent_now_ns) if sent_wall_ns else None
         self.is_urgent = bool(is_urgent)
+        if count < 0:
+            raise OSError(-count, os.strerror(-count))
         reads: list[tuple[int, int, bytes]] = []
         if not count:
             return reads
@@ -122,6 +123,8 @@ class SocketReader:
 
     def watch(self, file: int, callback: Callable[[], None]) -> SocketStream:
         """Have the thread read *file*; call *callback* when something should be taken."""
+        if self.handle is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         handle = self.library.reader_watch(self.handle, file)
         if handle is None:
             number = ctypes.get_errno()
@@ -162,6 +165,8 @@ class SocketReader:
         self.handle = None
 
     def _woken(self) -> None:
+        if self.handle is None:
+            return
         if self._next is not None:  # the bell may ring while it is pending
             self._next.cancel()
             self._next = None

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import errno
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -480,6 +482,65 @@ def _pending() -> list[object]:
     """Return what the loop calls in its next turn."""
     ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
     return [each._callback for each in ready if not each.cancelled()]
+
+
+@pytest.mark.usefixtures("read_path")
+async def test_a_call_whose_socket_cannot_be_watched_fails_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.answer(3)
+
+    def full(file: int, callback: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        monkeypatch.setattr(wire._hub, "watch", full)
+        soon = replace(request(limits=PATIENT), released_ns=wire.clock.now_ns() + 50 * MS)
+        async with asyncio.timeout(10):
+            outcome = await wire.call(soon)
+        assert outcome.status == "reset"
+        assert "No space left on device" in (outcome.error or "")
+        monkeypatch.undo()
+        async with asyncio.timeout(10):
+            assert (await wire.call(request(limits=PATIENT))).status == "ok"
+
+
+@pytest.mark.usefixtures("read_path")
+async def test_a_wire_that_closes_in_mid_call_ends_it() -> None:
+    async def answer(peer: Peer) -> None:
+        await asyncio.sleep(0.2)
+
+    async with serving(answer) as server:
+        async with Wire([Target(arm="a", url=server.url)]) as wire:
+            called = asyncio.create_task(wire.call(request(limits=PATIENT)))
+        async with asyncio.timeout(10):
+            assert (await called).status != "ok"
+
+
+@BY_THREAD
+async def test_a_closed_reader_watches_nothing(
+    read_path: ReadPath, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    watching = SocketReader()
+    stream = watching.watch(ends[0].fileno(), lambda: None)
+    watching.close()
+    watching._woken()  # as one that was pending
+    stream.expect(0, is_eager=True)
+    assert stream.take() == []
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        watching.watch(ends[0].fileno(), lambda: None)
+
+
+@pytest.mark.usefixtures("read_path")
+async def test_a_connection_that_fails_before_any_answer_keeps_its_send_stamp() -> None:
+    async def answer(peer: Peer) -> None:
+        await asyncio.sleep(0.1)
+        peer.reset()
+
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        assert (await wire.call(request(limits=PATIENT))).status == "reset"
+        assert wire.facts().unstamped_sends == 0
 
 
 @BY_THREAD
