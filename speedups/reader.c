@@ -398,6 +398,12 @@ static void dispose(struct reader *reader) {
     free(reader);
 }
 
+/* Pass on a descriptor that was made; note why it could not be, if nothing failed before. */
+static int made(int file, int *failure) {
+    if (file < 0 && !*failure) *failure = errno;
+    return file;
+}
+
 /* Start a thread; return NULL with errno where the system cannot. */
 struct reader *reader_start(void) {
     struct reader *reader = calloc(1, sizeof *reader);
@@ -405,19 +411,19 @@ struct reader *reader_start(void) {
     pthread_mutex_init(&reader->lock, NULL);
     reader->all.before = reader->all.after = &reader->all;
     reader->ready.ready_before = reader->ready.ready_after = &reader->ready;
-    reader->epoll = epoll_create1(EPOLL_CLOEXEC);
-    reader->hasty = epoll_create1(EPOLL_CLOEXEC);
-    reader->both = epoll_create1(EPOLL_CLOEXEC);
-    reader->control = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    reader->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    reader->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    struct itimerspec every = {{0, QUIET_MS * MS}, {0, QUIET_MS * MS}};
     int failure = 0;
-    if (timerfd_settime(reader->timer, 0, &every, NULL) ||
-        watch_file(reader->hasty, reader->control, &reader->control) ||
-        watch_file(reader->hasty, reader->timer, &reader->timer) ||
-        watch_file(reader->both, reader->epoll, &reader->both) ||
-        watch_file(reader->both, reader->hasty, &reader->both))
+    reader->epoll = made(epoll_create1(EPOLL_CLOEXEC), &failure);
+    reader->hasty = made(epoll_create1(EPOLL_CLOEXEC), &failure);
+    reader->both = made(epoll_create1(EPOLL_CLOEXEC), &failure);
+    reader->control = made(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), &failure);
+    reader->bell = made(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), &failure);
+    reader->timer = made(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), &failure);
+    struct itimerspec every = {{0, QUIET_MS * MS}, {0, QUIET_MS * MS}};
+    if (!failure && (timerfd_settime(reader->timer, 0, &every, NULL) ||
+                     watch_file(reader->hasty, reader->control, &reader->control) ||
+                     watch_file(reader->hasty, reader->timer, &reader->timer) ||
+                     watch_file(reader->both, reader->epoll, &reader->both) ||
+                     watch_file(reader->both, reader->hasty, &reader->both)))
         failure = errno;
     if (!failure) { /* signals are for the threads of the program that loads this */
         sigset_t all, before;
