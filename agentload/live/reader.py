@@ -15,6 +15,7 @@ import ctypes
 import errno
 import functools
 import os
+import weakref
 from collections import deque
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -102,6 +103,7 @@ class SocketReader:
         *beside* is called after each batch, in the same turn of the loop.
         """
         self.library = library()
+        self._loop = asyncio.get_running_loop()
         self.handle: int | None = self.library.reader_start()
         if self.handle is None:
             number = ctypes.get_errno()
@@ -110,14 +112,13 @@ class SocketReader:
             self.library.reader_numbers(self.handle), 8 * (HEADER + PER_READ * READS)
         ).cast("q")
         self.data = _view(self.library.reader_bytes(self.handle), BYTES)
-        self._process = os.getpid()
         self._beside = beside
         self._streams: dict[int, SocketStream] = {}
         self._handles: dict[int, SocketStream] = {}
         self._waiting: deque[SocketStream] = deque()
         self._found = (ctypes.c_void_p * BATCH)()
         self._next: asyncio.Handle | None = None
-        self._loop = asyncio.get_running_loop()
+        _open.add(self)
         self._bell: int = self.library.reader_bell(self.handle)
         self._loop.add_reader(self._bell, self._woken)
 
@@ -145,24 +146,26 @@ class SocketReader:
             stream.leave()
 
     def close(self) -> None:
-        """Read no more, and end the thread.
-
-        A process that was forked off has no thread to end, and shares its parent's epoll.
-        """
-        if self.handle is None or os.getpid() != self._process:
+        """Read no more, and end the thread."""
+        if self.handle is None:
             return
         self._loop.remove_reader(self._bell)
         if self._next is not None:
             self._next.cancel()
+        handle = self.handle
+        self.forget()
+        self.numbers.release()
+        self.data.release()
+        self.library.reader_stop(handle)
+
+    def forget(self) -> None:
+        """Name nothing to the library any more."""
+        self.handle = None
         for stream in self._streams.values():
             stream.handle = None
         self._streams.clear()
         self._handles.clear()
         self._waiting.clear()
-        self.numbers.release()
-        self.data.release()
-        self.library.reader_stop(self.handle)
-        self.handle = None
 
     def _woken(self) -> None:
         if self.handle is None:
@@ -188,6 +191,18 @@ class SocketReader:
         finally:
             if waiting and self._next is None:
                 self._next = self._loop.call_soon(self._woken)
+
+
+_open: Final[weakref.WeakSet[SocketReader]] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    # A process that was forked off has no such thread, but shares its parent's epolls.
+    for each in list(_open):
+        each.forget()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def watcher(*, beside: Callable[[], None] = lambda: None) -> Watcher:

@@ -1,9 +1,11 @@
 """What the thread that reads sockets does that the interpreter does not, and that both say the same."""
 
 import asyncio
+import contextlib
 import ctypes
 import errno
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -572,6 +574,37 @@ async def test_a_forked_process_leaves_the_thread_of_its_parent_alone(read_path:
             assert (await wire.call(request(limits=PATIENT))).status == "ok"
 
 
+@BY_THREAD
+async def test_a_forked_process_leaves_a_call_of_its_parent_alone(
+    read_path: ReadPath, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    watching = SocketReader()
+    woken = asyncio.Event()
+    file = ends[0].fileno()
+    stream = watching.watch(file, woken.set)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            stream.expect(0, is_eager=True)
+            left = stream.take()
+            watching.leave(file)
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                watching.watch(file, woken.set)
+            watching.close()
+            code = 2 if left else 0
+        finally:
+            os._exit(code)
+    _, ended = await asyncio.to_thread(os.waitpid, child, 0)
+    assert os.waitstatus_to_exitcode(ended) == 0
+    ends[1].send(b"no head of a stream")
+    async with asyncio.timeout(10):
+        await woken.wait()
+    assert [data for _, _, data in stream.take()] == [b"no head of a stream"]
+    watching.leave(file)
+    watching.close()
+
+
 async def _called_from_a_child(url: str) -> bool:
     async with Wire([Target(arm="a", url=url)]) as wire:
         return (await wire.call(request(1))).status == "ok"
@@ -631,6 +664,30 @@ async def test_where_the_system_starts_no_thread_the_interpreter_reads(
     monkeypatch.setattr(reader, "library", Broken)
     assert isinstance(watcher(), Hub)
     assert who_reads() == ("interpreter", "Too many open files")
+
+
+@BY_THREAD
+def test_the_reason_is_the_first_that_failed(read_path: ReadPath) -> None:
+    reader.library()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in listed("fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8, hard))
+    taken: list[int] = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        found = []
+        for _ in range(6):
+            found.append(who_reads())
+            os.close(taken.pop())
+        whole = who_reads()
+    finally:
+        for file in taken:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found == [("interpreter", "Too many open files")] * 6
+    assert whole == ("thread", "")
 
 
 @BY_THREAD
