@@ -25,14 +25,15 @@ from agentload.compiled import PURE
 from agentload.live.hub import Hub, ReadPath, Watcher
 
 NAME: Final = "agentload_reader"
-VERSION: Final = 1
+VERSION: Final = 2
 """The version of the library's functions that are called here."""
 OTHER_VERSION: Final = "agentload-speedups was made for another version"
 BATCH: Final = 64  # streams that are named at once
 # Longest time in one turn of the loop, but for what one stream takes: a call that becomes due
 # meanwhile is late by as much.
 HOLD_S: Final = 0.002
-BYTES: Final = 128 << 10  # as in the library: most bytes and most reads that are handed over
+# As in the library: most bytes and most reads that are handed over, and the numbers of them.
+BYTES: Final = 128 << 10
 READS: Final = 4096
 HEADER: Final = 4
 PER_READ: Final = 3
@@ -236,6 +237,9 @@ def library() -> ctypes.PyDLL:
         raise OSError("agentload[fast] is not installed")
     loaded = ctypes.PyDLL(spec.origin, use_errno=True)
     if not hasattr(loaded, "reader_version") or loaded.reader_version() != VERSION:
+        raise OSError(OTHER_VERSION)
+    sizes = BYTES, READS, HEADER, PER_READ
+    if tuple((ctypes.c_int * len(sizes)).in_dll(loaded, "reader_sizes")) != sizes:
         raise OSError(OTHER_VERSION)
     pointer, number = ctypes.c_void_p, ctypes.c_int
     wide = ctypes.c_int64

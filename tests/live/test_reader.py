@@ -273,6 +273,27 @@ async def test_a_server_that_floods_is_not_read_until_what_it_sent_was_taken(
 
 
 @BY_THREAD
+async def test_a_slow_stream_is_told_of_within_half_a_second(
+    read_path: ReadPath, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = ends
+    watching = SocketReader()
+    woken = asyncio.Event()
+    stream = watching.watch(ours.fileno(), woken.set)
+    stream.expect(1000, is_eager=False)
+    theirs.send(STREAM)
+    for _ in range(12):  # never silent for long
+        await asyncio.sleep(0.1)
+        if woken.is_set():
+            break
+        theirs.send(b"1\r\nx\r\n")
+    assert woken.is_set()
+    assert stream.take()[0][2] == STREAM
+    watching.leave(ours.fileno())
+    watching.close()
+
+
+@BY_THREAD
 async def test_reads_come_in_order_with_an_end_and_a_failure_comes_last(
     read_path: ReadPath,
 ) -> None:
@@ -645,10 +666,11 @@ async def test_without_the_library_the_interpreter_reads(
 
 
 @BY_THREAD
+@pytest.mark.parametrize("name", ["VERSION", "BYTES", "READS", "HEADER", "PER_READ"])
 def test_a_library_of_another_version_is_left_alone(
-    read_path: ReadPath, monkeypatch: pytest.MonkeyPatch
+    read_path: ReadPath, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(reader, "VERSION", reader.VERSION + 1)
+    monkeypatch.setattr(reader, name, getattr(reader, name) + 1)
     assert who_reads() == ("interpreter", reader.OTHER_VERSION)
 
 
