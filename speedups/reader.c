@@ -9,11 +9,11 @@
  *     HTTP: from then on Python is told of each read, until it says otherwise;
  *   - that holds BULK reads, or is about to end by the number of reads that Python expects;
  *   - that holds PAUSE_BYTES or PAUSE_READS, and is not read until Python has taken them;
- *   - that has been silent for QUIET_NS while it holds something.
+ *   - that has held a read for WAIT_MS.
  *
  * A stream's lock is held around its recvmsg, so its descriptor is not touched once `reader_leave`
- * has returned. Only this thread frees a stream, between two looks at its epolls, so whatever an
- * epoll names is still there. Locks are taken in one order: the reader's, then a stream's.
+ * has returned. While this thread runs, it alone frees what an epoll may have named, between two
+ * looks at its epolls: whatever an epoll names is still there. Locks are taken in one order: the reader's, then a stream's.
  *
  * Apart from the thread, one thread at a time may call these functions. Nothing here knows Python;
  * agentload/live/reader.py loads this as a library.
@@ -37,17 +37,18 @@
 #include <unistd.h>
 
 enum {
-    VERSION = 1, /* of the functions below; agentload/live/reader.py names the one it calls */
+    VERSION = 2, /* of the functions below; agentload/live/reader.py names the one it calls */
     READ_BYTES = 64 << 10,
     PAUSE_BYTES = 64 << 10,
     PAUSE_READS = 4096,
     MOST_BYTES = PAUSE_BYTES + READ_BYTES, /* the last read before a pause may be a whole one */
     BULK = 64,
     EARLY = 16, /* told so many reads before the end, so that few are left to parse at the end */
-    KEPT_BYTES = 16 << 10, /* a larger buffer is freed when it has been taken */
+    KEPT_BYTES = 16 << 10, /* what has more room is freed when it has been taken */
+    KEPT_READS = 256,
     BATCH = 256,
     REST_MS = 1,
-    QUIET_MS = 250,
+    WAIT_MS = 250, /* looked for as often, so a read is told of after twice as long at most */
     HEADER = 4, /* numbers before those of the reads in what is handed over */
     PER_READ = 3,
 };
@@ -61,10 +62,16 @@ struct taken { /* one read */
 
 struct stream {
     pthread_mutex_t lock; /* of all that follows, but for the links */
-    int file, is_watched, is_hasty, is_eager, is_unsure, is_urgent, is_paused, has_begun;
+    int file;
+    int is_watched; /* an epoll names it */
+    int is_hasty;   /* by the epoll whose reads are not left to rest */
+    int is_eager;   /* Python wants to know of each read */
+    int is_unsure;  /* it began unlike a stream, and Python has not said otherwise */
+    int is_urgent;  /* what it holds must not wait in Python */
+    int is_paused;  /* not watched until Python has taken what it holds */
+    int has_begun;  /* bytes have come */
     int failure; /* the errno that is still to be told */
     int64_t read, handed, near; /* reads so far; those taken; those after which the end is near */
-    int64_t last_ns;
     uint8_t tail[5], *bytes;
     size_t held, room;
     struct taken *reads;
@@ -72,7 +79,8 @@ struct stream {
     int64_t sent_offset, sent_wall_ns, sent_now_ns; /* the last send stamp; wall time 0: none */
     /* links, under the reader's lock */
     struct stream *before, *after, *ready_before, *ready_after, *next_gone;
-    int is_ready;
+    int is_ready; /* in the ring of those to tell of */
+    int is_gone;  /* was left: the thread may still be about to tell of it, and must not */
 };
 
 struct reader {
@@ -128,7 +136,7 @@ static void hasten(struct reader *reader, struct stream *stream) {
 /* --- telling Python --- */
 
 static void post_locked(struct reader *reader, struct stream *stream) {
-    if (stream->is_ready) return;
+    if (stream->is_ready || stream->is_gone) return;
     int was_empty = reader->ready.ready_after == &reader->ready;
     stream->is_ready = 1;
     stream->ready_before = reader->ready.ready_before;
@@ -257,9 +265,8 @@ static int keep(struct reader *reader, struct stream *stream, const uint8_t *byt
     }
     if (count) memcpy(stream->bytes + stream->held, bytes, count);
     stream->held += count;
-    stream->last_ns = now(CLOCK_MONOTONIC);
-    stream->reads[stream->count++] =
-        (struct taken){.wall_ns = wall_ns, .now_ns = stream->last_ns, .end = (int64_t)stream->held};
+    stream->reads[stream->count++] = (struct taken){
+        .wall_ns = wall_ns, .now_ns = now(CLOCK_MONOTONIC), .end = (int64_t)stream->held};
     stream->read++;
     if (!count) {
         end(reader, stream, 0);
@@ -312,14 +319,14 @@ static void readable(struct reader *reader, struct stream *stream, uint32_t even
     if (tell) post(reader, stream);
 }
 
-static void tell_of_silent(struct reader *reader) {
-    int64_t before_ns = now(CLOCK_MONOTONIC) - QUIET_MS * MS;
+static void tell_of_old(struct reader *reader) {
+    int64_t before_ns = now(CLOCK_MONOTONIC) - WAIT_MS * MS;
     pthread_mutex_lock(&reader->lock);
     for (struct stream *each = reader->all.after; each != &reader->all; each = each->after) {
         pthread_mutex_lock(&each->lock);
-        int is_silent = each->count && each->last_ns < before_ns;
+        int is_old = each->count && each->reads[0].now_ns < before_ns;
         pthread_mutex_unlock(&each->lock);
-        if (is_silent) post_locked(reader, each);
+        if (is_old) post_locked(reader, each);
     }
     pthread_mutex_unlock(&reader->lock);
 }
@@ -333,7 +340,7 @@ static int look(struct reader *reader, int epoll, int wait_ms) {
         if (named == &reader->control)
             (void)!read(reader->control, &times, sizeof times);
         else if (named == &reader->timer) {
-            if (read(reader->timer, &times, sizeof times) == sizeof times) tell_of_silent(reader);
+            if (read(reader->timer, &times, sizeof times) == sizeof times) tell_of_old(reader);
         } else if (named != &reader->both)
             readable(reader, named, found[each].events, epoll == reader->hasty);
     }
@@ -370,10 +377,8 @@ static void *run(void *given) {
             look(reader, reader->hasty, 0);
             continue;
         }
-        int64_t until_ns = now(CLOCK_MONOTONIC) + REST_MS * MS, left_ns = REST_MS * MS;
-        /* A full batch has left some behind, which must not wait. */
-        while (count < BATCH && left_ns > 0 && look(reader, reader->hasty, (int)(left_ns / MS)) > 0)
-            left_ns = until_ns - now(CLOCK_MONOTONIC);
+        /* Rest, until a hasty one comes; a full batch has left some behind, which must not wait. */
+        look(reader, reader->hasty, count < BATCH ? REST_MS : 0);
     }
     return NULL;
 }
@@ -381,6 +386,9 @@ static void *run(void *given) {
 /* --- what Python calls --- */
 
 int reader_version(void) { return VERSION; }
+
+/* What Python has to know of the sizes of what is handed over. */
+const int reader_sizes[] = {MOST_BYTES, PAUSE_READS, HEADER, PER_READ};
 
 /* Free a reader whose thread does not run. */
 static void dispose(struct reader *reader) {
@@ -397,6 +405,12 @@ static void dispose(struct reader *reader) {
     free(reader);
 }
 
+/* Pass on a descriptor that was made; note why it could not be, if nothing failed before. */
+static int made(int file, int *failure) {
+    if (file < 0 && !*failure) *failure = errno;
+    return file;
+}
+
 /* Start a thread; return NULL with errno where the system cannot. */
 struct reader *reader_start(void) {
     struct reader *reader = calloc(1, sizeof *reader);
@@ -404,19 +418,19 @@ struct reader *reader_start(void) {
     pthread_mutex_init(&reader->lock, NULL);
     reader->all.before = reader->all.after = &reader->all;
     reader->ready.ready_before = reader->ready.ready_after = &reader->ready;
-    reader->epoll = epoll_create1(EPOLL_CLOEXEC);
-    reader->hasty = epoll_create1(EPOLL_CLOEXEC);
-    reader->both = epoll_create1(EPOLL_CLOEXEC);
-    reader->control = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    reader->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    reader->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    struct itimerspec every = {{0, QUIET_MS * MS}, {0, QUIET_MS * MS}};
     int failure = 0;
-    if (timerfd_settime(reader->timer, 0, &every, NULL) ||
-        watch_file(reader->hasty, reader->control, &reader->control) ||
-        watch_file(reader->hasty, reader->timer, &reader->timer) ||
-        watch_file(reader->both, reader->epoll, &reader->both) ||
-        watch_file(reader->both, reader->hasty, &reader->both))
+    reader->epoll = made(epoll_create1(EPOLL_CLOEXEC), &failure);
+    reader->hasty = made(epoll_create1(EPOLL_CLOEXEC), &failure);
+    reader->both = made(epoll_create1(EPOLL_CLOEXEC), &failure);
+    reader->control = made(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), &failure);
+    reader->bell = made(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), &failure);
+    reader->timer = made(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), &failure);
+    struct itimerspec every = {{0, WAIT_MS * MS}, {0, WAIT_MS * MS}};
+    if (!failure && (timerfd_settime(reader->timer, 0, &every, NULL) ||
+                     watch_file(reader->hasty, reader->control, &reader->control) ||
+                     watch_file(reader->hasty, reader->timer, &reader->timer) ||
+                     watch_file(reader->both, reader->epoll, &reader->both) ||
+                     watch_file(reader->both, reader->hasty, &reader->both)))
         failure = errno;
     if (!failure) { /* signals are for the threads of the program that loads this */
         sigset_t all, before;
@@ -504,6 +518,11 @@ static int hand_over(struct reader *reader, struct stream *stream) {
         stream->bytes = NULL;
         stream->room = 0;
     }
+    if (stream->places > KEPT_READS) {
+        free(stream->reads);
+        stream->reads = NULL;
+        stream->places = 0;
+    }
     return count;
 }
 
@@ -539,6 +558,7 @@ int reader_leave(struct reader *reader, struct stream *stream) {
     pthread_mutex_unlock(&stream->lock);
     pthread_mutex_lock(&reader->lock);
     unpost_locked(stream);
+    stream->is_gone = 1;
     stream->before->after = stream->after;
     stream->after->before = stream->before;
     stream->next_gone = reader->gone;

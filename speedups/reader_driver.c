@@ -9,7 +9,7 @@
 #include <poll.h>
 #include <stdio.h>
 
-enum { STREAMS = 48, ROUNDS = 6, MOST = 400000 };
+enum { STREAMS = 48, ROUNDS = 6, MOST = 400000, RACE_S = 3 };
 
 struct link {
     int ours, theirs;
@@ -146,9 +146,48 @@ static void play(struct reader *reader, int round) {
     pthread_join(server, NULL);
 }
 
+/* Leave streams while the thread is about to tell of them: none may be told of once it is freed. */
+enum { PAIRS = 64, WRITERS = 3 };
+static int pairs[PAIRS][2];
+static atomic_int is_raced;
+
+static void *flood(void *unused) {
+    while (!atomic_load(&is_raced))
+        for (int each = 0; each < PAIRS; each++)
+            (void)!send(pairs[each][1], "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return unused;
+}
+
+static void race(struct reader *reader) {
+    pthread_t writers[WRITERS];
+    for (int each = 0; each < PAIRS; each++)
+        demand(!socketpair(AF_UNIX, SOCK_STREAM, 0, pairs[each]), "a pair");
+    for (int each = 0; each < WRITERS; each++)
+        demand(!pthread_create(&writers[each], NULL, flood, NULL), "a writer");
+    for (int64_t end = now(CLOCK_MONOTONIC) + RACE_S * SECOND; now(CLOCK_MONOTONIC) < end;) {
+        struct stream *streams[PAIRS], *found[PAIRS];
+        for (int each = 0; each < PAIRS; each++) {
+            demand((streams[each] = reader_watch(reader, pairs[each][0])) != NULL, "watch");
+            reader_expect(reader, streams[each], 0, 1);
+        }
+        for (int times = 0; times < 3; times++)
+            for (int each = 0; each < PAIRS; each++) reader_take(reader, streams[each]);
+        for (int each = 0; each < PAIRS; each++) {
+            reader_take(reader, streams[each]);
+            reader_leave(reader, streams[each]);
+        }
+        usleep(3000); /* in which the thread frees them */
+        demand(!reader_ready(reader, found, PAIRS), "nothing that was left is ready");
+    }
+    atomic_store(&is_raced, 1);
+    for (int each = 0; each < WRITERS; each++) pthread_join(writers[each], NULL);
+    for (int each = 0; each < PAIRS; each++) close(pairs[each][0]), close(pairs[each][1]);
+}
+
 int main(void) {
     struct reader *reader = reader_start();
     demand(reader != NULL, "start");
+    race(reader);
     for (int round = 0; round < ROUNDS; round++) play(reader, round);
     int listening = socket(AF_INET, SOCK_STREAM, 0);
     demand(reader_watch(reader, listening) != NULL, "a stream that is never left");

@@ -155,10 +155,11 @@ class Channel:
         self._sock.close()
 
     def _taken(self, source: SocketSource) -> list[Read]:
-        reads = [self._stamped(*read) for read in source.take()]
-        if source.sent is not None:
-            self._note_sent(*source.sent)
-        return reads
+        try:
+            return [self._stamped(*read) for read in source.take()]
+        finally:  # what was sent was sent, even if the connection has failed since
+            if source.sent is not None:
+                self._note_sent(*source.sent)
 
     def _stamped(self, wall_ns: int, now_ns: int, data: bytes) -> Read:
         """Return bytes that were read at *now_ns* with the instant at which they arrived.

@@ -118,7 +118,11 @@ class Exchange:
         if expects:
             self._unsent = body
             self._timers.append(self._loop.call_later(EXPECT_S, self._send_body))
-        self._source = self._hub.watch(self._link.file, self._readable)
+        try:
+            self._source = self._hub.watch(self._link.file, self._readable)
+        except (OSError, ValueError) as error:  # no room for one more, or all is closed
+            self._fail("reset", f"{type(error).__name__}: {error}")
+            return
         if self._source is not None:
             self._link.read_through(self._source)
             # A source sees an end, and what is no head of a stream, unless all is encrypted.

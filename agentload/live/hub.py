@@ -78,8 +78,8 @@ class Hub:
         if self._epoll is None:
             self._loop.add_reader(file, callback)
             return
-        self._callbacks[file] = callback
         self._epoll.register(file, select.EPOLLIN)
+        self._callbacks[file] = callback
 
     def hasten(self, file: int) -> None:
         """Call back for *file* at once from now on, not with the batch."""

@@ -12,8 +12,10 @@ to get it back might take longer.
 
 import asyncio
 import ctypes
+import errno
 import functools
 import os
+import weakref
 from collections import deque
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -23,14 +25,15 @@ from agentload.compiled import PURE
 from agentload.live.hub import Hub, ReadPath, Watcher
 
 NAME: Final = "agentload_reader"
-VERSION: Final = 1
+VERSION: Final = 2
 """The version of the library's functions that are called here."""
 OTHER_VERSION: Final = "agentload-speedups was made for another version"
 BATCH: Final = 64  # streams that are named at once
 # Longest time in one turn of the loop, but for what one stream takes: a call that becomes due
 # meanwhile is late by as much.
 HOLD_S: Final = 0.002
-BYTES: Final = 128 << 10  # as in the library: most bytes and most reads that are handed over
+# As in the library: most bytes and most reads that are handed over, and the numbers of them.
+BYTES: Final = 128 << 10
 READS: Final = 4096
 HEADER: Final = 4
 PER_READ: Final = 3
@@ -45,6 +48,8 @@ class SocketStream:
         self.callback = callback
         self.is_urgent = False
         """Whether what was taken last must not wait."""
+        self.is_waiting = False
+        """Whether the reader is about to call back."""
         self.sent: tuple[int, int, int] | None = None
         """The send stamp that came with it, if any."""
         self._reader = reader
@@ -70,12 +75,12 @@ class SocketStream:
             self._left = self._copied(found)
 
     def _copied(self, count: int) -> list[tuple[int, int, bytes]]:
-        if count < 0:
-            raise OSError(-count, os.strerror(-count))
         numbers, data = self._reader.numbers, self._reader.data
         offset, sent_wall_ns, sent_now_ns, is_urgent = numbers[:HEADER]
         self.sent = (offset, sent_wall_ns, sent_now_ns) if sent_wall_ns else None
         self.is_urgent = bool(is_urgent)
+        if count < 0:
+            raise OSError(-count, os.strerror(-count))
         reads: list[tuple[int, int, bytes]] = []
         if not count:
             return reads
@@ -99,6 +104,7 @@ class SocketReader:
         *beside* is called after each batch, in the same turn of the loop.
         """
         self.library = library()
+        self._loop = asyncio.get_running_loop()
         self.handle: int | None = self.library.reader_start()
         if self.handle is None:
             number = ctypes.get_errno()
@@ -107,19 +113,20 @@ class SocketReader:
             self.library.reader_numbers(self.handle), 8 * (HEADER + PER_READ * READS)
         ).cast("q")
         self.data = _view(self.library.reader_bytes(self.handle), BYTES)
-        self._process = os.getpid()
         self._beside = beside
         self._streams: dict[int, SocketStream] = {}
         self._handles: dict[int, SocketStream] = {}
         self._waiting: deque[SocketStream] = deque()
         self._found = (ctypes.c_void_p * BATCH)()
         self._next: asyncio.Handle | None = None
-        self._loop = asyncio.get_running_loop()
+        _open.add(self)
         self._bell: int = self.library.reader_bell(self.handle)
         self._loop.add_reader(self._bell, self._woken)
 
     def watch(self, file: int, callback: Callable[[], None]) -> SocketStream:
         """Have the thread read *file*; call *callback* when something should be taken."""
+        if self.handle is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         handle = self.library.reader_watch(self.handle, file)
         if handle is None:
             number = ctypes.get_errno()
@@ -140,42 +147,63 @@ class SocketReader:
             stream.leave()
 
     def close(self) -> None:
-        """Read no more, and end the thread.
-
-        A process that was forked off has no thread to end, and shares its parent's epoll.
-        """
-        if self.handle is None or os.getpid() != self._process:
+        """Read no more, and end the thread."""
+        if self.handle is None:
             return
         self._loop.remove_reader(self._bell)
         if self._next is not None:
             self._next.cancel()
+        handle = self.handle
+        self.forget()
+        self.numbers.release()
+        self.data.release()
+        self.library.reader_stop(handle)
+
+    def forget(self) -> None:
+        """Name nothing to the library any more."""
+        self.handle = None
         for stream in self._streams.values():
             stream.handle = None
         self._streams.clear()
         self._handles.clear()
         self._waiting.clear()
-        self.numbers.release()
-        self.data.release()
-        self.library.reader_stop(self.handle)
-        self.handle = None
 
     def _woken(self) -> None:
-        self._next = None
+        if self.handle is None:
+            return
+        if self._next is not None:  # the bell may ring while it is pending
+            self._next.cancel()
+            self._next = None
         found, waiting, handles = self._found, self._waiting, self._handles
         for index in range(self.library.reader_ready(self.handle, found, BATCH)):
             # A stream that is being left may be named once more.
-            if (stream := handles.get(found[index] or 0)) is not None:
+            stream = handles.get(found[index] or 0)
+            if stream is not None and not stream.is_waiting:
+                stream.is_waiting = True
                 waiting.append(stream)
         until_s = self._loop.time() + HOLD_S
         try:
             while waiting and self._loop.time() < until_s:
                 stream = waiting.popleft()
+                stream.is_waiting = False
                 if stream.handle is not None:  # an earlier callback may have left it
                     stream.callback()
             self._beside()
         finally:
             if waiting and self._next is None:
                 self._next = self._loop.call_soon(self._woken)
+
+
+_open: Final[weakref.WeakSet[SocketReader]] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    # A process that was forked off has no such thread, but shares its parent's epolls.
+    for each in list(_open):
+        each.forget()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def watcher(*, beside: Callable[[], None] = lambda: None) -> Watcher:
@@ -209,6 +237,9 @@ def library() -> ctypes.PyDLL:
         raise OSError("agentload[fast] is not installed")
     loaded = ctypes.PyDLL(spec.origin, use_errno=True)
     if not hasattr(loaded, "reader_version") or loaded.reader_version() != VERSION:
+        raise OSError(OTHER_VERSION)
+    sizes = BYTES, READS, HEADER, PER_READ
+    if tuple((ctypes.c_int * len(sizes)).in_dll(loaded, "reader_sizes")) != sizes:
         raise OSError(OTHER_VERSION)
     pointer, number = ctypes.c_void_p, ctypes.c_int
     wide = ctypes.c_int64

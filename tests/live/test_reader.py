@@ -1,8 +1,11 @@
 """What the thread that reads sockets does that the interpreter does not, and that both say the same."""
 
 import asyncio
+import contextlib
 import ctypes
+import errno
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -10,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -269,6 +273,27 @@ async def test_a_server_that_floods_is_not_read_until_what_it_sent_was_taken(
 
 
 @BY_THREAD
+async def test_a_slow_stream_is_told_of_within_half_a_second(
+    read_path: ReadPath, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = ends
+    watching = SocketReader()
+    woken = asyncio.Event()
+    stream = watching.watch(ours.fileno(), woken.set)
+    stream.expect(1000, is_eager=False)
+    theirs.send(STREAM)
+    for _ in range(12):  # never silent for long
+        await asyncio.sleep(0.1)
+        if woken.is_set():
+            break
+        theirs.send(b"1\r\nx\r\n")
+    assert woken.is_set()
+    assert stream.take()[0][2] == STREAM
+    watching.leave(ours.fileno())
+    watching.close()
+
+
+@BY_THREAD
 async def test_reads_come_in_order_with_an_end_and_a_failure_comes_last(
     read_path: ReadPath,
 ) -> None:
@@ -442,6 +467,106 @@ async def test_one_mistake_of_a_callback_makes_nobody_deaf(read_path: ReadPath) 
 
 
 @BY_THREAD
+async def test_a_stream_waits_once_for_its_callback_and_one_turn_is_pending(
+    read_path: ReadPath,
+) -> None:
+    watching = SocketReader()
+    pairs = [socket.socketpair() for _ in range(40)]
+
+    def callback(number: int) -> None:
+        streams[number].take()
+        time.sleep(0.001)
+
+    streams = [
+        # a default is no parameter
+        watching.watch(ours.fileno(), lambda number=number: callback(number))  # type: ignore[misc]
+        for number, (ours, _) in enumerate(pairs)
+    ]
+    for stream in streams:
+        stream.expect(1000, is_eager=True)
+    most_turns = most_waiting = 0
+    until_s = time.monotonic() + 0.5
+    while time.monotonic() < until_s:
+        for _, theirs in pairs:
+            theirs.send(b"x")
+        await asyncio.sleep(0)
+        turns = [each for each in _pending() if each == watching._woken]
+        most_turns = max(most_turns, len(turns))
+        most_waiting = max(most_waiting, len(watching._waiting))
+    watching.close()
+    for pair in pairs:
+        for each in pair:
+            each.close()
+    assert most_turns <= 2  # the bell's and our own
+    assert 1 < most_waiting <= len(pairs)
+
+
+def _pending() -> list[object]:
+    """Return what the loop calls in its next turn."""
+    ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
+    return [each._callback for each in ready if not each.cancelled()]
+
+
+@pytest.mark.usefixtures("read_path")
+async def test_a_call_whose_socket_cannot_be_watched_fails_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.answer(3)
+
+    def full(file: int, callback: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        monkeypatch.setattr(wire._hub, "watch", full)
+        soon = replace(request(limits=PATIENT), released_ns=wire.clock.now_ns() + 50 * MS)
+        async with asyncio.timeout(10):
+            outcome = await wire.call(soon)
+        assert outcome.status == "reset"
+        assert "No space left on device" in (outcome.error or "")
+        monkeypatch.undo()
+        async with asyncio.timeout(10):
+            assert (await wire.call(request(limits=PATIENT))).status == "ok"
+
+
+@pytest.mark.usefixtures("read_path")
+async def test_a_wire_that_closes_in_mid_call_ends_it() -> None:
+    async def answer(peer: Peer) -> None:
+        await asyncio.sleep(0.2)
+
+    async with serving(answer) as server:
+        async with Wire([Target(arm="a", url=server.url)]) as wire:
+            called = asyncio.create_task(wire.call(request(limits=PATIENT)))
+        async with asyncio.timeout(10):
+            assert (await called).status != "ok"
+
+
+@BY_THREAD
+async def test_a_closed_reader_watches_nothing(
+    read_path: ReadPath, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    watching = SocketReader()
+    stream = watching.watch(ends[0].fileno(), lambda: None)
+    watching.close()
+    watching._woken()  # as one that was pending
+    stream.expect(0, is_eager=True)
+    assert stream.take() == []
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        watching.watch(ends[0].fileno(), lambda: None)
+
+
+@pytest.mark.usefixtures("read_path")
+async def test_a_connection_that_fails_before_any_answer_keeps_its_send_stamp() -> None:
+    async def answer(peer: Peer) -> None:
+        await asyncio.sleep(0.1)
+        peer.reset()
+
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        assert (await wire.call(request(limits=PATIENT))).status == "reset"
+        assert wire.facts().unstamped_sends == 0
+
+
+@BY_THREAD
 async def test_a_file_that_cannot_be_read_is_an_error(read_path: ReadPath) -> None:
     watching = SocketReader()
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -468,6 +593,37 @@ async def test_a_forked_process_leaves_the_thread_of_its_parent_alone(read_path:
         assert os.waitstatus_to_exitcode(ended) == 0
         async with asyncio.timeout(10):
             assert (await wire.call(request(limits=PATIENT))).status == "ok"
+
+
+@BY_THREAD
+async def test_a_forked_process_leaves_a_call_of_its_parent_alone(
+    read_path: ReadPath, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    watching = SocketReader()
+    woken = asyncio.Event()
+    file = ends[0].fileno()
+    stream = watching.watch(file, woken.set)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            stream.expect(0, is_eager=True)
+            left = stream.take()
+            watching.leave(file)
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                watching.watch(file, woken.set)
+            watching.close()
+            code = 2 if left else 0
+        finally:
+            os._exit(code)
+    _, ended = await asyncio.to_thread(os.waitpid, child, 0)
+    assert os.waitstatus_to_exitcode(ended) == 0
+    ends[1].send(b"no head of a stream")
+    async with asyncio.timeout(10):
+        await woken.wait()
+    assert [data for _, _, data in stream.take()] == [b"no head of a stream"]
+    watching.leave(file)
+    watching.close()
 
 
 async def _called_from_a_child(url: str) -> bool:
@@ -510,10 +666,11 @@ async def test_without_the_library_the_interpreter_reads(
 
 
 @BY_THREAD
+@pytest.mark.parametrize("name", ["VERSION", "BYTES", "READS", "HEADER", "PER_READ"])
 def test_a_library_of_another_version_is_left_alone(
-    read_path: ReadPath, monkeypatch: pytest.MonkeyPatch
+    read_path: ReadPath, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(reader, "VERSION", reader.VERSION + 1)
+    monkeypatch.setattr(reader, name, getattr(reader, name) + 1)
     assert who_reads() == ("interpreter", reader.OTHER_VERSION)
 
 
@@ -529,6 +686,30 @@ async def test_where_the_system_starts_no_thread_the_interpreter_reads(
     monkeypatch.setattr(reader, "library", Broken)
     assert isinstance(watcher(), Hub)
     assert who_reads() == ("interpreter", "Too many open files")
+
+
+@BY_THREAD
+def test_the_reason_is_the_first_that_failed(read_path: ReadPath) -> None:
+    reader.library()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in listed("fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8, hard))
+    taken: list[int] = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        found = []
+        for _ in range(6):
+            found.append(who_reads())
+            os.close(taken.pop())
+        whole = who_reads()
+    finally:
+        for file in taken:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found == [("interpreter", "Too many open files")] * 6
+    assert whole == ("thread", "")
 
 
 @BY_THREAD
