@@ -3,7 +3,7 @@ a faster mean does not help the turn that comes too late.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from advisor import words
 from advisor.case import Case
@@ -14,6 +14,7 @@ from advisor.statistics.quantiles import quantile
 from advisor.verdict import Finding, Inequality, Weight, Word
 
 NEEDS = frozenset({"policy.slos", "speeds"})
+_NAMES: Final[dict[Metric, str]] = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "turn_ms": "Turn latency"}
 
 
 class _Look(NamedTuple):
@@ -28,7 +29,7 @@ class _Look(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.metric.removesuffix('_ms')} p{100 * self.share:.0f}"
+        return f"{_NAMES[self.metric]} p{100 * self.share:.0f}"
 
 
 def _looks(case: Case) -> Iterator[_Look]:
