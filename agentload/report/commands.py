@@ -79,11 +79,13 @@ def on_own_servers(
     slo: Slo | None = None,
     agents: int | None = None,
     decide_by: DecideBy | None = None,
+    min_change: float = 0.03,
+    accuracy_margin: float = 0.03,
 ) -> tuple[str, str, float]:
     """Return the commands that describe and decide on the reader's own servers, and minutes.
 
-    The second plays the run's load. *slo*, *agents* at the peak and what is to decide are the
-    reader's; without a service level it is that of a run which filled the pool.
+    The second plays the run's load. *slo*, *agents* at the peak, what is to decide and the margins
+    are the reader's; without a service level it is that of a run which filled the pool.
     """
     replay = _replay(facts)
     # A decision makes its blocks as short as its budget
@@ -100,6 +102,8 @@ def on_own_servers(
         decide_by=decide_by if agents or decide_by == "tasks" else None,
         load=load,
         tokenizer=replay.tokenizer,
+        min_change=min_change,
+        accuracy_margin=accuracy_margin,
     )
     return (
         _arms_file(facts, _ARMS_FILE),

@@ -187,6 +187,8 @@ def test_no_command_line_refuses_what_is_suggested(
             assert again.servers.endpoints == run.servers.endpoints
     own = on_own_servers(facts, agents=400, decide_by="latency")[1]
     assert "--agents 400 --decide-by latency" in own
+    margins = on_own_servers(facts, min_change=0.015, accuracy_margin=0.02)[1]
+    assert "--min-change 0.015 --accuracy-margin 0.02" in margins
     described, decided, _ = on_own_servers(facts)
     assert not refused(described)
     assert not refused(decided)

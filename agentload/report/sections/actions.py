@@ -58,7 +58,12 @@ def _measuring(view: View) -> Iterator[Step]:
         limits = Slo(ttft_ms=level.ttft_ms, tpot_ms=level.tpot_ms, turn_ms=level.turn_ms)
     peak = view.evidence.deployment.peak_agents
     described, decided, minutes = on_own_servers(
-        view.facts, slo=limits, agents=peak, decide_by=view.policy.decide_by
+        view.facts,
+        slo=limits,
+        agents=peak,
+        decide_by=view.policy.decide_by,
+        min_change=view.policy.min_change,
+        accuracy_margin=view.policy.accuracy_margin,
     )
     write = (
         f"This run was {view.decision.kind}, so measure before you act. Write endpoints.yaml, "

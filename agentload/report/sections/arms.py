@@ -216,12 +216,12 @@ def _elsewhere(view: View) -> Iterator[Row]:
 
 
 def _changes(view: View, changes: Sequence[Change | None], workload: str | None) -> Iterator[Cell]:
-    for arm, each, verdict in zip(view.others, changes, view.verdicts(workload), strict=True):
+    for arm, each in zip(view.others, changes, strict=True):
         if each is None:
             yield ABSENT
             continue
         text = say.change(each.relative)
-        if verdict is not None and verdict.pays.state == "untested":
+        if not view.has_valid_timings(arm, workload):
             yield in_grey(f"{text}, not valid")
         elif each.floor is None or abs(each.relative.value) > each.floor:
             is_chosen = workload is None and arm == view.decision.choice.arm
@@ -288,7 +288,13 @@ def _rate(view: View, words: str, name: str, factors: Mapping[str, float]) -> It
     values = [None if each is None else each.estimate.value * factors[each.arm] for each in figures]
     reference, *own = (None if each is None else say.significant(each, 3) for each in values)
     changes = [_quotient(values[0], each) for each in values[1:]]
-    yield row(words, reference, own=own, changes=changes)
+    marked = [
+        change
+        if not change or view.has_valid_timings(arm, None)
+        else in_grey(f"{change}, not valid")
+        for arm, change in zip(view.others, changes, strict=True)
+    ]
+    yield row(words, reference, own=own, changes=marked)
 
 
 def _quotient(before: float | None, after: float | None) -> str:

@@ -128,6 +128,7 @@ def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[
     for index, each in enumerate(known):
         found = each.relative
         low, high = (found.value if end is None else end for end in (found.low, found.high))
+        is_valid = view.has_valid_timings(each.arm, each.workload)
         counts = f"{say.plural(each.pairs, 'pair')}, {say.plural(each.calls, 'call')}"
         yield LaneSpan(
             lane=lane,
@@ -135,7 +136,7 @@ def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[
             low=100 * low,
             high=100 * high,
             at=100 * found.value,
-            slot=view.slots[each.arm],
+            slot=view.slots[each.arm] if is_valid else None,
             tip=f"{labels.arm(each.arm)}: {say.change(found)}, {counts}",
             offset=(index + 1) / (len(known) + 1),
         )

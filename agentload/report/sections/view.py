@@ -149,6 +149,12 @@ class View:
         verdicts = self.decision.server if workload is None else self.decision.classes
         return first(verdicts, arm=arm, workload=workload)
 
+    def has_valid_timings(self, arm: str, workload: str | None) -> bool:
+        """Tell whether no check invalidates how an arm's timings compare."""
+        found = self.verdict(arm, workload)
+        is_compared = any(change.arm == arm for change in self.decision.changes)
+        return found is None or found.pays.state != "untested" or not is_compared
+
     def verdicts(self, workload: str | None) -> tuple[ArmVerdict | None, ...]:
         """List the verdicts on the arms other than the reference."""
         return tuple(self.verdict(arm, workload) for arm in self.others)

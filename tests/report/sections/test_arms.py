@@ -13,6 +13,7 @@ from advisor.evidence import AccuracyBucket, CapacityPoint, Observation, Telemet
 from advisor.policy import Policy, ServiceLimits
 from advisor.steps import Again
 from advisor.verdict import Capacity, Need
+from agentload.report.charts.spec import Lanes
 from agentload.report.parts import Cell, Document
 from tests.advisor.cases import compared
 from tests.report import sample
@@ -115,9 +116,14 @@ def test_figures_that_a_failed_check_invalidates_are_marked_where_they_stand() -
     late = tuple(
         replace(each, pays=replace(each.pays, state="untested")) for each in decision.server
     )
-    assert row(made(replace(decision, server=late)), "turn latency")[2] == Cell(
-        text="−5.5% [−7.7, −3.3], not valid", tone="muted"
+    told = made(replace(decision, server=late))
+    assert row(told, "turn latency")[2] == Cell(text="−5.5% [−7.7, −3.3], not valid", tone="muted")
+    assert row(told, "output tokens/s per GPU ↑")[2] == Cell(text="−6%, not valid", tone="muted")
+    (drawn,) = (
+        each for group in told.groups for each in group.charts if each.name == "differences"
     )
+    assert isinstance(drawn, Lanes)
+    assert {span.slot for span in drawn.spans if span.lane == 1} == {None}
 
 
 def test_a_verdict_that_waits_for_a_rerun_says_so_beside_what_it_waits_for() -> None:
