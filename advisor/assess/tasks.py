@@ -118,11 +118,14 @@ class _Terms:
         value = float(self.weights @ (whole / count))
         others = count - seen  # a place that one block alone has seen keeps its mean
         without = np.where(others > 0, (whole - total) / np.maximum(others, 1.0), whole / count)
-        logs = np.log(without @ self.weights)
+        means_ms = without @ self.weights
         n = names.size
         found = Estimate(value=value, low=None, high=None, n=n, unit="ms", method="blocks")
         if n < LEAST_BLOCKS:
             return replace(found, method="blocks, too few for an interval")
+        if (means_ms <= 0).any():  # clocks that say so
+            return replace(found, method="blocks, no time at all")
+        logs = np.log(means_ms)
         error = math.sqrt((n - 1) / n * float(((logs - logs.mean()) ** 2).sum()))
         reach = math.exp(float(scipy.special.stdtrit(n - 1, 0.5 + LEVEL / 2)) * error)
         return replace(found, low=value / reach, high=value * reach, level=LEVEL)

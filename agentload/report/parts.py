@@ -140,6 +140,8 @@ class RunFacts:
     """What a server in production reports of its load; None when none was asked."""
     looks: tuple[SpeedInterval, ...] = ()
     """What each look at the pairs of a decision found, in their order."""
+    unmeasured: tuple[str, ...] = ()
+    """Arms of the profile that is simulated which nobody has measured, on any server."""
     spelled: frozenset[str] = frozenset()
     """Options that a defaults file sets where commands are to be typed: these say them."""
 

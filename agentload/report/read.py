@@ -7,13 +7,16 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 
+from agentload.emulator.profile import read
 from agentload.endpoints.facts import LASTING, VERIFIES, Facts, changes, reported_facts
+from agentload.errors import ProfileError
 from agentload.evidence.plays import PlayedBlock, plays_table, valid_plays
 from agentload.evidence.view import RunView
 from agentload.exposition.scrape import Scrape
@@ -24,6 +27,7 @@ from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.document import json_text
 from agentload.study.kinds import Replay, Study
+from agentload.study.parts import Virtual
 from agentload.verdict.looks import speed_looks
 from agentload.verdict.policy import DECISION
 
@@ -53,8 +57,17 @@ def facts(
             retrieval=_retrieval(connection, view.name),
             production=production,
             looks=speed_looks(tables.rows(connection, ProbeRow, run_id=view.name, probe=DECISION)),
+            unmeasured=_unmeasured(study),
             spelled=spelled,
         )
+
+
+def _unmeasured(study: Study | None) -> tuple[str, ...]:
+    """List the arms of a simulated profile that are priors; none where it is gone."""
+    if isinstance(study, Replay) and isinstance(study.servers, Virtual):
+        with suppress(ProfileError):
+            return tuple(arm.name for arm in read(study.servers.profile).arms if arm.synthetic)
+    return ()
 
 
 def _made(

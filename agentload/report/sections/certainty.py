@@ -110,6 +110,10 @@ def _carries(view: View, likeness: Sequence[Likeness]) -> tuple[Basis, str]:
     """Say how far the figures hold for the reader's servers."""
     kind = view.decision.kind
     if kind != "measured":
+        priors = [labels.arm(arm) for arm in view.others if arm in view.facts.unmeasured]
+        if priors:
+            source = f"simulated from a prior: nobody has measured {say.enumeration(priors)}"
+            return kind, f"not measured ({source})"
         return kind, _SOURCES[kind]
     unlike = view.unlike
     if unlike:

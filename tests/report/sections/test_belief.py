@@ -248,6 +248,11 @@ def test_whether_an_effect_carries_over_is_said_apart_from_how_certain_it_is() -
         "simulated",
         "not measured (simulated from a profile)",
     )
+    facts = replace(sample.facts(), unmeasured=("fp8-skip-sw", "another"))
+    prior = made(replace(decision, kind="simulated"), facts=facts).sure
+    assert prior.carries == (
+        "not measured (simulated from a prior: nobody has measured FP8 skip-SW)"
+    )
     cpu = replace(evidence.deployment, gpu=replace(evidence.deployment.gpu, name="CPU"))
     assert made(evidence=replace(evidence, deployment=cpu)).sure.basis == "another machine"
 
