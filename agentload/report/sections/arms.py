@@ -14,7 +14,6 @@ from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Cell, Field, Table, Tone, in_grey, table
 from agentload.report.sections.answers import answers
-from agentload.report.sections.bottleneck import bottleneck
 from agentload.report.sections.gpus import agents, at_peak, count, saving
 from agentload.report.sections.rows import ABSENT, EMPTY, ArmCells, Row, row
 from agentload.report.sections.typical import METRICS, Typical, alone, typical
@@ -43,7 +42,6 @@ def server(view: View) -> Table:
         *_rates(view),
         *_agents(view, None),
         *_pool(view),
-        *_bottleneck(view),
         *answers(view),
         *_gpus(view),
         *_verdicts(view, None),
@@ -248,19 +246,6 @@ def _first_token(view: View, workload: str | None) -> Iterator[Row]:
             yield row(name, reference, own=own)
             return
         late = "plain"
-
-
-def _bottleneck(view: View) -> Iterator[Row]:
-    """Yield what the turns of each arm waited for most, with the evidence."""
-    servers = dict(view.evidence.server)
-    client = {each.arm: each for each in view.evidence.health}
-    found = [
-        bottleneck(view.calls(arm), servers.get(arm), client.get(arm) or client.get(None))
-        for arm in view.arms
-    ]
-    if any(found):
-        reference, *own = found
-        yield row("bottleneck", reference, own=own)
 
 
 def _limited(figure: Figure | None, limit_ms: float, late: Tone) -> Cell:

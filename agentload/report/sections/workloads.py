@@ -13,6 +13,7 @@ from agentload.report import labels
 from agentload.report.charts.spec import Band, ChartAxis, Plot, RuleLine, Series, every
 from agentload.report.labels import WORDS
 from agentload.report.parts import Cell, Group, Table, group, table
+from agentload.report.sections.bottleneck import bottleneck
 from agentload.report.sections.differences import shifts
 from agentload.report.sections.view import View, first
 
@@ -80,14 +81,28 @@ def _figures(view: View, name: str | None) -> Table:
     kind = view.decision.kind
     ours = [each for each in view.decision.figures if (each.workload, each.kind) == (name, kind)]
     names = sorted(dict.fromkeys(each.name for each in ours), key=_rank)
-    rows = (
+    rows: list[Sequence[Cell | str]] = [
         (figure_name(figure), *_fields([view.figure(figure, arm, name) for arm in view.arms]))
         for figure in names
-    )
+    ]
+    if name is None:
+        rows[:0] = _bottlenecks(view)
     note = SAMPLED if any(figure in PEAKS for figure in names) else ""
     return table(
         f"Figures of {name or 'the whole server'}", ("", *map(labels.arm, view.arms)), rows, note
     )
+
+
+def _bottlenecks(view: View) -> Iterator[tuple[str, ...]]:
+    """Yield what the turns of each arm waited for most, with the evidence."""
+    servers = dict(view.evidence.server)
+    client = {each.arm: each for each in view.evidence.health}
+    found = [
+        bottleneck(view.calls(arm), servers.get(arm), client.get(arm) or client.get(None))
+        for arm in view.arms
+    ]
+    if any(found):
+        yield ("bottleneck", *(each or say.ABSENT for each in found))
 
 
 def _fields(figures: Sequence[Figure | None]) -> Iterator[Cell | str]:
