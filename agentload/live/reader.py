@@ -60,17 +60,17 @@ class SocketStream:
         if self.handle is None:
             left, self._left = self._left, []
             return left
-        return self._copied(self._reader.library.reader_take(self._reader.handle, self.handle))
+        return self._copied(self._reader.native.reader_take(self._reader.handle, self.handle))
 
     def expect(self, reads: int, *, is_eager: bool) -> None:
         """Expect an end after so many more reads; be told of each read if *is_eager*."""
         if self.handle is not None:
-            self._reader.library.reader_expect(self._reader.handle, self.handle, reads, is_eager)
+            self._reader.native.reader_expect(self._reader.handle, self.handle, reads, is_eager)
 
     def leave(self) -> None:
         """Read no more; the descriptor must still be open."""
         if self.handle is not None:
-            found = self._reader.library.reader_leave(self._reader.handle, self.handle)
+            found = self._reader.native.reader_leave(self._reader.handle, self.handle)
             self.handle = None
             self._left = self._copied(found)
 
@@ -103,16 +103,16 @@ class SocketReader:
 
         *beside* is called after each batch, in the same turn of the loop.
         """
-        self.library = library()
+        self.native = load_native()
         self._loop = asyncio.get_running_loop()
-        self.handle: int | None = self.library.reader_start()
+        self.handle: int | None = self.native.reader_start()
         if self.handle is None:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         self.numbers = _view(
-            self.library.reader_numbers(self.handle), 8 * (HEADER + PER_READ * READS)
+            self.native.reader_numbers(self.handle), 8 * (HEADER + PER_READ * READS)
         ).cast("q")
-        self.data = _view(self.library.reader_bytes(self.handle), BYTES)
+        self.data = _view(self.native.reader_bytes(self.handle), BYTES)
         self._beside = beside
         self._streams: dict[int, SocketStream] = {}
         self._handles: dict[int, SocketStream] = {}
@@ -120,14 +120,14 @@ class SocketReader:
         self._found = (ctypes.c_void_p * BATCH)()
         self._next: asyncio.Handle | None = None
         _open.add(self)
-        self._bell: int = self.library.reader_bell(self.handle)
+        self._bell: int = self.native.reader_bell(self.handle)
         self._loop.add_reader(self._bell, self._woken)
 
     def watch(self, file: int, callback: Callable[[], None]) -> SocketStream:
         """Have the thread read *file*; call *callback* when something should be taken."""
         if self.handle is None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        handle = self.library.reader_watch(self.handle, file)
+        handle = self.native.reader_watch(self.handle, file)
         if handle is None:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
@@ -157,7 +157,7 @@ class SocketReader:
         self.forget()
         self.numbers.release()
         self.data.release()
-        self.library.reader_stop(handle)
+        self.native.reader_stop(handle)
 
     def forget(self) -> None:
         """Name nothing to the library any more."""
@@ -175,7 +175,7 @@ class SocketReader:
             self._next.cancel()
             self._next = None
         found, waiting, handles = self._found, self._waiting, self._handles
-        for index in range(self.library.reader_ready(self.handle, found, BATCH)):
+        for index in range(self.native.reader_ready(self.handle, found, BATCH)):
             # A stream that is being left may be named once more.
             stream = handles.get(found[index] or 0)
             if stream is not None and not stream.is_waiting:
@@ -217,7 +217,7 @@ def watcher(*, beside: Callable[[], None] = lambda: None) -> Watcher:
 def who_reads() -> tuple[ReadPath, str]:
     """Return who reads sockets in this process; if it is the interpreter, why."""
     try:
-        loaded = library()
+        loaded = load_native()
         handle = loaded.reader_start()
         if handle is None:
             raise OSError(os.strerror(ctypes.get_errno()))
@@ -228,7 +228,7 @@ def who_reads() -> tuple[ReadPath, str]:
 
 
 @functools.cache
-def library() -> ctypes.PyDLL:
+def load_native() -> ctypes.PyDLL:
     """Load the library; raise `OSError` that says why it cannot be used."""
     if os.environ.get(PURE) == "1":
         raise OSError(f"{PURE}=1")

@@ -40,5 +40,5 @@ def read_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         # With the modules that the tests themselves were found by: a child starts elsewhere.
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join((folder, str(ROOT))))
     monkeypatch.setenv(PURE, "1" if path == "interpreter" else "0")
-    reader.library.cache_clear()
+    reader.load_native.cache_clear()
     return path

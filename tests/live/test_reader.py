@@ -171,7 +171,7 @@ def compared(
     found = []
     for path, pure in (("interpreter", "1"), ("thread", "0")):
         monkeypatch.setenv(PURE, pure)
-        reader.library.cache_clear()
+        reader.load_native.cache_clear()
         assert path in {"interpreter", "thread"}
         found.append(asyncio.run(outcome_of(path, pieces, pauses_s)))  # type: ignore[arg-type]
     assert said_of(found[0][0]) == said_of(found[1][0])
@@ -661,7 +661,7 @@ async def test_without_the_library_the_interpreter_reads(
     assert who_reads() == (read_path, "" if read_path == "thread" else f"{PURE}=1")
     monkeypatch.setenv(PURE, "0")
     monkeypatch.setattr(reader, "NAME", "agentload_reader_that_is_nowhere")
-    reader.library.cache_clear()
+    reader.load_native.cache_clear()
     assert who_reads() == ("interpreter", "agentload[fast] is not installed")
 
 
@@ -683,14 +683,14 @@ async def test_where_the_system_starts_no_thread_the_interpreter_reads(
         def reader_start() -> None:
             ctypes.set_errno(24)
 
-    monkeypatch.setattr(reader, "library", Broken)
+    monkeypatch.setattr(reader, "load_native", Broken)
     assert isinstance(watcher(), Hub)
     assert who_reads() == ("interpreter", "Too many open files")
 
 
 @BY_THREAD
 def test_the_reason_is_the_first_that_failed(read_path: ReadPath) -> None:
-    reader.library()
+    reader.load_native()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(name) for name in listed("fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8, hard))
