@@ -36,7 +36,14 @@ from tests.report.formats.test_html import Tree
 from tests.ui.site import site
 from tests.watch.simulated import JOB
 
-QUICK: Final = ("every answer in one read", "one arm failed", "identical", "a name of all kinds")
+QUICK: Final = (
+    "every answer in one read",
+    "one arm failed",
+    "identical",
+    "a name of all kinds",
+    "no time at all",
+    "no time on one arm",
+)
 NOTHING_VALID: Final = frozenset(
     {
         "all failed",

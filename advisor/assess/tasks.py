@@ -276,8 +276,13 @@ def _shared(classes: Sequence[_Class], values: Sequence[float]) -> float:
     return sum(share * value for share, value in zip(_shares(classes), values, strict=True))
 
 
-def _per_user(latency: Estimate, tool_s: float) -> Estimate:
-    """Return the tasks an hour of a user whose next task begins when the last one is done."""
+def _per_user(latency: Estimate, tool_s: float) -> Estimate | None:
+    """Return the tasks an hour of a user whose next task begins when the last one is done.
+
+    There is no such number where a task takes no time, as on a clock of coarse ticks.
+    """
+    if latency.value + 1e3 * tool_s <= 0:
+        return None
     ends = (None if end is None else end + 1e3 * tool_s for end in (latency.low, latency.high))
     low, high = ends
     busy = replace(latency, value=latency.value + 1e3 * tool_s, low=low, high=high)

@@ -27,11 +27,11 @@ QUEUED: Final = 0.25
 def bottleneck(
     calls: Sequence[Calls], server: Telemetry | None, health: ClientHealth | None
 ) -> str | None:
-    """Return the bottleneck with its evidence; None where no turn ended well."""
+    """Return the bottleneck with its evidence; None where no turn ended well or took time."""
     seen = [each.ok & np.isfinite(each.ttft_ms) & np.isfinite(each.turn_ms) for each in calls]
     ttft_ms = np.concatenate([[], *(c.ttft_ms[ok] for c, ok in zip(calls, seen, strict=True))])
     turn_ms = np.concatenate([[], *(c.turn_ms[ok] for c, ok in zip(calls, seen, strict=True))])
-    if not len(ttft_ms):
+    if not turn_ms.sum():
         return None
     lag_ms = None if health is None else health.send_lag_p99_ms
     if lag_ms is not None and lag_ms > LATE * float(np.median(ttft_ms)):

@@ -114,6 +114,11 @@ def test_what_a_successful_task_costs_is_known_by_hand() -> None:
     assert found.usd_successful.low < 3 / 720 / (6 / 8) < found.usd_successful.high
 
 
+def test_a_user_whose_tasks_take_no_time_has_no_number_of_them_an_hour() -> None:
+    at_once = evidence((BF16, planted(slower=0.0)), own=replace(OWN, tool_s=0.0))
+    assert only(at_once).per_user_hour is None
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
