@@ -2,7 +2,8 @@
 command, `agentload replay`, against servers that know the truth.
 
     python -m benchmarks.scale [--servers 4] [--streams 2000]
-    [--workers 4] [--seconds 30] [--period-ms 20] [--tokens 400] [--paths interpreter,thread]
+    [--workers 4] [--nodes 2] [--seconds 30] [--period-ms 20] [--tokens 400]
+    [--paths interpreter,thread]
 
 The servers stand as the arms of a parallel design, each with its share of the streams, so
 that all are played at once. Error of a gap: what the database says lies between two chunks,
@@ -55,6 +56,9 @@ def main() -> None:
     options.add_argument("--servers", type=int, default=4)
     options.add_argument("--streams", type=int, default=2000)
     options.add_argument("--workers", type=int, default=4)
+    options.add_argument(
+        "--nodes", type=int, default=1, help="dispatchers, each with so many workers"
+    )
     options.add_argument("--seconds", type=float, default=30)
     options.add_argument(
         "--period-ms", type=float, default=20, help="between two tokens of a stream"
@@ -108,6 +112,7 @@ def play(given: argparse.Namespace, path: str) -> int:
             "--duration",
             f"{given.seconds + answer_s:g}",
         ]
+        command += ["--on", "here", "--nodes", str(given.nodes)] if given.nodes > 1 else []
         began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(
             [*command, "--workers", str(given.workers), "--quiet"],

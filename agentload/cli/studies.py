@@ -72,6 +72,8 @@ def replay(
 
         agentload replay chat --endpoints arms.yaml --sessions 4000 --on ray:10.0.0.1:6379 \
             --share /mnt/shards
+
+        agentload replay chat --endpoints arms.yaml --sessions 4000 --on here --nodes 4
     """
     if print_ is not None:
         from agentload.remote.kuberay import rayjob  # late: few replays are for Kubernetes

@@ -1,1 +1,1 @@
-"""Play from several machines at once: each has a share of the plan, and Ray connects them."""
+"""Play from several dispatchers at once, on this machine or on others that Ray connects."""

@@ -1,4 +1,4 @@
-"""Use the nodes of a Ray cluster as seats: one actor on each, with messages as method calls.
+"""Use the nodes of a Ray cluster: one actor on each, with messages as method calls.
 
 Ray starts the actors, each on a node of its own, carries messages and notices nodes that are
 gone. Nothing is repeated: a call of a run that was made twice would be measured twice.
@@ -17,7 +17,6 @@ from agentload.errors import LaunchError, UsageError
 from agentload.live.workers.messages import Order, Report
 from agentload.live.workers.node import NodeProcess
 from agentload.live.workers.process import Work
-from agentload.study.kinds import Replay
 
 NAME: Final = "ray"
 CONNECT_S: Final = 10.0
@@ -25,19 +24,6 @@ PLACING_S: Final = 60.0
 ANSWER_S: Final = 60.0
 START_S: Final = 300.0
 """Long, as an actor first imports the package on a node that has not read it yet."""
-
-
-def check(study: Replay) -> None:
-    """Raise UsageError if `--on` is not Ray's, or a study needs what nodes cannot do."""
-    if study.on is not None and study.on.partition(":")[0] != NAME:
-        raise UsageError(
-            f"--on is ray or ray:ADDRESS, got '{study.on}'", hint="--on ray:10.0.0.1:6379"
-        )
-    if study.on is not None and study.keep_raw is not None:
-        raise UsageError(
-            "--keep-raw keeps bytes where calls are made, which is on the nodes",
-            hint="leave out --keep-raw, or --on",
-        )
 
 
 class Actor:
@@ -97,7 +83,7 @@ class Actor:
 
 
 @asynccontextmanager
-async def seats(on: str, *, nodes: int | None, resume: str) -> AsyncIterator[tuple[Actor, ...]]:
+async def actors(on: str, *, nodes: int | None, resume: str) -> AsyncIterator[tuple[Actor, ...]]:
     """Give an actor on each of *nodes* nodes, or on all; *resume* is the hint if one is lost.
 
     Raises LaunchError where the cluster has fewer nodes, or a node is lost.

@@ -26,7 +26,7 @@ from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.plan import Budget, Plan
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
-from agentload.remote.cluster import check
+from agentload.remote.seats import check
 from agentload.run.arms import Arms, read_arms, with_control
 from agentload.run.files import read_traces, trace_hash
 from agentload.run.past import added_pairs, added_plan, began

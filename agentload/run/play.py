@@ -23,9 +23,9 @@ from agentload.model.controls import original
 from agentload.model.plan import Plan
 from agentload.model.rows import BlockRow, CallRow, Row
 from agentload.prompts.tokenizer import WORD_TOKENS
-from agentload.remote.cluster import seats
 from agentload.remote.crew import Crew
 from agentload.remote.player import PlayShare
+from agentload.remote.seats import seats
 from agentload.run.barrier import Barrier, Rounds
 from agentload.run.part import OpenPart as Opened
 from agentload.run.part import PartWork, load_run, look_at, part
@@ -318,7 +318,7 @@ class ReplayPart:
         barrier: Barrier,
         opening: Callable[[Open], Awaitable[None]],
     ) -> Crew:
-        """Play from the nodes of a cluster."""
+        """Play from several nodes, each with a dispatcher and a share of the plan."""
         playing, means = self._playing, self._playing.means
         assert means.on is not None, means
         models = {

@@ -7,6 +7,7 @@ from agentload.layout.cost import Cost
 from agentload.layout.timeline import ASSUMED_TOKEN_S
 from agentload.live.look import SWITCH, look
 from agentload.model.client import AskedLoad, ClientLook, Readiness, readiness
+from agentload.remote.seats import HERE, count_here
 from agentload.run.lay import Prepared
 from agentload.run.play import Playing
 from agentload.study.parts import Load
@@ -16,17 +17,17 @@ def ready(made: Prepared, notice: Callable[[str], None]) -> None:
     """Check this machine before live servers are loaded; nodes of a cluster are not checked."""
     playing = made.playing
     assert isinstance(playing, Playing), playing
-    if playing.means.on is None:
+    if playing.means.on in {None, HERE}:
         check_client(asked_by(playing, made.cost), notice)
 
 
 def asked_by(playing: Playing, cost: Cost) -> AskedLoad:
     """Return what a laid-out run asks of this machine, at the speeds that its cost assumes."""
-    chunks_per_s = cost.output_tokens / max(1.0, 60 * cost.minutes)
+    means, chunks_per_s = playing.means, cost.output_tokens / max(1.0, 60 * cost.minutes)
     return AskedLoad(
         streams=chunks_per_s * ASSUMED_TOKEN_S,
         chunks_per_s=chunks_per_s,
-        workers=playing.means.workers,
+        workers=means.workers * (count_here(means.nodes) if means.on == HERE else 1),
         has_emulated=any(each.profile is not None for each in playing.endpoints),
     )
 

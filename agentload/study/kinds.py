@@ -174,15 +174,16 @@ class Replay(_Kind, frozen=True, tag="replay"):
     on: Annotated[
         str | None,
         option(
-            "Play from every node of a Ray cluster: ray, or ray:ADDRESS; sessions, caps "
-            "and rates are divided beforehand.",
+            "Play from several nodes, each with a dispatcher of its own: here, processes of this "
+            "machine, or every node of a Ray cluster, ray or ray:ADDRESS; sessions, caps and "
+            "rates are divided beforehand.",
             role="means",
         ),
     ] = None
     nodes: Annotated[
         int | None,
         option(
-            "--on: how many nodes to play from; all of them when omitted.",
+            "--on: how many nodes to play from; all of them when omitted, here one for each core.",
             role="means",
             needs=("--on",),
             ge=1,
@@ -191,7 +192,7 @@ class Replay(_Kind, frozen=True, tag="replay"):
     share: Annotated[
         str | None,
         option(
-            "--on: folder that every node sees, for what they measure; through Ray when omitted.",
+            "--on: folder that every node sees, for what they measure; it is sent when omitted.",
             role="means",
             needs=("--on",),
             place=True,
