@@ -20,6 +20,7 @@ from agentload.model.kv import KvDtype
 from agentload.model.profile import (
     Accuracy,
     ArmProfile,
+    EncoderTime,
     Gpu,
     LoadTest,
     Logprobs,
@@ -87,7 +88,7 @@ _WORDS: Final[Mapping[Any, str]] = {
     str: "a text",
     bool: "true or false",
 }
-_SHARED: Final = ("server", "step", "noise", "logprobs")
+_SHARED: Final = ("server", "step", "encoder", "noise", "logprobs")
 _FROM_ELSEWHERE = frozenset({"name", "profile", "gpu", "model"})
 """Fields of an arm that come from its place in the file, or from the whole profile."""
 
@@ -338,6 +339,9 @@ def _arm(
         step=None
         if merged["step"] is None
         else build(StepTime, merged["step"], f"{at}.step", bounds=_BOUNDS),
+        encoder=None
+        if merged["encoder"] is None
+        else build(EncoderTime, merged["encoder"], f"{at}.encoder", bounds=_BOUNDS),
         noise=build(Noise, merged["noise"] or {}, f"{at}.noise", bounds=_BOUNDS),
         logprobs=build(Logprobs, merged["logprobs"] or {}, f"{at}.logprobs", bounds=_BOUNDS),
     )

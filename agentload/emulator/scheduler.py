@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from agentload.emulator.calls import Finished, FirstToken, Happening, Run
+from agentload.emulator.encoder import Encoder
 from agentload.emulator.inflight import InFlight
 from agentload.emulator.pool import KvPool
 from agentload.emulator.stepper import NEVER, Axis, Jump, Stepper, span, steps_within
@@ -45,6 +46,8 @@ class Scheduler:
         self._seed = seed
         self.kv = KvPool(pages=pool.pages, layout=pool.layout, caching=arm.server.prefix_caching)
         self.steps = Stepper(arm, seed=seed, block_tokens=self.kv.block_tokens)
+        self._encoder = Encoder(arm)
+        self._encoding_ps = 0  # time of the images in the step that is being put together
         self.counts = Counts()
         self.calls: dict[str, InFlight] = {}
         """Calls in flight by id, without aborted ones."""
@@ -86,6 +89,7 @@ class Scheduler:
             layout=self._pool.layout,
             caching=self._arm.server.prefix_caching,
         )
+        self._encoder = Encoder(self._arm)
         self.steps.restart()
         for held in (self.calls, self._external, self.waiting, self._prefilling, self.admitted):
             held.clear()
@@ -221,7 +225,8 @@ class Scheduler:
         if not tokens:
             kv.grow(-growing)
             return False
-        self._mixed_end = self.steps.mixed_end(tokens, pairs)
+        self._mixed_end = self.steps.mixed_end(tokens, pairs, self._encoding_ps)
+        self._encoding_ps = 0
         self._jump = None
         return True
 
@@ -248,7 +253,10 @@ class Scheduler:
         assert call.lease
         chunk = min(room, call.to_compute - call.computed)
         pairs = chunk * (2 * call.computed + chunk)
-        call.computed += chunk
+        end = call.computed + chunk
+        if self._arm.encoder:
+            self._encoding_ps += self._encoder.encode_ps(call.content, call.computed, end)
+        call.computed = end
         self.kv.computed(call.lease, call.content, call.computed)
         return chunk, pairs
 
