@@ -35,9 +35,9 @@ class Encoder:
             if at >= end:
                 break
             at += tokens
-            if at > start and identity.startswith(IMAGE):
-                if not self._has(identity, tokens):
-                    taken_ps += round(self._costs.image_ms(tokens) * _PS_PER_MS)
+            is_reached = at > start and identity.startswith(IMAGE)
+            if is_reached and not self._has(identity, tokens):
+                taken_ps += round(self._costs.image_ms(tokens) * _PS_PER_MS)
         return taken_ps
 
     def _has(self, identity: str, tokens: int) -> bool:

@@ -43,6 +43,8 @@ _WANTED: Final[Mapping[str, tuple[str, str]]] = {
     "tensor_parallel": ("parallel_config", "tensor_parallel_size"),
     "data_parallel": ("parallel_config", "data_parallel_size"),
     "speculative": ("speculative_config", "method"),
+    "drafts": ("speculative_config", "num_speculative_tokens"),
+    "draft_model": ("speculative_config", "model"),
 }
 _LOGGED: Final = frozenset({"kv_cache_dtype", "prefix_caching"})
 """Settings of a log that `Identity.facts` has as facts of their own."""

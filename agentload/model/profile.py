@@ -174,6 +174,8 @@ class Speculation:
     """Chance that a draft is kept, given that the one before it was."""
     draft_ms: float = 0.0
     """Time of drafting, per step."""
+    method: str = "ngram"
+    """How a real server is told to draft."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,7 +86,7 @@ class Facts:
 
     def server_info(self) -> dict[str, Any]:
         """Return the answer of `/server_info`: the sections of vLLM's that have facts."""
-        server = self.arm.server
+        server, drafting = self.arm.server, self.arm.speculation
         return {
             "vllm_config": {
                 "model_config": {
@@ -106,6 +106,8 @@ class Facts:
                 },
                 "attention_config": {"backend": self.backend},
                 "device_config": {"device": "cuda"},
+                "speculative_config": drafting
+                and {"method": drafting.method, "num_speculative_tokens": drafting.drafts},
             }
         }
 
