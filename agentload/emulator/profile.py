@@ -46,7 +46,15 @@ _MANY = (1.0, 1e18)
 _POSITIVE = (SMALLEST, 1e18)
 _BOUNDS: Final[Bounds] = {
     **dict.fromkeys(
-        ("memory_gib", "bandwidth_tb_s", "bf16_tflops", "fp8_tflops", "decode_ms", "weight_gib"),
+        (
+            "memory_gib",
+            "bandwidth_tb_s",
+            "bf16_tflops",
+            "fp8_tflops",
+            "decode_ms",
+            "weight_gib",
+            "gb_per_s",
+        ),
         _POSITIVE,
     ),
     **dict.fromkeys(

@@ -40,6 +40,7 @@ _WANTED: Final[Mapping[str, tuple[str, str]]] = {
     "max_num_seqs": ("scheduler_config", "max_num_seqs"),
     "chunked_prefill": ("scheduler_config", "enable_chunked_prefill"),
     "kv_cache_memory_bytes": ("cache_config", "kv_cache_memory_bytes"),
+    "kv_offloading_gib": ("cache_config", "kv_offloading_size"),
     "tensor_parallel": ("parallel_config", "tensor_parallel_size"),
     "data_parallel": ("parallel_config", "data_parallel_size"),
     "speculative": ("speculative_config", "method"),

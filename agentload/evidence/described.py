@@ -82,6 +82,8 @@ def describe_arm(server: ArmServer, profile: ArmProfile | None) -> Arm:
 def _flags(server: ArmServer, profile: ArmProfile | None) -> Iterator[str]:
     drafting = None if profile is None else profile.speculation
     options = {} if drafting is None else speculative_option(drafting.method, drafting.drafts)
+    if profile is not None and profile.server.offload is not None:
+        options["--kv-offloading-size"] = (f"{profile.server.offload.gib:g}",)
     for option, values in {**options, **server.arguments}.items():
         if option not in _TOLD:
             yield option

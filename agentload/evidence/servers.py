@@ -36,6 +36,7 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "max_num_batched_tokens": "--max-num-batched-tokens",
     "max_num_seqs": "--max-num-seqs",
     "kv_cache_memory_bytes": "--kv-cache-memory-bytes",
+    "kv_offloading_gib": "--kv-offloading-size",
 }
 
 

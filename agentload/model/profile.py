@@ -232,6 +232,17 @@ class LoadTest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadTier:
+    """A second tier of the KV cache, where blocks are read from instead of computed again."""
+
+    gib: float
+    gb_per_s: float
+    """At which blocks are read back."""
+    outlives_restarts: bool = False
+    """Whether a restarted server finds its blocks there: a store, not its own memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """Settings of the serving engine that an arm runs with."""
 
@@ -249,6 +260,7 @@ class Server:
     kv_cache_memory_bytes: int | None = None
     """Pool size as set by hand; overrides the utilisation."""
     prefix_caching: bool = True
+    offload: OffloadTier | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

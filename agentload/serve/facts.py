@@ -82,6 +82,7 @@ class Facts:
             "kv_cache_size_tokens": self.pool.tokens,
             "kv_cache_max_concurrency": self.pool.concurrency,
             "kv_cache_memory_bytes": server.kv_cache_memory_bytes,
+            "kv_offloading_size": server.offload and server.offload.gib,
         }
 
     def server_info(self) -> dict[str, Any]:

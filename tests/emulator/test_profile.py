@@ -223,6 +223,8 @@ UNMEASURED = {
     "fp8-e5m2",
     "bf16-drafts",
     "fp8-drafts",
+    "bf16-offload",
+    "fp8-offload",
     "llama-3.1-8b-rtx-pro-6000/fp8",
 }
 

@@ -73,10 +73,12 @@ def test_a_server_that_drafts_is_started_with_drafts(
     assert describe_arm(found, None).flags == ("--speculative-config", config)
 
 
-def test_a_simulated_arm_that_drafts_says_with_what_flag() -> None:
+def test_a_simulated_arm_that_drafts_or_offloads_says_with_what_flag() -> None:
     config = '{"method": "ngram", "num_speculative_tokens": 4}'
     drafting = shipped("llama-3.1-8b-h100-priors", "bf16-drafts")
     assert describe_arm(server({}), drafting).flags == ("--speculative-config", config)
+    offloading = shipped("llama-3.1-8b-h100-priors", "bf16-offload")
+    assert describe_arm(server({}), offloading).flags == ("--kv-offloading-size", "64")
     plain = shipped("llama-3.1-8b-h100-priors", "bf16")
     assert describe_arm(server({}), plain).flags == ()
 

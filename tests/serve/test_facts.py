@@ -8,7 +8,7 @@ from agentload.endpoints.identity import settings
 from agentload.kvmath.config import model_shape
 from agentload.kvmath.pool import pool_of
 from agentload.model.kv import KvDtype
-from agentload.model.profile import ArmProfile, Speculation
+from agentload.model.profile import ArmProfile, OffloadTier, Speculation
 from agentload.serve.facts import Facts
 from tests.serve.arms import arm
 from tests.serve.recorded_lines import shape, text
@@ -89,7 +89,7 @@ def test_arms_differ_in_their_fingerprint_and_a_server_keeps_its_own() -> None:
     )
 
 
-def test_a_server_that_drafts_says_so_and_is_no_other_one() -> None:
+def test_a_server_that_drafts_or_offloads_says_so() -> None:
     served = arm()
     found = [
         settings(facts(replace(served, speculation=drafting)).server_info())
@@ -99,6 +99,10 @@ def test_a_server_that_drafts_says_so_and_is_no_other_one() -> None:
             Speculation(drafts=8, acceptance=0.7),
         )
     ]
+    tier = replace(served.server, offload=OffloadTier(gib=64, gb_per_s=50))
+    offloading = settings(facts(replace(served, server=tier)).server_info())
+    assert offloading["kv_offloading_gib"] == 64
+    assert "kv_offloading_gib" not in found[0]
     said = [(each.get("speculative"), each.get("drafts")) for each in found]
     assert said == [(None, None), ("ngram", 4), ("ngram", 8)]
 
