@@ -167,17 +167,17 @@ async def test_an_image_is_encoded_before_the_first_token_and_only_once() -> Non
     seeing = replace(arm(step_ms=0.5), encoder=EncoderTime(ms_per_token=6.0))
     picture = {"type": "image_url", "image_url": {"url": images.data_url(1, "picture", (280, 140))}}
 
-    async def seconds(question: str) -> float:
+    async def seconds(asking: AsyncOpenAI, question: str) -> float:
         asked: list[Any] = [
             {"role": "user", "content": [{"type": "text", "text": question}, picture]}
         ]
         begin = asyncio.get_running_loop().time()
-        await openai.chat.completions.create(model="tiny", messages=asked, max_tokens=1)
+        await asking.chat.completions.create(model="tiny", messages=asked, max_tokens=1)
         return asyncio.get_running_loop().time() - begin
 
-    async with served(seeing) as server, client(server) as openai:
-        first = await seconds("what is this")
-        again = await seconds("look closer, what is it")
+    async with served(seeing) as server, client(server) as asking:
+        first = await seconds(asking, "what is this")
+        again = await seconds(asking, "look closer, what is it")
     assert first >= 0.3  # 50 tokens
     assert again < first
 
