@@ -17,7 +17,7 @@ from agentload.ask.plain import AnswerAgreement, Plain, StreamAnswer, agreement,
 from agentload.endpoints.agreement import agreement as identities_agree
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.facts import checks
+from agentload.endpoints.facts import changes, checks
 from agentload.endpoints.identity import Identity, identify, identify_all, served_model
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer
@@ -29,7 +29,8 @@ OUTPUT: Final = 4
 HIT: Final = 0.5  # share of the prompt: only whole blocks are cached, and never the last one
 SETTLE_S: Final = 1.0  # counters may lag behind the answer
 LOOK_S: Final = 0.1
-PrefixReuse: TypeAlias = Literal["hit", "no hit", "not told", "off", "failed"]
+PrefixReuse: TypeAlias = Literal["hit", "no hit", "not told", "off", "restarted", "failed"]
+"""`restarted`: the server's process began between the requests, with an empty cache."""
 _UNSURE: Final = (
     "no arm says that its cache has 16 bits: answers are held against those of {}, which may "
     "be the wrong ones"
@@ -75,6 +76,7 @@ class _Seen:
     answers: tuple[StreamAnswer | Failed, ...]
     hits: float | None
     is_on: bool
+    is_restarted: bool = False
 
     def reuse(self, arm: str, *, tokens: int) -> ReuseProbe:
         failed = next((each for each in self.answers if isinstance(each, Failed)), None)
@@ -82,9 +84,10 @@ class _Seen:
             return ReuseProbe(arm=arm, verdict="failed", error=failed.error)
         streamed = [each for each in self.answers if isinstance(each, StreamAnswer)]
         first, last = streamed[0], streamed[-1]
+        found = _verdict(last, self.hits, is_on=self.is_on, tokens=tokens)
         return ReuseProbe(
             arm=arm,
-            verdict=_verdict(last, self.hits, is_on=self.is_on, tokens=tokens),
+            verdict="restarted" if self.is_restarted else found,
             prompt_tokens=last.prompt_tokens,
             cached_tokens=last.cached_tokens,
             counted_hits=self.hits,
@@ -138,10 +141,13 @@ async def _seen(endpoint: Endpoint, model: str, messages: Sequence[Json], *, tim
     if any(isinstance(each, Failed) for each in answers):
         return _Seen(answers=answers, hits=None, is_on=True)
     after = await _settled(endpoint, before, asked=times)
-    is_alone = (_risen("requests_done", before, after) or 0) <= times
-    hits = _risen("prefix_hits", before, after) if is_alone else None
+    is_restarted = bool(changes(before.facts(), after.facts(), ("process_start_s",)))
+    is_alone = (_risen("requests_done", before, after) or 0) <= times and not is_restarted
     return _Seen(
-        answers=answers, hits=hits, is_on=str(after.facts()["prefix_caching"]).lower() != "false"
+        answers=answers,
+        hits=_risen("prefix_hits", before, after) if is_alone else None,
+        is_on=str(after.facts()["prefix_caching"]).lower() != "false",
+        is_restarted=is_restarted,
     )
 
 
@@ -190,6 +196,11 @@ class Probed:
         yield from self.mismatches
         if misses := [each.arm for each in self.reuse if each.verdict in {"no hit", "failed"}]:
             yield f"no prefix reuse on {', '.join(misses)}"
+        yield from (
+            f"{each.arm} was restarted between its requests: probe again"
+            for each in (*self.reuse, *self.crossed)
+            if each.verdict == "restarted"
+        )
         yield from (
             f"{each.arm} answers from another arm's cache"
             for each in self.crossed

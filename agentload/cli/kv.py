@@ -3,7 +3,7 @@
 import json as jsons
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final
 
 import typer
@@ -13,7 +13,7 @@ from agentload.documents import UNREADABLE
 from agentload.endpoints.commands import config_file
 from agentload.errors import ProfileError, UsageError
 from agentload.kvmath.compare import Size, cautions, layer_sizes, shard, sizes
-from agentload.kvmath.config import model_shape, shape_of
+from agentload.kvmath.config import model_shape, position_scaling, shape_of
 from agentload.kvmath.gpus import NAMES, gpu_named
 from agentload.kvmath.pool import GIB, USUAL_STEP
 from agentload.kvmath.pool import batched_tokens as usual_step
@@ -94,7 +94,7 @@ def kv(
 
         agentload kv --shape layers=32,kv_heads=8,head_dim=128 --max-model-len 32768 --kv-memory 40G
     """
-    whole, is_multimodal = _model(model, shape, weights, max_model_len)
+    whole, config = _model(model, shape, weights, max_model_len)
     made = shard(whole, tensor_parallel)
     length = max_model_len or made.max_len
     known = _gpu(gpu)
@@ -109,7 +109,8 @@ def kv(
         batched_tokens=step,
         block_tokens=block,
         gpu=known,
-        is_multimodal=is_multimodal,
+        is_multimodal=bool(config.keys() & {"vision_config", "audio_config"}),
+        scaling=position_scaling(config),
     )
     told = advice(subject) if rules else ()
     if json:
@@ -164,8 +165,8 @@ def _print(subject: ServedModel, told: tuple[PublishedRule, ...], *, assumed: st
 
 def _model(
     model: str | None, shape: str | None, weights: float | None, length: int | None
-) -> tuple[ModelShape, bool]:
-    """Return the geometry that was named, and whether the model sees or hears."""
+) -> tuple[ModelShape, Mapping[str, object]]:
+    """Return the geometry that was named, and the config that it was read from, if any."""
     if (model is None) == (shape is None):
         raise UsageError(
             "name a model, or what it is made of",
@@ -176,7 +177,7 @@ def _model(
             raise UsageError(
                 "--shape does not say how long requests may be", hint="--max-model-len 32768"
             )
-        return shape_of(shape, max_len=length, weight_gib=weights), False
+        return shape_of(shape, max_len=length, weight_gib=weights), {}
     path = config_file(model or "")
     try:
         config = jsons.loads(path.read_text(encoding="utf-8"))
@@ -188,9 +189,7 @@ def _model(
         raise ProfileError(
             f"{path}: no JSON object", hint="name the config.json that comes with the weights"
         )
-    return model_shape(config, name=str(path), weight_gib=weights), bool(
-        config.keys() & {"vision_config", "audio_config"}
-    )
+    return model_shape(config, name=str(path), weight_gib=weights), config
 
 
 def _gpu(name: str | None) -> Gpu | None:

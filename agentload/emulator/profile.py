@@ -20,6 +20,7 @@ from agentload.model.kv import KvDtype
 from agentload.model.profile import (
     Accuracy,
     ArmProfile,
+    EncoderTime,
     Gpu,
     LoadTest,
     Logprobs,
@@ -45,7 +46,15 @@ _MANY = (1.0, 1e18)
 _POSITIVE = (SMALLEST, 1e18)
 _BOUNDS: Final[Bounds] = {
     **dict.fromkeys(
-        ("memory_gib", "bandwidth_tb_s", "bf16_tflops", "fp8_tflops", "decode_ms", "weight_gib"),
+        (
+            "memory_gib",
+            "bandwidth_tb_s",
+            "bf16_tflops",
+            "fp8_tflops",
+            "decode_ms",
+            "weight_gib",
+            "gb_per_s",
+        ),
         _POSITIVE,
     ),
     **dict.fromkeys(
@@ -87,7 +96,7 @@ _WORDS: Final[Mapping[Any, str]] = {
     str: "a text",
     bool: "true or false",
 }
-_SHARED: Final = ("server", "step", "noise", "logprobs")
+_SHARED: Final = ("server", "step", "encoder", "noise", "logprobs")
 _FROM_ELSEWHERE = frozenset({"name", "profile", "gpu", "model"})
 """Fields of an arm that come from its place in the file, or from the whole profile."""
 
@@ -338,6 +347,9 @@ def _arm(
         step=None
         if merged["step"] is None
         else build(StepTime, merged["step"], f"{at}.step", bounds=_BOUNDS),
+        encoder=None
+        if merged["encoder"] is None
+        else build(EncoderTime, merged["encoder"], f"{at}.encoder", bounds=_BOUNDS),
         noise=build(Noise, merged["noise"] or {}, f"{at}.noise", bounds=_BOUNDS),
         logprobs=build(Logprobs, merged["logprobs"] or {}, f"{at}.logprobs", bounds=_BOUNDS),
     )

@@ -12,7 +12,9 @@ from collections import deque
 from dataclasses import dataclass
 
 from agentload.emulator.calls import Finished, FirstToken, Happening, Run
+from agentload.emulator.encoder import Encoder
 from agentload.emulator.inflight import InFlight
+from agentload.emulator.offload import OffloadedKv
 from agentload.emulator.pool import KvPool
 from agentload.emulator.stepper import NEVER, Axis, Jump, Stepper, span, steps_within
 from agentload.kvmath.pool import Pool
@@ -45,6 +47,10 @@ class Scheduler:
         self._seed = seed
         self.kv = KvPool(pages=pool.pages, layout=pool.layout, caching=arm.server.prefix_caching)
         self.steps = Stepper(arm, seed=seed, block_tokens=self.kv.block_tokens)
+        self._encoder = Encoder(arm)
+        self._offloaded = self._empty_tier()
+        # time of the images, and of blocks from the second tier, in the step being put together
+        self._extra_ps = 0
         self.counts = Counts()
         self.calls: dict[str, InFlight] = {}
         """Calls in flight by id, without aborted ones."""
@@ -86,11 +92,21 @@ class Scheduler:
             layout=self._pool.layout,
             caching=self._arm.server.prefix_caching,
         )
+        self._encoder = Encoder(self._arm)
+        tier = self._arm.server.offload
+        if tier and not tier.outlives_restarts:
+            self._offloaded = self._empty_tier()
         self.steps.restart()
         for held in (self.calls, self._external, self.waiting, self._prefilling, self.admitted):
             held.clear()
         self._mixed_end = self._jump = self.next_ps = None
         self._is_full = self._is_short = False
+
+    def _empty_tier(self) -> OffloadedKv | None:
+        server = self._arm.server
+        if server.offload is None or not server.prefix_caching:
+            return None
+        return OffloadedKv(server.offload, self._pool.layout)
 
     def generated(self, call: InFlight) -> int:
         """Return how many tokens a call has generated so far."""
@@ -221,7 +237,8 @@ class Scheduler:
         if not tokens:
             kv.grow(-growing)
             return False
-        self._mixed_end = self.steps.mixed_end(tokens, pairs)
+        self._mixed_end = self.steps.mixed_end(tokens, pairs, self._extra_ps)
+        self._extra_ps = 0
         self._jump = None
         return True
 
@@ -231,13 +248,17 @@ class Scheduler:
         if lease is None:
             self._is_full = True
             return False
-        hit = lease.mark.position * self.kv.block_tokens
+        hit = held = lease.mark.position * self.kv.block_tokens
+        if self._offloaded is not None:
+            held, taken_ps = self._offloaded.fetch(call.content, hit, call.to_compute)
+            self._extra_ps += taken_ps
+            self.kv.computed(lease, call.content, held)
         if not call.preemptions:
-            call.cached = hit
+            call.cached = held
             self.counts.queries += call.prompt_tokens
             self.counts.hits += hit
         call.lease = lease
-        call.computed = hit
+        call.computed = held
         call.state = "prefill"
         self._prefilling.append(call)
         self.admitted[call] = None
@@ -248,7 +269,10 @@ class Scheduler:
         assert call.lease
         chunk = min(room, call.to_compute - call.computed)
         pairs = chunk * (2 * call.computed + chunk)
-        call.computed += chunk
+        end = call.computed + chunk
+        if self._arm.encoder:
+            self._extra_ps += self._encoder.encode_ps(call.content, call.computed, end)
+        call.computed = end
         self.kv.computed(call.lease, call.content, call.computed)
         return chunk, pairs
 
@@ -351,6 +375,10 @@ class Scheduler:
         if call.state == "decode":
             in_cache = call.to_compute + call.generated_since(self.steps.log.last) - 1
             call.lease.blocks += self.steps.batch.leave(call, self.steps.log.last)
+        if self._offloaded is not None:
+            known = call.content if content is None else content
+            whole = call.to_compute if content is None else in_cache
+            self._offloaded.store(known, min(whole, in_cache))
         self.kv.release(call.lease, content, in_cache)
         del self.admitted[call]
         self._is_full = False

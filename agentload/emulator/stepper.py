@@ -259,9 +259,13 @@ class Stepper:
         self.now = jump.end
         batch.context += jump.steps * batch.size * batch.growth
 
-    def mixed_end(self, tokens: int, twice_pairs: int) -> int:
-        """Return when a step that starts now will end if it also holds prefill chunks."""
+    def mixed_end(self, tokens: int, twice_pairs: int, extra_ps: int = 0) -> int:
+        """Return when a step that starts now will end if it also holds prefill chunks.
+
+        *extra_ps* is how long it encodes images in them and reads blocks of a second tier.
+        """
         duration = self._clock.mixed_ps(self.batch.size, self.batch.context, tokens, twice_pairs)
+        duration += extra_ps
         if not self._noise.is_silent:
             pause = self._pause()
             duration = duration * self._segment.factor // ONE + pause

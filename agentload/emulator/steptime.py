@@ -202,4 +202,5 @@ def slower_arm(arm: ArmProfile, factor: float) -> ArmProfile:
         drafting = None
     else:
         drafting = replace(arm.speculation, draft_ms=arm.speculation.draft_ms * factor)
-    return replace(arm, step=step, speculation=drafting)
+    encoder = None if arm.encoder is None else arm.encoder.slower(factor)
+    return replace(arm, step=step, speculation=drafting, encoder=encoder)

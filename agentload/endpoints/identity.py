@@ -40,9 +40,12 @@ _WANTED: Final[Mapping[str, tuple[str, str]]] = {
     "max_num_seqs": ("scheduler_config", "max_num_seqs"),
     "chunked_prefill": ("scheduler_config", "enable_chunked_prefill"),
     "kv_cache_memory_bytes": ("cache_config", "kv_cache_memory_bytes"),
+    "kv_offloading_gib": ("cache_config", "kv_offloading_size"),
     "tensor_parallel": ("parallel_config", "tensor_parallel_size"),
     "data_parallel": ("parallel_config", "data_parallel_size"),
     "speculative": ("speculative_config", "method"),
+    "drafts": ("speculative_config", "num_speculative_tokens"),
+    "draft_model": ("speculative_config", "model"),
 }
 _LOGGED: Final = frozenset({"kv_cache_dtype", "prefix_caching"})
 """Settings of a log that `Identity.facts` has as facts of their own."""

@@ -7,7 +7,15 @@ from typing import Final, Literal, TypeVar
 from advisor.deployment import Deployment, GpuFacts, Model
 from advisor.evidence import Arm, Scales
 from agentload.errors import ProfileError
-from agentload.evidence.servers import ArmServer, count, names, number, text, truth
+from agentload.evidence.servers import (
+    ArmServer,
+    count,
+    names,
+    number,
+    speculative_option,
+    text,
+    truth,
+)
 from agentload.kvmath.gpus import gpu_named
 from agentload.kvmath.layout import bytes_per_token
 from agentload.kvmath.pool import Pool, pool_of
@@ -51,7 +59,7 @@ def describe_arm(server: ArmServer, profile: ArmProfile | None) -> Arm:
         kernel=_kernel(facts),
         skip_layers=names(facts.get("skip_layers")),
         scales=_scales(server),
-        flags=tuple(_flags(server)),
+        flags=tuple(_flags(server, profile)),
         all_flags=server.is_command_told,
         weights=_weights(server),
         prefix_caching=truth(facts.get("prefix_caching")),
@@ -71,8 +79,12 @@ def describe_arm(server: ArmServer, profile: ArmProfile | None) -> Arm:
     )
 
 
-def _flags(server: ArmServer) -> Iterator[str]:
-    for option, values in server.arguments.items():
+def _flags(server: ArmServer, profile: ArmProfile | None) -> Iterator[str]:
+    drafting = None if profile is None else profile.speculation
+    options = {} if drafting is None else speculative_option(drafting.method, drafting.drafts)
+    if profile is not None and profile.server.offload is not None:
+        options["--kv-offloading-size"] = (f"{profile.server.offload.gib:g}",)
+    for option, values in {**options, **server.arguments}.items():
         if option not in _TOLD:
             yield option
             yield from values

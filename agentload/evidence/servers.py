@@ -36,6 +36,7 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "max_num_batched_tokens": "--max-num-batched-tokens",
     "max_num_seqs": "--max-num-seqs",
     "kv_cache_memory_bytes": "--kv-cache-memory-bytes",
+    "kv_offloading_gib": "--kv-offloading-size",
 }
 
 
@@ -94,8 +95,11 @@ class ArmServer:
             return cast(Mapping[str, Sequence[str]], self.facts["arguments"])
         eager = {"--enforce-eager": ()} if truth(self.settings.get("eager")) else {}
         said = {option: text(self.settings.get(name)) for name, option in _OPTIONS.items()}
+        method, drafts = text(self.settings.get("speculative")), count(self.settings.get("drafts"))
+        model = text(self.settings.get("draft_model"))
         return {
             **eager,
+            **({} if method is None else speculative_option(method, drafts, model)),
             **{option: (value,) for option, value in said.items() if value is not None},
         }
 
@@ -142,6 +146,17 @@ def servers(
         )
         for row in arms
     )
+
+
+def speculative_option(
+    method: str, drafts: int | None, model: str | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Return the option that has a server draft like this."""
+    # vLLM names the method as the model where it drafts from the prompt.
+    own = None if model == method else model
+    said = {"method": method, "num_speculative_tokens": drafts, "model": own}
+    config = {name: value for name, value in said.items() if value is not None}
+    return {"--speculative-config": (json.dumps(config),)}
 
 
 def text(value: object) -> str | None:

@@ -61,13 +61,32 @@ EXAMPLE: Final = (
 )
 
 
+def position_scaling(config: Config) -> str | None:
+    """Say how a config scales positions beyond those that were trained; None if it does not."""
+    text = _text_part(config)
+    found = text.get("rope_scaling") or text.get("rope_parameters")
+    if not isinstance(found, Mapping):
+        return None
+    kind = found.get("rope_type") or found.get("type")
+    if kind in {None, "default", "mrope"}:
+        return None
+    factor, trained = found.get("factor"), found.get("original_max_position_embeddings")
+    by = "" if factor is None else f" by {factor}"
+    return f"RoPE scaling '{kind}'{by}" + (f" of {trained} tokens" if trained else "")
+
+
+def _text_part(config: Config) -> Config:
+    """Return the fields of the text model, which a multimodal config has in a part of its own."""
+    nested = config.get("text_config")
+    return {**config, **nested} if isinstance(nested, Mapping) else config
+
+
 def model_shape(config: Config, *, name: str, weight_gib: float | None = None) -> ModelShape:
     """Read the geometry of a text model, or of the text part of a multimodal one.
 
     Raises ProfileError for unknown layers.
     """
-    nested = config.get("text_config")
-    text = {**config, **nested} if isinstance(nested, Mapping) else config
+    text = _text_part(config)
     groups = _groups(text, name)
     heads = _whole(text, name, "num_attention_heads")
     return ModelShape(

@@ -41,6 +41,8 @@ class ServedModel:
     block_tokens: int
     gpu: Gpu | None = None
     is_multimodal: bool = False
+    scaling: str | None = None
+    """How its config scales positions, in words; None: it does not, or there is no config."""
 
     @property
     def first(self) -> Size:
@@ -149,8 +151,9 @@ def windows(subject: ServedModel) -> str | None:
 def context(subject: ServedModel) -> str:
     """Say how much memory the longest request takes."""
     megabytes = subject.first.bytes_per_token * subject.max_model_len / 1e6
+    scaled = "" if subject.scaling is None else f"this config has {subject.scaling}; "
     return (
-        f"a request of {subject.max_model_len:,} tokens takes {megabytes:,.0f} MB at "
+        f"{scaled}a request of {subject.max_model_len:,} tokens takes {megabytes:,.0f} MB at "
         f"{subject.first.arm}, even with RoPE scaling"
     )
 

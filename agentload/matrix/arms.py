@@ -78,6 +78,8 @@ def is_folder(name: str) -> bool:
     return Path(name).is_dir()
 
 
+_MOVED: Final[Mapping[str, tuple[str, ...]]] = {"rope-scaling": ("hf-overrides",)}
+"""Settings that vLLM has dropped, and what took their place."""
 OURS: Final = frozenset({"port", "host", "uds", "served-model-name"})
 SHORT: Final[Mapping[str, str]] = {
     "attention-backend": "kernel",
@@ -129,7 +131,9 @@ def check(given: Settings, where: str) -> dict[str, object]:
                 hint="server: {port: 8000} sets the port of the servers",
             )
         if setting not in known_settings() and setting != "args":
-            near = get_close_matches(setting, known_settings(), n=2, cutoff=0.6)
+            near = _MOVED.get(setting) or get_close_matches(
+                setting, known_settings(), n=2, cutoff=0.6
+            )
             meant = f"did you mean {' or '.join(near)}? " if near else ""
             raise UsageError(
                 f"{where}: vLLM has no setting '{name}'",

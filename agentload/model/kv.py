@@ -136,6 +136,7 @@ RECIPES: Final = (
         "Put in the backend of the fp8 server's log.",
     ),
 )
+OFFLOAD_GIB: Final = 64
 DRAFTS: Final = (
     "--speculative-config",
     '{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4}',
@@ -162,6 +163,21 @@ FURTHER: Final = (
         label="FP8, drafts",
         more=DRAFTS,
         why="The same on an FP8 cache, which can cost accepted drafts: measure both.",
+    ),
+    Recipe(
+        arm="bf16-offload",
+        dtype="bf16",
+        label="BF16, offload",
+        more=("--kv-offloading-size", str(OFFLOAD_GIB)),
+        why=f"Blocks are copied to {OFFLOAD_GIB} GiB of the machine's memory, and read from there "
+        "once the pool has lost them.",
+    ),
+    Recipe(
+        arm="fp8-offload",
+        dtype="fp8",
+        label="FP8, offload",
+        more=("--kv-offloading-size", str(OFFLOAD_GIB)),
+        why="The same on an FP8 cache, whose blocks take half of the memory and of the transfer.",
     ),
     Recipe(
         arm="fp8-weights",

@@ -110,6 +110,29 @@ class StepTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderTime:
+    """Coefficients of encoding one image before the language model reads it, in ms.
+
+    A token is one of the context: what the encoder makes of 28 x 28 pixels.
+    """
+
+    ms_per_token: float
+    """Everything that grows with the image: layers, and attention inside windows."""
+    ms_per_pair: float = 0.0
+    """Attention of the whole image to itself, for each pair of its tokens."""
+
+    def image_ms(self, tokens: int) -> float:
+        """Return the time of an image of so many tokens."""
+        return self.ms_per_token * tokens + self.ms_per_pair * tokens**2
+
+    def slower(self, factor: float) -> "EncoderTime":
+        """Return the same on a machine that takes *factor* times as long."""
+        return EncoderTime(
+            ms_per_token=self.ms_per_token * factor, ms_per_pair=self.ms_per_pair * factor
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
     """A span of time in which every step is slower: a noisy neighbour, a throttled clock.
 
@@ -151,6 +174,8 @@ class Speculation:
     """Chance that a draft is kept, given that the one before it was."""
     draft_ms: float = 0.0
     """Time of drafting, per step."""
+    method: str = "ngram"
+    """How a real server is told to draft."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +232,17 @@ class LoadTest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadTier:
+    """A second tier of the KV cache, where blocks are read from instead of computed again."""
+
+    gib: float
+    gb_per_s: float
+    """At which blocks are read back."""
+    outlives_restarts: bool = False
+    """Whether a restarted server finds its blocks there: a store, not its own memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """Settings of the serving engine that an arm runs with."""
 
@@ -224,6 +260,7 @@ class Server:
     kv_cache_memory_bytes: int | None = None
     """Pool size as set by hand; overrides the utilisation."""
     prefix_caching: bool = True
+    offload: OffloadTier | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +277,8 @@ class ArmProfile:
     """Layers that stay at two bytes: `sliding_window`, or layer numbers."""
     step: StepTime | None = None
     """None: only accuracy is known; a latency is refused, never guessed."""
+    encoder: EncoderTime | None = None
+    """None: images cost what their tokens cost."""
     noise: Noise = field(default_factory=Noise)
     speculation: Speculation | None = None
     accuracy: tuple[Accuracy, ...] = ()

@@ -82,11 +82,12 @@ class Facts:
             "kv_cache_size_tokens": self.pool.tokens,
             "kv_cache_max_concurrency": self.pool.concurrency,
             "kv_cache_memory_bytes": server.kv_cache_memory_bytes,
+            "kv_offloading_size": server.offload and server.offload.gib,
         }
 
     def server_info(self) -> dict[str, Any]:
         """Return the answer of `/server_info`: the sections of vLLM's that have facts."""
-        server = self.arm.server
+        server, drafting = self.arm.server, self.arm.speculation
         return {
             "vllm_config": {
                 "model_config": {
@@ -106,6 +107,8 @@ class Facts:
                 },
                 "attention_config": {"backend": self.backend},
                 "device_config": {"device": "cuda"},
+                "speculative_config": drafting
+                and {"method": drafting.method, "num_speculative_tokens": drafting.drafts},
             }
         }
 

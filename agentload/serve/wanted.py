@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, Literal, TypeAlias
 
+from agentload.emulator.encoder import IMAGE
 from agentload.model.trace import image_tokens
 from agentload.prompts import count
 from agentload.serve.bodies import Body, ChatBody, CompletionBody, StreamOptions, TokenizeBody, read
@@ -225,7 +226,8 @@ def _cut(pieces: Iterable[str | count.Image], block: int) -> Content:
         tokens = _cut_words(text, tokens, block, runs)
         text = []
         size = image_tokens(piece.size)
-        runs.append((blake2b(piece.url.encode(), digest_size=16).hexdigest(), size))
+        name = blake2b(piece.url.encode(), digest_size=16).hexdigest()
+        runs.append((f"{IMAGE}{name}", size))
         tokens += size
     return Content(tokens=_cut_words(text, tokens, block, runs), runs=tuple(runs))
 

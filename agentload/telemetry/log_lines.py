@@ -45,6 +45,11 @@ _SETTINGS: Final = {
     "kv_cache_dtype": "kv_cache_dtype",
     "enable_prefix_caching": "prefix_caching",
 }
+# What drafts is written in fields of its own, of which `model` is also the name of another.
+_DRAFTS: Final = re.compile(
+    r"SpeculativeConfig\(method=(?P<speculative>'[^']*'), model=(?P<draft_model>None|'[^']*'), "
+    r"num_spec_tokens=(?P<drafts>\d+)\)"
+)
 _WORK: Final = re.compile(
     r"(?:Engine (\d+): )?Avg prompt throughput: ([\d.]+) tokens/s, Avg generation "
     r"throughput: ([\d.]+) tokens/s, "
@@ -191,10 +196,12 @@ class _StartUpLines:
 
 def _settings(config: str) -> Iterator[tuple[str, str]]:
     """Yield the settings that a configuration gives, by our names."""
-    for name, quoted in _SETTING.findall(config):
-        value = quoted.strip("'")
-        if name in _SETTINGS and value != "None":
-            yield _SETTINGS[name], value
+    drafts = _DRAFTS.search(config)
+    found = list({} if drafts is None else drafts.groupdict().items())
+    for name, quoted in _SETTING.findall(_DRAFTS.sub("", config)):
+        if name in _SETTINGS:
+            found.append((_SETTINGS[name], quoted))
+    yield from ((name, text.strip("'")) for name, text in found if text != "None")
 
 
 def work(lines: Iterable[str]) -> Iterator[PeriodicLine]:

@@ -12,6 +12,7 @@ import msgspec
 
 from agentload.dispatch.naming import SALT_TOKENS
 from agentload.emulator.answers import answer
+from agentload.emulator.encoder import IMAGE
 from agentload.model.commands import Send
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Segment
@@ -71,7 +72,7 @@ class Contents:
                     if segment.plant is not None:
                         key = f"{key}\x1f{segment.plant}\x1f{segment.at}"
                     elif segment.pixels is not None:
-                        key = f"{key}\x1f{segment.pixels}"
+                        key = f"{IMAGE}{key}\x1f{segment.pixels}"
                     runs.append((key, segment.tokens))
                 case (first, _):
                     left = segment.tokens
@@ -95,11 +96,13 @@ def in_server_order(context: tuple[Segment, ...]) -> Iterable[Segment]:
 
 
 def with_salt(runs: tuple[Run, ...], salt: str) -> tuple[Run, ...]:
-    """Return runs whose first tokens are replaced by the salt."""
+    """Return runs whose first tokens are replaced by the salt; an image becomes another one."""
     if not runs:
         return runs
     identity, tokens = runs[0]
     rest = runs[1:]
+    if identity.startswith(IMAGE):
+        return (f"{identity}\x1f{salt}", tokens), *rest
     head = (f"salt\x1f{salt}", min(SALT_TOKENS, tokens))
     if tokens > SALT_TOKENS:
         return head, (identity, tokens - SALT_TOKENS), *rest

@@ -7,12 +7,13 @@ from random import Random
 from typing import Final, Literal
 
 from agentload.model.trace import Segment, Session
-from agentload.plugins import Peak, Positive, Rate, Spread
+from agentload.plugins import Peak, Positive, Rate, Share, Spread
 from agentload.workloads.parts.draws import (
     Distribution,
     WeightedChoice,
     even,
     exponential,
+    happens,
     lognormal,
     quantiles,
     seconds,
@@ -52,6 +53,7 @@ _THINKING: Final = quantiles(
 )
 _TURNS: Final = WeightedChoice((0.9, 0.07, 0.03))  # 1 to 3 turns: judgement, as is what follows
 _FURTHER: Final = lognormal(20, 1.1, 3, 2_000)
+_HANDED_ON: Final = Pause("tool", 0.0)  # from the planner, by a program
 _TENANTS: Final = 12
 _TENANT: Final = WeightedChoice(
     tuple(rank**-1.2 for rank in range(1, _TENANTS + 1))
@@ -91,9 +93,11 @@ def generate(
     peak: Peak = 1.0,
     preset: Literal["r1", "heavy"] = "r1",
     effort: Literal["unsaid", "said"] = "unsaid",
+    planner: Share = 0.0,
 ) -> Iterator[Session]:
     """Yield `sessions` sessions; the preset `heavy` answers with
-    8,000 tokens on average, and `effort=said` asks for one a turn.
+    8,000 tokens on average, and `effort=said` asks for one a turn. A `planner` share of them
+    begins with a plan, which the next call gets with all the reasoning that led to it.
     """
     # Clients of the same ServeGen trace: CV q50 1.0, q75 1.9.
     lengths = _PRESETS[preset]
@@ -107,15 +111,29 @@ def generate(
         # to a tenant begin with as much of its prompt as they have.
         system = max(1, round(question * _OWN_PROMPT))
         talk.add("system", system, f"reasoning.tenant{_TENANT.pick(rng)}")
+        asked = question - system
+        has_plan = planner > 0 and happens(rng, planner)
+        if has_plan:
+            talk.add("user", asked)
+            output, thinking = _answer(rng, lengths.answer)
+            talk.call(output, NO_PAUSE, thinking=thinking, remembered=output)
+            asked = tokens(rng, _FURTHER)
         for turn in range(_TURNS.pick(rng) + 1):
-            talk.add("user", tokens(rng, _FURTHER) if turn else question - system)
-            output = tokens(rng, lengths.answer)
-            thinking = min(output - 1, round(output * _THINKING(rng.random())))
+            talk.add("user", tokens(rng, _FURTHER) if turn else asked)
+            output, thinking = _answer(rng, lengths.answer)
             # Templates of Qwen and DeepSeek drop the thinking of earlier turns.
             pause = Pause("user", seconds(rng, PI_USER)) if turn else NO_PAUSE
+            if has_plan and not turn:
+                pause = _HANDED_ON
             asks = (("reasoning_effort", f'"{_effort(thinking)}"'),) if effort == "said" else ()
             talk.call(output, pause, thinking=thinking, remembered=output - thinking, asks=asks)
         yield talk.session(start_s)
+
+
+def _answer(rng: Random, lengths: Distribution) -> tuple[int, int]:
+    """Draw an answer's tokens, and how many of them are thinking."""
+    output = tokens(rng, lengths)
+    return output, min(output - 1, round(output * _THINKING(rng.random())))
 
 
 def _effort(thinking: int) -> str:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from agentload.ask.plain import AnswerAgreement, StreamAnswer
+from agentload.ask.asker import Failed
+from agentload.ask.plain import AnswerAgreement, Plain, StreamAnswer
 from agentload.ask.probes import (
     Probed,
     ReuseProbe,
@@ -15,7 +17,7 @@ from agentload.ask.probes import (
     sixteen_bit,
 )
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.identity import identify, served_model
+from agentload.endpoints.identity import Identity, identify, served_model
 from tests.ask.refusing import TOKENS, refusing
 from tests.live.scripted import serving
 from tests.serve.arms import arm
@@ -68,6 +70,10 @@ FINE = Probed(
                 ),
             ),
             ("no prefix reuse on a, b",),
+        ),
+        (
+            replace(FINE, reuse=(ReuseProbe(arm="a", verdict="restarted"),)),
+            ("a was restarted between its requests: probe again",),
         ),
         (
             replace(FINE, crossed=(ReuseProbe(arm="b", verdict="hit"),)),
@@ -150,6 +156,30 @@ async def test_a_server_that_tells_neither_cached_tokens_nor_counters_has_not_fa
         )
         found = await reuse(endpoint, "m")
     assert (found.verdict, found.is_same, found.error) == ("not told", True, None)
+
+
+@pytest.mark.loopback
+async def test_a_server_that_restarts_between_the_two_requests_is_said_to_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[StreamAnswer | Failed] = []
+    async with served(arm()) as server:
+        stream = Plain.stream
+
+        async def moving(self: Plain, *words: Any, **more: Any) -> StreamAnswer | Failed:
+            asked.append(await stream(self, *words, **more))
+            return asked[-1]
+
+        async def started_later(one: Endpoint, *, known: Identity | None = None) -> Identity:
+            found = await identify(one, known=known)
+            begin = {"process_start_s": 2.0 if asked else 1.0}
+            return replace(found, counters={**found.counters, **begin})
+
+        monkeypatch.setattr("agentload.ask.probes.identify", started_later)
+        monkeypatch.setattr(Plain, "stream", moving)
+        found = await reuse(Endpoint(name="a", url=server.url), "tiny")
+    assert len(asked) == 2
+    assert (found.verdict, found.counted_hits) == ("restarted", None)
 
 
 @pytest.mark.loopback

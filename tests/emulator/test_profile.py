@@ -8,7 +8,9 @@ import yaml
 
 from agentload.builtin import find, names
 from agentload.emulator.profile import arm, parse, step_time, text
+from agentload.emulator.steptime import StepClock, decode_s
 from agentload.errors import ProfileError
+from agentload.kvmath.pool import pool_of
 from agentload.model.profile import (
     Accuracy,
     ArmProfile,
@@ -23,6 +25,7 @@ from agentload.model.profile import (
     Source,
     StepTime,
 )
+from tests.emulator.arms import shipped
 
 FILE = """
 title: A test
@@ -214,7 +217,16 @@ def test_a_latency_that_nobody_published_is_refused() -> None:
         )
 
 
-UNMEASURED = {"fp8-calibrated", "fp8-default-scales", "fp8-e5m2", "bf16-drafts", "fp8-drafts"}
+UNMEASURED = {
+    "fp8-calibrated",
+    "fp8-default-scales",
+    "fp8-e5m2",
+    "bf16-drafts",
+    "fp8-drafts",
+    "bf16-offload",
+    "fp8-offload",
+    "llama-3.1-8b-rtx-pro-6000/fp8",
+}
 
 
 def test_priors_follow_from_the_profile_that_they_are_derived_from() -> None:
@@ -245,6 +257,40 @@ def test_priors_follow_from_the_profile_that_they_are_derived_from() -> None:
         assert getattr(rocm.step, field) == pytest.approx(scaled, rel=0.01), field
 
 
+@pytest.mark.parametrize(
+    ("batch", "context", "measured_ms"),
+    [
+        (1, 1024, 12.817),
+        (1, 8192, 13.940),
+        (8, 1024, 13.976),
+        (8, 8192, 22.267),
+        (32, 1024, 18.560),
+        (32, 8192, 51.617),
+        (64, 1024, 24.036),
+        (64, 8192, 89.622),
+        (128, 1024, 34.771),
+    ],
+)
+def test_decoding_steps_of_the_rtx_pro_6000_are_those_that_were_published(
+    batch: int, context: int, measured_ms: float
+) -> None:
+    """Rows of `step.csv` of LLMServingSim's profile, which the profile was fitted to."""
+    card = shipped("llama-3.1-8b-rtx-pro-6000", "bf16")
+    assert decode_s(card, batch, context) * 1e3 == pytest.approx(measured_ms, rel=0.07)
+
+
+def test_the_rtx_pro_6000_has_the_pool_and_the_prefill_that_were_published() -> None:
+    card = shipped("llama-3.1-8b-rtx-pro-6000", "bf16")
+    assert card.step is not None
+    assert pool_of(card).tokens == pytest.approx(574_608, rel=0.002)
+    clock = StepClock(step=card.step, experts=None, max_seqs=1)
+    assert clock.mixed_ps(0, 0, 1024, 1024**2) / 1e9 == pytest.approx(47.937, rel=0.09)
+    # 32 layers: their attention of 2,048 tokens after 8,192, and of 1,024 after 16,384.
+    for tokens, cached, measured_ms in ((2048, 8192, 32 * 1.15227), (1024, 16384, 32 * 1.05661)):
+        pairs = tokens * (cached + tokens / 2)
+        assert card.step.prefill_ms_per_pair * pairs == pytest.approx(measured_ms, rel=0.03)
+
+
 @pytest.mark.parametrize("name", names("profiles"))
 def test_every_shipped_profile_parses_and_cites_known_sources(name: str) -> None:
     text = find("profiles", name).read_text()
@@ -262,7 +308,8 @@ def test_every_shipped_profile_parses_and_cites_known_sources(name: str) -> None
             assert each.noise.sigma > 0
         if each.step is None:
             assert each.accuracy
-        assert each.synthetic == (name.endswith("-prior") or each.name in UNMEASURED)
+        is_invented = not UNMEASURED.isdisjoint({each.name, f"{name}/{each.name}"})
+        assert each.synthetic == (name.endswith("-prior") or is_invented)
 
 
 @pytest.mark.parametrize("name", names("profiles"))

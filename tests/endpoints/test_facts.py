@@ -7,7 +7,15 @@ import pytest
 
 from agentload.endpoints.agreement import Agreement, agreement, expectations
 from agentload.endpoints.endpoint import Endpoint, Launch
-from agentload.endpoints.facts import COMMANDED, FACTS, LASTING, OF_A_START, changes, checks
+from agentload.endpoints.facts import (
+    COMMANDED,
+    FACTS,
+    LASTING,
+    OF_A_START,
+    changes,
+    checks,
+    is_same_configuration,
+)
 from agentload.endpoints.identity import Identity, settings
 from agentload.errors import EndpointError
 
@@ -262,6 +270,23 @@ def test_settings_come_from_the_open_part_of_a_development_server() -> None:
     }
     assert settings(document) == {"attention_backend": "FLASHINFER", "max_num_seqs": 128}
     assert settings({"detail": "Not Found"}) == {}
+    drafting = {"method": "eagle", "num_speculative_tokens": 2, "model": "m/drafter", "x": {}}
+    assert settings({"vllm_config": {"speculative_config": drafting}}) == {
+        "speculative": "eagle",
+        "drafts": 2,
+        "draft_model": "m/drafter",
+    }
+
+
+def test_servers_that_draft_otherwise_are_not_the_same() -> None:
+    def drafting(**settings: object) -> dict[str, object]:
+        return {"kv_cache_dtype": "auto", "pool_tokens": 1000, "settings": settings}
+
+    none, four, eight = drafting(), drafting(drafts=4), drafting(drafts=8)
+    assert is_same_configuration(four, drafting(drafts=4))
+    assert not is_same_configuration(none, four)
+    assert not is_same_configuration(four, eight)
+    assert changes(four, eight) == ("settings.drafts 4 → 8",)
 
 
 @pytest.mark.parametrize(

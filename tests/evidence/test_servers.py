@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from agentload.evidence.described import describe_arm
 from agentload.evidence.servers import ArmServer
+from tests.emulator.arms import shipped
 
 
 def server(facts: dict[str, Any], **told: Any) -> ArmServer:
@@ -48,6 +50,37 @@ def test_a_server_that_hides_its_command_tells_some_of_it_by_its_settings() -> N
     assert dict(server({"settings": {"eager": False}}).arguments) == {}
     told = server({"settings": settings, "arguments": {"--dtype": ["auto"]}})
     assert (told.is_command_told, told.arguments) == (True, {"--dtype": ["auto"]})
+
+
+@pytest.mark.parametrize(
+    ("settings", "config"),
+    [
+        (
+            {"speculative": "ngram", "drafts": "4", "draft_model": "ngram"},
+            '{"method": "ngram", "num_speculative_tokens": 4}',
+        ),
+        (
+            {"speculative": "eagle", "drafts": 2, "draft_model": "m/drafter"},
+            '{"method": "eagle", "num_speculative_tokens": 2, "model": "m/drafter"}',
+        ),
+    ],
+)
+def test_a_server_that_drafts_is_started_with_drafts(
+    settings: dict[str, object], config: str
+) -> None:
+    found = server({"settings": settings})
+    assert dict(found.arguments) == {"--speculative-config": (config,)}
+    assert describe_arm(found, None).flags == ("--speculative-config", config)
+
+
+def test_a_simulated_arm_that_drafts_or_offloads_says_with_what_flag() -> None:
+    config = '{"method": "ngram", "num_speculative_tokens": 4}'
+    drafting = shipped("llama-3.1-8b-h100-priors", "bf16-drafts")
+    assert describe_arm(server({}), drafting).flags == ("--speculative-config", config)
+    offloading = shipped("llama-3.1-8b-h100-priors", "bf16-offload")
+    assert describe_arm(server({}), offloading).flags == ("--kv-offloading-size", "64")
+    plain = shipped("llama-3.1-8b-h100-priors", "bf16")
+    assert describe_arm(server({}), plain).flags == ()
 
 
 @pytest.mark.parametrize(("settings", "bits"), [({}, None), ({"quantization": "fp8"}, 8)])

@@ -336,6 +336,19 @@ def samples(scratch: Path) -> dict[str, dict[str, str | bytes]]:
         "codex": {"rollout-c.jsonl": _codex()},
         "litellm": {"l.jsonl": _litellm()},
         "lmcache": {"l.jsonl": jsonl(system, system | {"input": prompt + secret()})},
+        "llmservingsim": {
+            "w.jsonl": jsonl(
+                {
+                    "session_id": secret(1),
+                    "arrival_time_ns": 10**9,
+                    "sub_requests": [
+                        {"input_toks": 40, "output_toks": 9, "tool_duration_ns": 10**8},
+                        {"input_toks": 90, "output_toks": 9, "tool_duration_ns": 0},
+                    ],
+                },
+                {"input_toks": 20, "output_toks": 5, "arrival_time_ns": 2 * 10**9},
+            )
+        },
         "mooncake": {
             "m.jsonl": test_mooncake.LINES
             + jsonl(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agentload.kvmath.compare import sizes
-from agentload.kvmath.config import model_shape
+from agentload.kvmath.config import model_shape, position_scaling
 from agentload.kvmath.gpus import gpu_named
 from agentload.kvmath.practice import RULES, PublishedRule, ServedModel, advice
 
@@ -37,6 +37,7 @@ def told(
         block_tokens=16,
         gpu=gpu_named(gpu) if gpu else None,
         is_multimodal=is_multimodal,
+        scaling=position_scaling(config),
     )
     return {each.rule: each for each in advice(subject)}
 
@@ -70,6 +71,39 @@ def test_rules_come_to_the_models_own_figures() -> None:
     assert found["window attention"].here == "this model has no sliding-window layers"
     assert found["speculative decoding"].here is None
     assert found["bytes of 1,000 tokens"].here == "1,000 tokens take bf16 131.1 MB, fp8 65.5 MB"
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({}, None),
+        ({"rope_scaling": None}, None),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, None),
+        (
+            {
+                "rope_scaling": {
+                    "type": "yarn",
+                    "factor": 4.0,
+                    "original_max_position_embeddings": 32768,
+                }
+            },
+            "RoPE scaling 'yarn' by 4.0 of 32768 tokens",
+        ),
+        (
+            {"text_config": {"rope_parameters": {"rope_type": "llama3", "factor": 8}}},
+            "RoPE scaling 'llama3' by 8",
+        ),
+    ],
+)
+def test_the_rule_of_rope_scaling_says_what_the_config_scales(
+    config: dict[str, Any], said: str | None
+) -> None:
+    assert position_scaling(config) == said
+    rule = told(PLAIN | config)["RoPE scaling"]
+    assert rule.today == "outdated"
+    assert "--hf-overrides takes the scaling" in rule.because
+    plain = "a request of 32,768 tokens takes 4,295 MB at bf16, even with RoPE scaling"
+    assert rule.here == (plain if said is None else f"this config has {said}; {plain}")
 
 
 def test_what_an_article_says_of_a_thousand_tokens_is_one_layer_of_all() -> None:

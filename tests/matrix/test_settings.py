@@ -49,6 +49,11 @@ def test_names_may_be_written_as_in_a_shell_or_in_python() -> None:
     [
         ({"max-num-seq": 8}, "x: vLLM has no setting 'max-num-seq'", "did you mean max-num-seqs"),
         ({"quux": 8}, "x: vLLM has no setting 'quux'", "args:"),
+        (
+            {"--rope-scaling": '{"rope_type": "yarn", "factor": 4.0}'},
+            "x: vLLM has no setting '--rope-scaling'",
+            "did you mean hf-overrides",
+        ),
         ({"port": 8}, "x: 'port' is set by the matrix", "server"),
         ({"max-num-seqs": None}, "x: 'max-num-seqs' has no value", "true"),
     ],

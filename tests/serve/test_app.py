@@ -11,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI, AuthenticationError
 
 from agentload.exposition.scrape import parse
-from agentload.model.profile import Logprobs
+from agentload.model.profile import EncoderTime, Logprobs
 from agentload.prompts import images
 from agentload.serve.server import ServedArm, ServerOptions
 from tests.serve.arms import arm
@@ -161,6 +161,25 @@ async def test_an_image_costs_the_tokens_of_its_size(openai: AsyncOpenAI) -> Non
     whole = await openai.chat.completions.create(model="tiny", messages=asked, max_tokens=1)
     assert whole.usage is not None
     assert whole.usage.prompt_tokens == 3 + 50
+
+
+async def test_an_image_is_encoded_before_the_first_token_and_only_once() -> None:
+    seeing = replace(arm(step_ms=0.5), encoder=EncoderTime(ms_per_token=6.0))
+    picture = {"type": "image_url", "image_url": {"url": images.data_url(1, "picture", (280, 140))}}
+
+    async def seconds(asking: AsyncOpenAI, question: str) -> float:
+        asked: list[Any] = [
+            {"role": "user", "content": [{"type": "text", "text": question}, picture]}
+        ]
+        begin = asyncio.get_running_loop().time()
+        await asking.chat.completions.create(model="tiny", messages=asked, max_tokens=1)
+        return asyncio.get_running_loop().time() - begin
+
+    async with served(seeing) as server, client(server) as asking:
+        first = await seconds(asking, "what is this")
+        again = await seconds(asking, "look closer, what is it")
+    assert first >= 0.3  # 50 tokens
+    assert again < first
 
 
 async def test_a_request_id_is_echoed_and_becomes_the_id_of_the_answer(

@@ -4,10 +4,11 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from agentload.endpoints.identity import settings
 from agentload.kvmath.config import model_shape
 from agentload.kvmath.pool import pool_of
 from agentload.model.kv import KvDtype
-from agentload.model.profile import ArmProfile
+from agentload.model.profile import ArmProfile, OffloadTier, Speculation
 from agentload.serve.facts import Facts
 from tests.serve.arms import arm
 from tests.serve.recorded_lines import shape, text
@@ -86,6 +87,24 @@ def test_arms_differ_in_their_fingerprint_and_a_server_keeps_its_own() -> None:
     assert (
         facts(arm()).fingerprint == facts(arm()).fingerprint != facts(arm(step_ms=2.0)).fingerprint
     )
+
+
+def test_a_server_that_drafts_or_offloads_says_so() -> None:
+    served = arm()
+    found = [
+        settings(facts(replace(served, speculation=drafting)).server_info())
+        for drafting in (
+            None,
+            Speculation(drafts=4, acceptance=0.7),
+            Speculation(drafts=8, acceptance=0.7),
+        )
+    ]
+    tier = replace(served.server, offload=OffloadTier(gib=64, gb_per_s=50))
+    offloading = settings(facts(replace(served, server=tier)).server_info())
+    assert offloading["kv_offloading_gib"] == 64
+    assert "kv_offloading_gib" not in found[0]
+    said = [(each.get("speculative"), each.get("drafts")) for each in found]
+    assert said == [(None, None), ("ngram", 4), ("ngram", 8)]
 
 
 def test_the_start_up_log_names_pool_backend_and_dtype() -> None:

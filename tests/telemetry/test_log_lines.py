@@ -92,6 +92,31 @@ def test_what_the_engine_was_started_with_is_read_from_its_config() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("drafting", "settings"),
+    [
+        ("method='ngram', model=None, num_spec_tokens=4", {"speculative": "ngram", "drafts": "4"}),
+        (
+            "method='eagle', model='models/drafter', num_spec_tokens=2",
+            {"speculative": "eagle", "drafts": "2", "draft_model": "models/drafter"},
+        ),
+    ],
+)
+def test_what_drafts_is_read_from_the_config_and_is_no_other_weights(
+    drafting: str, settings: dict[str, str]
+) -> None:
+    line = (
+        "INFO 11-20 12:40:40 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: "
+        f"model='models/tiny', speculative_config=SpeculativeConfig({drafting}), "
+        "tokenizer='models/tiny', tensor_parallel_size=1"
+    )
+    assert start_up([line]).settings == {
+        "weights": "models/tiny",
+        "tensor_parallel": "1",
+        **settings,
+    }
+
+
 def test_older_lines_and_kernels_are_read_and_a_repeated_warning_is_kept_once() -> None:
     assert start_up(GPU.splitlines()) == StartUp(
         pool_tokens=434_784,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from agentload.emulator.encoder import IMAGE
 from agentload.model.commands import Call, Limits, Send
 from agentload.model.trace import Segment
 from agentload.virtual.content import Contents
@@ -62,6 +63,14 @@ def test_a_planted_fact_and_an_images_size_are_part_of_the_identity() -> None:
         for s in (USER, planted, replace(planted, at=0.6), replace(USER, pixels=(28, 28)))
     }
     assert len(identities) == 4
+
+
+def test_a_salt_makes_a_leading_image_another_image() -> None:
+    picture = Segment(role="image", tokens=50, key="p", pixels=(280, 140))
+    one, other = (Contents(block=64).runs(send(picture, USER, salt=salt)) for salt in "xy")
+    assert [tokens for _, tokens in one] == [50, 5]
+    assert one[0][0].startswith(IMAGE)
+    assert one[0] != other[0]
 
 
 def test_a_growing_context_gives_the_same_runs_as_a_fresh_look() -> None:

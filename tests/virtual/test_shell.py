@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.builtin import find
 from agentload.emulator.calls import Finished
 from agentload.emulator.profile import parse
+from agentload.emulator.steptime import off
 from agentload.layout.plan import Scheme, plan
 from agentload.model.commands import Limits
 from agentload.model.plan import ClosedLoop, Load, Plan
+from agentload.model.profile import EncoderTime
 from agentload.model.rows import BlockRow, CallRow, SampleRow
 from agentload.model.stamps import stamps
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
@@ -156,6 +160,31 @@ def test_samples_carry_the_names_of_telemetry() -> None:
         "prefix_queries",
         "prefix_hits",
     } <= names
+
+
+def test_an_image_is_encoded_in_virtual_time_once_for_all_sessions_that_show_it() -> None:
+    def first_ms(encoder: EncoderTime | None) -> list[float]:
+        picture = Segment(role="image", tokens=100, key="p", pixels=(280, 280))
+        showing = tuple(
+            Session(
+                session=name,
+                workload="w",
+                start_s=start_s,
+                turns=(Turn(add=(said(1000, name), picture), output=2),),
+            )
+            for name, start_s in (("a", 0.0), ("b", 10.0))
+        )
+        seeing = {"bf16": replace(off(ARMS["bf16"]), encoder=encoder)}
+        rows = Shell(planned(*showing), seeing, seed=1).play()
+        return [
+            (row.first_ns - row.released_ns) / 1e6
+            for row in rows
+            if isinstance(row, CallRow) and row.first_ns is not None
+        ]
+
+    blind, seeing = first_ms(None), first_ms(EncoderTime(ms_per_token=1.0))
+    extra = [with_ms - without_ms for with_ms, without_ms in zip(seeing, blind, strict=True)]
+    assert extra == pytest.approx([100.0, 0.0], abs=0.01)
 
 
 def test_a_closed_loop_on_the_engine_keeps_its_concurrency() -> None:

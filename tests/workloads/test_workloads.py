@@ -221,6 +221,19 @@ def test_few_tenants_make_most_calls() -> None:
     assert sum(profiles[:4]) > 0.5 * sum(profiles) > sum(profiles[:1])
 
 
+def test_a_planners_reasoning_is_context_of_the_call_that_carries_the_plan_out() -> None:
+    _, sessions = made("reasoning", sessions=60, planner=0.5)
+    planned = [each for each in sessions if len(each.turns) > 1 and each.turns[1].wait == "tool"]
+    assert 20 <= len(planned) <= 40
+    for session in planned:
+        plan, work, *_ = session.turns
+        assert plan.thinking
+        assert (work.wait_s, work.add[0].role) == (0.0, "assistant")
+        assert work.add[0].tokens == plan.output
+    _, without = made("reasoning", sessions=60)
+    assert not [turn for each in without for turn in each.turns if turn.wait == "tool"]
+
+
 def test_reasoning_drops_its_thinking_from_the_history() -> None:
     _, sessions = made("reasoning", sessions=60)
     for session in sessions:

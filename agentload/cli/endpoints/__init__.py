@@ -45,7 +45,8 @@ def init(
     also: Annotated[
         str | None,
         typer.Option(
-            help="Further arms: fp8-e5m2, bf16-drafts, fp8-drafts, fp8-weights, fp8-weights-fp8-kv."
+            help="Further arms: fp8-e5m2, bf16-drafts, fp8-drafts, bf16-offload, fp8-offload, "
+            "fp8-weights, fp8-weights-fp8-kv."
         ),
     ] = None,
     force: Annotated[

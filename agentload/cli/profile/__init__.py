@@ -122,6 +122,11 @@ def _arm(arm: ArmProfile) -> Iterator[str]:
             f"  prefill       {step.prefill_ms_per_token:g} ms a token + "
             f"{step.prefill_ms_per_pair:g} ms a causal pair"
         )
+        if arm.encoder is not None:
+            yield (
+                f"  images        {arm.encoder.ms_per_token:g} ms a token to encode one + "
+                f"{arm.encoder.ms_per_pair:g} ms a pair of its tokens"
+            )
         yield f"  KV pool       {pool_of(arm).tokens:,} tokens"
     for score in arm.accuracy:
         length = f" at {score.context_tokens:,}" if score.context_tokens else ""

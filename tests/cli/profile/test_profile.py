@@ -38,6 +38,23 @@ def test_a_profile_is_shown_with_its_figures_and_their_sources(
     assert "llama-3.1-8b-h100" in capsys.readouterr().err
 
 
+def test_a_simulated_rocm_server_is_a_prior_whose_known_issue_is_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The issue is of the dtype that vLLM fell back to on that card, without a word."""
+    database = str(tmp_path / "x.duckdb")
+    simulated = ["demo-rag", "--profile", "llama-3.1-8b-mi300x-prior", "--sessions", "2"]
+    assert agentload(monkeypatch, "simulate", *simulated, "--db", database) == 0
+    capsys.readouterr()
+    assert agentload(monkeypatch, "advise", database, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    known = [each for each in document["decision"]["findings"] if each["rule"] == "known_issues"]
+    assert [each["arm"] for each in known] == ["fp8"]
+    assert known[0]["message"].startswith("vllm#45562, closed as of ")
+    assert "unvalidated_backend" in {each["rule"] for each in document["decision"]["skipped"]}
+    assert "prior" in json.dumps(document)
+
+
 def test_a_profile_fitted_to_a_run_gives_back_what_the_run_was_made_with(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
