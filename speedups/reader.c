@@ -17,8 +17,9 @@
  * write of Python's. Of a write Python hears with what it takes next.
  *
  * A stream's lock is held around its recvmsg and send, so its descriptor is not touched once
- * `reader_leave` has returned. While this thread runs, it alone frees what an epoll may have named, between two
- * looks at its epolls: whatever an epoll names is still there. Locks are taken in one order: the reader's, then a stream's.
+ * `reader_leave` has returned. While this thread runs, it alone frees what an epoll may have named,
+ * between two looks at its epolls: whatever an epoll names is still there. Locks are taken in one
+ * order: the reader's, then a stream's.
  *
  * Apart from the thread, one thread at a time may call these functions. Nothing here knows Python;
  * agentload/live/reader.py loads this as a library.

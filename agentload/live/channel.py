@@ -168,6 +168,7 @@ class Channel:
             reads = source.take()
         finally:  # what was sent was sent, even if the connection has failed since
             begun_ns, left_ns, count = source.written
+            source.written = 0, 0, 0  # what is noted twice would be counted twice
             self._written += count
             if begun_ns:
                 self._begun_ns = self._heard_ns = begun_ns
