@@ -1,6 +1,7 @@
-/* A thread that takes bytes off sockets, with the kernel's stamps, while Python does other things.
+/* A thread that takes bytes off sockets, with the kernel's stamps, while Python does other things,
+ * and writes requests whose instants are known ahead.
  *
- * Python opens, writes and closes the sockets; this thread only reads, and judges no byte. It takes
+ * Python opens and closes the sockets; this thread reads and writes, and judges no byte. It takes
  * what arrives on a socket between `reader_watch` and `reader_leave`, appends it to that stream's
  * buffer, and rests for a ms so that the streams share a wake-up. Python is told, through an
  * eventfd, of a stream
@@ -11,9 +12,14 @@
  *   - that holds PAUSE_BYTES or PAUSE_READS, and is not read until Python has taken them;
  *   - that has held a read for WAIT_MS.
  *
- * A stream's lock is held around its recvmsg, so its descriptor is not touched once `reader_leave`
- * has returned. While this thread runs, it alone frees what an epoll may have named, between two
- * looks at its epolls: whatever an epoll names is still there. Locks are taken in one order: the reader's, then a stream's.
+ * A request that `reader_send` hands over is written at its instant, which no rest delays. Its
+ * socket is read from then on, not before: a connection that ended meanwhile is found as after a
+ * write of Python's. Of a write Python hears with what it takes next.
+ *
+ * A stream's lock is held around its recvmsg and send, so its descriptor is not touched once
+ * `reader_leave` has returned. While this thread runs, it alone frees what an epoll may have named,
+ * between two looks at its epolls: whatever an epoll names is still there. Locks are taken in one
+ * order: the reader's, then a stream's.
  *
  * Apart from the thread, one thread at a time may call these functions. Nothing here knows Python;
  * agentload/live/reader.py loads this as a library.
@@ -37,7 +43,7 @@
 #include <unistd.h>
 
 enum {
-    VERSION = 2, /* of the functions below; agentload/live/reader.py names the one it calls */
+    VERSION = 3, /* of the functions below; agentload/live/reader.py names the one it calls */
     READ_BYTES = 64 << 10,
     PAUSE_BYTES = 64 << 10,
     PAUSE_READS = 4096,
@@ -49,7 +55,8 @@ enum {
     BATCH = 256,
     REST_MS = 1,
     WAIT_MS = 250, /* looked for as often, so a read is told of after twice as long at most */
-    HEADER = 4, /* numbers before those of the reads in what is handed over */
+    AT_ONCE = 64, /* requests that are written before sockets are looked at again */
+    HEADER = 7, /* numbers before those of the reads in what is handed over */
     PER_READ = 3,
 };
 static const int64_t MS = 1000000, SECOND = 1000000000;
@@ -77,8 +84,13 @@ struct stream {
     struct taken *reads;
     int count, places;
     int64_t sent_offset, sent_wall_ns, sent_now_ns; /* the last send stamp; wall time 0: none */
+    uint8_t *request; /* what must be written, up to its end; NULL once that is over */
+    size_t length, written;
+    int64_t begun_ns, left_ns, newly_written; /* of a write, until they are handed over; 0: none */
     /* links, under the reader's lock */
-    struct stream *before, *after, *ready_before, *ready_after, *next_gone;
+    int64_t due_ns; /* when to write the request */
+    struct stream *before, *after, *ready_before, *ready_after, *due_before, *due_after, *next_gone;
+    int is_due; /* in the ring of requests that wait for their instant */
     int is_ready; /* in the ring of those to tell of */
     int is_gone;  /* was left: the thread may still be about to tell of it, and must not */
 };
@@ -86,9 +98,9 @@ struct stream {
 struct reader {
     pthread_t thread;
     atomic_int is_stopping, has_gone;
-    int epoll, hasty, both, control, timer, bell;
+    int epoll, hasty, both, control, timer, alarm, bell;
     pthread_mutex_t lock;
-    struct stream all, ready, *gone; /* the first two are rings around themselves */
+    struct stream all, ready, due, *gone; /* rings around themselves, but for the last */
     uint8_t scratch[READ_BYTES], own_scratch[READ_BYTES];
     /* what was taken last, for Python to read */
     int64_t numbers[HEADER + PER_READ * PAUSE_READS];
@@ -105,8 +117,8 @@ static int64_t now(clockid_t clock) {
 
 /* --- what a stream is watched by, under its lock --- */
 
-static int watch_file(int epoll, int file, void *named) {
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = named};
+static int watch_file(int epoll, int file, uint32_t events, void *named) {
+    struct epoll_event event = {.events = events, .data.ptr = named};
     return epoll_ctl(epoll, EPOLL_CTL_ADD, file, &event);
 }
 
@@ -116,7 +128,8 @@ static int epoll_of(struct reader *reader, struct stream *stream) {
 
 /* Watch a stream; if that cannot be, its connection has failed. */
 static void watch(struct reader *reader, struct stream *stream) {
-    stream->is_watched = !watch_file(epoll_of(reader, stream), stream->file, stream);
+    uint32_t events = stream->request ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    stream->is_watched = !watch_file(epoll_of(reader, stream), stream->file, events, stream);
     if (!stream->is_watched) stream->failure = errno;
 }
 
@@ -301,6 +314,88 @@ static int read_once(struct reader *reader, struct stream *stream, uint8_t *scra
     return 1;
 }
 
+/* --- writing --- */
+
+static void forget_request(struct stream *stream) {
+    free(stream->request);
+    stream->request = NULL;
+}
+
+/* Write what the socket takes, under the stream's lock. Of a failure the next read tells. */
+static void write_some(struct stream *stream) {
+    while (stream->request && stream->written < stream->length) {
+        ssize_t count = send(stream->file, stream->request + stream->written,
+                             stream->length - stream->written, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (count >= 0) {
+            stream->written += (size_t)count;
+            stream->newly_written += count;
+        } else if (errno == EAGAIN) {
+            return;
+        } else if (errno != EINTR) {
+            forget_request(stream);
+        }
+    }
+    if (!stream->request) return;
+    stream->left_ns = now(CLOCK_MONOTONIC);
+    forget_request(stream);
+}
+
+/* Set the alarm to the first instant at which a request is due, under the reader's lock. */
+static void set_alarm(struct reader *reader) {
+    struct itimerspec at = {{0, 0}, {0, 0}}; /* which silences it */
+    if (reader->due.due_after != &reader->due) {
+        int64_t due_ns = reader->due.due_after->due_ns;
+        at.it_value = (struct timespec){due_ns / SECOND, due_ns % SECOND};
+    }
+    timerfd_settime(reader->alarm, TFD_TIMER_ABSTIME, &at, NULL);
+}
+
+/* Take a stream out of the ring of those that are due, under the reader's lock. */
+static void undue_locked(struct stream *stream) {
+    if (!stream->is_due) return;
+    stream->is_due = 0;
+    stream->due_before->due_after = stream->due_after;
+    stream->due_after->due_before = stream->due_before;
+}
+
+/* Put a stream before those that are due later, under the reader's lock. */
+static void await_locked(struct reader *reader, struct stream *stream) {
+    struct stream *last = reader->due.due_before;
+    while (last != &reader->due && last->due_ns > stream->due_ns) last = last->due_before;
+    stream->is_due = 1;
+    stream->due_before = last;
+    stream->due_after = last->due_after;
+    last->due_after = stream->due_after->due_before = stream;
+    if (last == &reader->due) set_alarm(reader);
+}
+
+/* Begin to write a request, and read its socket from now on. Python may have left the stream. */
+static void begin(struct reader *reader, struct stream *stream) {
+    pthread_mutex_lock(&stream->lock);
+    if (stream->request) {
+        stream->begun_ns = now(CLOCK_MONOTONIC);
+        write_some(stream);
+        watch(reader, stream);
+    }
+    int tell = stream->failure != 0;
+    pthread_mutex_unlock(&stream->lock);
+    if (tell) post(reader, stream);
+}
+
+static void write_due(struct reader *reader) {
+    pthread_mutex_lock(&reader->lock);
+    for (int left = AT_ONCE; left; left--) {
+        struct stream *first = reader->due.due_after;
+        if (first == &reader->due || first->due_ns > now(CLOCK_MONOTONIC)) break;
+        undue_locked(first);
+        pthread_mutex_unlock(&reader->lock);
+        begin(reader, first); /* only this thread frees it */
+        pthread_mutex_lock(&reader->lock);
+    }
+    set_alarm(reader);
+    pthread_mutex_unlock(&reader->lock);
+}
+
 /* --- the thread --- */
 
 /* Read a stream. If Python has its lock, it may have been put off the core with it, and all others
@@ -312,8 +407,16 @@ static void readable(struct reader *reader, struct stream *stream, uint32_t even
     else if (pthread_mutex_trylock(&stream->lock))
         return;
     if (stream->is_watched) {
+        if (stream->request && events & EPOLLOUT) {
+            write_some(stream);
+            if (!stream->request) { /* wait for bytes alone from now on */
+                unwatch(reader, stream);
+                watch(reader, stream);
+                tell = stream->failure != 0;
+            }
+        }
         int was_sent = events & EPOLLERR && take_sent(stream);
-        if (!was_sent || events != EPOLLERR) tell = read_once(reader, stream, reader->scratch);
+        if (!was_sent || events != EPOLLERR) tell |= read_once(reader, stream, reader->scratch);
     }
     pthread_mutex_unlock(&stream->lock);
     if (tell) post(reader, stream);
@@ -341,6 +444,8 @@ static int look(struct reader *reader, int epoll, int wait_ms) {
             (void)!read(reader->control, &times, sizeof times);
         else if (named == &reader->timer) {
             if (read(reader->timer, &times, sizeof times) == sizeof times) tell_of_old(reader);
+        } else if (named == &reader->alarm) {
+            if (read(reader->alarm, &times, sizeof times) == sizeof times) write_due(reader);
         } else if (named != &reader->both)
             readable(reader, named, found[each].events, epoll == reader->hasty);
     }
@@ -349,6 +454,7 @@ static int look(struct reader *reader, int epoll, int wait_ms) {
 
 static void free_stream(struct stream *stream) {
     pthread_mutex_destroy(&stream->lock);
+    forget_request(stream);
     free(stream->bytes);
     free(stream->reads);
     free(stream);
@@ -392,8 +498,8 @@ const int reader_sizes[] = {MOST_BYTES, PAUSE_READS, HEADER, PER_READ};
 
 /* Free a reader whose thread does not run. */
 static void dispose(struct reader *reader) {
-    int files[] = {reader->epoll,   reader->hasty, reader->both,
-                   reader->control, reader->timer, reader->bell};
+    int files[] = {reader->epoll, reader->hasty, reader->both, reader->control,
+                   reader->timer, reader->alarm, reader->bell};
     for (size_t each = 0; each < sizeof files / sizeof *files; each++)
         if (files[each] >= 0) close(files[each]);
     bury(reader);
@@ -418,6 +524,7 @@ struct reader *reader_start(void) {
     pthread_mutex_init(&reader->lock, NULL);
     reader->all.before = reader->all.after = &reader->all;
     reader->ready.ready_before = reader->ready.ready_after = &reader->ready;
+    reader->due.due_before = reader->due.due_after = &reader->due;
     int failure = 0;
     reader->epoll = made(epoll_create1(EPOLL_CLOEXEC), &failure);
     reader->hasty = made(epoll_create1(EPOLL_CLOEXEC), &failure);
@@ -425,12 +532,14 @@ struct reader *reader_start(void) {
     reader->control = made(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), &failure);
     reader->bell = made(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), &failure);
     reader->timer = made(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), &failure);
+    reader->alarm = made(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), &failure);
     struct itimerspec every = {{0, WAIT_MS * MS}, {0, WAIT_MS * MS}};
     if (!failure && (timerfd_settime(reader->timer, 0, &every, NULL) ||
-                     watch_file(reader->hasty, reader->control, &reader->control) ||
-                     watch_file(reader->hasty, reader->timer, &reader->timer) ||
-                     watch_file(reader->both, reader->epoll, &reader->both) ||
-                     watch_file(reader->both, reader->hasty, &reader->both)))
+                     watch_file(reader->hasty, reader->control, EPOLLIN, &reader->control) ||
+                     watch_file(reader->hasty, reader->timer, EPOLLIN, &reader->timer) ||
+                     watch_file(reader->hasty, reader->alarm, EPOLLIN, &reader->alarm) ||
+                     watch_file(reader->both, reader->epoll, EPOLLIN, &reader->both) ||
+                     watch_file(reader->both, reader->hasty, EPOLLIN, &reader->both)))
         failure = errno;
     if (!failure) { /* signals are for the threads of the program that loads this */
         sigset_t all, before;
@@ -461,8 +570,7 @@ const int64_t *reader_numbers(struct reader *reader) { return reader->numbers; }
 
 const uint8_t *reader_bytes(struct reader *reader) { return reader->bytes; }
 
-/* Read a socket from now on; return NULL with errno if that cannot be. */
-struct stream *reader_watch(struct reader *reader, int file) {
+static struct stream *new_stream(struct reader *reader, int file) {
     struct stream *stream = calloc(1, sizeof *stream);
     if (!stream) return NULL;
     pthread_mutex_init(&stream->lock, NULL);
@@ -473,6 +581,13 @@ struct stream *reader_watch(struct reader *reader, int file) {
     stream->before = reader->all.before;
     stream->before->after = reader->all.before = stream;
     pthread_mutex_unlock(&reader->lock);
+    return stream;
+}
+
+/* Read a socket from now on; return NULL with errno if that cannot be. */
+struct stream *reader_watch(struct reader *reader, int file) {
+    struct stream *stream = new_stream(reader, file);
+    if (!stream) return NULL;
     pthread_mutex_lock(&stream->lock);
     watch(reader, stream);
     int failure = stream->failure;
@@ -485,6 +600,27 @@ struct stream *reader_watch(struct reader *reader, int file) {
     free_stream(stream); /* no epoll has named it */
     errno = failure;
     return NULL;
+}
+
+/* Write a request to a socket at an instant, or at once if that has passed, and read the socket
+ * from then on; return NULL with errno if there is no memory. */
+struct stream *reader_send(struct reader *reader, int file, const uint8_t *request, int64_t length,
+                           int64_t due_ns) {
+    uint8_t *copy = malloc((size_t)length);
+    struct stream *stream = copy ? new_stream(reader, file) : NULL;
+    if (!stream) {
+        free(copy);
+        errno = ENOMEM;
+        return NULL;
+    }
+    memcpy(copy, request, (size_t)length);
+    stream->request = copy;
+    stream->length = (size_t)length;
+    pthread_mutex_lock(&reader->lock);
+    stream->due_ns = due_ns;
+    await_locked(reader, stream);
+    pthread_mutex_unlock(&reader->lock);
+    return stream;
 }
 
 /* Say after how many reads, beyond those that were taken, the end is near, so that a read is no
@@ -502,13 +638,18 @@ void reader_expect(struct reader *reader, struct stream *stream, int64_t reads, 
 
 /* Hand over what a stream holds, under its lock: copy it to where Python looks, and return how many
  * reads these are. The numbers are [offset, wall ns, monotonic ns] of a send stamp, whether this is
- * urgent, and [wall ns, monotonic ns, end of the bytes] of each read. */
+ * urgent, [when the write of a request began, when it was over, the bytes it has written since the
+ * last time], and [wall ns, monotonic ns, end of the bytes] of each read. */
 static int hand_over(struct reader *reader, struct stream *stream) {
     int count = stream->count;
     reader->numbers[0] = stream->sent_offset;
     reader->numbers[1] = stream->sent_wall_ns;
     reader->numbers[2] = stream->sent_now_ns;
     reader->numbers[3] = stream->is_urgent;
+    reader->numbers[4] = stream->begun_ns;
+    reader->numbers[5] = stream->left_ns;
+    reader->numbers[6] = stream->newly_written;
+    stream->begun_ns = stream->left_ns = stream->newly_written = 0;
     if (count) memcpy(reader->numbers + HEADER, stream->reads, count * sizeof *stream->reads);
     if (stream->held) memcpy(reader->bytes, stream->bytes, stream->held);
     stream->handed += count;
@@ -549,15 +690,17 @@ int reader_take(struct reader *reader, struct stream *stream) {
     return found;
 }
 
-/* Read a socket no more, and hand over what was read and not taken. */
+/* Read and write a socket no more, and hand over what was read and not taken. */
 int reader_leave(struct reader *reader, struct stream *stream) {
     pthread_mutex_lock(&stream->lock);
     unwatch(reader, stream);
+    forget_request(stream); /* what is not written by now never is */
     take_sent(stream);
     int found = hand_over(reader, stream);
     pthread_mutex_unlock(&stream->lock);
     pthread_mutex_lock(&reader->lock);
     unpost_locked(stream);
+    undue_locked(stream);
     stream->is_gone = 1;
     stream->before->after = stream->after;
     stream->after->before = stream->before;

@@ -1,5 +1,6 @@
-/* Drives reader.c as Python does, for sanitizers: streams come, are taken, paused, left and closed
- * while a thread of servers writes. Every byte that is handed over is checked.
+/* Drives reader.c as Python does, for sanitizers: requests are handed over and written, streams
+ * come, are taken, paused, left and closed while a thread of servers reads and writes. Every byte
+ * that is handed over is checked, in both directions.
  *
  *     make sanitize
  */
@@ -9,11 +10,13 @@
 #include <poll.h>
 #include <stdio.h>
 
-enum { STREAMS = 48, ROUNDS = 6, MOST = 400000, RACE_S = 3 };
+enum { STREAMS = 48, ROUNDS = 6, MOST = 400000, RACE_S = 3, REQUEST = 6 << 20 };
 
 struct link {
     int ours, theirs;
     unsigned seed;
+    int64_t asked, heard; /* bytes of the request that was handed over, and those that came */
+    int64_t due_ns, begun_ns, left_ns, written; /* when that was due, and what was said of it */
     int64_t length;      /* of what its server writes, then it closes */
     int64_t seen;        /* bytes that were handed over */
     int64_t leave_after; /* bytes after which the stream is left, whatever is still to come */
@@ -36,13 +39,23 @@ static uint8_t byte_of(const struct link *link, int64_t at) {
 
 static unsigned next_of(unsigned *seed) { return *seed = *seed * 1664525u + 1013904223u; }
 
+/* Read what came of a request; return whether that is all of it. */
+static int hear(struct link *link) {
+    static uint8_t piece[1 << 16];
+    ssize_t count = recv(link->theirs, piece, sizeof piece, MSG_DONTWAIT);
+    for (ssize_t at = 0; at < count; at++)
+        demand(piece[at] == byte_of(link, link->heard++), "each byte is as it was handed over");
+    demand(!count || now(CLOCK_MONOTONIC) >= link->due_ns, "no request is early");
+    return link->heard == link->asked;
+}
+
 static void *serve(void *unused) {
     int64_t written[STREAMS] = {0};
     unsigned seed = 7;
     for (int left = STREAMS; left;) {
         for (int each = 0; each < STREAMS; each++) {
             struct link *link = &links[each];
-            if (link->theirs < 0) continue;
+            if (link->theirs < 0 || (link->heard < link->asked && !hear(link))) continue;
             uint8_t piece[20000];
             unsigned drawn = next_of(&seed) >> 8;
             size_t count = drawn % 16 ? drawn % 300 + 1 : drawn % sizeof piece + 1;
@@ -80,12 +93,32 @@ static void join(struct link *link, int listening, const struct sockaddr_in *pla
     link->theirs = accept(listening, NULL, NULL);
     demand(link->theirs >= 0, "accept");
     setsockopt(link->ours, SOL_SOCKET, SO_TIMESTAMPING, &stamps, sizeof stamps);
-    demand(send(link->ours, "GET", 3, MSG_NOSIGNAL) == 3, "send");
+    if (number % 4 == 2) /* one fits in the socket, another is written in many parts */
+        link->asked = number % 8 == 2 ? 500 : REQUEST;
+    else
+        demand(send(link->ours, "GET", 3, MSG_NOSIGNAL) == 3, "send");
+}
+
+static struct stream *follow(struct reader *reader, struct link *link) {
+    if (!link->asked) return reader_watch(reader, link->ours);
+    uint8_t *request = malloc((size_t)link->asked);
+    for (int64_t at = 0; at < link->asked; at++) request[at] = byte_of(link, at);
+    link->due_ns = now(CLOCK_MONOTONIC) + (int64_t)(link->seed % 8) * MS;
+    struct stream *stream =
+        reader_send(reader, link->ours, request, link->asked, link->due_ns);
+    free(request);
+    return stream;
 }
 
 static void check(struct reader *reader, struct link *link, int count) {
     const int64_t *numbers = reader_numbers(reader) + HEADER;
     const uint8_t *bytes = reader_bytes(reader);
+    const int64_t *said = reader_numbers(reader) + 4;
+    if (said[0]) link->begun_ns = said[0];
+    if (said[1]) link->left_ns = said[1];
+    link->written += said[2];
+    demand(!link->begun_ns || link->begun_ns >= link->due_ns, "a write begins when it is due");
+    demand(!link->left_ns || link->written == link->asked, "all has left when that is said");
     int64_t start = 0;
     for (int each = 0; each < count; each++, numbers += PER_READ) {
         int64_t end = numbers[2];
@@ -116,7 +149,7 @@ static void play(struct reader *reader, int round) {
     pthread_t server;
     for (int each = 0; each < STREAMS; each++) {
         struct link *link = &links[each];
-        demand((link->stream = reader_watch(reader, link->ours)) != NULL, "watch");
+        demand((link->stream = follow(reader, link)) != NULL, "watch");
         reader_expect(reader, link->stream, each % 3 ? 40 : each, each % 6 == 1);
     }
     demand(!pthread_create(&server, NULL, serve, NULL), "a thread of servers");
@@ -136,6 +169,7 @@ static void play(struct reader *reader, int round) {
             if (link->is_over || link->seen >= link->leave_after) {
                 int may_lack = taken < 0 || !link->is_over || (link - links) % 7 == 3;
                 demand(may_lack || link->seen == link->length, "all was read");
+                demand(may_lack || !link->asked || link->left_ns, "the request has left");
                 leave(reader, link);
                 left--;
             } else if (taken > 0 && taken % 5 == 0) {
@@ -158,6 +192,13 @@ static void *flood(void *unused) {
     return unused;
 }
 
+/* Read all that came; return how much that was. */
+static ssize_t drain(int file) {
+    uint8_t piece[256];
+    ssize_t count = recv(file, piece, sizeof piece, MSG_DONTWAIT);
+    return count < 0 ? 0 : count;
+}
+
 static void race(struct reader *reader) {
     pthread_t writers[WRITERS];
     for (int each = 0; each < PAIRS; each++)
@@ -167,7 +208,11 @@ static void race(struct reader *reader) {
     for (int64_t end = now(CLOCK_MONOTONIC) + RACE_S * SECOND; now(CLOCK_MONOTONIC) < end;) {
         struct stream *streams[PAIRS], *found[PAIRS];
         for (int each = 0; each < PAIRS; each++) {
-            demand((streams[each] = reader_watch(reader, pairs[each][0])) != NULL, "watch");
+            int file = pairs[each][0];
+            int64_t due_ns = now(CLOCK_MONOTONIC) + each % 7 * (MS / 4);
+            streams[each] = each % 2 ? reader_watch(reader, file)
+                                     : reader_send(reader, file, (uint8_t *)"y", 1, due_ns);
+            demand(streams[each] != NULL, "watch");
             reader_expect(reader, streams[each], 0, 1);
         }
         for (int times = 0; times < 3; times++)
@@ -176,7 +221,10 @@ static void race(struct reader *reader) {
             reader_take(reader, streams[each]);
             reader_leave(reader, streams[each]);
         }
+        for (int each = 0; each < PAIRS; each++) drain(pairs[each][1]);
         usleep(3000); /* in which the thread frees them */
+        for (int each = 0; each < PAIRS; each++)
+            demand(!drain(pairs[each][1]), "nothing is written once it was left");
         demand(!reader_ready(reader, found, PAIRS), "nothing that was left is ready");
     }
     atomic_store(&is_raced, 1);
@@ -191,6 +239,8 @@ int main(void) {
     for (int round = 0; round < ROUNDS; round++) play(reader, round);
     int listening = socket(AF_INET, SOCK_STREAM, 0);
     demand(reader_watch(reader, listening) != NULL, "a stream that is never left");
+    int64_t never_ns = now(CLOCK_MONOTONIC) + 600 * SECOND;
+    demand(reader_send(reader, listening, (uint8_t *)"y", 1, never_ns) != NULL, "nor is this");
     reader_stop(reader);
     close(listening);
     demand((reader = reader_start()) != NULL, "start again");

@@ -26,6 +26,8 @@ from agentload.model.plan import Block, Plan, Play
 from agentload.model.trace import PRIME, Session
 
 BACKOFF_NS = SECOND  # wait before a second attempt; doubles with each further one
+# A call that is sent before its instant has a slot from then on, which another may need.
+CAPPED_LEAD_NS = 3_000_000
 RETRIABLE: frozenset[Status] = frozenset({"refused", "reset", "connect_timeout", "busy"})
 
 
@@ -41,10 +43,11 @@ class BlockPlay:
         known: Foresight,
         started_ns: int,
         prepares: bool,
+        lead_ns: int,
     ) -> None:
         self.play = play
         self.started_ns = started_ns
-        self.clock_ns: int | None = None if known.primes else started_ns
+        self.clock_ns: int | None = None
         """When the block's clock started; None while contexts are primed."""
         self.in_flight: dict[str, tuple[Send, Player]] = {}
         self.is_cut = False
@@ -54,9 +57,13 @@ class BlockPlay:
         self._outgoing = Outgoing(plan, play)
         self._replies = Replies(known.quoted, live_history=plan.load.history == "live")
         self._prepares = prepares
+        is_capped = plan.load.max_in_flight is not None
+        self._lead_ns = min(lead_ns, CAPPED_LEAD_NS) if is_capped else lead_ns
         self._intake = intake(plan, block, started_ns=started_ns)
+        self._ends_ns: int | None = None
+        """When the block's time is over; None where it is not limited, or not known yet."""
         if not known.primes:
-            self._intake.begin(started_ns)
+            self._begin(started_ns)
         self._sessions = Dependencies(plan, due=self._became_due)
         self._foretold: dict[str, None] = {}
         """Sessions that are not over and were prepared before their start was known; a set."""
@@ -129,7 +136,7 @@ class BlockPlay:
             self._end_time(now_ns)
             self._end_window(out)
             if not self._intake.is_empty and not self._is_closed:
-                self._begin_sessions(now_ns, out)
+                self._begin_sessions(now_ns + self._lead_ns, out)
             self._skip_idleness()
             self._release(now_ns, out)
             if self.in_flight or self.next_ns() is not None:
@@ -189,10 +196,15 @@ class BlockPlay:
             if not self._primes:
                 self._start_clock(done_ns)
 
-    def _start_clock(self, at_ns: int) -> None:
-        """Start the window's clock: every context is primed."""
+    def _begin(self, at_ns: int) -> None:
         self.clock_ns = at_ns
         self._intake.begin(at_ns)
+        seconds = self._load.budget.seconds
+        self._ends_ns = None if seconds is None else at_ns + round(seconds * SECOND)
+
+    def _start_clock(self, at_ns: int) -> None:
+        """Start the window's clock: every context is primed."""
+        self._begin(at_ns)
         for wait_ns, player in self._held:
             player.ready_ns = at_ns
             self._push(at_ns + wait_ns, player, None)
@@ -204,24 +216,27 @@ class BlockPlay:
             return None
         cap = self._load.max_in_flight
         has_room = cap is None or len(self.in_flight) < cap
-        due_ns = self._due[0][0] if self._due and has_room else None
-        instants = (due_ns, self._intake.next_ns(), self._window_ends_ns())
+        due_ns = self._opens_ns(self._due[0][0]) if self._due and has_room else None
+        is_before_end = self._is_window and self._over_ns is None
+        over_ns = self._ends_ns if is_before_end else None
+        begins_ns = self._intake.next_ns()
+        if begins_ns is not None:
+            begins_ns -= self._lead_ns
+        instants = (due_ns, begins_ns, over_ns)
         return min([at_ns for at_ns in instants if at_ns is not None], default=None)
 
-    def _window_ends_ns(self) -> int | None:
-        """Return when the time of a window will be over; None for other blocks."""
-        seconds = self._load.budget.seconds
-        if (
-            not self._is_window
-            or self.clock_ns is None
-            or self._over_ns is not None
-            or seconds is None
-        ):
-            return None
-        return self.clock_ns + round(seconds * SECOND)
+    def _opens_ns(self, due_ns: int) -> int:
+        """Return from when on a call may be released that is due at *due_ns*.
 
-    def _begin_sessions(self, now_ns: int, out: list[Command]) -> None:
-        for session, start_ns in self._intake.take(now_ns):
+        One that is due after the block's time is not released within it.
+        """
+        early_ns = due_ns - self._lead_ns
+        if self._ends_ns is None or due_ns < self._ends_ns:
+            return early_ns
+        return max(early_ns, self._ends_ns)
+
+    def _begin_sessions(self, until_ns: int, out: list[Command]) -> None:
+        for session, start_ns in self._intake.take(until_ns):
             if start_ns is None:
                 self._foretell(session, out)
                 self._sessions.park(session)
@@ -275,7 +290,9 @@ class BlockPlay:
         cap = 1 if self.clock_ns is None else self._load.max_in_flight
         self._end_time(now_ns)
         while (
-            self._due and self._due[0][0] <= now_ns and (cap is None or len(self.in_flight) < cap)
+            self._due
+            and self._opens_ns(self._due[0][0]) <= now_ns
+            and (cap is None or len(self.in_flight) < cap)
         ):
             if not self._is_window and self._is_spent(now_ns):
                 self.close()
@@ -309,10 +326,7 @@ class BlockPlay:
         return (
             (budget.calls is not None and self._calls >= budget.calls)
             or (budget.tokens is not None and self._tokens >= budget.tokens)
-            or (
-                budget.seconds is not None
-                and now_ns - self.clock_ns >= round(budget.seconds * SECOND)
-            )
+            or (self._ends_ns is not None and now_ns >= self._ends_ns)
         )
 
     def _send(self, due_ns: int, player: Player, failed: Send | None) -> Send:

@@ -78,14 +78,17 @@ class Dispatcher:
         done: Iterable[int] = (),
         voided: Mapping[int, int] | None = None,
         prepares: bool = True,
+        lead_ns: int = 0,
     ) -> None:
         """Prepare to play the plan without the pairs *done* in earlier parts of the run.
 
-        *voided* counts for each pair how often it was started and lost before.
+        *voided* counts for each pair how often it was started and lost before. A call whose
+        instant is known is sent *lead_ns* before it, and whoever carries it out waits.
         """
         self._plan = plan
         self._leg = leg
         self._prepares = prepares
+        self._lead_ns = lead_ns
         self._blocks = {block.index: block for block in plan.blocks}
         self._warmups = {
             play.pair for round_ in plan.rounds for play in round_.plays if play.warmup
@@ -193,6 +196,7 @@ class Dispatcher:
                 known=self._known[play.block],
                 started_ns=started_ns,
                 prepares=self._prepares,
+                lead_ns=self._lead_ns,
             )
         return self._step(at_ns)
 

@@ -88,7 +88,9 @@ def shown_model(text: str) -> str:
 
     It is not masked: names of models have the form of keys.
     """
-    line = "".join(char if char.isprintable() else " " for char in text[-2 * MODEL_CHARS :])
+    line = text[-2 * MODEL_CHARS :]
+    if not line.isprintable():
+        line = "".join(char if char.isprintable() else " " for char in line)
     return line if len(text) <= MODEL_CHARS else f"…{line[1 - MODEL_CHARS :]}"
 
 

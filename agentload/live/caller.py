@@ -136,6 +136,11 @@ class PromptCaller:
         """Request ids of prompts rendered for calls that may never come, by arm and session."""
         self._cancelled: dict[str, Halt] = {}
 
+    @property
+    def lead_ns(self) -> int:
+        """How long before its instant a call should come, to leave in time."""
+        return self._wire.lead_ns
+
     def prepare(self, command: Prepare) -> None:
         """Have a prompt rendered soon, after the calls that are due; `cook` must be running."""
         self._orders[command.request_id] = command

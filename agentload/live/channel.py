@@ -22,6 +22,13 @@ class SocketSource(Protocol):
     """Whether what was taken last must not wait: it may hold an end, or what nobody expects."""
     sent: tuple[int, int, int] | None
     """A send stamp that came with it: offset of the write's last byte, wall time, our own."""
+    writes: bool
+    """Whether it writes the request too."""
+    written: tuple[int, int, int]
+    """What it wrote before it was taken last: when it began, when it was done, and the bytes.
+
+    Each is 0 where that did not happen since the time before.
+    """
 
     def take(self) -> Sequence[tuple[int, int, bytes]]:
         """Return what was read: the stamp in wall time (0: none), when it was read, and the bytes.
@@ -102,6 +109,8 @@ class Channel:
     def read_through(self, source: SocketSource | None) -> None:
         """Receive what *source* has read from now on; None: read the socket."""
         self._source = source
+        if source is not None and source.writes:
+            self._left_ns = None
 
     def receive(self) -> Sequence[Read]:
         """Return what has come; raise `OSError` if the connection failed."""
@@ -156,10 +165,18 @@ class Channel:
 
     def _taken(self, source: SocketSource) -> list[Read]:
         try:
-            return [self._stamped(*read) for read in source.take()]
+            reads = source.take()
         finally:  # what was sent was sent, even if the connection has failed since
+            begun_ns, left_ns, count = source.written
+            source.written = 0, 0, 0  # what is noted twice would be counted twice
+            self._written += count
+            if begun_ns:
+                self._begun_ns = self._heard_ns = begun_ns
+            if left_ns:
+                self._left_ns = left_ns
             if source.sent is not None:
                 self._note_sent(*source.sent)
+        return [self._stamped(*read) for read in reads]
 
     def _stamped(self, wall_ns: int, now_ns: int, data: bytes) -> Read:
         """Return bytes that were read at *now_ns* with the instant at which they arrived.

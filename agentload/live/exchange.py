@@ -119,17 +119,35 @@ class Exchange:
             self._unsent = body
             self._timers.append(self._loop.call_later(EXPECT_S, self._send_body))
         try:
-            self._source = self._hub.watch(self._link.file, self._readable)
+            source = self._hub.watch(self._link.file, self._readable)
         except (OSError, ValueError) as error:  # no room for one more, or all is closed
             self._fail("reset", f"{type(error).__name__}: {error}")
             return
-        if self._source is not None:
-            self._link.read_through(self._source)
+        self._follow(source)
+
+    def starts_at(self, at_ns: int, head: bytes, body: Sequence[bytes]) -> bool:
+        """Hand over the request, to be sent at *at_ns*; return False if only `start` sends it."""
+        if self._link.is_encrypted:
+            return False
+        try:
+            source = self._hub.send(self._link.file, self._readable, [head, *body], at_ns)
+        except OSError:  # `start` will find that out too, at the call's instant
+            return False
+        if source is None:
+            return False
+        self._has_begun = True
+        self._follow(source)
+        return True
+
+    def _follow(self, source: SocketSource | None) -> None:
+        self._source = source
+        if source is not None:
+            self._link.read_through(source)
             # A source sees an end, and what is no head of a stream, unless all is encrypted.
             self._is_eager = self._link.is_encrypted or self._on_tokens is not None
             # Without a stamp of the kernel, bytes are as late as they are read.
             reads = self._reads_left if self._link.is_stamped else 0
-            self._source.expect(reads, is_eager=self._is_eager)
+            source.expect(reads, is_eager=self._is_eager)
         self._arm()
 
     def halt(self, why: Halt) -> None:

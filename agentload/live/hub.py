@@ -10,7 +10,7 @@ with the loop, and an answer that is about to end is read at once, as a call may
 import asyncio
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Literal, Protocol, TypeAlias
 
 from agentload.live.channel import SocketSource
@@ -37,8 +37,17 @@ class Watcher(Protocol):
     def path(self) -> ReadPath:
         """Who reads the sockets."""
 
+    @property
+    def lead_ns(self) -> int:
+        """How long before its instant a call should come."""
+
     def watch(self, file: int, callback: Callable[[], None]) -> SocketSource | None:
         """Call *callback* whenever *file* has something; return what reads it, if it does not."""
+
+    def send(
+        self, file: int, callback: Callable[[], None], parts: Iterable[bytes], at_ns: int
+    ) -> SocketSource | None:
+        """Write all *parts* to *file* at *at_ns*, and watch it; return None if the caller must."""
 
     def hasten(self, file: int) -> None:
         """Call back for *file* at once from now on."""
@@ -54,6 +63,9 @@ class Hub:
     """Call back for each descriptor that has something to read."""
 
     path: Final = "interpreter"
+    # What is done before a call's instant takes some 0.3 ms, and may have to wait for a batch of
+    # reads.
+    lead_ns: Final = 2_000_000
 
     def __init__(self, *, beside: Callable[[], None] = lambda: None) -> None:
         """Watch nothing yet; call *beside* after each batch, in the same turn of the loop."""
@@ -80,6 +92,11 @@ class Hub:
             return
         self._epoll.register(file, select.EPOLLIN)
         self._callbacks[file] = callback
+
+    def send(
+        self, file: int, callback: Callable[[], None], parts: Iterable[bytes], at_ns: int
+    ) -> None:
+        """Leave it to the caller."""
 
     def hasten(self, file: int) -> None:
         """Call back for *file* at once from now on, not with the batch."""

@@ -1,10 +1,11 @@
-"""Read sockets in a thread that needs no interpreter, where `agentload[fast]` is installed.
+"""Read sockets, and send what is known ahead, in a thread that needs no interpreter.
 
 `speedups/reader.c` is the thread. While Python is busy, or another thread of it holds the
 interpreter, the thread takes bytes off the sockets with the kernel's stamps, so no two chunks
 share a stamp because Python was late. Python is woken for what cannot wait and for many reads at
-once; what the bytes mean is decided by the same code on both paths. Without the library all works
-as before, by `hub`.
+once; what the bytes mean is decided by the same code on both paths. A request whose instant is
+known ahead is handed over too, and leaves in time whatever Python does then. Without the library,
+which `agentload[fast]` installs, all is done by `hub`.
 
 Functions of the library take a few µs, and are called without giving the interpreter away:
 to get it back might take longer.
@@ -17,7 +18,7 @@ import functools
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from typing import Final
 
@@ -25,26 +26,33 @@ from agentload.compiled import PURE
 from agentload.live.hub import Hub, ReadPath, Watcher
 
 NAME: Final = "agentload_reader"
-VERSION: Final = 2
+VERSION: Final = 3
 """The version of the library's functions that are called here."""
 OTHER_VERSION: Final = "agentload-speedups was made for another version"
 BATCH: Final = 64  # streams that are named at once
+# A call whose instant is known is handed over so long before it: as long as Python may be busy
+# with something else, and then some to render, to connect and to hand over.
+LEAD_NS: Final = 50_000_000
 # Longest time in one turn of the loop, but for what one stream takes: a call that becomes due
 # meanwhile is late by as much.
 HOLD_S: Final = 0.002
 # As in the library: most bytes and most reads that are handed over, and the numbers of them.
 BYTES: Final = 128 << 10
 READS: Final = 4096
-HEADER: Final = 4
+HEADER: Final = 7
 PER_READ: Final = 3
 
 
 class SocketStream:
     """Hand over what the thread reads from one socket."""
 
-    def __init__(self, reader: "SocketReader", handle: int, callback: Callable[[], None]) -> None:
+    def __init__(
+        self, reader: "SocketReader", handle: int, callback: Callable[[], None], *, writes: bool
+    ) -> None:
         self.handle: int | None = handle
         """Names the stream to the library; None once it is left."""
+        self.writes = writes
+        """Whether the thread writes the request as well."""
         self.callback = callback
         self.is_urgent = False
         """Whether what was taken last must not wait."""
@@ -52,6 +60,8 @@ class SocketStream:
         """Whether the reader is about to call back."""
         self.sent: tuple[int, int, int] | None = None
         """The send stamp that came with it, if any."""
+        self.written = 0, 0, 0
+        """When the thread began to write, when it was done (0: not since), and the bytes since."""
         self._reader = reader
         self._left: list[tuple[int, int, bytes]] = []
 
@@ -76,8 +86,9 @@ class SocketStream:
 
     def _copied(self, count: int) -> list[tuple[int, int, bytes]]:
         numbers, data = self._reader.numbers, self._reader.data
-        offset, sent_wall_ns, sent_now_ns, is_urgent = numbers[:HEADER]
+        offset, sent_wall_ns, sent_now_ns, is_urgent, *written = numbers[:HEADER]
         self.sent = (offset, sent_wall_ns, sent_now_ns) if sent_wall_ns else None
+        self.written = written[0], written[1], written[2]
         self.is_urgent = bool(is_urgent)
         if count < 0:
             raise OSError(-count, os.strerror(-count))
@@ -97,6 +108,7 @@ class SocketReader:
     """Watch sockets by a thread of the library; call back where Python should look."""
 
     path: Final = "thread"
+    lead_ns: Final = LEAD_NS
 
     def __init__(self, *, beside: Callable[[], None] = lambda: None) -> None:
         """Start the thread; raise `OSError` where that cannot be.
@@ -125,15 +137,16 @@ class SocketReader:
 
     def watch(self, file: int, callback: Callable[[], None]) -> SocketStream:
         """Have the thread read *file*; call *callback* when something should be taken."""
-        if self.handle is None:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        handle = self.native.reader_watch(self.handle, file)
-        if handle is None:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-        stream = SocketStream(self, handle, callback)
-        self._streams[file] = self._handles[handle] = stream
-        return stream
+        handle = self.native.reader_watch(self._open_handle(), file)
+        return self._followed(file, handle, callback, writes=False)
+
+    def send(
+        self, file: int, callback: Callable[[], None], parts: Iterable[bytes], at_ns: int
+    ) -> SocketStream:
+        """Have the thread write all *parts* to *file* at *at_ns*, and read it from then on."""
+        request = b"".join(parts)
+        handle = self.native.reader_send(self._open_handle(), file, request, len(request), at_ns)
+        return self._followed(file, handle, callback, writes=True)
 
     def hasten(self, file: int) -> None:
         """Leave no read of *file* to rest from now on."""
@@ -167,6 +180,21 @@ class SocketReader:
         self._streams.clear()
         self._handles.clear()
         self._waiting.clear()
+
+    def _open_handle(self) -> int:
+        if self.handle is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return self.handle
+
+    def _followed(
+        self, file: int, handle: int | None, callback: Callable[[], None], *, writes: bool
+    ) -> SocketStream:
+        if handle is None:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        stream = SocketStream(self, handle, callback, writes=writes)
+        self._streams[file] = self._handles[handle] = stream
+        return stream
 
     def _woken(self) -> None:
         if self.handle is None:
@@ -250,6 +278,7 @@ def load_native() -> ctypes.PyDLL:
         ("numbers", pointer, (pointer,)),
         ("bytes", pointer, (pointer,)),
         ("watch", pointer, (pointer, number)),
+        ("send", pointer, (pointer, number, ctypes.c_char_p, wide, wide)),
         ("expect", None, (pointer, pointer, wide, number)),
         ("take", number, (pointer, pointer)),
         ("leave", number, (pointer, pointer)),

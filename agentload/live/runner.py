@@ -134,7 +134,9 @@ class Runner:
         self._write = write
         self._flush = flush
         self._listeners = tuple(listeners)
-        self._dispatcher = Dispatcher(plan, leg=leg, done=done, voided=voided)
+        self._dispatcher = Dispatcher(
+            plan, leg=leg, done=done, voided=voided, lead_ns=caller.lead_ns
+        )
         self._monitor = Monitor(is_timing=lambda: self._dispatcher.is_playing, arms=len(plan.arms))
         self._tasks: asyncio.TaskGroup | None = None
         self._alarm: Waker | None = None
@@ -199,7 +201,7 @@ class Runner:
 
     def _woke(self) -> None:
         try:
-            self._tell(Woke(at_ns=time.monotonic_ns() + self._caller.lead_ns))
+            self._tell(Woke(at_ns=time.monotonic_ns()))
         # Nobody would catch an exception of a callback, so the run ends with it.
         except Exception as error:  # noqa: BLE001
             self._failure = error
@@ -218,7 +220,7 @@ class Runner:
             case Prepare():
                 self._caller.prepare(command)
             case Wake(at_ns=at_ns):
-                self._alarm.set(at_ns - self._caller.lead_ns)
+                self._alarm.set(at_ns)
             case Cancel():
                 self._caller.cancel(command)
             case Forget():

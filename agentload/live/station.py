@@ -47,13 +47,10 @@ class Called:
 class Recorder:
     """Make calls with sockets and a journal of this process."""
 
-    # What is done before a call's instant takes some 0.3 ms, and may have to wait for a batch of
-    # reads.
-    lead_ns: Final = 2_000_000
-
     def __init__(
         self, caller: PromptCaller, *, run_id: str, leg: int, write: Callable[[Row], None]
     ) -> None:
+        self.lead_ns = caller.lead_ns
         self._caller = caller
         self._run_id = run_id
         self._leg = leg

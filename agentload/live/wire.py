@@ -110,6 +110,11 @@ class Wire:
     async def __aexit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def lead_ns(self) -> int:
+        """How long before its instant a call should come, to leave in time."""
+        return self._hub.lead_ns
+
     async def call(self, request: WireRequest) -> Outcome:
         """Send a request and follow its answer to its end; a failure is an outcome too."""
         arm = self._arms[request.arm]
@@ -289,9 +294,12 @@ class Wire:
                 expects=expects,
             )
             # All is prepared by now, so that only the write is left for the call's instant.
-            self._timetable.at(
-                request.released_ns, partial(exchange.start, lines, request.body, expects=expects)
-            )
+            at_ns = request.released_ns
+            is_ahead = at_ns > self.clock.now_ns() and not expects
+            if not is_ahead or not exchange.starts_at(at_ns, lines, request.body):
+                self._timetable.at(
+                    at_ns, partial(exchange.start, lines, request.body, expects=expects)
+                )
             try:
                 await exchange.ended
             except asyncio.CancelledError:

@@ -209,6 +209,7 @@ class Bodies:
         self._seed = seed
         self._tokenizer = tokenizer
         self._block = block
+        self._salts: dict[str, bytes] = {}
         self._table = np.array([f"{word} ".encode() for word in tokenizer.words], dtype=f"S{WIDTH}")
 
     def text(self, slot: Slot) -> JsonPiece:
@@ -252,7 +253,9 @@ class Bodies:
         return draw(self._seed, slot.segment.key, count, block=self._block, table=self._table)
 
     def _salt(self, salt: str) -> bytes:
-        return draw(self._seed, f"salt {salt}", SALT_TOKENS, table=self._table)
+        if salt not in self._salts:  # all prompts of a block have one
+            self._salts[salt] = draw(self._seed, f"salt {salt}", SALT_TOKENS, table=self._table)
+        return self._salts[salt]
 
     def _literal(self, text: str, slot: Slot) -> JsonPiece:
         if slot.salt is not None:

@@ -83,10 +83,12 @@ def play(  # noqa: C901, PLR0912  # one match over the closed list of commands r
     void: dict[int, tuple[tuple[int, str], ...]] | None = None,
     done: tuple[int, ...] = (),
     prepares: bool = False,
+    lead_ns: int = 0,
 ) -> Log:
     """Play *plan*; *inject* replaces the n-th event; *void* answers the n-th Settle."""
     serve = serve or took(0.1)
-    dispatcher, log = Dispatcher(plan, done=done, prepares=prepares), Log()
+    dispatcher = Dispatcher(plan, done=done, prepares=prepares, lead_ns=lead_ns)
+    log = Log()
     heap: list[tuple[int, int, Event]] = [(0, 0, Started(at_ns=0))]
     flight: dict[str, int] = {}
     arms: dict[str, str] = {}

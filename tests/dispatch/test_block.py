@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from agentload.dispatch.block import CAPPED_LEAD_NS
 from agentload.dispatch.dispatcher import Dispatcher
 from agentload.dispatch.foresight import CONNECT_NS, TOKEN_NS
 from agentload.model.commands import (
@@ -306,3 +307,50 @@ def test_a_closed_loop_goes_on_after_a_tree_that_waits_for_what_never_comes(
         ("child", 0),
         ("grandchild", 0),
     ]
+
+
+LED = (
+    talk("s", 3),
+    talk("t", 3, start_s=0.4, wait_s=0.01),
+    *(talk(f"u{i}", 2, start_s=i / 3, wait_s=0.5) for i in range(9)),
+)
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        Load(arrivals=AsRecorded()),
+        Load(arrivals=AsRecorded(), budget=Budget(seconds=2.02)),
+        Load(arrivals=ClosedLoop(sessions=3), budget=Budget(seconds=2.02)),
+        Load(arrivals=AsRecorded(), budget=Budget(calls=7)),
+    ],
+)
+@pytest.mark.parametrize("is_window", [False, True])
+def test_a_call_is_sent_ahead_of_its_instant_and_nothing_else_changes(
+    load: Load, is_window: object
+) -> None:
+    lead_ns = S // 20
+    plan = one_block(LED, load=load)
+    plan = replace(plan, blocks=(replace(plan.blocks[0], is_window=bool(is_window)),))
+
+    def answer(send: Send, now: int) -> Outcome:
+        return Outcome(status="ok", done_ns=max(now, send.released_ns) + S // 10)
+
+    on_time = play(plan, answer)
+    ahead = play(plan, answer, lead_ns=lead_ns)
+    assert [(s.request_id, s.released_ns, s.call.prime) for s in ahead.sent] == [
+        (s.request_id, s.released_ns, s.call.prime) for s in on_time.sent
+    ]
+    drain_ns = on_time.ends[0].drain_ns or 0
+    for early, late in zip(ahead.sent, on_time.sent, strict=True):
+        # What was sent already when the load began to drain is no part of its tail.
+        assert early.tail == late.tail or drain_ns < early.released_ns <= drain_ns + lead_ns
+    earlier = [done.send.released_ns - done.sent_ns for done in ahead.done]
+    assert max(earlier) == lead_ns
+    assert min(earlier) >= 0
+
+
+def test_a_call_under_a_cap_takes_its_slot_only_just_before_its_instant() -> None:
+    sessions = (talk("s", 1, start_s=1.0), talk("t", 1, start_s=1.0))
+    log = play(one_block(sessions, load=Load(max_in_flight=4)), lead_ns=S // 20)
+    assert [done.send.released_ns - done.sent_ns for done in log.done] == [CAPPED_LEAD_NS] * 2

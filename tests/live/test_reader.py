@@ -53,6 +53,7 @@ PATIENT = Limits(
 def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
+    theirs.setblocking(False)
     with ours, theirs:
         yield ours, theirs
 
@@ -147,7 +148,7 @@ def said_of(outcome: Outcome) -> tuple[object, ...]:
 
 
 async def outcome_of(
-    path: ReadPath, pieces: tuple[bytes, ...], pauses_s: tuple[float, ...]
+    path: ReadPath, pieces: tuple[bytes, ...], pauses_s: tuple[float, ...], ahead_ms: int
 ) -> tuple[Outcome, int]:
     """Call a server that answers with these pieces; return how often it was connected to."""
     connections = 0
@@ -161,19 +162,26 @@ async def outcome_of(
     port = server.sockets[0].getsockname()[1]
     async with server, Wire([Target(arm="a", url=f"http://127.0.0.1:{port}/v1")]) as wire:
         assert wire.facts().read_path == path
-        outcome = await wire.call(request(limits=PATIENT, tokens=5))
+        called = request(limits=PATIENT, tokens=5)
+        called = replace(called, released_ns=called.released_ns + ahead_ms * MS)
+        outcome = await wire.call(called)
+        assert outcome.sent_ns is not None
+        assert called.released_ns <= outcome.sent_ns
     return outcome, connections
 
 
 def compared(
-    monkeypatch: pytest.MonkeyPatch, pieces: tuple[bytes, ...], pauses_s: tuple[float, ...]
+    monkeypatch: pytest.MonkeyPatch,
+    pieces: tuple[bytes, ...],
+    pauses_s: tuple[float, ...],
+    ahead_ms: int,
 ) -> None:
     found = []
     for path, pure in (("interpreter", "1"), ("thread", "0")):
         monkeypatch.setenv(PURE, pure)
         reader.load_native.cache_clear()
         assert path in {"interpreter", "thread"}
-        found.append(asyncio.run(outcome_of(path, pieces, pauses_s)))  # type: ignore[arg-type]
+        found.append(asyncio.run(outcome_of(path, pieces, pauses_s, ahead_ms)))  # type: ignore[arg-type]
     assert said_of(found[0][0]) == said_of(found[1][0])
     assert found[0][1] == found[1][1]
 
@@ -192,7 +200,7 @@ def test_an_answer_in_any_pieces_has_the_same_outcome_on_both_paths(
 ) -> None:
     pauses = st.sampled_from([0.0, 0.0, 0.0005, 0.002])
     pauses_s = data.draw(st.tuples(*(pauses for _ in pieces)))
-    compared(monkeypatch, pieces, pauses_s)
+    compared(monkeypatch, pieces, pauses_s, data.draw(st.sampled_from([0, 5])))
 
 
 @pytest.fixture(scope="module")
@@ -239,6 +247,192 @@ async def test_only_the_thread_gives_each_chunk_its_own_stamp_while_python_is_he
         assert outcome.coalesced_reads > 5
     else:
         assert outcome.coalesced_reads <= 1  # the machine may hold the thread too
+
+
+class Arrivals:
+    """Accept connections in a thread, and note when each request came whole."""
+
+    def __init__(self, listening: socket.socket, *, pause_s: float = 0.0) -> None:
+        self.came_ns: list[int] = []
+        self.lengths: list[int] = []
+        self._listening = listening
+        self._pause_s = pause_s
+
+    def serve(self, requests: int, length: int) -> None:
+        """Answer so many requests, each with a body of *length* bytes, on one connection."""
+        peer, _ = self._listening.accept()
+        with peer:
+            for _ in range(requests):
+                time.sleep(self._pause_s)
+                request = peer.recv(65536)
+                while len(request.partition(b"\r\n\r\n")[2]) < length:
+                    request += peer.recv(1 << 20)
+                self.came_ns.append(time.monotonic_ns())
+                self.lengths.append(len(request.partition(b"\r\n\r\n")[2]))
+                events = [each if isinstance(each, dict) else b"[DONE]" for each in good(3)]
+                chunks = [b"%x\r\n%b\r\n" % (len(each), each) for each in map(event, events)]
+                peer.sendall(STREAM + b"".join(chunks) + END)
+
+
+def ahead(wire: Wire, number: int, ahead_ms: int, body: bytes = b"{}") -> WireRequest:
+    due_ns = wire.clock.now_ns() + ahead_ms * MS
+    return replace(request(number, limits=PATIENT, body=(body,)), released_ns=due_ns)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_only_the_thread_sends_what_is_known_ahead_in_time_while_python_is_held(
+    read_path: ReadPath, scheme: str, certificates: Certificates
+) -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.answer(3)
+
+    tls = certificates.server_context() if scheme == "https" else None
+    trusted = context(authority=certificates.authority) if scheme == "https" else None
+    async with (
+        serving(answer, tls=tls) as server,
+        Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
+    ):
+        await wire.ready("a", "s")
+        called = ahead(wire, 1, 100)
+        asyncio.get_running_loop().call_later(0.05, time.sleep, 0.2)
+        outcome = await wire.call(called)
+    assert outcome.status == "ok"
+    assert outcome.sent_ns is not None
+    lag_ns = outcome.sent_ns - called.released_ns
+    if read_path == "thread" and scheme == "http":
+        assert 0 <= lag_ns < 100 * MS  # the machine may hold the thread too
+    else:
+        assert lag_ns > 100 * MS
+
+
+@pytest.mark.parametrize("length", [2, 6 << 20])
+async def test_calls_sent_at_their_instants_share_a_connection_and_have_stamps_of_their_own(
+    read_path: ReadPath, length: int
+) -> None:
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = Arrivals(listening, pause_s=0.1 if length > 2 else 0.0)
+        served = loop.run_in_executor(None, server.serve, 3, length)
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        async with Wire([Target(arm="a", url=url)]) as wire:
+            for number in range(3):
+                called = ahead(wire, number, 20 * (number % 2), b"x" * length)
+                outcome = await wire.call(called)
+                assert (outcome.status, outcome.stamp_source) == ("ok", "kernel")
+                assert outcome.sent_ns is not None
+                assert outcome.first_ns is not None
+                assert called.released_ns <= outcome.sent_ns <= server.came_ns[number] + MS
+                assert outcome.sent_ns <= outcome.first_ns
+                assert (outcome.opened_ns is None) == (number > 0)
+            assert wire.facts().dropped_stamps == 0
+        await served
+    assert server.lengths == [length] * 3
+
+
+async def test_a_call_cancelled_before_its_instant_is_never_sent(read_path: ReadPath) -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.answer(3)
+
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        assert (await wire.call(ahead(wire, 1, 20))).status == "ok"
+        called = asyncio.create_task(wire.call(ahead(wire, 2, 100)))
+        await asyncio.sleep(0.03)
+        wire.cancel("r2")
+        outcome = await called
+        assert (outcome.status, outcome.sent_ns) == ("cancelled", None)
+        await asyncio.sleep(0.12)
+        assert len(server.requests) == 1
+        assert (await wire.call(ahead(wire, 3, 20))).status == "ok"
+        assert (len(server.requests), server.connections) == (2, 2)
+
+
+async def test_a_wire_that_closes_before_an_instant_sends_nothing(read_path: ReadPath) -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.answer(3)
+
+    async with serving(answer) as server:
+        async with Wire([Target(arm="a", url=server.url)]) as wire:
+            called = asyncio.create_task(wire.call(ahead(wire, 1, 60)))
+            await asyncio.sleep(0.03)
+        outcome = await called
+        assert (outcome.status, outcome.sent_ns) == ("stopped", None)
+        await asyncio.sleep(0.1)
+        assert server.requests == []
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+async def test_a_kept_connection_that_ends_before_an_instant_is_found_at_the_instant(
+    read_path: ReadPath, *, is_broken: bool
+) -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.answer(3)
+        await asyncio.sleep(0.05)
+        if is_broken:
+            peer.reset()
+        else:
+            peer.writer.close()
+
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        assert (await wire.call(ahead(wire, 1, 0))).status == "ok"
+        called = ahead(wire, 2, 150)
+        outcome = await wire.call(called)
+        assert outcome.status == "reset"
+        assert outcome.done_ns is not None
+        assert outcome.done_ns >= called.released_ns
+        assert (await wire.call(ahead(wire, 3, 10))).status == "ok"
+        assert server.connections == 2
+
+
+@BY_THREAD
+async def test_a_forked_process_leaves_what_its_parent_sends_alone(
+    read_path: ReadPath, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = ends
+    watching = SocketReader()
+    at_ns = time.monotonic_ns() + 200 * MS
+    stream = watching.send(ours.fileno(), lambda: None, [b"wh", b"ole"], at_ns)
+    child = os.fork()
+    if child == 0:
+        stream.take()
+        watching.leave(ours.fileno())
+        watching.close()
+        os._exit(0)
+    _, ended = await asyncio.to_thread(os.waitpid, child, 0)
+    assert os.waitstatus_to_exitcode(ended) == 0
+    async with asyncio.timeout(10):
+        assert await asyncio.get_running_loop().sock_recv(theirs, 64) == b"whole"
+    assert stream.take() == []
+    begun_ns, left_ns, count = stream.written
+    assert at_ns <= begun_ns <= left_ns
+    assert count == 5
+    assert stream.take() == []
+    assert stream.written == (0, 0, 0)
+    watching.leave(ours.fileno())
+    watching.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        watching.send(ours.fileno(), lambda: None, [b"x"], at_ns)
+
+
+@BY_THREAD
+async def test_requests_leave_in_the_order_of_their_instants(
+    read_path: ReadPath, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = ends
+    watching = SocketReader()
+    now_ns = time.monotonic_ns()
+    files = [os.dup(ours.fileno()) for _ in range(200)]
+    order = [number * 77 % 200 for number in range(200)]
+    for number in order:
+        at_ns = now_ns + (30 + number) * MS // 2
+        watching.send(files[number], lambda: None, [b"%03d" % number], at_ns)
+    found = b""
+    async with asyncio.timeout(10):
+        while len(found) < 600:
+            found += await asyncio.get_running_loop().sock_recv(theirs, 1024)
+    assert found == b"".join(b"%03d" % number for number in range(200))
+    watching.close()
+    for file in files:
+        os.close(file)
 
 
 @BY_THREAD
@@ -352,8 +546,11 @@ class Behind:
     """Read a whole answer, and behind it what comes before the socket is left."""
 
     path: ReadPath = "thread"
+    lead_ns: int = 0
     is_urgent: bool = True
     sent: tuple[int, int, int] | None = None
+    writes: bool = False
+    written: tuple[int, int, int] = (0, 0, 0)
 
     def __init__(self, answer: bytes, behind: bytes) -> None:
         self._reads = [answer]
@@ -361,6 +558,9 @@ class Behind:
 
     def watch(self, file: int, callback: object) -> "Behind":
         return self
+
+    def send(self, file: int, callback: object, parts: object, at_ns: int) -> None:
+        pass
 
     def take(self) -> list[tuple[int, int, bytes]]:
         reads, self._reads = self._reads, []
@@ -514,15 +714,18 @@ async def test_a_call_whose_socket_cannot_be_watched_fails_alone(
     async def answer(peer: Peer) -> None:
         await peer.answer(3)
 
-    def full(file: int, callback: object) -> None:
+    def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         monkeypatch.setattr(wire._hub, "watch", full)
+        if wire._hub.path == "thread":
+            monkeypatch.setattr(wire._hub, "send", full)
         soon = replace(request(limits=PATIENT), released_ns=wire.clock.now_ns() + 50 * MS)
         async with asyncio.timeout(10):
             outcome = await wire.call(soon)
         assert outcome.status == "reset"
+        assert (outcome.done_ns or 0) >= soon.released_ns
         assert "No space left on device" in (outcome.error or "")
         monkeypatch.undo()
         async with asyncio.timeout(10):
@@ -700,7 +903,7 @@ def test_the_reason_is_the_first_that_failed(read_path: ReadPath) -> None:
             while True:
                 taken.append(os.open(os.devnull, os.O_RDONLY))
         found = []
-        for _ in range(6):
+        for _ in range(7):
             found.append(who_reads())
             os.close(taken.pop())
         whole = who_reads()
@@ -708,7 +911,7 @@ def test_the_reason_is_the_first_that_failed(read_path: ReadPath) -> None:
         for file in taken:
             os.close(file)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert found == [("interpreter", "Too many open files")] * 6
+    assert found == [("interpreter", "Too many open files")] * 7
     assert whole == ("thread", "")
 
 
@@ -733,11 +936,11 @@ def test_the_library_is_what_the_makefile_builds_and_names_no_symbol_of_python(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(pieces=answers())
+@given(pieces=answers(), ahead_ms=st.sampled_from([0, 2]))
 def test_thousands_of_answers_have_the_same_outcomes_on_both_paths(
-    monkeypatch: pytest.MonkeyPatch, read_path: ReadPath, pieces: tuple[bytes, ...]
+    monkeypatch: pytest.MonkeyPatch, read_path: ReadPath, pieces: tuple[bytes, ...], ahead_ms: int
 ) -> None:
-    compared(monkeypatch, pieces, (0.0,) * len(pieces))
+    compared(monkeypatch, pieces, (0.0,) * len(pieces), ahead_ms)
 
 
 @BY_THREAD

@@ -11,6 +11,8 @@ from typing import Final
 from agentload.dispatch.row import row
 from agentload.errors import LaunchError
 from agentload.live.health import Health
+from agentload.live.reader import LEAD_NS as READER_LEAD_NS
+from agentload.live.reader import who_reads
 from agentload.live.runner import Caller
 from agentload.live.station import Called, Job, station
 from agentload.live.workers.messages import (
@@ -61,11 +63,11 @@ class WorkerPool:
     All calls of a session on an arm go to one worker, which has its connection and cookies.
     """
 
-    lead_ns: Final = LEAD_NS
-
     def __init__(self, job: Job, *, nodes: Sequence[NodeProcess]) -> None:
         """Use one worker on each of the *nodes*."""
         self._job = job
+        reader_ns = READER_LEAD_NS if who_reads()[0] == "thread" else 0
+        self.lead_ns = LEAD_NS + reader_ns
         self._hands = tuple(Hand(node) for node in nodes)
         self._places: dict[Key, Hand] = {}
         self._flights: dict[str, PendingCall] = {}
