@@ -51,11 +51,12 @@ types: $(READY) ## check types
 layers: $(READY) ## check which room imports which
 	$(BIN)/lint-imports --no-logo
 
-# Two processes share two cores: threads of theirs would only wait for each other.
+# Processes share the cores: threads of theirs would only wait for each other.
 unit slow-beside coverage: export OPENBLAS_NUM_THREADS := 1
 
+# Half of the time tests wait for servers and clocks: more processes than cores.
 unit: $(READY) ## run the tests
-	$(PYTEST) --numprocesses 2 --dist loadscope --durations=10
+	$(PYTEST) --numprocesses 4 --dist loadscope --durations=10
 
 record: $(READY) ## replay recorded command lines, and print every difference (ARGS='--write --only help' writes recordings)
 	$(BIN)/python -m tests.recorded.record $(ARGS)

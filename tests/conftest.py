@@ -13,6 +13,8 @@ import pytest
 from hypothesis import settings
 
 from agentload.cli._signals import handle_signals
+from agentload.serve import processes
+from tests.nursery import Nursery
 
 # Shared and slow machines make deadlines lie;
 # `make test-slow` looks ten times longer, `HYPOTHESIS_PROFILE=thorough` fifty times.
@@ -45,6 +47,19 @@ def pytest_sessionfinish() -> None:
     ends, or the database's library takes it for a leak.
     """
     gc.unfreeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nursery() -> Iterator[None]:
+    """Spare the servers that tests start their second of imports each."""
+    if os.environ.get("COVERAGE_PROCESS_CONFIG"):  # a fork does not say which lines it took
+        yield
+        return
+    nursery = Nursery(processes._launch)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(processes, "_launch", nursery.launch)
+        yield
+    nursery.close()
 
 
 class Spawn(Protocol):

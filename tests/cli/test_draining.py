@@ -18,17 +18,17 @@ from tests.conftest import Spawn
 from tests.live.scripted import END, STREAM, Peer, serving, token
 from tests.run.playing import answering
 
-pytestmark = pytest.mark.loopback
+pytestmark = [pytest.mark.loopback, pytest.mark.slow]
 
 
 @pytest.mark.parametrize(
     ("signals", "workers"),
     [
-        pytest.param((signal.SIGINT,), 1, marks=pytest.mark.slow),
+        ((signal.SIGINT,), 1),
         ((signal.SIGINT, signal.SIGINT), 1),
-        pytest.param((signal.SIGINT, signal.SIGTERM, signal.SIGINT), 1, marks=pytest.mark.slow),
-        pytest.param((signal.SIGTERM, signal.SIGHUP), 1, marks=pytest.mark.slow),
-        pytest.param((signal.SIGINT, signal.SIGINT), 2, marks=pytest.mark.slow),
+        ((signal.SIGINT, signal.SIGTERM, signal.SIGINT), 1),
+        ((signal.SIGTERM, signal.SIGHUP), 1),
+        ((signal.SIGINT, signal.SIGINT), 2),
     ],
 )
 async def test_a_second_signal_ends_what_the_first_lets_end(

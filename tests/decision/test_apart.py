@@ -154,6 +154,7 @@ def replay(database: Path, run: str) -> Replay:
     return study
 
 
+@pytest.mark.slow
 def test_an_arm_that_refuses_many_calls_is_avoided_after_a_pair_and_the_others_are_decided_on_all_of_the_trace(
     tmp_path: Path,
 ) -> None:

@@ -74,10 +74,16 @@ def played(
     return advise(place.database, run, setting=Setting())
 
 
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Document:
+    """Return what is said of the beginnings of sessions, asked about up to their ends."""
+    folder = tmp_path_factory.mktemp("beginnings")
+    return played(folder, planted(folder), contexts=(16_384, 65_536, 112_640))
+
+
 def test_what_was_played_of_a_long_trace_bounds_the_headline_and_is_said_alike_in_every_format(
-    tmp_path: Path,
+    document: Document,
 ) -> None:
-    document = played(tmp_path, planted(tmp_path), contexts=(16_384, 65_536, 112_640))
     (found,) = document.decision.coverage
     assert found.timed_to is not None
     assert (found.longest, found.timed_to < 40_000, found.call_share < 0.4) == (
@@ -109,8 +115,7 @@ def test_what_was_played_of_a_long_trace_bounds_the_headline_and_is_said_alike_i
     assert "a longer trace helps" not in render(document, "txt")
 
 
-def test_a_canary_of_a_bounded_use_takes_no_longer_contexts(tmp_path: Path) -> None:
-    document = played(tmp_path, planted(tmp_path), contexts=(16_384, 65_536, 112_640))
+def test_a_canary_of_a_bounded_use_takes_no_longer_contexts(document: Document) -> None:
     to = document.decision.choice.holds_to
     assert to is not None
     assert document.rollout is not None

@@ -77,6 +77,7 @@ def replayed(
         return measure(made, place, audience).run_id
 
 
+@pytest.mark.slow
 def test_a_slower_pair_of_replicas_is_another_start_and_a_resumed_run_knows_both_again(
     urls: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import scipy
 
+from advisor.evidence import Floats
 from advisor.legs.speed import INDIFFERENT
 from advisor.statistics.paired import same_turns
 from advisor.verdict import Change
@@ -243,7 +244,7 @@ def _shift(view: View, name: str, arm: str, metric: Metric) -> Series | None:
     values, pair = values[:, known], base.pair[base_rows][known]
     ratios = []
     for each in every(np.unique(pair).tolist(), MOST_PAIRS):
-        before, after = np.quantile(values[:, pair == each], QUANTILES, axis=1).T
+        before, after = _quantiles(values[:, pair == each])
         ratios.append(np.log(after / before))
     count = len(ratios)
     if count < FEWEST_PAIRS:
@@ -255,6 +256,16 @@ def _shift(view: View, name: str, arm: str, metric: Metric) -> Series | None:
     tips = (_tip(arm, *each) for each in zip(QUANTILES, at, low, high, strict=True))
     shown = view.series(arm, "line", QUANTILES, at, tips=tips)
     return replace(shown, lows=tuple(low), highs=tuple(high))
+
+
+def _quantiles(values: Floats) -> Floats:
+    """Return the quantiles of each row, as `numpy.quantile` does in five times as long."""
+    ordered, last = np.sort(values, axis=1), values.shape[1] - 1
+    rank = last * np.array(QUANTILES)
+    below = rank.astype(np.int64)
+    low, high = ordered[:, below], ordered[:, np.minimum(below + 1, last)]
+    between: Floats = low + (high - low) * (rank - below)
+    return between
 
 
 def _tip(arm: str, share: float, at: float, low: float, high: float) -> str:
