@@ -16,7 +16,7 @@ from agentload.serve.door import LOG
     ],
 )
 def test_a_client_that_sends_nonsense_or_leaves_is_no_mistake_of_the_server(
-    error: Exception, is_logged: bool, caplog: pytest.LogCaptureFixture
+    error: Exception, *, is_logged: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     LOG.error("Error handling request", exc_info=error)
     assert bool(caplog.records) == is_logged
