@@ -2,16 +2,18 @@
 
 `python -m tools.soak --minutes 30`. Both are played at once, as fast as the machine
 allows. Every answer that a server wrote whole must be stored once, every call must have
-an end, and the memory of neither may grow; the rates are printed.
+an end, and memory, descriptors and threads of neither client may grow; the rates are printed.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -42,6 +44,17 @@ A_BLOCK: Final = 100
 GROWTH: Final = 1.15
 SLACK: Final = 32 << 10
 """KiB that memory may grow beyond `GROWTH`."""
+MORE: Final = 8
+"""Descriptors, and threads, that a client may hold beyond those of before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a client holds of the machine."""
+
+    kib: float
+    descriptors: float
+    threads: float
 
 
 @dataclass(slots=True)
@@ -54,7 +67,8 @@ class Played:
     twice: int = 0
     seconds: float = 0.0
     statuses: dict[str, int] = field(default_factory=dict)
-    kib: list[int] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    """What the client held, second by second."""
     said: str = ""
     code: int | None = None
     """Exit code after the stop; a run that ended before the stop had given up."""
@@ -62,10 +76,10 @@ class Played:
     """Seconds from the stop to the exit."""
 
     @property
-    def growth(self) -> tuple[float, float]:
-        """Median memory in KiB in the second quarter of the time, and in the last."""
-        quarter = max(1, len(self.kib) // 4)
-        return median(self.kib[quarter : 2 * quarter] or [0]), median(self.kib[-quarter:] or [0])
+    def growth(self) -> tuple[Held, Held]:
+        """Medians in the second quarter of the time, and in the last."""
+        quarter = max(1, len(self.held) // 4)
+        return _median(self.held[quarter : 2 * quarter]), _median(self.held[-quarter:])
 
     @property
     def is_clean(self) -> bool:
@@ -76,7 +90,9 @@ class Played:
             and self.code == 130
             and not self.lost
             and not self.twice
-            and after <= GROWTH * before + SLACK
+            and after.kib <= GROWTH * before.kib + SLACK
+            and after.descriptors <= before.descriptors + MORE
+            and after.threads <= before.threads + MORE
         )
 
 
@@ -126,7 +142,7 @@ def soaked(minutes: float, folder: Path) -> dict[str, Played]:
     ):
         time.sleep(1)
         for played, _, _, running, _ in sides:
-            played.kib += _kib(running.pid)
+            played.held += _held(running.pid)
     for played, place, servers, running, said in sides:
         played.seconds, stopped_s = time.monotonic() - began_s, time.monotonic()
         running.send_signal(signal.SIGINT)
@@ -159,12 +175,23 @@ def _count(played: Played, place: Path) -> None:
     played.lost, played.twice = sum(name not in known for name in whole), len(names) - len(known)
 
 
-def _kib(pid: int) -> list[int]:
+def _held(pid: int) -> list[Held]:
+    """Return what a process holds now; nothing of one that ended."""
     try:
-        found = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+        descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
     except OSError:
         return []
-    return [int(line.split()[1]) for line in found.splitlines() if line.startswith("VmRSS")]
+    values = dict(line.split(":", 1) for line in lines)
+    if "VmRSS" not in values:
+        return []
+    kib, threads = int(values["VmRSS"].split()[0]), int(values["Threads"])
+    return [Held(kib=kib, descriptors=descriptors, threads=threads)]
+
+
+def _median(held: Sequence[Held]) -> Held:
+    names = ("kib", "descriptors", "threads")
+    return Held(**{name: median([getattr(each, name) for each in held] or [0]) for name in names})
 
 
 def _trace(folder: Path, sessions: int) -> Path:
@@ -188,6 +215,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
     asked = parser.parse_args()
+    # Whether this machine can measure is no matter of what is lost.
+    os.environ["AGENTLOAD_CLIENT_CHECK"] = "0"
     with TemporaryDirectory(prefix="agentload-") as folder:
         found = soaked(asked.minutes, Path(folder))
     for name, played in found.items():
@@ -197,7 +226,9 @@ def main() -> int:
             f"({played.calls / played.seconds:.0f}/s),"
             f" ended by {played.code} {played.ending_s:.0f} s after the stop,",
             f"{played.answers:,} whole answers, {played.lost} lost, {played.twice} twice,",
-            f"{before / 1024:.0f} MiB, later {after / 1024:.0f} MiB",
+            f"{before.kib / 1024:.0f} MiB, {before.descriptors:.0f} descriptors, "
+            f"{before.threads:.0f} threads; later {after.kib / 1024:.0f} MiB, "
+            f"{after.descriptors:.0f} and {after.threads:.0f}",
             played.statuses,
             *([] if played.is_clean else [played.said[-2000:]]),
             sep="\n  ",

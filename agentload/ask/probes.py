@@ -194,12 +194,17 @@ class Probed:
     def troubles(self) -> Iterator[str]:
         """Yield a sentence for everything that makes the arms unfit for a comparison."""
         yield from self.mismatches
-        if misses := [each.arm for each in self.reuse if each.verdict in {"no hit", "failed"}]:
+        if misses := [each.arm for each in self.reuse if each.verdict == "no hit"]:
             yield f"no prefix reuse on {', '.join(misses)}"
         yield from (
             f"{each.arm} was restarted between its requests: probe again"
             for each in (*self.reuse, *self.crossed)
             if each.verdict == "restarted"
+        )
+        yield from (
+            f"{each.arm}: prefix reuse could not be tried: {each.error}"
+            for each in self.reuse
+            if each.verdict == "failed"
         )
         yield from (
             f"{each.arm} answers from another arm's cache"

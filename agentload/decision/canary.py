@@ -85,7 +85,7 @@ class Canary:
         with reading(means.place.database) as connection:
             buckets = grades.accuracy(connection, means.run, means.arms, reference)[0]
         if not buckets:
-            return "no question was answered"
+            return f"no question was answered by both {reference} and another arm"
         first = _of_arm(buckets, buckets[0].arm)
         asked = sum(each.items for each in first)
         right = sum(each.both + each.reference_only for each in first)

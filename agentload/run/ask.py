@@ -110,6 +110,7 @@ class Inquiry:
     listener: Listener
     counts: Counter[str] = field(init=False, default_factory=Counter)
     dead: str | None = field(init=False, default=None)
+    """Which arm is dead, and its last error."""
     said: dict[AskedOf, EndpointAnswer] = field(init=False, default_factory=dict)
     """Answers of the reference, kept where it has ended before the other arms are asked."""
     _failures: Counter[str] = field(init=False, default_factory=Counter)
@@ -220,9 +221,12 @@ class Inquiry:
         return rows
 
     def _watch(self, arm: str, reply: EndpointAnswer | Failed) -> None:
-        self._failures[arm] = self._failures[arm] + 1 if isinstance(reply, Failed) else 0
+        if not isinstance(reply, Failed):
+            self._failures[arm] = 0
+            return
+        self._failures[arm] += 1
         if self._failures[arm] >= FAILURES and self.dead is None:
-            self.dead = arm
+            self.dead = f"{arm} failed {FAILURES} questions in a row, the last with: {reply.error}"
             self.stops.set()
 
 
@@ -301,8 +305,7 @@ class EvalPart:
         error = await load_run(made.run, made.database, notice=self._notice)
         if self._inquiry.dead is not None:
             raise EndpointError(
-                f"{self._inquiry.dead} failed {FAILURES} questions in a row; what was "
-                "answered is stored",
+                f"{self._inquiry.dead}; what was answered is stored",
                 hint=f"resume with: {made.goes_on_by}",
             )
         if self._changed:

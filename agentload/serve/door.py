@@ -16,13 +16,14 @@ _BACKLOG: Final = 2048
 
 def _is_of_ours(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, HttpProcessingError)
+    return not isinstance(error, (HttpProcessingError, ConnectionError))
 
 
 LOG: Final = logging.getLogger("agentload.door")
 """Log of a server's own mistakes.
 
-A request that is no HTTP, or has a line that is too long, gets its answer (400) and no traceback.
+A request that is no HTTP, or has a line that is too long, gets its answer (400) and no traceback;
+nor does a client that leaves before its answer starts.
 """
 LOG.addFilter(_is_of_ours)
 

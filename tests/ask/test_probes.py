@@ -66,10 +66,10 @@ FINE = Probed(
                 FINE,
                 reuse=(
                     ReuseProbe(arm="a", verdict="no hit"),
-                    ReuseProbe(arm="b", verdict="failed"),
+                    ReuseProbe(arm="b", verdict="failed", error="HTTP 500: engine died"),
                 ),
             ),
-            ("no prefix reuse on a, b",),
+            ("no prefix reuse on a", "b: prefix reuse could not be tried: HTTP 500: engine died"),
         ),
         (
             replace(FINE, reuse=(ReuseProbe(arm="a", verdict="restarted"),)),

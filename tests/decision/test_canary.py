@@ -11,17 +11,21 @@ import pytest
 from agentload.decision.answers import question_order
 from agentload.decision.canary import NO_CANARY, Canary
 from agentload.decision.forecast import shown_broken
+from agentload.decision.known import Known
+from agentload.decision.ledger import Ledger
 from agentload.decision.look import ITEMS, Look
 from agentload.decision.means import Means
 from agentload.decision.outcome import DecisionOutcome
 from agentload.decision.play import Deciding
 from agentload.decision.user_trace import UserTrace
+from agentload.model.rows import ProbeRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.report.render import render
 from agentload.run.audience import Audience
 from agentload.run.past import asked_of
 from agentload.run.place import StudyPlace
 from agentload.run.questions import asking_of, catalog_questions
+from agentload.store.loader import rewrite
 from agentload.study.kinds import Ask, Decide
 from agentload.study.parts import TraceRef, Virtual
 from agentload.tracefile.files import write
@@ -166,6 +170,14 @@ def test_contexts_of_any_length_have_room_for_their_questions(tmp_path: Path, to
     ):
         made = catalog_questions(asking_of(asked))
         assert all(made.item(question) for question in order)
+
+
+def test_answers_of_one_arm_alone_are_said_to_compare_with_nothing(tmp_path: Path) -> None:
+    canary = canary_of(tmp_path, 2700.0)
+    row = ProbeRow(run_id="r", arm="", probe="canary", at_ns=0, settings="{}", outcome="asked")
+    rewrite([row], tmp_path / "x.duckdb", run_id="r", name="canary")
+    said = canary.said(Known(ledger=Ledger(database=tmp_path / "x.duckdb", run="r")))
+    assert said == "no question was answered by both bf16 and another arm"
 
 
 def test_a_forecast_says_how_likely_a_broken_arm_is_found() -> None:

@@ -190,23 +190,26 @@ FAILED, ANSWERED = Failed(error="x"), EndpointAnswer(text="x", finish_reason=Non
     ("replies", "dead"),
     [
         ([("a", FAILED)] * (FAILURES - 1), None),
-        ([("a", FAILED)] * FAILURES, "a"),
+        ([("a", FAILED)] * FAILURES, "a failed 16 questions in a row, the last with: x"),
         (
             [("a", FAILED)] * (FAILURES - 1) + [("a", ANSWERED)] + [("a", FAILED)] * (FAILURES - 1),
             None,
         ),
         ([("a", FAILED), ("b", FAILED)] * (FAILURES - 1), None),  # each arm counts for itself
-        ([("a", FAILED), ("b", ANSWERED)] * FAILURES, "a"),
+        (
+            [("a", FAILED), ("b", ANSWERED)] * FAILURES,
+            "a failed 16 questions in a row, the last with: x",
+        ),
     ],
 )
-def test_an_arm_that_fails_so_many_times_in_a_row_ends_the_leg(
+def test_an_arm_that_fails_so_many_times_in_a_row_ends_the_leg_and_its_error_is_named(
     replies: list[tuple[str, EndpointAnswer | Failed]], dead: str | None
 ) -> None:
     stops = asyncio.Event()
     inquiry = Inquiry(evaluation=EVALUATION, stops=stops, listener=lambda *_: None)
     for arm, reply in replies:
         inquiry._watch(arm, reply)
-    assert (inquiry.dead, stops.is_set(), FAILURES) == (dead, dead is not None, 16)
+    assert (inquiry.dead, stops.is_set()) == (dead, dead is not None)
 
 
 def said(

@@ -1,0 +1,99 @@
+"""A decision whose challenger lists its model and counts prompts
+honestly, and answers wrongly: it names the reason, and the reference stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from agentload.decision.play import Deciding
+from agentload.errors import AgentloadError
+from agentload.live import health
+from agentload.run.audience import Audience
+from agentload.run.place import StudyPlace
+from agentload.run.servers import arms_of
+from agentload.serve.server import ServerOptions
+from agentload.store.database import reading
+from agentload.study.kinds import Decide
+from agentload.study.parts import Live, Load, TraceRef
+from tests.live.hostile import MODES
+from tests.live.scripted import Answer, Peer, serving
+from tests.serve.serving import served
+
+pytestmark = [pytest.mark.loopback, pytest.mark.slow]
+LOAD = Load(sessions=2, duration_s=1.0, wait_cap_s={"user": 0.1, "tool": 0.1})
+
+
+@pytest.fixture(autouse=True)
+def any_lateness_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a machine that is busy with other tests play all the same."""
+    monkeypatch.setenv("AGENTLOAD_CLIENT_CHECK", "0")
+    for limit in ("MAX_SEND_LAG_MS", "MAX_STALL_MS", "MAX_COALESCED_SHARE"):
+        monkeypatch.setattr(health, limit, math.inf)
+
+
+def behind(url: str, mode: str) -> Answer:
+    """Return what asks the server at *url*, but answers chats of several tokens in a mode."""
+    at = urlsplit(url)
+
+    async def answer(peer: Peer) -> None:
+        request = peer.request
+        if request.body and json.loads(request.body).get("max_tokens", 0) > 1:
+            await MODES[mode].answer(peer)
+            return
+        if request.line.split()[1].endswith("/metrics"):  # they would count what went astray
+            await peer.send(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+            return
+        reader, writer = await asyncio.open_connection(at.hostname, at.port)
+        writer.write(request.head[:-2] + b"connection: close\r\n\r\n" + request.body)
+        while piece := await reader.read(65_536):
+            await peer.send(piece)
+        writer.close()
+        peer.writer.close()
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("mode", "status", "reason"),
+    [
+        ("error_body_that_drives_a_terminal", "http_error", "engine"),
+        ("event_of_nested_lists", "unreadable", "Expected `object`, got `array`"),
+    ],
+)
+async def test_a_challenger_that_answers_wrongly_is_named_with_the_reason_and_never_used(
+    mode: str, status: str, reason: str, tmp_path: Path
+) -> None:
+    said = list[str]()
+    database = tmp_path / "x.duckdb"
+    arms, options = arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), ServerOptions(speed=3.0)
+    async with (
+        served(arms[0], options) as good,
+        served(arms[1], options) as bad,
+        serving(behind(bad.url, mode)) as hostile,
+    ):
+        study = Decide(
+            traces=(TraceRef(path="demo-chat"),),
+            servers=Live(endpoints=f"good={good.url},bad={hostile.url}"),
+            load=LOAD,
+            budget_s=240.0,
+        )
+        place, audience = StudyPlace(database=database), Audience(notice=said.append)
+        deciding = Deciding(study=study, place=place, audience=audience)
+        document = None
+        with suppress(AgentloadError):  # pairs that a busy machine made invalid, or 16 failures
+            document = (await asyncio.to_thread(deciding.play)).document
+        hostile.failures.clear()
+    assert document is None or document.headline.startswith("stay on good")
+    assert any("bad: prefix reuse could not be tried: " in each and reason in each for each in said)
+    with reading(database) as connection:
+        query = "SELECT DISTINCT status FROM calls WHERE arm = 'bad' AND asked_tokens > 1"
+        ends = {each for (each,) in connection.execute(query).fetchall()}
+    assert ends - {"cancelled", "not_sent"} == {status}
