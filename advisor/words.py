@@ -43,8 +43,14 @@ def points(difference: Estimate) -> str:
 
 
 def latency(estimate: Estimate) -> str:
-    """Return a time in ms with its interval."""
-    return f"{estimate.value:.0f} ms {_spread(estimate, '{:.0f}'.format)}"
+    """Return a time with its interval, in ms, in seconds from 1 s on."""
+    if estimate.value < 1e3:
+        return f"{estimate.value:.0f} ms {_spread(estimate, '{:.0f}'.format)}"
+    return f"{_seconds(estimate.value)} s {_spread(estimate, _seconds)}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value / 1e3:.4g}"
 
 
 def tokens(count: float) -> str:
@@ -89,11 +95,16 @@ def ms(value: float) -> str:
     return f"{value / 1e3:.3g} s" if value >= 1e3 else f"{value:.3g} ms"
 
 
+def limit(value: float) -> str:
+    """Return a limit of a service level as text: 60 s, 3.5 s, 50 ms."""
+    return f"{value / 1e3:g} s" if value >= 1e3 else f"{value:g} ms"
+
+
 def limits(slo: ServiceLimits) -> str:
     """Return the limits of a service level, as they are typed."""
     named = (("ttft", slo.ttft_ms), ("tpot", slo.tpot_ms), ("turn", slo.turn_ms))
     return ",".join(
-        f"{name}={ms(limit).replace(' ', '')}" for name, limit in named if limit is not None
+        f"{name}={limit(most).replace(' ', '')}" for name, most in named if most is not None
     )
 
 

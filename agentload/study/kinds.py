@@ -133,7 +133,7 @@ class Replay(_Kind, frozen=True, tag="replay"):
     slo: Annotated[
         Slo,
         option(
-            "--capacity: limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000.",
+            "--capacity: limits that a turn must hold: ttft=2s,tpot=50ms,turn=30s.",
             text=quantity.LIMITS,
             needs=("--capacity",),
         ),
@@ -297,7 +297,7 @@ class Search(_Kind, frozen=True, tag="search"):
     slo: Annotated[
         Slo | None,
         option(
-            "Limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000.",
+            "Limits that a turn must hold: ttft=2s,tpot=50ms,turn=30s.",
             text=quantity.LIMITS,
         ),
     ] = None
@@ -330,7 +330,7 @@ class Search(_Kind, frozen=True, tag="search"):
                 hint="servers: {profile: NAME} finds the max-rate in virtual time",
             )
         if not isinstance(self.servers, Live) and self.slo in (None, Slo()):
-            raise UsageError("a search needs a limit to hold", hint="--slo ttft=2000,tpot=50")
+            raise UsageError("a search needs a limit to hold", hint="--slo ttft=2s,tpot=50ms")
         return self
 
 
