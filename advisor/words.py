@@ -35,8 +35,20 @@ def change(estimate: Estimate) -> str:
     return f"{percent(estimate.value)} {_spread(estimate, percent)}"
 
 
+VAGUE = 0.5  # an interval of a difference of shares that is wider, and holds zero, shows nothing
+TOO_FEW = "(too few questions for an interval)"
+
+
+def is_vague(difference: Estimate) -> bool:
+    """Say whether too few questions were asked for an interval that is worth printing."""
+    low, high = difference.low, difference.high
+    return low is not None and high is not None and low < 0 < high and high - low > VAGUE
+
+
 def points(difference: Estimate) -> str:
     """Return an accuracy difference in points of 100 with its interval."""
+    if is_vague(difference):
+        return f"{100 * difference.value:+.1f} pp {TOO_FEW}"
     return (
         f"{100 * difference.value:+.1f} pp {_spread(difference, lambda end: f'{100 * end:+.1f}')}"
     )

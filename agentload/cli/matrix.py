@@ -102,12 +102,7 @@ def _rows(part: ModelPart) -> Iterator[tuple[str, ...]]:
         )
 
 
-@needs(
-    {
-        "model": ("preset",),
-        **dict.fromkeys(("out", "only", "minutes", "json"), ("file",)),
-    }
-)
+@needs({"model": ("preset",), **dict.fromkeys(("out", "only", "minutes", "json"), ("file",))})
 def matrix(
     *,
     file: Annotated[Path | None, typer.Argument(help="The matrix, in YAML.")] = None,

@@ -296,10 +296,7 @@ class Search(_Kind, frozen=True, tag="search"):
     trial_s: Annotated[float, option("Length of each trial.", gt=0)] = 60.0
     slo: Annotated[
         Slo | None,
-        option(
-            "Limits that a turn must hold: ttft=2s,tpot=50ms,turn=30s.",
-            text=quantity.LIMITS,
-        ),
+        option("Limits that a turn must hold: ttft=2s,tpot=50ms,turn=30s.", text=quantity.LIMITS),
     ] = None
     share: Annotated[float, option("Share of the turns that must hold them.", gt=0, le=1)] = 0.95
     windows: Annotated[

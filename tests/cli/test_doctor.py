@@ -165,7 +165,9 @@ def test_what_would_make_this_machine_faster_is_a_command(monkeypatch: pytest.Mo
     monkeypatch.setattr(doctor, "COMPILED", NOT_INSTALLED)
     check = doctor._compiled()
     assert (check.state, check.advice) == ("ok", None)
-    assert check.seen.endswith("is not installed; to use less of a core: pip install 'agentload[fast]'")
+    assert check.seen.endswith(
+        "is not installed; to use less of a core: pip install 'agentload[fast]'"
+    )
 
 
 @pytest.mark.parametrize(

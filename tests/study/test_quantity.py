@@ -47,7 +47,13 @@ def test_machines_are_named_with_how_slow_they_are() -> None:
 
 @pytest.mark.parametrize(
     ("limit_ms", "written"),
-    [(60_000.0, "60s"), (1_500.0, "1.5s"), (40.0, "40ms"), (0.5, "0.5ms"), (1_234.567, "1.234567s")],
+    [
+        (60_000.0, "60s"),
+        (1_500.0, "1.5s"),
+        (40.0, "40ms"),
+        (0.5, "0.5ms"),
+        (1_234.567, "1.234567s"),
+    ],
 )
 def test_a_limit_is_written_as_people_write_it_and_reads_back_the_same(
     limit_ms: float, written: str

@@ -74,8 +74,7 @@ def _lines(name: str, found: "Conduct") -> Iterator[str]:
     for play, rulings in found.rulings:
         yield f"{play.arm}, pair {play.pair}: {_figures(play)}"
         yield from table(
-            ("", "rule", "seen"),
-            [(_WORDS[each.is_kept], each.rule, each.seen) for each in rulings],
+            ("", "rule", "seen"), [(_WORDS[each.is_kept], each.rule, each.seen) for each in rulings]
         )
         yield ""
     rulings = [each for _, rulings in found.rulings for each in rulings]
