@@ -20,17 +20,24 @@ WITH counted AS (
     WHERE c.run_id = $run AND NOT c.prime
 )
 """
-QUERY = """
+# As in `advisor.assess.figures`: the mean over blocks, from the first call to the end of the last
+# one that left before the block drained. So an empty server's waits at the end are in no rate.
+QUERY = """,
+loaded AS (
+    SELECT arm, sum(output_tokens) FILTER (status = 'ok') AS tokens,
+        (max(began_ns + coalesce(turn_ms, 0) * 1e6) - min(began_ns)) / 1e9 AS seconds
+    FROM counted WHERE NOT tail GROUP BY arm, leg, pair
+)
 SELECT a.arm,
        count(c.request_id) AS calls,
        count(*) FILTER (status = 'ok') AS ok,
        quantile_cont(ttft_ms, 0.5) FILTER (status = 'ok') AS ttft_p50_ms,
        quantile_cont(ttft_ms, 0.95) FILTER (status = 'ok') AS ttft_p95_ms,
        quantile_cont(tpot_ms, 0.5) FILTER (status = 'ok') AS token_p50_ms,
-       sum(output_tokens) AS output_tokens,
        sum(cached_tokens) FILTER (hit_rate IS NOT NULL) / sum(prompt_tokens)
            FILTER (hit_rate IS NOT NULL) AS cached_share,
-       (SELECT sum(p.ended_ns - p.clock_ns) / 1e9 FROM plays p WHERE p.arm = a.arm) AS seconds
+       (SELECT avg(coalesce(l.tokens, 0) / l.seconds) FROM loaded l
+           WHERE l.arm = a.arm AND l.seconds > 0) AS tokens_per_s
 FROM (SELECT unnest($arms::VARCHAR[]) AS arm) AS a LEFT JOIN counted c ON c.arm = a.arm
 GROUP BY a.arm ORDER BY list_position($arms, a.arm)
 """
@@ -135,14 +142,14 @@ def summarise(database: Path, run_id: str) -> RunFigures:
                 ttft_p50_ms=p50,
                 ttft_p95_ms=p95,
                 token_p50_ms=token,
-                output_tokens_per_s=tokens / seconds if tokens and seconds else None,
+                output_tokens_per_s=rate or None,
                 cached_share=cached,
                 left_out=_left_out(view.plays, arm),
                 tasks=whole_tasks,
                 tasks_done=done,
                 task_ms=task_ms,
             )
-            for arm, calls, ok, p50, p95, token, tokens, cached, seconds in rows
+            for arm, calls, ok, p50, p95, token, cached, rate in rows
             for whole_tasks, done, task_ms in [tasks.get(arm, (None, None, None))]
         ),
     )
