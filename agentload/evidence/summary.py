@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
+
 from advisor.assess.tasks import WHOLE
 from agentload.evidence.plays import WARM_UP, PlayedBlock, plays_table, valid_plays
 from agentload.evidence.view import run_view
@@ -118,16 +120,18 @@ class RunFigures:
 def summarise(database: Path, run_id: str) -> RunFigures:
     """Read the figures of a run."""
     with reading(database) as connection:
-        view = run_view(connection, run_id)
-        arms = [row.arm for row in view.arms]
-        with plays_table(connection, valid_plays(view.plays)):
-            rows = connection.execute(COUNTED + QUERY, {"run": run_id, "arms": arms}).fetchall()
-            failed = connection.execute(COUNTED + STATUSES, {"run": run_id}).fetchall()
-            whole = {"run": run_id, "whole": WHOLE, "apart": [CONTEXT_SWEEP, STEP_TIMES]}
-            tasks = {
-                arm: figures
-                for arm, *figures in connection.execute(COUNTED + TASKS, whole).fetchall()
-            }
+        return figures(connection, run_id)
+
+
+def figures(connection: duckdb.DuckDBPyConnection, run_id: str) -> RunFigures:
+    """Read the figures of a run of a database that is open."""
+    view = run_view(connection, run_id)
+    arms = [row.arm for row in view.arms]
+    with plays_table(connection, valid_plays(view.plays)):
+        rows = connection.execute(COUNTED + QUERY, {"run": run_id, "arms": arms}).fetchall()
+        failed = connection.execute(COUNTED + STATUSES, {"run": run_id}).fetchall()
+        whole = {"run": run_id, "whole": WHOLE, "apart": [CONTEXT_SWEEP, STEP_TIMES]}
+        tasks = {arm: own for arm, *own in connection.execute(COUNTED + TASKS, whole).fetchall()}
     return RunFigures(
         run_id=run_id,
         arms=tuple(
