@@ -73,8 +73,8 @@ def screening_text(found: Screening, reference: str) -> str:
                 f"the likeliest token is that of {reference} at {worst.agreement:.0%} of the places"
             )
             return (
-                f"Answers of {arm} are broken on prompts of {from_there} tokens: {same}, and it is {far}, "
-                "on every prompt of three in a row."
+                f"Answers of {arm} are broken on prompts of {from_there} tokens: {same}, and it "
+                f"is {far}, on every prompt of three in a row."
             )
         case "step":
             return (
@@ -93,8 +93,8 @@ def screening_text(found: Screening, reference: str) -> str:
             )
         case "few":
             return (
-                f"{arm} is {far} on prompts of {where} tokens; fewer than eight prompts a length say "
-                f"nothing more. {ask}"
+                f"{arm} is {far} on prompts of {where} tokens; fewer than eight prompts a length "
+                f"say nothing more. {ask}"
             )
         case "inside":
             same = f"{arm} is no farther from {reference} than {reference} is from itself."

@@ -135,9 +135,11 @@ def test_a_usual_replay_breaks_what_only_the_benchmark_lays_out(
     assert kept == [False] * 4 + [None, False, None, True]
     agentload("runs benchmark", tmp_path / "a.duckdb")
     said = capsys.readouterr().out
-    assert re.search("^not seen  the load is idle for 10 s at most +nothing was primed", said, re.M)
     assert re.search(
-        "^invalid: .* broke [0-9]+ rules of agentx; [0-9]+ could not be seen$", said, re.M
+        "^not seen  the load is idle for 10 s at most +nothing was primed", said, re.MULTILINE
+    )
+    assert re.search(
+        "^invalid: .* broke [0-9]+ rules of agentx; [0-9]+ could not be seen$", said, re.MULTILINE
     )
     with pytest.raises(GateError, match="broke a rule of agentx"):
         agentload("runs benchmark --gate", tmp_path / "a.duckdb")

@@ -393,8 +393,10 @@ def test_what_the_user_gave_is_in_the_commands_for_other_servers() -> None:
         "--seed 42"
     )
     assert on_own_servers(run)[1:] == (
-        "agentload replay code.jsonl --endpoints endpoints.yaml --pairs 2 --benchmark agentx "
-        "--sessions 8 --seed 42 --db agentload.duckdb",
+        (
+            "agentload replay code.jsonl --endpoints endpoints.yaml --pairs 2 --benchmark agentx "
+            "--sessions 8 --seed 42 --db agentload.duckdb"
+        ),
         None,
     )
     short = replace(ran("agentload simulate chat --profile p"), budget_s=5400.0)
