@@ -147,11 +147,10 @@ class MatrixPage:
         own = [each.document.lists for each in self.models]
         out = []
         for place, (heading, word) in enumerate(HEADINGS):
-            said, *others = dict.fromkeys(lists[place].heading for lists in own)
-            if others:
-                said = heading.format("a new setting")
+            said = {lists[place].heading for lists in own}
+            named = said.pop() if len(said) == 1 else heading.format("a new setting")
             items = _of_models(self.models, [lists[place].items for lists in own])
-            out.append(Listing(heading=said, word=word, items=items))
+            out.append(Listing(heading=named, word=word, items=items))
         return tuple(out)
 
     @property
