@@ -77,9 +77,9 @@ def _lines(name: str, found: "Conduct") -> Iterator[str]:
             ("", "rule", "seen"), [(_WORDS[each.is_kept], each.rule, each.seen) for each in rulings]
         )
         yield ""
-    rulings = [each for _, rulings in found.rulings for each in rulings]
-    broken = sum(each.is_kept is False for each in rulings)
-    unseen = sum(each.is_kept is None for each in rulings)
+    judged = [each for _, rulings in found.rulings for each in rulings]
+    broken = sum(each.is_kept is False for each in judged)
+    unseen = sum(each.is_kept is None for each in judged)
     if found.is_valid:
         yield f"valid: {name} kept every rule of {found.rules.name}"
     elif not found.rulings:
