@@ -35,16 +35,34 @@ def change(estimate: Estimate) -> str:
     return f"{percent(estimate.value)} {_spread(estimate, percent)}"
 
 
+VAGUE = 0.5  # an interval of a difference of shares that is wider, and holds zero, shows nothing
+TOO_FEW = "(too few questions for an interval)"
+
+
+def is_vague(difference: Estimate) -> bool:
+    """Say whether too few questions were asked for an interval that is worth printing."""
+    low, high = difference.low, difference.high
+    return low is not None and high is not None and low < 0 < high and high - low > VAGUE
+
+
 def points(difference: Estimate) -> str:
     """Return an accuracy difference in points of 100 with its interval."""
+    if is_vague(difference):
+        return f"{100 * difference.value:+.1f} pp {TOO_FEW}"
     return (
         f"{100 * difference.value:+.1f} pp {_spread(difference, lambda end: f'{100 * end:+.1f}')}"
     )
 
 
 def latency(estimate: Estimate) -> str:
-    """Return a time in ms with its interval."""
-    return f"{estimate.value:.0f} ms {_spread(estimate, '{:.0f}'.format)}"
+    """Return a time with its interval, in ms, in seconds from 1 s on."""
+    if estimate.value < 1e3:
+        return f"{estimate.value:.0f} ms {_spread(estimate, '{:.0f}'.format)}"
+    return f"{_seconds(estimate.value)} s {_spread(estimate, _seconds)}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value / 1e3:.4g}"
 
 
 def tokens(count: float) -> str:
@@ -89,11 +107,16 @@ def ms(value: float) -> str:
     return f"{value / 1e3:.3g} s" if value >= 1e3 else f"{value:.3g} ms"
 
 
+def limit(value: float) -> str:
+    """Return a limit of a service level as text: 60 s, 3.5 s, 50 ms."""
+    return f"{value / 1e3:g} s" if value >= 1e3 else f"{value:g} ms"
+
+
 def limits(slo: ServiceLimits) -> str:
     """Return the limits of a service level, as they are typed."""
     named = (("ttft", slo.ttft_ms), ("tpot", slo.tpot_ms), ("turn", slo.turn_ms))
     return ",".join(
-        f"{name}={ms(limit).replace(' ', '')}" for name, limit in named if limit is not None
+        f"{name}={limit(most).replace(' ', '')}" for name, most in named if most is not None
     )
 
 

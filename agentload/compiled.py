@@ -18,6 +18,7 @@ from typing import Final
 HOUSE: Final = Path(__file__).parent.parent
 PURE: Final = "AGENTLOAD_PURE"
 OTHER_SOURCES: Final = "none: agentload-speedups was made of other sources"
+NOT_INSTALLED: Final = "none: agentload[fast] is not installed"
 OTHER_PYTHON: Final = "none: agentload-speedups was made for another Python"
 
 
@@ -57,7 +58,7 @@ def prefer() -> str:
     if os.environ.get(PURE) == "1":
         return f"none: {PURE}=1"
     if find_spec("agentload_speedups") is None:
-        return "none: agentload[fast] is not installed"
+        return NOT_INSTALLED
     import agentload_speedups as built
 
     try:

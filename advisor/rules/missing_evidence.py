@@ -7,7 +7,7 @@ from advisor.case import Case
 from advisor.dtypes import is_quantised
 from advisor.evidence import Arm
 from advisor.legs import questions
-from advisor.legs.speed import more_pairs
+from advisor.legs.speed import claim, more_pairs
 from advisor.statistics.paired import MIN_PAIRS
 from advisor.steps import MorePairs
 from advisor.verdict import Finding, Need
@@ -29,9 +29,7 @@ def _speed(case: Case, arm: str, workload: str) -> Finding | None:
         return _finding(workload, message, need)
     relative = speed.change.relative
     margin = case.policy.min_change
-    if relative.is_within(margin):
-        return None
-    if relative.is_below(-margin) or relative.is_above(margin):
+    if claim(relative, margin=margin) != "unclear":
         return None
     need = more_pairs(case, speed)
     count = need.what

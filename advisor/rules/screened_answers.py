@@ -62,7 +62,9 @@ def screening_text(found: Screening, reference: str) -> str:
         found.arm,
         next(each for each in found.lengths if each.length == (found.at or found.ranked[0])),
     )
-    where = words.length(worst.length)
+    lengths = [each.length for each in found.lengths]
+    where, screened = words.length(worst.length), _span(min(lengths), max(lengths))
+    from_there = _span(worst.length, max(lengths))
     far = f"{worst.times:,.1f} times as far from {reference} as {reference} is from itself"
     ask = "Ask there first: only graded answers show what that costs."
     match found.pattern:
@@ -71,26 +73,35 @@ def screening_text(found: Screening, reference: str) -> str:
                 f"the likeliest token is that of {reference} at {worst.agreement:.0%} of the places"
             )
             return (
-                f"Answers of {arm} are broken from {where} tokens on: {same}, and it is {far}, "
-                "on every prompt of three in a row."
+                f"Answers of {arm} are broken on prompts of {from_there} tokens: {same}, and it "
+                f"is {far}, on every prompt of three in a row."
             )
         case "step":
             return (
-                f"The distance of {arm} steps up at {where} tokens, to {far}: a kernel does "
-                f"something else from there. {ask}"
+                f"The distance of {arm} steps up at prompts of {where} tokens, to {far}: a kernel "
+                f"does something else on those of {from_there}. {ask}"
             )
         case "uniform":
             return (
-                f"{arm} is {far} at {where} tokens, and about as far at every length: what "
-                f"scales look like, not a kernel. {ask}"
+                f"{arm} is {far} on prompts of {where} tokens, and about as far on all of "
+                f"{screened}: what scales look like, not a kernel. {ask}"
             )
         case "grows":
-            return f"{arm} is {far} at {where} tokens, and not equally so at every length. {ask}"
+            return (
+                f"{arm} is {far} on prompts of {where} tokens, and not equally so on all of "
+                f"{screened}. {ask}"
+            )
         case "few":
             return (
-                f"{arm} is {far} at {where} tokens; fewer than eight prompts a length say "
-                f"nothing more. {ask}"
+                f"{arm} is {far} on prompts of {where} tokens; fewer than eight prompts a length "
+                f"say nothing more. {ask}"
             )
         case "inside":
             same = f"{arm} is no farther from {reference} than {reference} is from itself."
             return f"{same} That does not show that it is as accurate: only graded answers do."
+
+
+def _span(shortest: float, longest: float) -> str:
+    """Name the lengths that were screened, which a screen says nothing beyond."""
+    first, last = words.length(shortest), words.length(longest)
+    return first if first == last else f"{first} to {last}"

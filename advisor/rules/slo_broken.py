@@ -86,17 +86,17 @@ def _finding(
         message=(
             f"{look.name} of {look.workload} is {words.latency(mine)} on {look.arm} and "
             f"{words.latency(theirs)} on "
-            f"{case.evidence.reference}; the limit is {limit:.0f} ms{doubt}."
+            f"{case.evidence.reference}; the limit is {words.limit(limit)}{doubt}."
         ),
         estimates=(mine, theirs),
         inequality=Inequality(
             left=f"{look.name} on {look.arm}",
             observed=mine,
             relation="<=",
-            right=f"{limit:.0f} ms",
+            right=words.limit(limit),
             holds=False if is_above else None,
         ),
-        flips=f"a limit above {mine.high or mine.value:.0f} ms" if is_sure else None,
+        flips=f"a limit above {words.ms(mine.high or mine.value)}" if is_sure else None,
         leg="pays",
         asks_for="avoid" if is_sure else word,
     )

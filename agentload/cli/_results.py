@@ -103,8 +103,7 @@ def trial_lines(study: Search, found: Iterable[ArmLoad]) -> Iterator[str]:
     unit = "sessions" if study.find == "max-concurrency" else "starts/s"
     for each in found:
         yield (
-            f"{each.arm}: {_bracket(each, unit)} ({slo} ms for {study.share:.0%} of turns; "
-            "simulated)"
+            f"{each.arm}: {_bracket(each, unit)} ({slo} for {study.share:.0%} of turns; simulated)"
         )
         yield (
             f"  {unit:>10}{'turns':>9}{'within':>9}{'cached':>9}{'ideal':>7}{'KV peak':>9}"

@@ -19,7 +19,7 @@ from agentload import COMPILED, __version__, builtin
 from agentload.cli import _defaults
 from agentload.cli._lazy import LazyGroup, names_of
 from agentload.cli._print import Style, paint, print_json
-from agentload.compiled import OTHER_PYTHON, OTHER_SOURCES
+from agentload.compiled import NOT_INSTALLED, OTHER_PYTHON, OTHER_SOURCES
 from agentload.errors import AgentloadError
 from agentload.live.look import SWITCH, cores, look
 from agentload.live.reader import OTHER_VERSION, who_reads
@@ -228,8 +228,11 @@ def _compiled() -> MachineCheck:
     rebuild = (
         "install the version that belongs to this one: pip install --upgrade agentload-speedups"
     )
+    seen = COMPILED
+    if seen == NOT_INSTALLED:
+        seen += "; to use less of a core: pip install 'agentload[fast]'"
     return _check(
-        "compiled", COMPILED, warn=rebuild if COMPILED in {OTHER_PYTHON, OTHER_SOURCES} else None
+        "compiled", seen, warn=rebuild if COMPILED in {OTHER_PYTHON, OTHER_SOURCES} else None
     )
 
 

@@ -102,12 +102,7 @@ def _rows(part: ModelPart) -> Iterator[tuple[str, ...]]:
         )
 
 
-@needs(
-    {
-        "model": ("preset",),
-        **dict.fromkeys(("out", "only", "minutes", "dry_run", "json"), ("file",)),
-    }
-)
+@needs({"model": ("preset",), **dict.fromkeys(("out", "only", "minutes", "json"), ("file",))})
 def matrix(
     *,
     file: Annotated[Path | None, typer.Argument(help="The matrix, in YAML.")] = None,
@@ -166,6 +161,12 @@ def matrix(
         raise UsageError(
             "matrix takes either a file or --preset",
             hint="agentload matrix --preset mini-lab > matrix.yaml",
+        )
+    if preset is not None and dry_run:
+        raise UsageError(
+            "--preset prints a starter matrix, and --dry-run takes its file",
+            hint=f"agentload matrix --preset {preset} > {preset}.yaml && "
+            f"agentload matrix {preset}.yaml --dry-run",
         )
     if preset is not None:
         print(preset_text(preset, model=model), end="")

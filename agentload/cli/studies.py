@@ -111,7 +111,7 @@ def simulate(
             --sessions 16
 
         agentload simulate code --profile llama-3.1-8b-h100 --max-context 128k \
-            --find max-concurrency --slo ttft=3000,tpot=50
+            --find max-concurrency --slo ttft=3s,tpot=50ms
 
         agentload simulate code --profile llama-3.1-8b-h100 --max-context 128k --arms bf16,fp8 \
             --capacity 24 --pairs 2 --wait-cap user=60
@@ -154,7 +154,7 @@ def sweep(
             --into 20261120-074205-1f3a
 
         agentload sweep --concurrency --trace traces/chat.jsonl --endpoints endpoints.yaml \
-            --slo ttft=2000,tpot=50
+            --slo ttft=2s,tpot=50ms
     """
     carry_out(study, place, is_dry=dry_run, as_json=json)
 

@@ -341,6 +341,7 @@ class Means:
             ),
             load=Peak(peak_agents=study.agents),
             question_s=question_s,
+            budget_s=study.budget_s,
             price=price,
             name="decide",
         )

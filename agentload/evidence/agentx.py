@@ -21,6 +21,7 @@ SHORT: Final = 0.01
 """Share of answers that may end before their recorded length: stop words of the model."""
 SLACK_S: Final = 0.5
 """How much longer than allowed an idle time may look: a real call starts a moment late."""
+_UNCLOCKED: Final = "nothing was primed, so no clock started"
 CORPUS: Final = "cc-traces-weka-062126"
 SEED: Final = 42
 
@@ -82,7 +83,8 @@ class Ruling:
     """Whether one rule was kept, and what was seen."""
 
     rule: str
-    is_kept: bool
+    is_kept: bool | None
+    """None: nothing was seen that could keep or break it."""
     seen: str
 
 
@@ -132,17 +134,18 @@ def rulings(rules: Rules, study: Replay, play: BenchmarkPlay) -> Iterator[Ruling
     yield _priming(rules, study, play)
     yield _trees(study)
     yield _identity(study)
+    idle_s = play.idle_s
     yield Ruling(
         rule=f"the load is idle for {rules.idle_s:g} s at most",
-        is_kept=(play.idle_s or 0.0) <= rules.idle_s + SLACK_S,
-        seen=f"{play.idle_s or 0.0:.1f} s at most",
+        is_kept=None if idle_s is None else idle_s <= rules.idle_s + SLACK_S,
+        seen=_UNCLOCKED if idle_s is None else f"{idle_s:.1f} s at most",
     )
     yield _waits(rules, study)
-    seconds = play.seconds or 0.0
+    seconds = play.seconds
     yield Ruling(
         rule=f"calls count for {rules.lasts_s:,.0f} s",
-        is_kept=seconds >= rules.lasts_s,
-        seen=f"{seconds:,.0f} s",
+        is_kept=None if seconds is None else seconds >= rules.lasts_s,
+        seen=_UNCLOCKED if seconds is None else f"{seconds:,.0f} s",
     )
     yield _answers(rules, study, play)
 
@@ -199,8 +202,7 @@ def _waits(rules: Rules, study: Replay) -> Ruling:
 
 def _answers(rules: Rules, study: Replay, play: BenchmarkPlay) -> Ruling:
     load = study.load
-    failed = play.failed / play.calls if play.calls else 1.0
-    short = play.short / play.calls if play.calls else 0.0
+    failed, short = play.failed / max(1, play.calls), play.short / max(1, play.calls)
     changed = [
         said
         for said, is_changed in (
@@ -213,7 +215,7 @@ def _answers(rules: Rules, study: Replay, play: BenchmarkPlay) -> Ruling:
     figures = f"{play.calls:,} calls, {failed:.1%} failed, {short:.1%} ended early"
     return Ruling(
         rule=f"recorded prompts and whole answers; {rules.failed:.0%} may fail",
-        is_kept=failed <= rules.failed and short <= SHORT and not changed,
+        is_kept=failed <= rules.failed and short <= SHORT and not changed if play.calls else None,
         seen="; ".join((figures, *changed)),
     )
 

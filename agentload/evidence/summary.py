@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
+
 from advisor.assess.tasks import WHOLE
 from agentload.evidence.plays import WARM_UP, PlayedBlock, plays_table, valid_plays
 from agentload.evidence.view import run_view
@@ -20,17 +22,24 @@ WITH counted AS (
     WHERE c.run_id = $run AND NOT c.prime
 )
 """
-QUERY = """
+# As in `advisor.assess.figures`: the mean over blocks, from the first call to the end of the last
+# one that left before the block drained. So an empty server's waits at the end are in no rate.
+QUERY = """,
+loaded AS (
+    SELECT arm, sum(output_tokens) FILTER (status = 'ok') AS tokens,
+        (max(began_ns + coalesce(turn_ms, 0) * 1e6) - min(began_ns)) / 1e9 AS seconds
+    FROM counted WHERE NOT tail GROUP BY arm, leg, pair
+)
 SELECT a.arm,
        count(c.request_id) AS calls,
        count(*) FILTER (status = 'ok') AS ok,
        quantile_cont(ttft_ms, 0.5) FILTER (status = 'ok') AS ttft_p50_ms,
        quantile_cont(ttft_ms, 0.95) FILTER (status = 'ok') AS ttft_p95_ms,
        quantile_cont(tpot_ms, 0.5) FILTER (status = 'ok') AS token_p50_ms,
-       sum(output_tokens) AS output_tokens,
        sum(cached_tokens) FILTER (hit_rate IS NOT NULL) / sum(prompt_tokens)
            FILTER (hit_rate IS NOT NULL) AS cached_share,
-       (SELECT sum(p.ended_ns - p.clock_ns) / 1e9 FROM plays p WHERE p.arm = a.arm) AS seconds
+       (SELECT avg(coalesce(l.tokens, 0) / l.seconds) FROM loaded l
+           WHERE l.arm = a.arm AND l.seconds > 0) AS tokens_per_s
 FROM (SELECT unnest($arms::VARCHAR[]) AS arm) AS a LEFT JOIN counted c ON c.arm = a.arm
 GROUP BY a.arm ORDER BY list_position($arms, a.arm)
 """
@@ -111,16 +120,18 @@ class RunFigures:
 def summarise(database: Path, run_id: str) -> RunFigures:
     """Read the figures of a run."""
     with reading(database) as connection:
-        view = run_view(connection, run_id)
-        arms = [row.arm for row in view.arms]
-        with plays_table(connection, valid_plays(view.plays)):
-            rows = connection.execute(COUNTED + QUERY, {"run": run_id, "arms": arms}).fetchall()
-            failed = connection.execute(COUNTED + STATUSES, {"run": run_id}).fetchall()
-            whole = {"run": run_id, "whole": WHOLE, "apart": [CONTEXT_SWEEP, STEP_TIMES]}
-            tasks = {
-                arm: figures
-                for arm, *figures in connection.execute(COUNTED + TASKS, whole).fetchall()
-            }
+        return figures(connection, run_id)
+
+
+def figures(connection: duckdb.DuckDBPyConnection, run_id: str) -> RunFigures:
+    """Read the figures of a run of a database that is open."""
+    view = run_view(connection, run_id)
+    arms = [row.arm for row in view.arms]
+    with plays_table(connection, valid_plays(view.plays)):
+        rows = connection.execute(COUNTED + QUERY, {"run": run_id, "arms": arms}).fetchall()
+        failed = connection.execute(COUNTED + STATUSES, {"run": run_id}).fetchall()
+        whole = {"run": run_id, "whole": WHOLE, "apart": [CONTEXT_SWEEP, STEP_TIMES]}
+        tasks = {arm: own for arm, *own in connection.execute(COUNTED + TASKS, whole).fetchall()}
     return RunFigures(
         run_id=run_id,
         arms=tuple(
@@ -135,14 +146,14 @@ def summarise(database: Path, run_id: str) -> RunFigures:
                 ttft_p50_ms=p50,
                 ttft_p95_ms=p95,
                 token_p50_ms=token,
-                output_tokens_per_s=tokens / seconds if tokens and seconds else None,
+                output_tokens_per_s=rate or None,
                 cached_share=cached,
                 left_out=_left_out(view.plays, arm),
                 tasks=whole_tasks,
                 tasks_done=done,
                 task_ms=task_ms,
             )
-            for arm, calls, ok, p50, p95, token, tokens, cached, seconds in rows
+            for arm, calls, ok, p50, p95, token, cached, rate in rows
             for whole_tasks, done, task_ms in [tasks.get(arm, (None, None, None))]
         ),
     )

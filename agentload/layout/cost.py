@@ -242,9 +242,12 @@ With more turns refused, another load is played, and its figures are invalid.
 """
 
 
-def too_long(header: Header, sessions: Iterable[Session], window: int | None) -> str | None:
+def too_long(
+    header: Header, sessions: Iterable[Session], window: int | None, *, may_cut: bool = True
+) -> str | None:
     """Return how many turns are longer than a model's *window*, as a sentence; None if none.
 
+    Without *may_cut* sessions have to be played whole, so that other servers or sessions are named.
     Raises PlanError where they are more than `MOST_REFUSED` of all turns.
     """
     if window is None:
@@ -265,6 +268,8 @@ def too_long(header: Header, sessions: Iterable[Session], window: int | None) ->
         f"the {window:,} tokens that the model takes"
     )
     remedy = f"--max-context {window} ends sessions before them, or another trace"
+    if not may_cut:
+        remedy = "servers with a larger --max-model-len, or a trace whose sessions fit"
     if sum(found) > MOST_REFUSED * len(found):
         raise PlanError(said, hint=remedy)
     return f"{said}, and will be refused: {remedy}"

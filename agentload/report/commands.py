@@ -15,6 +15,7 @@ from advisor import steps
 from advisor.legs.speed import MOST_PAIRS
 from advisor.policy import DecideBy
 from agentload.endpoints.read import EMULATED, is_arms_file
+from agentload.model.kv import FURTHER
 from agentload.report.parts import RunFacts
 from agentload.study.argv import command, lost_options
 from agentload.study.change import differences, extend
@@ -81,13 +82,18 @@ def on_own_servers(
     decide_by: DecideBy | None = None,
     min_change: float = 0.03,
     accuracy_margin: float = 0.03,
-) -> tuple[str, str, float]:
+) -> tuple[str, str, float | None]:
     """Return the commands that describe and decide on the reader's own servers, and minutes.
 
-    The second plays the run's load. *slo*, *agents* at the peak, what is to decide and the margins
-    are the reader's; without a service level it is that of a run which filled the pool.
+    The second plays the run's load, by a benchmark's rules where the run was played by them: it has
+    no budget then. *slo*, *agents* at the peak, what is to decide and the margins are the reader's;
+    without a service level it is that of a run which filled the pool.
     """
     replay = _replay(facts)
+    if replay.benchmark is not None:
+        own = msgspec.structs.replace(replay, servers=Live(endpoints=_ARMS_FILE))
+        played = _command(facts, own, db="agentload.duckdb")
+        return _arms_file(facts, _ARMS_FILE), played, None
     # A decision makes its blocks as short as its budget
     # needs, and repeats sessions with new content.
     load = msgspec.structs.replace(
@@ -105,6 +111,8 @@ def on_own_servers(
         min_change=min_change,
         accuracy_margin=accuracy_margin,
     )
+    if facts.budget_s is not None:
+        study = extend(study, budget_s=facts.budget_s)
     return (
         _arms_file(facts, _ARMS_FILE),
         _command(facts, study, db="agentload.duckdb"),
@@ -184,7 +192,11 @@ def _command(
 
 
 def _arms_file(facts: RunFacts, out: str) -> str:
-    return shlex.join(("agentload", "endpoints", "init", "--model", _model(facts), "--out", out))
+    played = {each.arm for each in facts.made.servers}
+    also = ",".join(recipe.arm for recipe in FURTHER if recipe.arm in played)
+    further = ("--also", also) if also else ()
+    described = ("agentload", "endpoints", "init", "--model", _model(facts), *further)
+    return shlex.join((*described, "--out", out))
 
 
 def _model(facts: RunFacts) -> str:

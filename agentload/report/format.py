@@ -91,6 +91,8 @@ def _tenths(estimate: Estimate | None) -> int:
 
 def points(estimate: Estimate | None) -> str:
     """Print a difference of shares in percentage points: `−0.6 pp [−2.2, +1.0]`."""
+    if estimate is not None and words.is_vague(estimate):
+        return f"{with_sign(100 * estimate.value, 1)} pp {words.TOO_FEW}"
     return spread(estimate, with_sign, factor=100, unit=" pp", places=_tenths(estimate))
 
 

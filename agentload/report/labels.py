@@ -82,10 +82,11 @@ def slots(evidence: Evidence) -> Slots:
 def is_fp8(evidence: Evidence) -> bool:
     """Say whether the run is about an FP8 KV cache.
 
-    Some challenger has one, by dtype or by name, and the reference has not.
+    Every challenger has one, by dtype or by name, and the reference has not.
     """
     has_already = _has_fp8(evidence.arm(evidence.reference))
-    return any(map(_has_fp8, evidence.challengers)) and not has_already
+    has_some = bool(evidence.challengers) and all(map(_has_fp8, evidence.challengers))
+    return has_some and not has_already
 
 
 def _has_fp8(each: Arm) -> bool:

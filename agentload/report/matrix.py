@@ -145,12 +145,12 @@ class MatrixPage:
     def lists(self) -> tuple[Listing, ...]:
         """Return the four lists, each item with its model."""
         own = [each.document.lists for each in self.models]
-        is_one = len({lists[0].heading for lists in own}) == 1
         out = []
         for place, (heading, word) in enumerate(HEADINGS):
-            said = own[0][place].heading if is_one else heading.format("a new setting")
+            said = {lists[place].heading for lists in own}
+            named = said.pop() if len(said) == 1 else heading.format("a new setting")
             items = _of_models(self.models, [lists[place].items for lists in own])
-            out.append(Listing(heading=said, word=word, items=items))
+            out.append(Listing(heading=named, word=word, items=items))
         return tuple(out)
 
     @property

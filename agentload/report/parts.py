@@ -144,6 +144,8 @@ class RunFacts:
     """Arms of the profile that is simulated which nobody has measured, on any server."""
     spelled: frozenset[str] = frozenset()
     """Options that a defaults file sets where commands are to be typed: these say them."""
+    budget_s: float | None = None
+    """What a decision was given; None for any other run."""
 
 
 Tone: TypeAlias = Literal["plain", "strong", "good", "bad", "muted"]

@@ -29,7 +29,7 @@ from agentload.study.document import json_text
 from agentload.study.kinds import Replay, Study
 from agentload.study.parts import Virtual
 from agentload.verdict.looks import speed_looks
-from agentload.verdict.policy import DECISION
+from agentload.verdict.policy import DECISION, Setting
 
 SECOND: Final = 1_000_000_000
 TURNS: Final = 12
@@ -43,9 +43,10 @@ def facts(
     view: RunView,
     *,
     production: Scrape | None = None,
-    spelled: frozenset[str] = frozenset(),
+    setting: Setting | None = None,
 ) -> RunFacts:
-    """Return the facts of a run of this database, with what production reports."""
+    """Return the facts of a run of this database, with what production reports and users said."""
+    setting = setting or Setting()
     with reading(database) as connection:
         study = view.study()
         return RunFacts(
@@ -58,7 +59,8 @@ def facts(
             production=production,
             looks=speed_looks(tables.rows(connection, ProbeRow, run_id=view.name, probe=DECISION)),
             unmeasured=_unmeasured(study),
-            spelled=spelled,
+            spelled=setting.spelled,
+            budget_s=setting.budget_s,
         )
 
 

@@ -120,7 +120,7 @@ def _lay(study: Replay, ground: _Ground, *, run: Callable[[Replay], str]) -> _La
         max_context_tokens=study.load.max_context_tokens,
         compares=ground.compares,
     )
-    beyond = too_long(trace.header, trace.sessions, ground.window)
+    beyond = too_long(trace.header, trace.sessions, ground.window, may_cut=study.benchmark is None)
     study = with_end(extend(study, traces=refs))
     shape = trace_shapes(trace, study.load.planned())
     if ground.first is not None:

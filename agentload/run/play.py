@@ -232,6 +232,7 @@ class ReplayPart:
             plan.header,
             (session for block in plan.blocks for session in block.sessions),
             window(identities.values()),
+            may_cut=getattr(self._playing.study, "benchmark", None) is None,
         )
         if said is not None and not any(
             each.profile for each in self._playing.endpoints

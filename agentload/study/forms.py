@@ -75,8 +75,8 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             other={
                 "slo": {
                     "help": (
-                        "--find, --capacity: limits in ms that a turn must hold: "
-                        "ttft=2000,tpot=50,turn=30000."
+                        "--find, --capacity: limits that a turn must hold: "
+                        "ttft=2s,tpot=50ms,turn=30s."
                     )
                 }
             },
@@ -107,7 +107,7 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             other={
                 "traces": _TRACE,
                 "trial_s": {"option": "--seconds", "help": "--concurrency: length of each trial."},
-                "slo": {"help": "--concurrency: limits in ms: ttft=2000,tpot=50,turn=30000."},
+                "slo": {"help": "--concurrency: limits: ttft=2s,tpot=50ms,turn=30s."},
                 "share": {"help": "--concurrency: share of the turns that must hold."},
             },
         ),

@@ -133,7 +133,7 @@ class Replay(_Kind, frozen=True, tag="replay"):
     slo: Annotated[
         Slo,
         option(
-            "--capacity: limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000.",
+            "--capacity: limits that a turn must hold: ttft=2s,tpot=50ms,turn=30s.",
             text=quantity.LIMITS,
             needs=("--capacity",),
         ),
@@ -297,10 +297,7 @@ class Search(_Kind, frozen=True, tag="search"):
     trial_s: Annotated[float, option("Length of each trial.", gt=0)] = 60.0
     slo: Annotated[
         Slo | None,
-        option(
-            "Limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000.",
-            text=quantity.LIMITS,
-        ),
+        option("Limits that a turn must hold: ttft=2s,tpot=50ms,turn=30s.", text=quantity.LIMITS),
     ] = None
     share: Annotated[float, option("Share of the turns that must hold them.", gt=0, le=1)] = 0.95
     windows: Annotated[
@@ -331,7 +328,7 @@ class Search(_Kind, frozen=True, tag="search"):
                 hint="servers: {profile: NAME} finds the max-rate in virtual time",
             )
         if not isinstance(self.servers, Live) and self.slo in (None, Slo()):
-            raise UsageError("a search needs a limit to hold", hint="--slo ttft=2000,tpot=50")
+            raise UsageError("a search needs a limit to hold", hint="--slo ttft=2s,tpot=50ms")
         return self
 
 

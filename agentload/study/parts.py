@@ -168,6 +168,7 @@ class Load(Part, frozen=True):
             raise UsageError(
                 "--burst and --ramp-from shape an open loop", hint="--rate 0.5 --burst 5x10/60"
             )
+        self._check_at_once()
         if self.burst is not None and self.burst.lasts_s >= self.burst.every_s:
             written = quantity.BURST.write(self.burst)
             raise UsageError(
@@ -180,6 +181,22 @@ class Load(Part, frozen=True):
                 hint="--rate 0.5 --ramp 60, or --sessions 16 --ramp 60",
             )
         return self
+
+    def _check_at_once(self) -> None:
+        """Raise UsageError for a shape of starts where every session starts at once."""
+        shaped = {
+            "--cv": self.cv != 1.0,
+            "--ramp": bool(self.ramp_s),
+            "--ramp-from": bool(self.ramp_from_per_s),
+            "--burst": self.burst is not None,
+        }
+        found = [option for option, is_given in shaped.items() if is_given]
+        if found and self.rate_per_s is not None and self.rate_per_s >= quantity.AT_ONCE:
+            raise UsageError(
+                f"--rate inf starts every session at once, so {' and '.join(found)} "
+                "would do nothing",
+                hint=f"leave out {' and '.join(found)}, or --rate 0.5",
+            )
 
     @property
     def arrivals(self) -> Arrivals:

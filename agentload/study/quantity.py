@@ -332,6 +332,13 @@ def words(text: str, _option: str) -> tuple[str, ...]:
     return tuple(filter(None, map(str.strip, text.split(","))))
 
 
+def _time(value_ms: float) -> str:
+    """Write milliseconds as people do, `60s` or `50ms`, so that the same number is read back."""
+    seconds = f"{plain(value_ms / 1000)}s"
+    is_short = value_ms >= 1000 and number(seconds, "", unit="ms") == value_ms
+    return seconds if is_short else f"{plain(value_ms)}ms"
+
+
 LENGTHS: Final = Text(read=lengths, write=lambda value: lengths_text(tuple(value)), shown="<str>")
 WORDS: Final = Text(read=words, write=",".join, shown="<str>")
 BURST: Final = Text(
@@ -342,7 +349,7 @@ BURST: Final = Text(
 LIMITS: Final = Text(
     read=limits,
     write=lambda value: ",".join(
-        f"{name}={plain(limit)}"
+        f"{name}={_time(limit)}"
         for name, limit in (
             ("ttft", value.ttft_ms),
             ("tpot", value.tpot_ms),

@@ -53,6 +53,8 @@ class Setting:
     price: Price | None = None
     question_s: float | None = None
     """Seconds that a further paired question takes, where `decide` knows."""
+    budget_s: float | None = None
+    """Seconds that `decide` was given."""
     name: str = "default"
     """Name of the policy file, for the record."""
     spelled: frozenset[str] = frozenset()

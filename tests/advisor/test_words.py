@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from advisor import words
@@ -18,7 +20,9 @@ OPEN = Estimate(value=2.4, low=None, high=None, n=5, unit="ms", method="mean")
         (words.percent(-3.0), "-300.0 %"),
         (words.change(ESTIMATE), "+1.2 % [-4.5 %, +67.8 %]"),
         (words.change(OPEN), "+240.0 % (no bound)"),
-        (words.points(ESTIMATE), "+1.2 pp [-4.5, +67.8]"),
+        (words.points(replace(ESTIMATE, high=0.4)), "+1.2 pp [-4.5, +40.0]"),
+        (words.points(ESTIMATE), "+1.2 pp (too few questions for an interval)"),
+        (words.points(replace(ESTIMATE, low=0.001)), "+1.2 pp [+0.1, +67.8]"),
         (words.points(OPEN), "+240.0 pp (no bound)"),
         (
             words.latency(Estimate(value=12.4, low=9.6, high=None, n=3, unit="ms", method="mean")),

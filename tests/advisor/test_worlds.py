@@ -207,7 +207,7 @@ WORLDS: Final[dict[str, World]] = {
         evidence=lambda: scaled(compared(effect=-0.1, pairs=24), 3, "ttft_ms"),
         policy=Policy(slos=(ServiceLimits(ttft_ms=3500.0),)),
         verdict="avoid",
-        says=("the limit is 3500 ms",),
+        says=("the limit is 3.5 s",),
     ),
     "first tokens come much later, and no level is stated": World(
         evidence=lambda: late(1.57), verdict="test further", says=("TTFT p",)

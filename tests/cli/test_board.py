@@ -16,6 +16,7 @@ from agentload.decision.look import Look
 from agentload.decision.outcome import DecisionOutcome
 from agentload.decision.state import AskedLook, DecisionState
 from agentload.report.advise import advise
+from agentload.report.parts import Step
 from agentload.run.place import StudyPlace
 from agentload.study.kinds import Decide
 from agentload.study.parts import Load, TraceRef, Virtual
@@ -98,9 +99,29 @@ def test_a_decision_ends_in_lines_that_fit_the_screen_with_its_table_and_next_st
         lines = closing(document, notes=notes, report=Path("r.html"), width=columns).splitlines()
         assert len(lines) <= MOST
         assert max(map(len, lines)) <= columns
-        assert lines[-1] == "Report: r.html"
+        assert lines[-1] == "Report, with all that is not here: r.html"
+        assert not [line for line in lines if "…" in line]
+        assert f"{document.sure.text}" in " ".join(lines)
         assert any(line.startswith("turn latency") for line in lines)
         assert any(line.startswith("    agentload ") for line in lines)
+
+
+def test_the_last_screen_cuts_no_statement_and_no_row(tmp_path: Path) -> None:
+    database = tmp_path / "x.duckdb"
+    simulated(database)
+    document = replace(
+        advise(database, None, setting=Setting()),
+        why=f"A first one ({'with brackets; ' * 9}closed); {'a second one ' * 30}. A third.",
+        do_now=(Step(text=f"Do this. {'But not that ' * 9}."), Step(text="Do more.")),
+    )
+    for columns in (60, 80, 100):
+        lines = closing(document, notes=(), report=Path("r.html"), width=columns).splitlines()
+        said = " ".join(line.strip() for line in lines)
+        assert "…" not in said
+        assert "closed). " in said
+        assert "a second one" not in said
+        assert "Do this next: Do this. " in said
+        assert len(lines) <= MOST
 
 
 def test_what_the_budget_does_not_reach_names_its_criterion_once() -> None:

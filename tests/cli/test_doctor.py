@@ -13,6 +13,7 @@ from agentload import builtin
 from agentload.cli import doctor
 from agentload.cli import main as cli
 from agentload.cli.doctor import MachineCheck
+from agentload.compiled import NOT_INSTALLED
 from agentload.live.reader import OTHER_VERSION
 
 FINE = MachineCheck(name="python", state="ok", seen="CPython 3.11.7")
@@ -158,6 +159,15 @@ def test_defaults_in_files_are_shown_with_what_no_verb_has(
         "agentload.toml: db, sesions, [watch add] pairs, [replay] foo",
     )
     assert found.advice == "no verb has: agentload.toml: sesions, agentload.toml: foo"
+
+
+def test_what_would_make_this_machine_faster_is_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "COMPILED", NOT_INSTALLED)
+    check = doctor._compiled()
+    assert (check.state, check.advice) == ("ok", None)
+    assert check.seen.endswith(
+        "is not installed; to use less of a core: pip install 'agentload[fast]'"
+    )
 
 
 @pytest.mark.parametrize(

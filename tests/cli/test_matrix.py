@@ -98,6 +98,11 @@ def test_it_is_either_a_file_or_a_preset() -> None:
             matrix(**given)  # type: ignore[arg-type]  # by name
     with pytest.raises(UsageError, match="--minutes must be positive"):
         matrix(file=Path("x"), minutes=0)
+    with pytest.raises(UsageError, match="--dry-run takes its file") as error:
+        matrix(preset="agentx", dry_run=True)
+    assert error.value.hint == (
+        "agentload matrix --preset agentx > agentx.yaml && agentload matrix agentx.yaml --dry-run"
+    )
 
 
 @pytest.mark.slow

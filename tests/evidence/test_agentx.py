@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -130,6 +131,15 @@ def test_a_usual_replay_breaks_what_only_the_benchmark_lays_out(
     line = f"{SIMULATED} --sessions 2 --duration 30"
     found = judged(tmp_path / "a.duckdb", capsys, line, trace)
     rules = found["plays"][0]["rules"]
-    assert [each["is_kept"] for each in rules] == [False] * 4 + [True] + [False] * 2 + [True]
+    kept = [each["is_kept"] for each in rules]
+    assert kept == [False] * 4 + [None, False, None, True]
+    agentload("runs benchmark", tmp_path / "a.duckdb")
+    said = capsys.readouterr().out
+    assert re.search(
+        "^not seen  the load is idle for 10 s at most +nothing was primed", said, re.MULTILINE
+    )
+    assert re.search(
+        "^invalid: .* broke [0-9]+ rules of agentx; [0-9]+ could not be seen$", said, re.MULTILINE
+    )
     with pytest.raises(GateError, match="broke a rule of agentx"):
         agentload("runs benchmark --gate", tmp_path / "a.duckdb")

@@ -2,7 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from agentload.evidence.summary import summarise
+from agentload.verdict.policy import Setting
+from agentload.verdict.verdict import verdict
+from tests.cli.verbs import agentload
 from tests.evidence.runs import block, call, pair_of_blocks, stored
 
 
@@ -59,3 +64,21 @@ def test_how_calls_failed_is_said_with_what_the_servers_said(tmp_path: Path) -> 
         found = summarise(tmp_path / "x.duckdb", "r1")
     assert found.arms[0].errors == {"http_error": said}
     assert f"bf16: 2 http_error, such as: {said}" in found.text()
+
+
+def test_tokens_a_second_are_those_of_the_report(tmp_path: Path) -> None:
+    database = tmp_path / "x.duckdb"
+    agentload(
+        "simulate short_chat --profile llama-3.1-8b-h100 --arms bf16,fp8 --sessions 4 --pairs 3 "
+        "--wait-cap user=2 --run-id r",
+        db=database,
+    )
+    decision = verdict(database, "r", setting=Setting()).decision
+    reported = {
+        each.arm: each.estimate.value
+        for each in decision.figures
+        if (each.name, each.workload) == ("output_tokens_per_s", None)
+    }
+    found = {each.arm: each.output_tokens_per_s for each in summarise(database, "r").arms}
+    assert found == pytest.approx(reported)
+    assert len(found) == 2

@@ -216,6 +216,10 @@ def test_turns_that_are_longer_than_the_models_window_are_named_before_the_run()
         "1 of 31 turns (3%) need more than the 1,000 tokens that the model takes, and will "
         "be refused: --max-context 1000"
     )
+    whole = too_long(header, alike(901, *[500] * 30), 1000, may_cut=False)
+    assert (whole or "").endswith(
+        "refused: servers with a larger --max-model-len, or a trace whose sessions fit"
+    )
 
 
 @pytest.mark.parametrize(

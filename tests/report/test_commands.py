@@ -20,7 +20,7 @@ from agentload.layout.traces import sweep
 from agentload.model.controls import control_of
 from agentload.report.commands import on_own_servers, silent_options, suggestion
 from agentload.report.document import document
-from agentload.report.parts import Made, RunFacts
+from agentload.report.parts import Made, RunFacts, Served
 from agentload.study.argv import build_study, split
 from agentload.study.change import extend, given_pairs
 from agentload.study.kinds import Probe, Replay, Study, Sweep
@@ -387,12 +387,36 @@ def test_a_decision_after_a_simulation_is_under_the_same_load_in_blocks_of_its_o
     )
 
 
+def test_what_the_user_gave_is_in_the_commands_for_other_servers() -> None:
+    run = ran(
+        "agentload simulate code.jsonl --profile p --benchmark agentx --sessions 8 --pairs 2 "
+        "--seed 42"
+    )
+    assert on_own_servers(run)[1:] == (
+        (
+            "agentload replay code.jsonl --endpoints endpoints.yaml --pairs 2 --benchmark agentx "
+            "--sessions 8 --seed 42 --db agentload.duckdb"
+        ),
+        None,
+    )
+    short = replace(ran("agentload simulate chat --profile p"), budget_s=5400.0)
+    assert on_own_servers(short)[1:] == (
+        "agentload decide chat --endpoints endpoints.yaml --budget 5400 --db agentload.duckdb",
+        90.0,
+    )
+    arms = tuple(Served(arm=name) for name in ("bf16", "fp8-drafts", "bf16-drafts", "own"))
+    of_drafts = replace(short, made=replace(short.made, model="m", servers=arms))
+    assert on_own_servers(of_drafts)[0] == (
+        "agentload endpoints init --model m --also bf16-drafts,fp8-drafts --out endpoints.yaml"
+    )
+
+
 def test_a_decision_after_a_run_that_fills_the_pool_holds_its_service_level() -> None:
     run = ran(
         "agentload simulate chat --profile p --capacity 20 --wait-cap user=60 --max-context 64k"
     )
     assert on_own_servers(run)[1] == (
-        "agentload decide chat --endpoints endpoints.yaml --slo ttft=2000,tpot=100 "
+        "agentload decide chat --endpoints endpoints.yaml --slo ttft=2s,tpot=100ms "
         "--wait-cap user=60 "
         "--max-context 65536 --db agentload.duckdb"
     )
@@ -450,12 +474,12 @@ def test_a_search_tries_the_mix_of_the_run_and_a_sweep_what_its_servers_take() -
 
 def test_a_search_holds_the_limits_of_the_policy_or_those_of_the_long_run() -> None:
     long = ran(f"{PAST} --capacity 24 --slo ttft=2000")
-    assert " --slo ttft=2000" in whole(steps.CapacitySearch(limits=None, trial_s=60.0), long)
+    assert " --slo ttft=2s" in whole(steps.CapacitySearch(limits=None, trial_s=60.0), long)
     assert "--slo" not in whole(steps.Lengths(lengths=(1024,)), long)
     own = whole(
         steps.CapacitySearch(limits=ServiceLimits(tpot_ms=50, share=0.9), trial_s=240.0), long
     )
-    assert own.endswith("--seconds 240 --slo tpot=50 --share 0.9")
+    assert own.endswith("--seconds 240 --slo tpot=50ms --share 0.9")
     assert "--slo" not in whole(
         steps.CapacitySearch(limits=ServiceLimits(), trial_s=60.0), ran(PAST)
     )

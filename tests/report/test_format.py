@@ -43,6 +43,8 @@ def test_figures_that_are_compared_have_the_decimals_of_the_least_certain() -> N
 
 def test_a_difference_of_shares_is_told_in_points() -> None:
     assert say.points(estimate(-0.006, -0.022, 0.010, "share")) == "−0.6 pp [−2.2, +1.0]"
+    few = estimate(0.0, -0.93, 0.93, "share")
+    assert say.points(few) == "0.0 pp (too few questions for an interval)"
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,10 @@ def test_a_command_names_the_run_that_it_goes_on_with_or_joins() -> None:
             "--burst and --ramp-from shape an open loop",
         ),
         ("replay rag --endpoints e --burst 5x10/60", "--burst does nothing without --rate"),
+        (
+            "replay rag --endpoints e --rate inf --cv 3 --ramp 60",
+            "--rate inf starts every session at once, so --cv and --ramp would do nothing",
+        ),
         ("replay rag --endpoints e --rate 1 --burst 5x10", f"{BURST} '5x10'"),
         ("replay rag --endpoints e --rate 1 --burst 5x90/60", f"{BURST} '5x90/60'"),
         (

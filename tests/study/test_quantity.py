@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from agentload.errors import UsageError
-from agentload.study.quantity import factors, lengths
+from agentload.study.parts import Slo
+from agentload.study.quantity import LIMITS, factors, lengths
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,20 @@ def test_machines_are_named_with_how_slow_they_are() -> None:
     for text in ("m1=fast", "=1", "m1=0"):
         with pytest.raises(UsageError, match="--machines takes NAME=FACTOR"):
             factors(text, "--machines")
+
+
+@pytest.mark.parametrize(
+    ("limit_ms", "written"),
+    [
+        (60_000.0, "60s"),
+        (1_500.0, "1.5s"),
+        (40.0, "40ms"),
+        (0.5, "0.5ms"),
+        (1_234.567, "1.234567s"),
+    ],
+)
+def test_a_limit_is_written_as_people_write_it_and_reads_back_the_same(
+    limit_ms: float, written: str
+) -> None:
+    assert LIMITS.write(Slo(ttft_ms=limit_ms)) == f"ttft={written}"
+    assert LIMITS.read(f"ttft={written}", "--slo") == {"ttft_ms": limit_ms}

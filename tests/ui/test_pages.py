@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +7,7 @@ import duckdb
 import pytest
 
 from agentload import __version__
-from agentload.model.rows import VerdictRow
+from agentload.model.rows import BlockRow, CallRow, VerdictRow
 from agentload.report.charts.scale import fit
 from agentload.store.database import reading
 from agentload.store.runs import RunLine
@@ -15,7 +15,8 @@ from agentload.ui.pages.jobs import job, jobs
 from agentload.ui.pages.listed import ListedRun, comparisons, decisions, overview, runs
 from agentload.ui.pages.run import CallTimes, FailedCalls, StoredVerdict, run
 from agentload.ui.source import NotFoundError, Query
-from agentload.watch.ledger import execution_row
+from agentload.watch.alarms import ChangeRule, alarms
+from agentload.watch.ledger import alarm_rows, execution_row
 from tests.store.rows import S
 from tests.ui.site import call, empty, leg_row, run_row, site, stored, watched, whole
 from tests.watch.histories import history
@@ -356,3 +357,37 @@ def test_a_stored_decision_says_why_and_what_to_do_next(tmp_path: Path) -> None:
     assert [(each.command, each.cost) for each in found.do_now] == [
         ("agentload decide rag", "45 min")
     ]
+
+
+def test_no_mean_is_drawn_across_the_run_that_raised_an_alarm(tmp_path: Path) -> None:
+    past = history(0.0, 0.001, -0.001, 0.12, 0.13)
+    raised = alarm_rows("nightly", alarms(past, ChangeRule()), (), at_ns=0)
+    database = stored(tmp_path, [*map(execution_row, past), *raised])
+    with reading(database) as connection:
+        page = job(connection, asked("job", "nightly"))
+    (trend, *_) = page.trends
+    lines = [each for each in trend.chart.series if each.label == "mean"]
+    (shaded,) = trend.chart.bands
+    assert [(each.xs, round(each.ys[0], 1)) for each in lines] == [((0.5, 4.5), 0.0)]
+    assert shaded.low == 5.0
+
+
+def test_a_run_whose_sessions_were_whole_has_its_tasks(tmp_path: Path) -> None:
+    calls = [
+        replace(row, turns_left=0, status="ok" if row.session != "s3" else "reset")
+        for row in whole("r-ok")
+        if isinstance(row, CallRow)
+    ]
+    others = [row for row in whole("r-ok") if not isinstance(row, CallRow)]
+    rows = [
+        *(replace(row, salt="x") if isinstance(row, BlockRow) else row for row in others),
+        *calls,
+    ]
+    with reading(stored(tmp_path, rows)) as connection:
+        page = run(connection, asked("run", "r-ok"))
+    for each in page.tasks:
+        own = [row for row in calls if row.arm == each.arm]
+        assert each.tasks == len(own)
+        assert each.tasks_done == sum(row.status == "ok" for row in own)
+        assert each.task_ms == pytest.approx(1200.0)
+    assert [each.arm for each in page.tasks] == ["bf16", "fp8"]

@@ -1,7 +1,7 @@
 """Say whether a run kept to a benchmark's rules."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -15,6 +15,9 @@ from agentload.store.runs import run_named
 
 if TYPE_CHECKING:
     from agentload.evidence.agentx import BenchmarkPlay, Conduct
+
+
+_WORDS: Final = {True: "kept", False: "broken", None: "not seen"}
 
 
 def benchmark(
@@ -71,18 +74,20 @@ def _lines(name: str, found: "Conduct") -> Iterator[str]:
     for play, rulings in found.rulings:
         yield f"{play.arm}, pair {play.pair}: {_figures(play)}"
         yield from table(
-            ("", "rule", "seen"),
-            [("kept" if each.is_kept else "broken", each.rule, each.seen) for each in rulings],
+            ("", "rule", "seen"), [(_WORDS[each.is_kept], each.rule, each.seen) for each in rulings]
         )
         yield ""
-    broken = sum(not each.is_kept for _, rulings in found.rulings for each in rulings)
+    judged = [each for _, rulings in found.rulings for each in rulings]
+    broken = sum(each.is_kept is False for each in judged)
+    unseen = sum(each.is_kept is None for each in judged)
     if found.is_valid:
         yield f"valid: {name} kept every rule of {found.rules.name}"
     elif not found.rulings:
         yield f"invalid: {name} has no play that was finished"
     else:
         rules = "rule" if broken == 1 else "rules"
-        yield f"invalid: {name} broke {broken} {rules} of {found.rules.name}"
+        also = f"; {unseen} could not be seen" if unseen else ""
+        yield f"invalid: {name} broke {broken} {rules} of {found.rules.name}{also}"
     yield "for a submission there is missing:"
     yield from (f"  {each}" for each in found.missing)
 

@@ -35,6 +35,17 @@ def csv(
     Times are seconds of the run's own clock. A replay reads its servers' metrics pages
     every second, a simulation its engine every ten. A cell is empty where nothing was observed.
 
+    A request's columns: arm, pair, workload, session, turn, attempt and status say which one and
+    how it ended, prime that it filled a cache beforehand. due_s is when it was due, held_ms how
+    long the client kept it after that. ttft_ms, tpot_ms and turn_ms are what it took. Of its
+    tokens, prompt_tokens and cached_tokens are as the server counts them, output_tokens were
+    answered, asked_tokens wanted. http_status and error are what a failure said.
+
+    An interval's columns: arm and at_s say whose reading and when, seconds how long after the one
+    before. running and waiting are requests, kv_usage is a share of the pool.
+    prompt_tokens_per_s, output_tokens_per_s, cached_tokens_per_s and preemptions are of the
+    interval.
+
     For example:
 
         agentload runs csv agentload.duckdb -o requests.csv

@@ -74,8 +74,10 @@ def _measuring(view: View) -> Iterator[Step]:
         if isinstance(need.step, Calibrate):
             text = view.typeset(f"{_upper(need.what)}.")
             yield Step(text=text, command=view.command(need.step))
-    most = say.minutes(minutes)
-    decide = f"Decide on them, in {most} at most (--dry-run says what that settles)."
+    decide = "Play the benchmark on them (--dry-run says what that takes)."
+    if minutes is not None:
+        most = say.minutes(minutes)
+        decide = f"Decide on them, in {most} at most (--dry-run says what that settles)."
     yield Step(text=decide, command=decided)
 
 

@@ -274,7 +274,9 @@ def lists(view: View) -> tuple[Listing, ...]:
         items = _items(view, word)
         if word == "test further":
             items += _beyond(view)
-        found.append(Listing(heading=heading.format(view.subject), word=word, items=items))
+        arms = [arm for arm in view.others if _of_arm(view, arm, word)]
+        said = heading.format(view.subject(arms))
+        found.append(Listing(heading=said, word=word, items=items))
     return tuple(found)
 
 

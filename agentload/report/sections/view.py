@@ -3,7 +3,7 @@
 The decision, its evidence, the run's facts, and which arm the report speaks for.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -87,12 +87,12 @@ class View:
             return f"{self.against} alone on"
         return f"{' and '.join(map(labels.arm, self.others))} against {self.against} on"
 
-    @property
-    def subject(self) -> str:
-        """Name what the verdicts are about, as the headings of the four lists do."""
+    def subject(self, arms: Sequence[str]) -> str:
+        """Name what the heading of a list is about, in which these *arms* are."""
         if labels.is_fp8(self.evidence):
             return "FP8 KV-cache"
-        return labels.arm(self.others[0]) if len(self.others) == 1 else "a new arm"
+        named = arms or self.others
+        return labels.arm(named[0]) if len(named) == 1 else "a new arm"
 
     def series(
         self,

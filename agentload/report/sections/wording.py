@@ -91,6 +91,8 @@ def _answers(leg: Leg) -> Iterator[tuple[str, str]]:
             yield figure, f"answers are less accurate {where} ({mean}, {accepted})"
         case "unclear" | "untested":
             open_ = f"whether answers are as accurate {where} is open"
+            if words.is_vague(found):
+                yield figure, f"{open_} ({asked.questions:,} questions are too few)"
             yield figure, f"{open_} ({worst} at worst, {accepted})"
 
 

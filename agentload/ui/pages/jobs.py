@@ -341,9 +341,13 @@ def trend(series: trends.Trend, *, job: str) -> TrendChart:
 
 
 def _means(series: trends.Trend) -> Iterator[Series]:
-    """Draw the mean of each stretch between level changes; of fewer than three runs none."""
-    edges = [0, *(level.point for level in series.change_points), len(series.points)]
-    for low, high in pairwise(edges):
+    """Draw the mean of each stretch between level changes and alarms; of fewer than three runs
+    none.
+    """
+    levels = (level.point for level in series.change_points)
+    raised = (_runs_until(series, each.raised_ns) - 1 for each in series.alarms)
+    inner = {each for each in (*levels, *raised) if 0 < each < len(series.points)}
+    for low, high in pairwise((0, *sorted(inner), len(series.points))):
         if high - low < LEAST_RUNS:
             continue
         mean = sum(point.value for point in series.points[low:high]) / (high - low)
@@ -362,15 +366,18 @@ def _means(series: trends.Trend) -> Iterator[Series]:
 def _bands(series: trends.Trend) -> Iterator[Band]:
     """Shade from the run that raised an alarm to the one that closed it."""
     for each in series.alarms:
-        ends = (each.raised_ns, each.closed_ns or NEVER)
         raised, closed = (
-            bisect_right(series.points, at, key=lambda point: point.at_ns) for at in ends
+            _runs_until(series, at) for at in (each.raised_ns, each.closed_ns or NEVER)
         )
         if raised:
             high = len(series.points) + 0.5 if each.is_open else float(closed)
             yield Band(
                 axis="x", low=float(raised), high=high, slot=1 if each.kind == "regression" else 5
             )
+
+
+def _runs_until(series: trends.Trend, at_ns: int) -> int:
+    return bisect_right(series.points, at_ns, key=lambda point: point.at_ns)
 
 
 def _day(point: Point) -> str:

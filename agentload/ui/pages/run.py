@@ -9,6 +9,7 @@ import msgspec
 
 from agentload import documents
 from agentload.errors import StoreError
+from agentload.evidence.summary import ArmSummary, figures
 from agentload.model.rows import ExecutionRow, VerdictRow
 from agentload.report import labels
 from agentload.report.charts.spec import Chart, ChartAxis, Plot, Series
@@ -115,6 +116,8 @@ class RunPage:
     timings: tuple[CallTimes, ...]
     failures: tuple[FailedCalls, ...]
     answers: tuple[Right, ...]
+    tasks: tuple[ArmSummary, ...]
+    """Of each arm whose sessions were played from end to end."""
     charts: tuple[Chart, ...]
     job: str | None
     pairs: tuple[int, ...]
@@ -173,6 +176,7 @@ def run(connection: duckdb.DuckDBPyConnection, query: Query) -> RunPage:
         timings=records(connection, CallTimes, _TIMINGS, run=name, arms=arms),
         failures=records(connection, FailedCalls, _FAILURES, run=name),
         answers=records(connection, Right, _ANSWERS, run=name),
+        tasks=tuple(each for each in figures(connection, name).arms if each.tasks is not None),
         charts=tuple(_charts(told)),
         job=_job(connection, name),
         pairs=tuple(sound or sorted({each.pair for each in told.blocks})),

@@ -225,7 +225,7 @@ def test_a_screen_ends_the_question_for_broken_answers_alone() -> None:
     (found,) = findings(screened_answers, _screen({8192.0: 90.0}, agreement=0.02))
     assert (found.kind, found.asks_for, found.context_tokens) == ("blocks", "avoid", 8192.0)
     assert (
-        "Answers of fp8 are broken from 8k tokens on: the likeliest token is that of bf16 "
+        "Answers of fp8 are broken on prompts of 8k tokens: the likeliest token is that of bf16 "
         "at 2% of the places"
     ) in found.message
     (verdict,) = (
@@ -249,14 +249,16 @@ def test_a_screen_says_where_to_ask_and_what_it_did_not_see() -> None:
     (step,) = findings(
         screened_answers, _screen({8192.0: 1.0, 16384.0: 1.0, 32768.0: 9.0, 65536.0: 8.0})
     )
-    assert step.message.startswith("The distance of fp8 steps up at 32k tokens, to 9")
+    assert step.message.startswith("The distance of fp8 steps up at prompts of 32k tokens, to 9")
+    assert "a kernel does something else on those of 32k to 64k." in step.message
     assert step.next_step == Questions(
         lengths=(16384, 32768, 65536)
     ) or step.next_step == Questions(lengths=(8192, 32768, 65536))
     (uniform,) = findings(screened_answers, _screen({8192.0: 3.0, 16384.0: 3.2}))
     assert (
         isinstance(uniform.next_step, Calibrate),
-        "what scales look like" in uniform.message,
+        "on prompts of 16k tokens, and about as far on all of 8k to 16k: what scales look like"
+        in uniform.message,
     ) == (True, True)
     (inside,) = findings(screened_answers, _screen({8192.0: 0.9}, cached=0.0))
     assert "That does not show that it is as accurate: only graded answers do." in inside.message

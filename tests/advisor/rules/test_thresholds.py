@@ -514,7 +514,8 @@ def test_the_pools_of_arms_that_skip_window_layers_are_told_or_said_to_be_unread
         (-0.02, 0.02, False),
         (-0.2, -0.031, False),
         (0.031, 0.2, False),
-        (-0.02, 0.031, True),
+        (-0.02, 0.031, False),  # "no difference" is what the verdict says of it
+        (-0.02, 0.061, True),
         (-0.2, -0.03, True),
     ],
 )

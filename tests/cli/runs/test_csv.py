@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import duckdb
 import pytest
 
+from agentload.cli.runs.csv import csv as csv_verb
 from tests.cli.verbs import agentload
 
 
@@ -61,3 +63,15 @@ def test_intervals_have_the_batch_the_pool_and_tokens_since_the_reading_before(
         tokens = sum(float(e["output_tokens_per_s"]) * float(e["seconds"]) for e in own)
         assert tokens == pytest.approx(total)
         assert total > 0
+
+
+def test_help_and_docs_say_what_every_column_is(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = re.findall(r"\w+", csv_verb.__doc__ or "")
+    docs = Path("docs/database.md").read_text("utf-8")
+    for options in ("", " --intervals"):
+        agentload(f"runs csv{options}", database)
+        columns = capsys.readouterr().out.splitlines()[0].split(",")
+        assert [each for each in columns if each not in told] == []
+        assert [each for each in columns if f"`{each}`" not in docs] == []

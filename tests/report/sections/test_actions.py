@@ -216,7 +216,7 @@ def test_a_decision_after_a_simulation_asks_for_the_readers_service_level_and_pe
         replace(sample.decision(), kind="simulated"),
         policy=Policy(slos=(ServiceLimits(ttft_ms=2_000.0, tpot_ms=40.0),)),
     ).do_now[-1]
-    assert "--slo ttft=2000,tpot=40 --agents 42" in (step.command or "")
+    assert "--slo ttft=2s,tpot=40ms --agents 42" in (step.command or "")
 
 
 def test_a_measured_run_without_a_control_is_told_how_to_get_one() -> None:

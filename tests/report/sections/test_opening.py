@@ -85,6 +85,31 @@ def test_arms_that_are_not_about_fp8_give_the_headings_their_own_name() -> None:
     assert told.lists[0].heading == "Use new for"
 
 
+def test_a_list_of_a_run_on_fp8_and_others_is_headed_by_the_arm_that_is_in_it() -> None:
+    evidence = sample.evidence()
+    arms = tuple(
+        replace(each, name="wide", expected_dtype="bfloat16", observed_dtype="bfloat16")
+        if each.name == "fp8-skip-sw"
+        else each
+        for each in evidence.arms
+    )
+    decision = replace(
+        chosen(CHOICE, arm="wide", runner_up=None),
+        server=(replace(sample.verdict("fp8-skip-sw", None, "use"), arm="wide"),),
+        classes=(),
+        itl=(),
+        ttft=(),
+        break_even=(),
+        changes=(),
+        accuracy=(),
+        capacity=(),
+    )
+    bare = replace(evidence, arms=arms, server=(), sweeps=(), capacity=(), workloads=())
+    told = made(decision, bare, RunFacts(made=Made(run="r", tool_version="0.1.0")))
+    assert told.lists[0].heading == "Use wide for"
+    assert told.lists[0].items == ("the whole server (wide)",)
+
+
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
