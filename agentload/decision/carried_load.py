@@ -57,7 +57,7 @@ MANY: Final = 16
 
 Long trials scatter less: eight times took as much computing for 6 % as these for 3 %.
 """
-FREE: Final = 24
+FREE: Final = 20
 """Most trials of a twin, and below the half width of its limit at which they end."""
 KNOWN: Final = 0.03
 CANDIDATES: Final = 3
