@@ -25,7 +25,7 @@ from advisor.evidence import AccuracyBucket, Calls, CapacityPoint, Evidence, Sca
 from advisor.statistics.paired import pair_table
 from advisor.verdict import Decision
 from agentload.decision.agenda import Agenda
-from agentload.decision.carried_load import ORDINARY, LoadTrials
+from agentload.decision.carried_load import KNOWN, ORDINARY, LoadTrials
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger, LedgerEntry
@@ -327,7 +327,7 @@ class Drawn:
             workloads=(chat,),
             observations=observed(*(first_pairs(calls, self.pairs) for calls in self.calls)),
             capacity=tuple(
-                _point(arm, trial) for arm, trials in self.trials.items() for trial in trials
+                as_point(arm, trial) for arm, trials in self.trials.items() for trial in trials
             ),
             accuracy=tuple(self._bucket(number) for number in range(len(self.lengths)))
             if self.items
@@ -363,6 +363,11 @@ class Drawn:
             self.draw_sd * (0.8 * shared + 0.6 * own * (1 if arm == "fp8" else -1))
         )
 
+    def by_long_runs(self, arm: str) -> float:
+        """Return the load that the arm's twin carries by long runs, which have an end."""
+        missed = np.random.default_rng((self.draw_seed, UNKNOWN, arm == "fp8"))
+        return self.carried[arm] * self.bias[arm] * math.exp(missed.normal(0.0, KNOWN / 1.96))
+
     def by_twin(self, arm: str, draw: int) -> float:
         """Return the load that the arm's twin carries of it."""
         missed = np.random.default_rng((self.draw_seed, draw, arm == "fp8")).normal(
@@ -370,11 +375,15 @@ class Drawn:
         )
         return self.of_draw(arm, draw) * self.bias[arm] * math.exp(missed)
 
+    def share_at(self, beyond: float) -> float:
+        """Return the share of turns within the limits at a load, for one that is carried."""
+        at_limit = math.log(0.95 / (CEILING - 0.95))
+        return CEILING / (1 + math.exp(self.slope * math.log(beyond) - at_limit))
+
     def trial(self, arm: str, load: float, draw: int, minutes: float) -> Trial:
         """Play a load on a draw of sessions."""
         beyond = load / self.of_draw(arm, draw)
-        at_limit = math.log(0.95 / (CEILING - 0.95))
-        share = CEILING / (1 + math.exp(self.slope * math.log(beyond) - at_limit))
+        share = self.share_at(beyond)
         turns = max(
             4,
             int(
@@ -412,7 +421,8 @@ def first_pairs(calls: Calls, pairs: int) -> Calls:
     )
 
 
-def _point(arm: str, trial: Trial) -> CapacityPoint:
+def as_point(arm: str, trial: Trial) -> CapacityPoint:
+    """Return a trial as a decision reads it."""
     return CapacityPoint(
         arm=arm,
         agents=round(trial.load),
@@ -470,12 +480,11 @@ class _DrawnTrials(LoadTrials):
 
     @cached_property
     def _said(self) -> tuple[ArmLoad, ...]:
-        said = (
-            (arm, self.deployment.carried[arm] * self.deployment.bias[arm])
-            for arm in self.twins.fitted()
-        )
+        said = ((arm, self.deployment.by_long_runs(arm)) for arm in self.twins.fitted())
         return tuple(
-            ArmLoad(arm=arm, holds=holds, low=holds / 1.08, high=holds * 1.08, trials=())
+            ArmLoad(
+                arm=arm, holds=holds, low=holds / (1 + KNOWN), high=holds * (1 + KNOWN), trials=()
+            )
             for arm, holds in said
         )
 
