@@ -44,6 +44,8 @@ ROOT: Final = Path(__file__).parents[1]
 FIXTURES: Final = ROOT / "tests" / "fixtures"
 MOST: Final = 2_000
 """Most sessions of an import that are looked at: a few bytes may mean millions."""
+OPTIONS: Final = {"prometheus": {"requests": 40}}
+"""By importer that draws its calls: so few that the reader takes most of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,14 @@ def _importer(name: str, files: Mapping[str, bytes], data: bytes) -> None:
         with suppress(AgentloadError):
             catalog.likeliest_format(paths)
         for tolerance in ("lenient", "normal"):
-            made = conversion(paths, key=KEY, format=name, tolerance=tolerance, texts=Texts(texts))
+            made = conversion(
+                paths,
+                key=KEY,
+                format=name,
+                options=OPTIONS.get(name),
+                tolerance=tolerance,
+                texts=Texts(texts),
+            )
             assert sum(1 for _ in islice(made, MOST)) <= MOST
             assert made.summary.sessions >= 0
 
