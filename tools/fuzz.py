@@ -16,6 +16,7 @@ import argparse
 import hashlib
 import importlib
 import importlib.util
+import math
 import multiprocessing
 import os
 import re
@@ -27,6 +28,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess
 from multiprocessing.sharedctypes import RawArray
@@ -150,7 +152,7 @@ class Tally:
 
     def __init__(self) -> None:
         self._counts = RawArray("q", 3)
-        self.seconds = 0.0
+        self._cpu_s = RawArray("d", 2)  # of turns that have ended, and of this one
         self.has_finding = False
 
     @property
@@ -168,8 +170,18 @@ class Tally:
         """How many bytes they had together."""
         return int(self._counts[2])
 
+    @property
+    def cpu_s(self) -> float:
+        """Processor time until the last of them was to be read."""
+        return sum(self._cpu_s)
+
+    def begin(self) -> None:
+        """Begin a turn, in a process of its own."""
+        self._cpu_s[0] += self._cpu_s[1]
+
     def count(self, text: bytes) -> None:
         """Count an input."""
+        self._cpu_s[1] = time.process_time()
         for place, more in enumerate((1, len(text) > LARGE, len(text))):
             self._counts[place] += more
 
@@ -182,12 +194,13 @@ def kept(target: str, text: bytes) -> Path:
     return path
 
 
-def guarded(name: str, target: Target, tally: Tally) -> Callable[[bytes], None]:
-    """Return a function that gives a reader one input, keeps what breaks it and raises why."""
+def guarded(target: Target, tally: Tally) -> Callable[[bytes], None]:
+    """Return a function that gives a reader one input, within bounds of time and memory."""
 
     def late(*_: object) -> None:
         raise TimeoutError(f"more than {SECONDS} s")
 
+    tally.begin()
     signal.signal(signal.SIGALRM, late)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
@@ -196,10 +209,6 @@ def guarded(name: str, target: Target, tally: Tally) -> Callable[[bytes], None]:
         signal.alarm(SECONDS)
         try:
             target.one(text)
-        except Exception:
-            signal.alarm(0)
-            print(f"{name}: {kept(name, text)}", flush=True)
-            raise
         finally:
             signal.alarm(0)
 
@@ -210,18 +219,20 @@ def searched(
     name: str, target: Target, tally: Tally, *, seconds: float, inputs: int, seed: int
 ) -> None:
     """Search one reader without atheris, until its time or its inputs are over."""
-    one, rng = guarded(name, target, tally), Random(f"{seed} {name}")
+    one, rng = guarded(target, tally), Random(f"{seed} {name}")
     seeds = [*target.seeds(), *(path.read_bytes() for path in sorted((CORPUS / name).glob("*")))]
     until_s, most = time.monotonic() + seconds, tally.inputs + inputs
     seen = set[str]()
     while time.monotonic() < until_s and (not inputs or tally.inputs < most):
+        text = mutated(rng, seeds)
         try:
-            one(mutated(rng, seeds))
+            one(text)
         except Exception as error:  # noqa: BLE001  # whatever it is, it is a finding
             kind = f"{type(error).__name__} at {traceback.extract_tb(error.__traceback__)[-1].line}"
             if kind not in seen:
                 seen.add(kind)
-                print(*traceback.format_exception(error)[-8:], flush=True)
+                said = traceback.format_exception(error)[-8:]
+                print(f"{name}: {kept(name, text)}", *said, flush=True)
     sys.exit(bool(seen))
 
 
@@ -230,7 +241,7 @@ def guided(
 ) -> None:
     """Search one reader with atheris, which ends the process at its first finding."""
     atheris = importlib.import_module("atheris")
-    one, rng = guarded(name, target, tally), Random(seed)
+    feed, rng = guarded(target, tally), Random(seed)
     work = Path(os.environ.get("FUZZ_CORPUS", "/tmp")) / f"agentload-fuzz-{name}"  # grows large
     work.mkdir(parents=True, exist_ok=True)
     for number, text in enumerate(target.seeds()):
@@ -243,6 +254,13 @@ def guided(
             if len(token) < 100
         )
     )
+
+    def one(text: bytes) -> None:
+        try:
+            feed(text)
+        except Exception:
+            kept(name, text)
+            raise
 
     def other(text: bytes, most: int, number: int) -> bytes:
         rng.seed(number)
@@ -266,21 +284,34 @@ def guided(
 
 
 def turns(
-    tallies: Mapping[str, Tally], *, at_once: int, begin: Callable[[str], ForkProcess]
+    tallies: Mapping[str, Tally],
+    search: Callable[..., None],
+    *,
+    at_once: int,
+    until_s: float,
+    most_s: float,
+    **limits: int,
 ) -> None:
-    """Give each reader a turn, so many of them at once."""
-    running: dict[int, tuple[str, ForkProcess, float]] = {}
+    """Give each reader a turn of at most so many seconds, so many readers at once."""
+    from tools.fuzz_targets import TARGETS
+
+    running: dict[int, tuple[Tally, ForkProcess]] = {}
 
     def end(sentinels: Iterable[Any]) -> None:
         for each in sentinels:
-            name, process, began_s = running.pop(each)
+            tally, process = running.pop(each)
             process.join()
-            tallies[name].seconds += time.monotonic() - began_s
-            tallies[name].has_finding |= process.exitcode != 0
+            tally.has_finding |= process.exitcode != 0
 
-    for name in tallies:
-        process = begin(name)
-        running[process.sentinel] = name, process, time.monotonic()
+    for name, tally in tallies.items():
+        seconds = min(most_s, until_s - time.monotonic())
+        if seconds <= 0:
+            break
+        process = multiprocessing.get_context("fork").Process(
+            target=search, args=(name, TARGETS[name], tally), kwargs={"seconds": seconds, **limits}
+        )
+        process.start()
+        running[process.sentinel] = tally, process
         if len(running) == at_once:
             end(wait(list(running)))
     while running:
@@ -289,11 +320,11 @@ def turns(
 
 def table(tallies: Mapping[str, Tally]) -> str:
     """Say what each reader got, and which of them broke."""
-    lines = [f"{'reader':28}{'inputs':>10}{'> 128 kB':>10}{'kB each':>9}{'s':>7}"]
+    lines = [f"{'reader':28}{'inputs':>10}{'> 128 kB':>10}{'kB each':>9}{'CPU s':>7}"]
     for name, tally in tallies.items():
         mean_kb = tally.bytes / 1024 / max(1, tally.inputs)
         lines.append(
-            f"{name:28}{tally.inputs:>10,}{tally.large:>10,}{mean_kb:>9.1f}{tally.seconds:>7.0f}"
+            f"{name:28}{tally.inputs:>10,}{tally.large:>10,}{mean_kb:>9.1f}{tally.cpu_s:>7.0f}"
         )
     short = [name for name, tally in tallies.items() if tally.inputs < LEAST]
     broken = [name for name, tally in tallies.items() if tally.has_finding]
@@ -314,10 +345,10 @@ def main() -> int:
     parser.add_argument("targets", nargs="*")
     asked = parser.parse_args()
     until_s = time.monotonic() + 60 * asked.minutes
-    is_guided = asked.engine == "atheris"
+    search = engines[asked.engine]
     with (
         importlib.import_module("atheris").instrument_imports(include=["agentload"])
-        if is_guided
+        if search is guided
         else nullcontext()
     ):
         from tools.fuzz_targets import TARGETS
@@ -325,25 +356,11 @@ def main() -> int:
     if MEMORY_FILES.is_dir():  # each input has a folder of its own, which is slow on a disk
         tempfile.tempdir = str(MEMORY_FILES)
     tallies = {name: Tally() for name in asked.targets or TARGETS}
-    for number in range(ROUNDS + 1):
-        left_s = max(0.0, until_s - time.monotonic())
-        is_last = number == ROUNDS
-        limits = {
-            "seconds": left_s * asked.at_once / len(tallies) if is_last else left_s,
-            "inputs": 0 if is_last else LEAST // ROUNDS,
-            "seed": asked.seed + number,
-        }
-
-        def begin(name: str, limits: dict[str, Any] = limits) -> ForkProcess:
-            process = multiprocessing.get_context("fork").Process(
-                target=engines[asked.engine],
-                args=(name, TARGETS[name], tallies[name]),
-                kwargs=limits,
-            )
-            process.start()
-            return process
-
-        turns(tallies, at_once=asked.at_once, begin=begin)
+    play = partial(turns, tallies, search, at_once=asked.at_once, until_s=until_s)
+    for number in range(ROUNDS):
+        play(most_s=math.inf, inputs=LEAST // ROUNDS, seed=asked.seed + number)
+    share_s = (until_s - time.monotonic()) * asked.at_once / len(tallies)
+    play(most_s=share_s, inputs=0, seed=asked.seed + ROUNDS)
     print(f"{table(tallies)} (seed {asked.seed})", flush=True)
     return any(tally.has_finding for tally in tallies.values())
 

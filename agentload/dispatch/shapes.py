@@ -14,7 +14,8 @@ MOST_PARTS: Final = 200_000  # members of objects and lists
 MOST_OBJECTS: Final = 100_000
 MOST_NESTED: Final = 20_000  # objects and lists of an error, which may have any form
 MOST_CALLS: Final = 1_000  # tool calls in one event or answer: each is handled separately
-WIDE: Final = 4 << 20  # one character beyond ASCII may make a decoded text four times as large
+# One character beyond ASCII may make a decoded text four times as large; escapes take time.
+WIDE: Final = 4 << 20
 _PROMPT_IDS: Final = b'"prompt_token_ids":['  # no string of JSON holds this text unescaped
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 """A number of tokens that fits the database's column; a larger one is no count."""
@@ -150,8 +151,8 @@ def decodable(payload: bytes | bytearray, *, most_bytes: int = WIDE << 2) -> byt
         raise CrowdedError(f"more than {most_bytes >> 20} MB")
     if payload.count(b",") > MOST_PARTS or payload.count(b"{") > MOST_OBJECTS:
         raise CrowdedError(f"more than {MOST_PARTS:,} parts or {MOST_OBJECTS:,} objects")
-    if len(payload) > WIDE and not (payload.isascii() and b"\\u" not in payload):
-        raise CrowdedError(f"more than {WIDE >> 20} MB that are not ASCII")
+    if len(payload) > WIDE and not (payload.isascii() and b"\\" not in payload):
+        raise CrowdedError(f"more than {WIDE >> 20} MB that are not ASCII, or have escapes")
     return payload
 
 
