@@ -129,6 +129,13 @@ async def many_choices(peer: Peer) -> None:
     await raw(peer, event(b'{"choices":[' + b"{}," * 150_000 + b"{}]}"), TOKENS, DONE)
 
 
+@mode("ok")
+async def arguments_of_nested_lists(peer: Peer) -> None:
+    call = {"index": 0, "function": {"name": "f", "arguments": "[" * 100_000}}
+    delta = {"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}
+    await raw(peer, event(delta), event(token("a")), event(token("b", finish="length")), DONE)
+
+
 @mode("long", "garbage", "unreadable")
 async def text_of_15_mb_in_one_event(peer: Peer) -> None:
     await raw(peer, event(token("ab" * (7 * MB) + "\U0001f600")), TOKENS, DONE)
