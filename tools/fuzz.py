@@ -49,7 +49,7 @@ LARGE_EVERY: Final = 100
 """One of so many texts is made longer than `LARGE`."""
 LEAST: Final = 2_000
 """Inputs that each reader gets before any gets more."""
-ROUNDS: Final = 4
+ROUNDS: Final = 8
 """Turns in which it gets them."""
 TOKENS: Final = (
     *(

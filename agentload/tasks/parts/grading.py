@@ -94,7 +94,7 @@ def _parsed(text: str) -> object:
     """Parse JSON of a model; raise one of `UNREADABLE`, before that would take long."""
     if text.count("[") + text.count("{") > MOST_NESTED:
         raise ValueError(f"more than {MOST_NESTED:,} objects and lists")
-    return json.loads(text)  # type: ignore[no-any-return]  # any JSON value is an object
+    return json.loads(text)
 
 
 def _written(name: str, arguments: object) -> str:
