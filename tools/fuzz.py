@@ -166,14 +166,14 @@ class Tally:
         return int(self._counts[1])
 
     @property
-    def bytes(self) -> int:
+    def size_bytes(self) -> int:
         """How many bytes they had together."""
         return int(self._counts[2])
 
     @property
     def cpu_s(self) -> float:
         """Processor time until the last of them was to be read."""
-        return sum(self._cpu_s)
+        return float(sum(self._cpu_s))
 
     def begin(self) -> None:
         """Begin a turn, in a process of its own."""
@@ -322,7 +322,7 @@ def table(tallies: Mapping[str, Tally]) -> str:
     """Say what each reader got, and which of them broke."""
     lines = [f"{'reader':28}{'inputs':>10}{'> 128 kB':>10}{'kB each':>9}{'CPU s':>7}"]
     for name, tally in tallies.items():
-        mean_kb = tally.bytes / 1024 / max(1, tally.inputs)
+        mean_kb = tally.size_bytes / 1024 / max(1, tally.inputs)
         lines.append(
             f"{name:28}{tally.inputs:>10,}{tally.large:>10,}{mean_kb:>9.1f}{tally.cpu_s:>7.0f}"
         )
