@@ -73,12 +73,7 @@ class Plugins:
 
     def own(self) -> tuple[str, ...]:
         """List the names of our plug-ins, sorted."""
-        found = pkgutil.iter_modules(import_module(self.room).__path__)
-        return tuple(
-            sorted(
-                self.shown(each.name) for each in found if not each.ispkg and each.name != "catalog"
-            )
-        )
+        return tuple(sorted(map(self.shown, _modules(self.room))))
 
     def names(self) -> tuple[str, ...]:
         """List the names of all plug-ins, sorted, without loading any."""
@@ -175,6 +170,12 @@ class _ForeignPlugin:
                 hint=f"pip install --upgrade {self._package}, or tell its authors: "
                 "AGENTLOAD_DEBUG=1 prints the traceback",
             ) from error
+
+
+@cache
+def _modules(room: str) -> tuple[str, ...]:
+    found = pkgutil.iter_modules(import_module(room).__path__)
+    return tuple(each.name for each in found if not each.ispkg and each.name != "catalog")
 
 
 @cache

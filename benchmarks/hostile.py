@@ -30,7 +30,7 @@ from agentload.model.commands import Limits, Status
 
 ROOT = Path(__file__).parent.parent
 MOST_MB = 128
-MOST_MS = 50
+MOST_MS = 20
 SECOND = 1_000_000_000
 
 

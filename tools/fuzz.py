@@ -4,6 +4,10 @@ Where atheris is installed (`pip install atheris`) it looks for inputs that take
 branches; else texts are damaged, spliced and filled with what has broken parsers before.
 Either way a finding is an error not meant for users, or more than `SECONDS` or `MEMORY`;
 its input is kept in `tests/tools/corpus/TARGET/`, where `test_fuzz.py` runs it for ever.
+
+Readers take turns, each in a process forked off one that has imported them all. A turn of the
+first round ends after so many inputs, however long they take, so that no slow reader is left
+out; the last round shares what time is left. The table at the end counts what each reader got.
 """
 
 from __future__ import annotations
@@ -12,24 +16,41 @@ import argparse
 import hashlib
 import importlib
 import importlib.util
+import math
+import multiprocessing
 import os
 import re
 import resource
 import signal
-import subprocess
 import sys
+import tempfile
 import time
 import traceback
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from functools import partial
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkProcess
+from multiprocessing.sharedctypes import RawArray
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tools.fuzz_targets import Target
 
 CORPUS: Final = Path(__file__).parents[1] / "tests/tools/corpus"
+MEMORY_FILES: Final = Path("/dev/shm")
 SECONDS: Final = 20
 MEMORY: Final = 4 << 30
+LARGE: Final = 1 << 17
 LONGEST: Final = 1 << 18
+LARGE_EVERY: Final = 100
+"""One of so many texts is made longer than `LARGE`."""
 LEAST: Final = 2_000
-"""Inputs that each reader gets first, however slow it is; then all share what time is left."""
+"""Inputs that each reader gets before any gets more."""
+ROUNDS: Final = 8
+"""Turns in which it gets them."""
 TOKENS: Final = (
     *(
         b"[" * 3000,
@@ -116,7 +137,53 @@ def mutated(rng: Random, seeds: list[bytes]) -> bytes:
                 )
             case _:
                 pass
-    return text[:LONGEST]
+    return (grown(rng, text) if rng.randrange(LARGE_EVERY) == 0 else text)[:LONGEST]
+
+
+def grown(rng: Random, text: bytes) -> bytes:
+    """Return a text in which one part is repeated until the text is large."""
+    at, end = sorted((rng.randint(0, len(text)), rng.randint(0, len(text))))
+    part = text[at:end] or b"a"
+    return text[:end] + part * (rng.randint(LARGE, LONGEST) // len(part) + 1) + text[end:]
+
+
+class Tally:
+    """Count what a reader got; the process that feeds it shares the numbers."""
+
+    def __init__(self) -> None:
+        self._counts = RawArray("q", 3)
+        self._cpu_s = RawArray("d", 2)  # of turns that have ended, and of this one
+        self.has_finding = False
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs the reader got."""
+        return int(self._counts[0])
+
+    @property
+    def large(self) -> int:
+        """How many of them were larger than `LARGE`."""
+        return int(self._counts[1])
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes they had together."""
+        return int(self._counts[2])
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time until the last of them was to be read."""
+        return float(sum(self._cpu_s))
+
+    def begin(self) -> None:
+        """Begin a turn, in a process of its own."""
+        self._cpu_s[0] += self._cpu_s[1]
+
+    def count(self, text: bytes) -> None:
+        """Count an input."""
+        self._cpu_s[1] = time.process_time()
+        for place, more in enumerate((1, len(text) > LARGE, len(text))):
+            self._counts[place] += more
 
 
 def kept(target: str, text: bytes) -> Path:
@@ -127,61 +194,56 @@ def kept(target: str, text: bytes) -> Path:
     return path
 
 
-def bound() -> None:
-    """Make a reader that takes too much time or memory end in an error."""
+def guarded(target: Target, tally: Tally) -> Callable[[bytes], None]:
+    """Return a function that gives a reader one input, within bounds of time and memory."""
 
     def late(*_: object) -> None:
         raise TimeoutError(f"more than {SECONDS} s")
 
+    tally.begin()
     signal.signal(signal.SIGALRM, late)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
-
-def searched(name: str, seconds: float, seed: int, inputs: int) -> int:
-    """Search one reader without atheris; return how many kinds of findings there were.
-
-    The search ends with the time or with the *inputs*; 0 are as many as the time has.
-    """
-    from tools.fuzz_targets import TARGETS
-
-    bound()
-    target, rng, until_s = TARGETS[name], Random(f"{seed} {name}"), time.monotonic() + seconds
-    seeds = [*target.seeds(), *(path.read_bytes() for path in sorted((CORPUS / name).glob("*")))]
-    tried, found = 0, set[str]()
-    while time.monotonic() < until_s and (not inputs or tried < inputs):
-        text = mutated(rng, seeds)
-        tried += 1
+    def one(text: bytes) -> None:
+        tally.count(text)
         signal.alarm(SECONDS)
         try:
             target.one(text)
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is a finding
-            signal.alarm(0)
-            kind = f"{type(error).__name__} at {traceback.extract_tb(error.__traceback__)[-1].line}"
-            if kind not in found:
-                found.add(kind)
-                print(
-                    f"{name}: {kept(name, text)}",
-                    *traceback.format_exception(error)[-8:],
-                    flush=True,
-                )
         finally:
             signal.alarm(0)
-    print(f"{name}: {tried:,} inputs, {len(found)} kinds of findings (seed {seed})", flush=True)
-    return len(found)
+
+    return one
 
 
-def guided(name: str, seconds: float, seed: int, inputs: int) -> int:
+def searched(
+    name: str, target: Target, tally: Tally, *, seconds: float, inputs: int, seed: int
+) -> None:
+    """Search one reader without atheris, until its time or its inputs are over."""
+    one, rng = guarded(target, tally), Random(f"{seed} {name}")
+    seeds = [*target.seeds(), *(path.read_bytes() for path in sorted((CORPUS / name).glob("*")))]
+    until_s, most = time.monotonic() + seconds, tally.inputs + inputs
+    seen = set[str]()
+    while time.monotonic() < until_s and (not inputs or tally.inputs < most):
+        text = mutated(rng, seeds)
+        try:
+            one(text)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is a finding
+            kind = f"{type(error).__name__} at {traceback.extract_tb(error.__traceback__)[-1].line}"
+            if kind not in seen:
+                seen.add(kind)
+                said = traceback.format_exception(error)[-8:]
+                print(f"{name}: {kept(name, text)}", *said, flush=True)
+    sys.exit(bool(seen))
+
+
+def guided(
+    name: str, target: Target, tally: Tally, *, seconds: float, inputs: int, seed: int
+) -> None:
     """Search one reader with atheris, which ends the process at its first finding."""
     atheris = importlib.import_module("atheris")
-    with atheris.instrument_imports(include=["agentload"]):
-        from tools.fuzz_targets import TARGETS
-    bound()
-    target, work = (
-        TARGETS[name],
-        Path(os.environ.get("FUZZ_CORPUS", "/tmp")) / f"agentload-fuzz-{name}",
-    )  # grows large
+    feed, rng = guarded(target, tally), Random(seed)
+    work = Path(os.environ.get("FUZZ_CORPUS", "/tmp")) / f"agentload-fuzz-{name}"  # grows large
     work.mkdir(parents=True, exist_ok=True)
-    (CORPUS / name).mkdir(parents=True, exist_ok=True)
     for number, text in enumerate(target.seeds()):
         (work / f"seed{number}").write_bytes(text[:LONGEST])
     words = work.with_suffix(".dict")
@@ -192,17 +254,13 @@ def guided(name: str, seconds: float, seed: int, inputs: int) -> int:
             if len(token) < 100
         )
     )
-    rng = Random(seed)
 
     def one(text: bytes) -> None:
-        signal.alarm(SECONDS)
         try:
-            target.one(text)
+            feed(text)
         except Exception:
             kept(name, text)
             raise
-        finally:
-            signal.alarm(0)
 
     def other(text: bytes, most: int, number: int) -> bytes:
         rng.seed(number)
@@ -213,7 +271,7 @@ def guided(name: str, seconds: float, seed: int, inputs: int) -> int:
         )
 
     options = [
-        f"-max_total_time={round(seconds)}",
+        f"-max_total_time={max(1, round(seconds))}",
         f"-runs={inputs or -1}",
         f"-seed={seed}",
         f"-max_len={LONGEST}",
@@ -223,52 +281,88 @@ def guided(name: str, seconds: float, seed: int, inputs: int) -> int:
     ]
     atheris.Setup([name, *options, f"-timeout={2 * SECONDS}", str(work)], one, custom_mutator=other)
     atheris.Fuzz()
-    return 0
+
+
+def turns(
+    tallies: Mapping[str, Tally],
+    search: Callable[..., None],
+    *,
+    at_once: int,
+    until_s: float,
+    most_s: float,
+    **limits: int,
+) -> None:
+    """Give each reader a turn of at most so many seconds, so many readers at once."""
+    from tools.fuzz_targets import TARGETS
+
+    running: dict[int, tuple[Tally, ForkProcess]] = {}
+
+    def end(sentinels: Iterable[Any]) -> None:
+        for each in sentinels:
+            tally, process = running.pop(each)
+            process.join()
+            tally.has_finding |= process.exitcode != 0
+
+    for name, tally in tallies.items():
+        seconds = min(most_s, until_s - time.monotonic())
+        if seconds <= 0:
+            break
+        process = multiprocessing.get_context("fork").Process(
+            target=search, args=(name, TARGETS[name], tally), kwargs={"seconds": seconds, **limits}
+        )
+        process.start()
+        running[process.sentinel] = tally, process
+        if len(running) == at_once:
+            end(wait(list(running)))
+    while running:
+        end(wait(list(running)))
+
+
+def table(tallies: Mapping[str, Tally]) -> str:
+    """Say what each reader got, and which of them broke."""
+    lines = [f"{'reader':28}{'inputs':>10}{'> 128 kB':>10}{'kB each':>9}{'CPU s':>7}"]
+    for name, tally in tallies.items():
+        mean_kb = tally.size_bytes / 1024 / max(1, tally.inputs)
+        lines.append(
+            f"{name:28}{tally.inputs:>10,}{tally.large:>10,}{mean_kb:>9.1f}{tally.cpu_s:>7.0f}"
+        )
+    short = [name for name, tally in tallies.items() if tally.inputs < LEAST]
+    broken = [name for name, tally in tallies.items() if tally.has_finding]
+    lines.append(f"fewer than {LEAST:,} inputs: {', '.join(short) or 'none'}")
+    lines.append(f"findings in: {', '.join(broken) or 'none'}")
+    return "\n".join(lines)
 
 
 def main() -> int:
-    """Give each reader its share of the time, in a process of its own."""
+    """Give each reader as many inputs first, then as much time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="in all")
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument(
-        "--engine",
-        choices=("atheris", "own"),
-        default="atheris" if importlib.util.find_spec("atheris") else "own",
-    )
-    parser.add_argument("--inputs", type=int, default=0, help="of one reader at most; 0: no limit")
+    parser.add_argument("--at-once", type=int, default=2, help="readers that are fed at a time")
+    engines = {"atheris": guided, "own": searched}
+    found = importlib.util.find_spec("atheris")
+    parser.add_argument("--engine", choices=engines, default="atheris" if found else "own")
     parser.add_argument("targets", nargs="*")
     asked = parser.parse_args()
-    seconds = 60 * asked.minutes
-    if len(asked.targets) == 1:
-        return (guided if asked.engine == "atheris" else searched)(
-            asked.targets[0], seconds, asked.seed, asked.inputs
-        ) > 0
-    from tools.fuzz_targets import TARGETS
+    until_s = time.monotonic() + 60 * asked.minutes
+    search = engines[asked.engine]
+    with (
+        importlib.import_module("atheris").instrument_imports(include=["agentload"])
+        if search is guided
+        else nullcontext()
+    ):
+        from tools.fuzz_targets import TARGETS
 
-    names = asked.targets or list(TARGETS)
-    until_s = time.monotonic() + seconds
-
-    def has_finding(name: str, *, seed: int, minutes: float, inputs: int = 0) -> bool:
-        limits = ["--seed", str(seed), "--minutes", str(minutes), "--inputs", str(inputs)]
-        command = [sys.executable, "-m", "tools.fuzz", name, *limits, "--engine", asked.engine]
-        return subprocess.run(command, check=False).returncode != 0
-
-    broken = [
-        name
-        for name in names
-        if has_finding(name, seed=asked.seed, minutes=asked.minutes, inputs=LEAST)
-    ]
-    left = (until_s - time.monotonic()) / 60 / len(names)
-    if left > 0:
-        broken += [name for name in names if has_finding(name, seed=asked.seed + 1, minutes=left)]
-    print(
-        f"findings in: {', '.join(dict.fromkeys(broken))}"
-        if broken
-        else f"{len(names)} readers, no finding",
-        flush=True,
-    )
-    return bool(broken)
+    if MEMORY_FILES.is_dir():  # each input has a folder of its own, which is slow on a disk
+        tempfile.tempdir = str(MEMORY_FILES)
+    tallies = {name: Tally() for name in asked.targets or TARGETS}
+    play = partial(turns, tallies, search, at_once=asked.at_once, until_s=until_s)
+    for number in range(ROUNDS):
+        play(most_s=math.inf, inputs=LEAST // ROUNDS, seed=asked.seed + number)
+    share_s = (until_s - time.monotonic()) * asked.at_once / len(tallies)
+    play(most_s=share_s, inputs=0, seed=asked.seed + ROUNDS)
+    print(f"{table(tallies)} (seed {asked.seed})", flush=True)
+    return any(tally.has_finding for tally in tallies.values())
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ import msgspec
 import yaml
 
 from agentload.builtin import find
-from agentload.dispatch.sse import StreamParser
+from agentload.dispatch.fault import body_fault
+from agentload.dispatch.sse import StreamParser, document
 from agentload.emulator import faults, profile
 from agentload.endpoints.read import read_file
 from agentload.errors import AgentloadError, StoreError, TraceError
@@ -31,6 +32,7 @@ from agentload.model.rows import VerdictRow
 from agentload.run.files import read_study
 from agentload.store import codec, journal
 from agentload.store.codec import HEAD, MAGIC, frame
+from agentload.tasks.parts.grading import call_text, json_in
 from agentload.telemetry.log_lines import start_up, work
 from agentload.tracefile import check, overview, read
 from agentload.ui.pages import run as page
@@ -44,6 +46,8 @@ ROOT: Final = Path(__file__).parents[1]
 FIXTURES: Final = ROOT / "tests" / "fixtures"
 MOST: Final = 2_000
 """Most sessions of an import that are looked at: a few bytes may mean millions."""
+OPTIONS: Final = {"prometheus": {"requests": 40}}
+"""By importer that draws its calls: so few that the reader takes most of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,20 @@ def _sse_seeds() -> Iterator[bytes]:
     yield (
         b'event: error\ndata: {"error":{"message":"m","code":"400","type":"t"}}\n\ndata: [DONE]\n\n'
     )
+
+
+def _answer(data: bytes) -> None:
+    for each in document(data).tool_calls:
+        msgspec.json.encode(call_text(each.name, each.arguments))
+    assert len(body_fault(data).text) < 300
+    text = data.decode("utf-8", "replace")
+    msgspec.json.encode(call_text("f", text))
+    json_in(text)
+
+
+def _answer_seeds() -> Iterator[bytes]:
+    for path in sorted((FIXTURES / "wire").glob("*.json")):
+        yield path.read_bytes()
 
 
 def _journal(data: bytes) -> None:
@@ -125,7 +143,14 @@ def _importer(name: str, files: Mapping[str, bytes], data: bytes) -> None:
         with suppress(AgentloadError):
             catalog.likeliest_format(paths)
         for tolerance in ("lenient", "normal"):
-            made = conversion(paths, key=KEY, format=name, tolerance=tolerance, texts=Texts(texts))
+            made = conversion(
+                paths,
+                key=KEY,
+                format=name,
+                options=OPTIONS.get(name),
+                tolerance=tolerance,
+                texts=Texts(texts),
+            )
             assert sum(1 for _ in islice(made, MOST)) <= MOST
             assert made.summary.sessions >= 0
 
@@ -291,6 +316,7 @@ def _importers() -> Iterator[tuple[str, Target]]:
 
 TARGETS: Final[Mapping[str, Target]] = {
     "sse": Target(_sse, _sse_seeds),
+    "answer": Target(_answer, _answer_seeds),
     "journal": Target(_journal, _journal_seeds),
     "rows": Target(_rows, _rows_seeds),
     "trace": Target(_trace, _trace_seeds),

@@ -4,17 +4,23 @@ Some servers list nothing, some limit the length of lists, and some have died of
 short lists are tried first. What cannot be asked is a sentence, not an exception.
 """
 
+import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
 
+import msgspec
+
 from agentload.ask.asker import RETRIES, Failed, attempt, client
+from agentload.dispatch.fault import body_fault
+from agentload.dispatch.shapes import UNREADABLE, TokenUsage, decode
 from agentload.endpoints.endpoint import Endpoint
 
 T = TypeVar("T")
 TIMEOUT_S: Final = 600.0
+"""Limit for a whole answer, retries included."""
 LISTS: Final = (1, 5, 20)
 """Lengths of lists that are tried one after the other before anything relies on them."""
 Prompt: TypeAlias = Sequence[int] | str
@@ -89,7 +95,7 @@ class Scorer:
         self,
         prompt: Prompt,
         more: Mapping[str, Any],
-        read: Callable[[Any], T | Failed],
+        read: Callable[["_Scored"], T | Failed],
         *,
         retries: int,
     ) -> T | Failed:
@@ -98,40 +104,72 @@ class Scorer:
         return await attempt(self._posted(body, read, retries), self._secrets)
 
     async def _posted(
-        self, body: Mapping[str, Any], read: Callable[[Any], T | Failed], retries: int
+        self, body: Mapping[str, Any], read: Callable[["_Scored"], T | Failed], retries: int
     ) -> T | Failed:
-        # The SDK's own method looks at each of a hundred thousand token ids.
+        # The SDK's own method looks at each of a hundred thousand token ids, and takes
+        # any type for any; a timeout of its own lasts for one read only.
         server = self._client.with_options(max_retries=retries)
-        return read(await server.post("/completions", cast_to=object, body=body))
+        async with asyncio.timeout(TIMEOUT_S):
+            said = await server.post("/completions", cast_to=bytes, body=body)
+        try:
+            event, scored = decode(said), _scored(said)
+        except UNREADABLE as error:
+            return _failed(f"the answer is not of the expected form: {error}")
+        if event.is_fault:
+            return _failed(body_fault(said).text)
+        if scored.usage.contradiction is not None:
+            return _failed(scored.usage.contradiction)
+        return read(scored) if scored.choices else _failed("the answer has no choices")
 
 
-# Any: JSON of a server; the caller catches the errors of reading it.
-def _behind(said: Any) -> Likely | Failed:  # noqa: ANN401
-    tops = (said["choices"][0].get("logprobs") or {}).get("top_logprobs")
+class _Place(msgspec.Struct, gc=False):
+    logprob: float | None = None
+
+
+class _Logprobs(msgspec.Struct, gc=False):
+    top_logprobs: list[dict[str, float | None] | None] | None = None
+
+
+class _ScoredChoice(msgspec.Struct, gc=False):
+    logprobs: _Logprobs | None = None
+    prompt_logprobs: list[dict[str, _Place] | None] | None = None
+
+
+class _Scored(msgspec.Struct, gc=False):
+    choices: list[_ScoredChoice] = []
+    usage: TokenUsage = msgspec.field(default_factory=TokenUsage)
+
+
+_scored = msgspec.json.Decoder(_Scored).decode
+
+
+def _failed(why: str) -> Failed:
+    return Failed(error=why, http_status=HTTPStatus.OK)
+
+
+def _behind(said: _Scored) -> Likely | Failed:
+    logprobs = said.choices[0].logprobs
+    tops = None if logprobs is None else logprobs.top_logprobs
     if not tops or not tops[0]:
-        return Failed(error="its answers list no log probabilities", http_status=HTTPStatus.OK)
-    return _likely(tops[0], said.get("usage"))
+        return _failed("its answers list no log probabilities")
+    return _likely(tops[0], said.usage)
 
 
-def _within(said: Any) -> tuple[Likely, ...] | Failed:  # noqa: ANN401  # as above
-    places = said["choices"][0].get("prompt_logprobs")
+def _within(said: _Scored) -> tuple[Likely, ...] | Failed:
+    places = said.choices[0].prompt_logprobs
     if not places:
-        return Failed(error="it scores no prompts", http_status=HTTPStatus.OK)
+        return _failed("it scores no prompts")
     return tuple(
-        _likely({token: each["logprob"] for token, each in place.items()}, said.get("usage"))
+        _likely({token: each.logprob for token, each in (place or {}).items()}, said.usage)
         for place in places[1:]
     )
 
 
-def _likely(listed: Mapping[str, float | None], usage: Mapping[str, Any] | None) -> Likely:
-    counted = usage or {}
+def _likely(listed: Mapping[str, float | None], usage: TokenUsage) -> Likely:
     return Likely(
-        listed={
-            token: -math.inf if value is None or math.isnan(value) else float(value)
-            for token, value in listed.items()
-        },
-        prompt_tokens=counted.get("prompt_tokens"),
-        cached_tokens=(counted.get("prompt_tokens_details") or {}).get("cached_tokens"),
+        listed={token: -math.inf if value is None else value for token, value in listed.items()},
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=usage.cached_tokens,
     )
 
 

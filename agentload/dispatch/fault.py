@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from agentload.dispatch.arrivals import SECOND
-from agentload.dispatch.shapes import UNREADABLE, decodable
+from agentload.dispatch.shapes import UNREADABLE, decodable_error
 
 MESSAGE_CHARS = 200
 # Only these first characters of a message are looked at; later ones
@@ -26,7 +26,8 @@ MOST_PATIENCE_S = 60
 _TEXT = rf"(?:\\.|(?<=\w)(?P=quote)(?=\w)|(?!(?P=quote))[^\\]){{{QUOTED_CHARS},}}"
 _QUOTED = re.compile(rf"(?<!\w)(?P<quote>['\"`]){_TEXT}(?:(?P=quote)(?!\w)|$)", re.DOTALL)
 # A word that was cut may be a key, and half a key no longer looks like one.
-_CUT = re.compile(r"\S{0,256}\Z")
+_CUT = re.compile(r"\S*\Z")
+CUT_CHARS: Final = 256  # are looked at for the start of such a word
 _SECRET = re.compile(
     r"(?i:bearer\s+\S+)|\b(?:sk|hf|key|token)[-_][\w-]{6,}|\b(?=\w*\d)[A-Za-z0-9_-]{32,}\b"
 )
@@ -55,7 +56,8 @@ def redact(message: str) -> str:
     """
     is_cut = len(message) > LOOKED_AT
     if is_cut:
-        message = _CUT.sub("", message[:LOOKED_AT], count=1)
+        sure = LOOKED_AT - CUT_CHARS
+        message = message[:sure] + _CUT.sub("", message[sure:LOOKED_AT], count=1)
     message = _SECRET.sub("***", message)
     message = _QUOTED.sub(r"\g<quote>…\g<quote>", message)
     line = "".join(char if char.isprintable() else " " for char in message)
@@ -112,7 +114,7 @@ def fault(found: object) -> Fault:
 def body_fault(body: bytes | bytearray) -> Fault:
     """Read the body of an error answer: JSON, or any text that a proxy wrote."""
     try:
-        return fault(msgspec.json.decode(decodable(body)))
+        return fault(msgspec.json.decode(decodable_error(body)))
     except UNREADABLE:
         return Fault(kind="error", message=redact(body[: LOOKED_AT + 1].decode(errors="replace")))
 

@@ -7,11 +7,16 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-LARGE: Final = 512 << 10
-# Parts of objects and lists; that number takes some 30 ms and 30 MB to decode
-MOST_PARTS: Final = 200_000
+# Decoding holds the interpreter, also in a thread: each bound below stands for some 10 ms.
+LARGE: Final = 32 << 10  # shorter texts are decoded unseen
+MOST_EVENT: Final = 2 << 20
+MOST_PARTS: Final = 200_000  # members of objects and lists
+MOST_OBJECTS: Final = 100_000
+MOST_NESTED: Final = 20_000  # objects and lists of an error, which may have any form
 MOST_CALLS: Final = 1_000  # tool calls in one event or answer: each is handled separately
-WIDE: Final = 4 << 20  # one character beyond ASCII may make a decoded text four times as large
+# One character beyond ASCII may make a decoded text four times as large; escapes take time.
+WIDE: Final = 4 << 20
+_PROMPT_IDS: Final = b'"prompt_token_ids":['  # no string of JSON holds this text unescaped
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 """A number of tokens that fits the database's column; a larger one is no count."""
 
@@ -106,6 +111,9 @@ class TokenUsage(msgspec.Struct, gc=False):
         return self.completion_tokens_details.reasoning_tokens
 
 
+_NONE: Final = msgspec.Raw()
+
+
 class Event(msgspec.Struct, gc=False):
     """An event of a stream, or a whole answer.
 
@@ -114,30 +122,46 @@ class Event(msgspec.Struct, gc=False):
 
     choices: list[AnswerChoice] | None = None
     usage: TokenUsage | None = None
-    error: object = None
+    error: msgspec.Raw = _NONE
+    """JSON of any form, to be decoded within its own bounds."""
     says: str | None = msgspec.field(name="object", default=None)
 
     @property
     def is_fault(self) -> bool:
         """Whether this event is an error and no part of an answer."""
-        return self.error is not None or self.says == "error"
+        has_error = self.error is not _NONE and bytes(self.error) != b"null"
+        return has_error or self.says == "error"
 
 
 class CrowdedError(Exception):
     """Decoding this text would block everything else for too long."""
 
 
-def decodable(payload: bytes | bytearray) -> bytes | bytearray:
-    """Return JSON text that can be decoded in one step.
+def decodable(payload: bytes | bytearray, *, most_bytes: int = WIDE << 2) -> bytes | bytearray:
+    """Return JSON text that can be decoded in one step, without the prompt's token ids.
 
     Raises `CrowdedError` if decoding would take longer than any real answer needs.
     """
-    # Parts that no comma separates are nested, and decoders limit how deep they nest.
-    if len(payload) > LARGE and payload.count(b",") > MOST_PARTS:
-        raise CrowdedError(f"more than {MOST_PARTS:,} parts")
-    if len(payload) > WIDE and not (payload.isascii() and b"\\u" not in payload):
-        raise CrowdedError(f"more than {WIDE >> 20} MB that are not ASCII")
+    if len(payload) < LARGE:
+        return payload
+    if (at := payload.find(_PROMPT_IDS, 0, MOST_EVENT)) >= 0:  # a million of them take 12 ms
+        at += len(_PROMPT_IDS)
+        payload = payload[:at] + payload[max(at, payload.find(b"]", at)) :]
+    if len(payload) > most_bytes:
+        raise CrowdedError(f"more than {most_bytes >> 20} MB")
+    if payload.count(b",") > MOST_PARTS or payload.count(b"{") > MOST_OBJECTS:
+        raise CrowdedError(f"more than {MOST_PARTS:,} parts or {MOST_OBJECTS:,} objects")
+    if len(payload) > WIDE and not (payload.isascii() and b"\\" not in payload):
+        raise CrowdedError(f"more than {WIDE >> 20} MB that are not ASCII, or have escapes")
     return payload
+
+
+def decodable_error(payload: bytes | bytearray) -> bytes | bytearray:
+    """Return `decodable` text of an error, which may have any form; raises `CrowdedError`."""
+    found = decodable(payload, most_bytes=MOST_EVENT)
+    if found.count(b"{") + found.count(b"[") > MOST_NESTED:
+        raise CrowdedError(f"more than {MOST_NESTED:,} objects and lists")
+    return found
 
 
 decode = msgspec.json.Decoder(Event).decode

@@ -12,11 +12,11 @@ import msgspec
 from msgspec import Struct
 
 from agentload.dispatch.counting import Chunk, Kind, Shows, token_counts, usage_drop
-from agentload.dispatch.fault import Fault, body_fault, fault, word
+from agentload.dispatch.fault import Fault, body_fault, word
 from agentload.dispatch.framing import Framing
 from agentload.dispatch.gateway import shown_model
 from agentload.dispatch.shapes import (
-    LARGE,
+    MOST_EVENT,
     UNREADABLE,
     AnswerChoice,
     Delta,
@@ -85,7 +85,6 @@ CHUNK_BYTES = 200  # memory that one kept chunk takes
 TOOL_BYTES = 400
 BOTH = {"stop", "tool_calls"}
 """Two finish reasons of servers that find tool calls in a text after they have ended it."""
-OTHER_CHOICE = "a choice {} came where one choice was asked for"
 
 
 class StreamParser:
@@ -133,6 +132,8 @@ class StreamParser:
             + 4 * self._chars
             + CHUNK_BYTES * len(self._chunks)
             + TOOL_BYTES * len(self._tools)
+            + len(self._first)
+            + len(self._last)
         )
 
     def feed(self, stamp_ns: int, data: bytes) -> None:
@@ -204,31 +205,34 @@ class StreamParser:
             self.has_end_mark = self._has_finished = True
             return
         try:
-            event = decode(payload if len(payload) < LARGE else decodable(payload))
+            text = decodable(payload, most_bytes=MOST_EVENT)
+            event = decode(text)
         except UNREADABLE as error:
             if isinstance(payload, ErrorEvent):
                 self._fault = self._fault or body_fault(payload)
             self._refuse(f"an event is not of the expected form: {error}")
             return
         if event.is_fault or (not event.choices and isinstance(payload, ErrorEvent)):
-            self._fault = self._fault or (
-                body_fault(payload) if event.error is None else fault(event.error)
-            )
+            self._fault = self._fault or body_fault(payload)
             return
         if event.usage is not None:
             self._usage = event.usage
-        if event.choices:
-            self._last = payload
+        choices = event.choices
+        if choices:
+            self._last = text
             if not self._first:
-                self._first = payload
-            self._choice(stamp_ns, event.choices[0], event.usage)
+                self._first = text
+            if (len(choices) > 1 or choices[0].index) and (others := _other_choices(choices)):
+                self._refuse(others)
+            if not choices[0].index:
+                self._choice(stamp_ns, choices[0], event.usage)
 
     def _refuse(self, why: str) -> None:
         """Call the answer unreadable; the first reason stands."""
         self._unreadable = self._unreadable or why
 
     def _choice(self, stamp_ns: int, choice: AnswerChoice, usage: TokenUsage | None) -> None:
-        if (choice.index or self._has_finished) and self._is_stray(choice):
+        if self._has_finished and self._is_late(choice):
             return
         if choice.finish_reason:
             self._finish(choice, choice.finish_reason)
@@ -257,11 +261,8 @@ class StreamParser:
         elif shows in {"text", "empty"}:
             self.tokens_so_far += 1
 
-    def _is_stray(self, choice: AnswerChoice) -> bool:
-        """Return whether a choice is not of the answer, which is then unreadable."""
-        if choice.index:
-            self._refuse(OTHER_CHOICE.format(choice.index))
-            return True
+    def _is_late(self, choice: AnswerChoice) -> bool:
+        """Return whether a choice brings tokens after the end, which makes an answer unreadable."""
         if _length(choice) or choice.token_ids:
             after = "end mark" if self.has_end_mark else "finish reason"
             self._refuse(f"tokens came after the {after}")
@@ -361,6 +362,14 @@ def _thinking_tokens(usage: TokenUsage, kinds: list[Kind], tokens: Sequence[int]
     return sum(count for kind, count in zip(kinds, tokens, strict=True) if kind == "thinking")
 
 
+def _other_choices(choices: Sequence[AnswerChoice]) -> str | None:
+    """Return which choices came beside the one that was asked for; None if there are none."""
+    if len(choices) > 1:
+        return f"{len(choices):,} choices came where one was asked for"
+    index = choices[0].index
+    return f"a choice {index} came where one choice was asked for" if index else None
+
+
 def _model(payload: bytes | bytearray) -> str | None:
     try:
         return model_name(payload)
@@ -396,7 +405,7 @@ def document(body: bytes | bytearray) -> Parsed:
         output_tokens=usage.completion_tokens,
         thinking_tokens=usage.thinking_tokens,
         finish_reason=word(choice.finish_reason) if choice.finish_reason else None,
-        unreadable=OTHER_CHOICE.format(choice.index) if choice.index else usage.contradiction,
+        unreadable=_other_choices(found.choices) or usage.contradiction,
         text=message.content or message.refusal or "",
         thinking=message.reasoning or message.reasoning_content or "",
         tool_calls=tuple(_tool_calls(message)),

@@ -181,8 +181,9 @@ def parse(text: str) -> Scrape:
         elif not abs(sample.value) <= LARGEST:
             continue
         elif (bound := _bound(sample)) is not None:
-            buckets = upto.setdefault(sample.name.removesuffix("_bucket"), {})
-            buckets[bound] = buckets.get(bound, 0.0) + sample.value
+            if bound >= 0:  # NaN is no bound
+                buckets = upto.setdefault(sample.name.removesuffix("_bucket"), {})
+                buckets[bound] = buckets.get(bound, 0.0) + sample.value
         elif sample.name in SPLIT:
             ours, label = SPLIT[sample.name]
             part = f"{ours}_{sample.labels.get(label)}"

@@ -4,6 +4,7 @@ files into a trace that is summarised while it is read.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,6 +48,7 @@ def every() -> tuple[Importer | Broken, ...]:
     return tuple(PLUGINS.every(importer))
 
 
+@cache
 def importer(name: str) -> Importer:
     """Return the importer of that name; raise `UsageError` naming the nearest if there is none."""
     found = PLUGINS.load(name)

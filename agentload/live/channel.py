@@ -8,7 +8,7 @@ from typing import Final, Protocol, TypeAlias
 
 from agentload.live.stamps import ANCILLARY_BYTES, StampClock, received_ns, sent_ns, stamp_sent
 
-READ_BYTES: Final = 65536
+READ_BYTES: Final = 32 << 10  # as many of the smallest chunks as are parsed in some 10 ms
 MAX_BUFFERS: Final = 64  # far below IOV_MAX
 _OFFSETS: Final = 1 << 32
 Read: TypeAlias = tuple[int, bytes]

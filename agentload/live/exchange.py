@@ -31,7 +31,7 @@ LINGER_S: Final = 1.0
 LAST_CHUNK: Final = b"0\r\n\r\n"
 # Bytes that may wait to be parsed. Beyond, they are parsed at once, which takes some
 # 10 ms, so that a flood of bytes is never queued.
-BEHIND_BYTES: Final = 64 << 10
+BEHIND_BYTES: Final = 32 << 10
 NEVER: Final = 1 << 40
 OWN_BYTES: Final = 256 << 10
 TOKEN_BYTES: Final = 512  # twice the memory of a token that has a chunk of its own

@@ -1,5 +1,6 @@
 """How likely a server holds what comes next: what it lists, refuses or dies of is a value."""
 
+import asyncio
 import math
 from dataclasses import replace
 
@@ -8,10 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentload.ask import likely
 from agentload.ask.asker import Failed
 from agentload.ask.likely import Likely, Scorer, agrees, longest_list, variation
 from agentload.endpoints.endpoint import Endpoint
 from agentload.model.profile import Logprobs
+from tests.live.hostility import whole
+from tests.live.scripted import Peer, serving
 from tests.serve.arms import arm
 from tests.serve.serving import served
 
@@ -93,3 +97,49 @@ async def test_a_server_that_dies_is_a_failure_and_asked_nothing_more() -> None:
         async with aiohttp.ClientSession(server.url.removesuffix("/v1")) as http:
             with pytest.raises(aiohttp.ClientError):
                 await http.get("/health")
+
+
+BODIES = {
+    "no choices": b"{}",
+    "choices of null": b'{"choices":[null]}',
+    "an error inside": b'{"error":{"message":"engine died"},"choices":[]}',
+    "a probability that is a text": b'{"choices":[{"logprobs":{"top_logprobs":[{"a":"-1"}]}}]}',
+    "places that are numbers": b'{"choices":[{"prompt_logprobs":[null,7]}]}',
+    "a count that is a text": b'{"choices":[{"logprobs":{"top_logprobs":[{"a":-1}]}}],'
+    b'"usage":{"prompt_tokens":"3"}}',
+    "more cached than prompted": b'{"choices":[{"logprobs":{"top_logprobs":[{"a":-1}]}}],"usage":'
+    b'{"prompt_tokens":3,"prompt_tokens_details":{"cached_tokens":9}}}',
+}
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("name", BODIES)
+async def test_an_answer_that_says_nothing_of_the_kind_asked_is_a_failure(name: str) -> None:
+    async def answer(peer: Peer) -> None:
+        await whole(peer, BODIES[name], status=b"200 OK")
+
+    async with serving(answer) as server, Scorer(at(server.port), "tiny") as scorer:
+        for said in (await scorer.behind(PROMPT, most=1), await scorer.within(PROMPT, most=1)):
+            assert isinstance(said, Failed)
+            assert said.http_status == 200
+            assert said.error.startswith(("the answer ", "error: engine", "9 tokens", "it"))
+
+
+@pytest.mark.loopback
+async def test_an_answer_that_drips_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(likely, "TIMEOUT_S", 0.5)
+
+    async def answer(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")
+        while not peer.writer.is_closing():
+            await peer.send(b" ")
+            await asyncio.sleep(0.1)
+
+    async with serving(answer) as server, Scorer(at(server.port), "tiny") as scorer:
+        async with asyncio.timeout(10):
+            said = await scorer.within(PROMPT, most=1)
+    assert said == Failed(error="no whole answer in time")
+
+
+def at(port: int) -> Endpoint:
+    return Endpoint(name="plain", url=f"http://127.0.0.1:{port}/v1")

@@ -1,4 +1,5 @@
 import json
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -280,7 +281,8 @@ UNREADABLE = {
     "an error nested too deeply": event(
         b'{"error":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + b"}"
     ),
-    "a number of 5,000 digits": event(b'{"error":{"message":"m","code":' + b"9" * 5_000 + b"}}"),
+    "a number of 5,000 digits": event(b'{"usage":{"prompt_tokens":' + b"9" * 5_000 + b"}}"),
+    "more choices than were asked for": event(b'{"choices":[{"index":1,"text":"c"}]}'),
     "a byte that is not UTF-8": event(b'{"choices":[{"delta":{"content":"\xff"}}]}'),
     "half a surrogate pair": event(b'{"choices":[{"delta":{"content":"\\ud800"}}]}'),
     "more parts than any answer has": event(b'{"error":[' + b"{}," * 300_000 + b"{}]}"),
@@ -308,6 +310,60 @@ def test_what_no_parser_can_read_is_unreadable_and_nothing_else_is_lost(name: st
         "stop",
         None,
     )
+
+
+CROWDED = {
+    "an error of lists in lists": b'{"error":['
+    + b"[" * 500
+    + (b"]" * 400 + b"," + b"[" * 400) * 600
+    + b"]" * 501
+    + b"}",
+    "an error of objects": b'{"error":[' + b'{"a":1},' * 60_000 + b"{}]}",
+    "an error of escapes": b'{"error":"' + b"\\n" * (7 << 20) + b'"}',
+    "choices": b'{"choices":[' + b'{"delta":{"content":"x"}},' * 150_000 + b"{}]}",
+    "calls of tools": b'{"choices":[{"delta":{"tool_calls":['
+    + b'{"index":1},' * 150_000
+    + b"{}]}}]}",
+    "a finish reason of one word": b'{"choices":[{"finish_reason":"' + b"x" * 500_000 + b'"}]}',
+}
+
+
+@pytest.mark.parametrize("name", CROWDED)
+def test_no_event_holds_the_interpreter_for_long(name: str) -> None:
+    def longest_s() -> float:
+        parser, data, longest = StreamParser(), event(CROWDED[name]), 0.0
+        for at in range(0, len(data), 65_536):
+            began_s = time.thread_time()
+            parser.feed(1, data[at : at + 65_536])
+            longest = max(longest, time.thread_time() - began_s)
+        began_s = time.thread_time()
+        found = parser.end(1)
+        assert found.unreadable or found.fault or name.endswith("word")
+        return max(longest, time.thread_time() - began_s)
+
+    assert min(longest_s() for _ in range(3)) < 0.025
+
+
+def test_a_prompt_of_300_000_token_ids_is_skipped() -> None:
+    ids = b",".join(b"%d" % (100_000 + number) for number in range(300_000))
+    first = (
+        b'{"model":"m","choices":[{"delta":{"content":"a"},"token_ids":[7]}],"prompt_token_ids":['
+    )
+    found = parsed(
+        [(1, event(first + ids + b"]}")), (2, chunk("b", ids=1, finish="stop")), (3, DONE)]
+    )
+    assert (found.text, found.tokens, found.unreadable) == ("ab", (1, 1), None)
+
+
+CHOICES = b'{"choices":[{"index":0,"%s":{"content":"a"}},{"index":%d,"%s":{"content":"b"}}]}'
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_an_answer_of_two_choices_is_unreadable(index: int) -> None:
+    streamed = parsed([(1, event(CHOICES % (b"delta", index, b"delta"))), (2, DONE)])
+    whole = document(CHOICES % (b"message", index, b"message"))
+    assert streamed.unreadable == whole.unreadable == "2 choices came where one was asked for"
+    assert streamed.text == whole.text == "a"
 
 
 @pytest.mark.parametrize("code", ["9" * 5_000, 10**4_000])

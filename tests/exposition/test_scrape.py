@@ -214,3 +214,11 @@ def test_a_quantile_of_a_histogram_lies_between_two_bounds() -> None:
 def test_without_a_cache_nothing_is_shared() -> None:
     assert Scrape().cached_share is None
     assert Scrape(values={"prefix_queries": 0.0, "prefix_hits": 0.0}).cached_share is None
+
+
+@pytest.mark.parametrize("bound", ["nan", "-Inf", "-1"])
+def test_a_bucket_whose_bound_is_no_number_of_tokens_is_none(bound: str) -> None:
+    name = "vllm:request_prompt_tokens_bucket"
+    buckets = f'{name}{{le="1"}} 1\n{name}{{le="+Inf"}} 2\n{name[:-6]}sum 9\n{name[:-6]}count 2\n'
+    assert parse(buckets).histogram("prompt_tokens") is not None
+    assert parse(f'{buckets}{name}{{le="{bound}"}} 2\n') == parse(buckets)

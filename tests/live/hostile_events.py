@@ -38,7 +38,7 @@ async def error_code_in_a_stream_of_5000_digits(peer: Peer) -> None:
     await raw(peer, event({"error": {"message": "m", "code": "9" * 5_000}}), DONE)
 
 
-@mode("stream_error")
+@mode("unreadable", says="more than 2 MB")
 async def error_of_9_mb(peer: Peer) -> None:
     await raw(
         peer, event({"error": {"message": "it's 'a " + "bearer sk-x " * (9 * MB // 12)}}), DONE
@@ -116,6 +116,24 @@ async def many_tool_calls(peer: Peer) -> None:
     await raw(
         peer, event(b'{"choices":[{"delta":{"tool_calls":[' + pieces + b"]}}]}"), TOKENS, DONE
     )
+
+
+@mode("stream_error")
+async def error_of_lists_in_lists(peer: Peer) -> None:
+    lists = b"[" * 400 + b"]" * 400
+    await raw(peer, event(b'{"error":[' + (lists + b",") * 1_200 + lists + b"]}"), TOKENS, DONE)
+
+
+@mode("unreadable", says="objects")
+async def many_choices(peer: Peer) -> None:
+    await raw(peer, event(b'{"choices":[' + b"{}," * 150_000 + b"{}]}"), TOKENS, DONE)
+
+
+@mode("ok")
+async def arguments_of_nested_lists(peer: Peer) -> None:
+    call = {"index": 0, "function": {"name": "f", "arguments": "[" * 100_000}}
+    delta = {"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}
+    await raw(peer, event(delta), event(token("a")), event(token("b", finish="length")), DONE)
 
 
 @mode("long", "garbage", "unreadable")
@@ -313,6 +331,12 @@ async def a_choice_nobody_asked_for(peer: Peer) -> None:
         event(usage(3)),
         DONE,
     )
+
+
+@mode("unreadable", says="2 choices came")
+async def two_choices_at_once(peer: Peer) -> None:
+    choices = [{"index": index, "delta": {"content": "b"}} for index in (0, 1)]
+    await raw(peer, event(token("a")), event({"choices": choices}), TOKENS, DONE)
 
 
 @mode("reset", "truncated")

@@ -9,7 +9,6 @@ import pytest
 import agentload
 from agentload.dispatch.call import CallTerms
 from agentload.live import exchange
-from agentload.live.channel import READ_BYTES
 from agentload.live.exchange import BEHIND_BYTES, Exchange, Memory, own_bytes
 from agentload.live.hub import Hub
 from agentload.live.target import Target
@@ -20,6 +19,8 @@ from tests.live.hostility import DONE, body, event
 from tests.live.scripted import END, STREAM, Peer, good, serving, token
 
 pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
+
+LARGEST_READ = 64 << 10  # of a thread; the interpreter's is smaller
 
 
 @pytest.mark.skipif(
@@ -47,7 +48,7 @@ async def test_no_more_of_an_answer_is_parsed_in_one_go_than_two_reads_hold(
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         await wire.call(request(limits=Limits(), tokens=1_000_000))
     assert sum(goes) > 4 << 20
-    assert max(goes) <= BEHIND_BYTES + READ_BYTES
+    assert max(goes) <= BEHIND_BYTES + LARGEST_READ
 
 
 def test_an_answer_has_a_share_of_its_own_by_the_tokens_that_were_asked() -> None:

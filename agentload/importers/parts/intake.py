@@ -60,9 +60,10 @@ class Texts:
         self._seen: set[str] = set()
 
     def keep(self, key: str, role: str, text: str) -> None:
-        """Write a text under its key."""
+        """Write a text under its key, with `?` for half of a surrogate pair."""
         if key not in self._seen:
             self._seen.add(key)
+            text = text.encode("utf-8", "replace").decode()
             self._file.write(msgspec.json.encode({"key": key, "role": role, "text": text}) + b"\n")
 
     @property

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, assert_never
 
+from agentload.documents import UNREADABLE
 from agentload.errors import UsageError
 from agentload.model.check import Check, Equals, Has, JsonSchema, Length, Matches, Number, ToolCall
 from agentload.prompts.messages import calls_in
@@ -16,6 +17,8 @@ ECHO_WORDS: Final = 24
 
 A needle with its question has about 20.
 """
+MOST_NESTED: Final = 10_000
+"""Most objects and lists of a JSON text; to parse them takes some 5 ms, and holds up the loop."""
 _FENCED: Final = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
 _WORD: Final = re.compile(r"[\w./-]{4,}\w")
 """Long enough to be an identifier: a path, a hash, a name with a number in it."""
@@ -69,21 +72,33 @@ def json_in(answer: str) -> object | None:
     """Return the JSON value of a whole answer, fenced or not; None if it is not JSON."""
     fenced = _FENCED.match(answer)
     try:
-        # any JSON value is an object
-        return json.loads(fenced[1] if fenced else answer)  # type: ignore[no-any-return]
-    except ValueError:
+        return _parsed(fenced[1] if fenced else answer)
+    except UNREADABLE:
         return None
 
 
 def call_text(name: str, arguments: str) -> str:
-    """Write a tool call as graders read it: a JSON object of name and arguments."""
+    """Write a tool call as graders read it: a JSON object of name and arguments.
+
+    Arguments that are no JSON, which a model may write, are one text.
+    """
     try:
-        passed = json.loads(arguments)
-    except (
-        ValueError
-    ):  # a model may write arguments that are no JSON: the grader sees them as they are
-        passed = arguments
-    return json.dumps({"name": name, "arguments": passed}, ensure_ascii=False)
+        said = _written(name, _parsed(arguments))
+    except UNREADABLE:
+        said = _written(name, arguments)
+    # half of a surrogate pair can be escaped, and not written
+    return said.encode("utf-8", "replace").decode()
+
+
+def _parsed(text: str) -> object:
+    """Parse JSON of a model; raise one of `UNREADABLE`, before that would take long."""
+    if text.count("[") + text.count("{") > MOST_NESTED:
+        raise ValueError(f"more than {MOST_NESTED:,} objects and lists")
+    return json.loads(text)
+
+
+def _written(name: str, arguments: object) -> str:
+    return json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
 
 
 def grade_against_record(answer: str, recorded: str) -> Grade | None:

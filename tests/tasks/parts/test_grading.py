@@ -1,12 +1,21 @@
 from __future__ import annotations
 
+import json
 import re
 from difflib import SequenceMatcher
 
 import pytest
 
 from agentload.tasks import Item, catalog, prompt
-from agentload.tasks.parts.grading import holds, is_echo, is_set, json_in, string_match_all
+from agentload.tasks.parts.grading import (
+    call_text,
+    holds,
+    is_echo,
+    is_set,
+    json_in,
+    string_match_all,
+)
+from tests.growth import least_cpu_s
 
 
 # What `string_match_all` of RULER's
@@ -76,3 +85,23 @@ def test_mrcr_scores_the_likeness_of_what_follows_the_mark(answer: str, score: f
 )
 def test_json_is_read_with_or_without_a_fence(text: str, value: object) -> None:
     assert json_in(text) == value
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' + "[]," * 150_000 + "1]}"])
+def test_json_that_nests_or_lists_without_end_is_a_text(text: str) -> None:
+    assert json_in(text) is None
+    assert json.loads(call_text("f", text)) == {"name": "f", "arguments": text}
+
+
+def test_no_depth_of_arguments_is_too_deep_to_be_written() -> None:
+    for depth in range(900, 1_100):
+        json.dumps(call_text("f", "[" * depth + "]" * depth))
+
+
+def test_half_a_surrogate_pair_in_arguments_is_a_question_mark() -> None:
+    assert call_text("f", '{"a":"\\ud800"}') == '{"name": "f", "arguments": {"a": "?"}}'
+
+
+def test_arguments_of_many_objects_are_read_in_no_time() -> None:
+    nested = '{"a":[' + ("[" * 400 + "]" * 400 + ",") * 620 + "1]}"
+    assert least_cpu_s(lambda: call_text("f", nested)) < 0.02
