@@ -1,14 +1,12 @@
 """Build the stored row of one attempt: what was asked, and how the attempt ended."""
 
 from dataclasses import fields
-from operator import attrgetter
 from typing import Final
 
 from agentload.model.commands import Ending, Outcome, Send
 from agentload.model.rows import CallRow
 
 _ENDING: Final = tuple(each.name for each in fields(Ending))
-_ending_of: Final = attrgetter(*_ENDING)
 
 
 def row(
@@ -37,5 +35,5 @@ def row(
         prompt_hash=prompt_hash,
         deadline_ns=call.deadline_ns,
         turns_left=call.turns_left,
-        **dict(zip(_ENDING, _ending_of(outcome), strict=True)),
+        **{name: getattr(outcome, name) for name in _ENDING},
     )
