@@ -96,10 +96,8 @@ class Spread:
 
     def relative(self, *, unit: str, method: str, level: float = 0.95) -> Estimate:
         """Return a log ratio as a relative change, arm / reference - 1."""
-        low, value, high = (
-            float(np.expm1(each))
-            for each in (self.interval(level)[0], self.value, self.interval(level)[1])
-        )
+        low, high = self.interval(level)
+        low, value, high = (float(np.expm1(each)) for each in (low, self.value, high))
         return Estimate(
             value=value,
             low=low,

@@ -88,10 +88,12 @@ def _print_result(
 def _print_forecast(made: Prepared | Eval | Answering, *, as_json: bool) -> None:
     if not isinstance(made, Prepared):
         _print_questions(made, as_json=as_json)
-    elif not as_json:
-        print(_results.plan_text(made.playing.plan, made.cost, made.fills))
+        return
+    expected = made.cost()
+    if not as_json:
+        print(_results.plan_text(made.playing.plan, expected, made.fills))
     else:
-        print_json(made.cost if made.fills is None else asdict(made.cost) | {"fills": made.fills})
+        print_json(expected if made.fills is None else asdict(expected) | {"fills": made.fills})
 
 
 def _print_played(ended: Played, place: StudyPlace, *, as_json: bool, as_block: bool) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
+import duckdb
+
 from advisor.assess.accuracy import correlation
 from advisor.assess.answers import LEAST_IN_A_BUCKET
 from advisor.evidence import AccuracyBucket
@@ -137,7 +139,7 @@ def question_order(
     with reading(place.database) as connection:
         arms = [row.arm for row in tables.rows(connection, ArmRow, run_id=run)]
         buckets = paired(connection, run, arms, arms[0])[0] if arms else ()
-    given = _given(place)
+        given = _given(connection, run)
     tokens = sum(bucket.context_tokens for bucket in buckets) / max(1, len(buckets))
     fewer = questions_a_context(_together(buckets), tokens, QUESTION_TOKENS, most=each)
     order = _shared(replace(asking, each=fewer), of_length)
@@ -149,7 +151,11 @@ def question_order(
 
 def open_questions(order: Sequence[Question], place: StudyPlace) -> tuple[Question, ...]:
     """Return the questions of an order that a run has no answer to."""
-    given = _given(place)
+    run = place.into or place.resume
+    if run is None or not place.database.exists():
+        return tuple(order)
+    with reading(place.database) as connection:
+        given = _given(connection, run)
     return tuple(each for each in order if asked_of(each) not in given)
 
 
@@ -163,18 +169,14 @@ def carry_answers(database: Path, run: str, into: str) -> None:
     rewrite(carried, database, run_id=into, name="answers")
 
 
-def _given(place: StudyPlace) -> set[past.QuestionKey]:
+def _given(connection: duckdb.DuckDBPyConnection, run: str) -> set[past.QuestionKey]:
     """Return the questions that a run has an answer to."""
-    run = place.into or place.resume
-    if run is None or not place.database.exists():
-        return set()
-    with reading(place.database) as connection:
-        rows = tables.rows(connection, AnswerRow, run_id=run)
-    return {
-        (row.task, row.context_tokens, row.item, row.depth, row.repetition)
-        for row in rows
-        if row.right is not None
-    }
+    found = connection.execute(
+        "SELECT DISTINCT task, context_tokens, item, depth, repetition FROM answers "
+        'WHERE run_id = ? AND "right" IS NOT NULL',
+        [run],
+    )
+    return set(found.fetchall())
 
 
 def _together(buckets: Sequence[AccuracyBucket]) -> float:

@@ -167,7 +167,7 @@ class CallMachine:
             first_answer_ns=parsed.first_answer_ns,
             last_ns=parsed.last_ns,
             done_ns=self._heard_ns if has_heard_all else self._ended_ns,
-            chunks=chunks or stamps(parsed.stamps_ns, parsed.tokens),
+            chunks=stamps(parsed.stamps_ns, parsed.tokens) if chunks is None else chunks,
             stamp_source=stamp_source,
             coalesced_reads=parsed.coalesced_reads if parsed.stamps_ns else None,
             token_rule=parsed.token_rule,

@@ -130,38 +130,46 @@ class Scheduler:
         With *to_end* nothing is played beyond the instant, in whole ns,
         at which the next call ends, as its shell may act then.
         """
-        steps = self.steps
-        external = self._external
-        log = steps.log
         self._ended_ps = NEVER
         while True:
             if self._mixed_end is not None:
                 if self._mixed_end > until:
                     self.next_ps = self._mixed_end
-                    break
+                    return
                 self._end_mixed(self._mixed_end)
-            until = self._ended_ps if to_end and self._ended_ps < until else until
-            while external and external[0][0] <= steps.now:
-                self._arrive(heapq.heappop(external)[2])
-            wants_in = self.waiting and not self._is_full and not self._is_short
-            if (self._prefilling or wants_in) and self._start_mixed():
-                continue
-            if steps.batch.size:
-                jump = self._next_jump()
-                if not jump.steps:
-                    self._preempt()
-                elif jump.end > until:
-                    self.next_ps = jump.end
-                    break
-                else:
-                    self._play(jump)
-                    if steps.batch.first_end <= log.last:
-                        self._end_calls()
-            elif external and external[0][0] <= until:
-                steps.wake(external[0][0])
+            if to_end and self._ended_ps < until:
+                until = self._ended_ps
+            if not self._starts_mixed() and not self._plays_on(until):
+                return
+
+    def _starts_mixed(self) -> bool:
+        """Take in what has arrived; return whether a step with prefill chunks starts."""
+        external = self._external
+        while external and external[0][0] <= self.steps.now:
+            self._arrive(heapq.heappop(external)[2])
+        wants_in = self.waiting and not self._is_full and not self._is_short
+        return bool(self._prefilling or wants_in) and self._start_mixed()
+
+    def _plays_on(self, until: int) -> bool:
+        """Play decode steps, or sleep until a prompt comes; return False if nothing is due."""
+        steps = self.steps
+        if steps.batch.size:
+            jump = self._next_jump()
+            if not jump.steps:
+                self._preempt()
+            elif jump.end > until:
+                self.next_ps = jump.end
+                return False
             else:
-                self.next_ps = external[0][0] if external else None
-                break
+                self._play(jump)
+                if steps.batch.first_end <= steps.log.last:
+                    self._end_calls()
+            return True
+        self.next_ps = self._external[0][0] if self._external else None
+        if self.next_ps is None or self.next_ps > until:
+            return False
+        steps.wake(self.next_ps)
+        return True
 
     def _arrive(self, call: InFlight) -> None:
         self._jump = None

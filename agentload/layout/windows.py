@@ -76,11 +76,12 @@ class Steady:
     def from_then_on(self, place: int, at_s: float, copies: Counter[int]) -> Carried:
         """Carry a family over an instant; with new content if it was carried before."""
         family = self.fresh(place, copies)
-        if family is self.families[place]:
-            timings = self.timeline(place)
-        else:
-            timings = timeline(family, self.load)
-        return carry(self.header, family, timings, at_s=at_s)
+        timings = self.timeline(place)
+        names = zip(self.families[place], family, strict=True)
+        of_copy = {
+            new.session: timings[old.session] for old, new in names if old.session in timings
+        }
+        return carry(self.header, family, of_copy, at_s=at_s)
 
     def fresh(self, place: int, copies: Counter[int]) -> Family:
         """Return a family, with new content each time but the first.

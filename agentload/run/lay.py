@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -45,10 +46,11 @@ Notice = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Hold what is played, and its cost."""
+    """Hold what is played."""
 
     playing: Playing | Simulation
-    cost: Cost
+    cost: Callable[[], Cost]
+    """Adds up what is played, which takes a while."""
     fills: Fills | None = None
     """Times at which the pools are full, for a run that is laid out to fill them."""
     beyond: str | None = None
@@ -211,7 +213,9 @@ def simulation(study: Replay, place: StudyPlace) -> Prepared:
         notes=made.notes,
         slowness=slowness,
     )
-    return Prepared(playing=playing, cost=cost(made.plan), fills=made.fills, beyond=made.beyond)
+    return Prepared(
+        playing=playing, cost=partial(cost, made.plan), fills=made.fills, beyond=made.beyond
+    )
 
 
 def _machines(study: Replay, servers: Virtual, arms: Sequence[ArmProfile]) -> dict[str, float]:
@@ -257,7 +261,7 @@ def _replay(
             free_lengths=tuple(each.name for each in found if not each.force_lengths),
         ),
     )
-    return Prepared(playing=playing, cost=expected, fills=made.fills, beyond=made.beyond)
+    return Prepared(playing=playing, cost=lambda: expected, fills=made.fills, beyond=made.beyond)
 
 
 def _ground(
@@ -354,7 +358,7 @@ def _sweep(
         launching=launching,
         notes=Notes(calls=expected.calls_by_arm),
     )
-    return Prepared(playing=playing, cost=expected)
+    return Prepared(playing=playing, cost=lambda: expected)
 
 
 def _longest(arms: tuple[Endpoint, ...], *, are_up: bool) -> int | None:

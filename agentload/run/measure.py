@@ -41,7 +41,7 @@ def measure(made: Prepared, place: StudyPlace, audience: Audience) -> Played:
     if made.fills is not None:
         audience.warn(made.fills.warning())
     elif place.resume is None and isinstance(playing.study, Replay):
-        audience.warn(made.cost.warning())
+        audience.warn(made.cost().warning())
     ended = play_stages(playing, audience)
     audience.warn(ended.health.void and f"timings are invalid: {ended.health.void}")
     return ended

@@ -18,7 +18,7 @@ def ready(made: Prepared, notice: Callable[[str], None]) -> None:
     playing = made.playing
     assert isinstance(playing, Playing), playing
     if playing.means.on in {None, HERE}:
-        check_client(asked_by(playing, made.cost), notice)
+        check_client(asked_by(playing, made.cost()), notice)
 
 
 def asked_by(playing: Playing, cost: Cost) -> AskedLoad:

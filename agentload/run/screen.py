@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Final
 
 from agentload.ask.asker import Failed
@@ -29,7 +30,7 @@ from agentload.run.record import Stored, fingerprint
 from agentload.run.servers import window
 from agentload.run.simulate import PART, simulated_id
 from agentload.run.simulated_answers import description
-from agentload.serve.wanted import token_id
+from agentload.serve.wanted import word_ids
 from agentload.store.loader import rewrite
 from agentload.study.kinds import Ask
 from agentload.study.parts import Virtual
@@ -186,12 +187,30 @@ def _passage(
         )
         words = [word for message in messages for word in str(message.get("content") or "").split()]
         ids = (
-            tuple(map(token_id, words))
+            tuple(word_ids(words))
             if endpoint is None
             else token_ids(endpoint, model, messages, tools)
         )
         salted[salt] = " ".join(words[:longest]) if ids is None else ids[:longest]
     return Passage(number=number, salted=salted)
+
+
+@dataclass(slots=True)
+class _Writing:
+    """Write prompts as text; a prompt that begins the one written before is cut out of its text."""
+
+    _prompt: Prompt = ()
+    _text: str = ""
+    _ends: tuple[int, ...] = ()
+
+    def text(self, prompt: Prompt) -> str:
+        """Return the tokens of a prompt, one space apart."""
+        if prompt != self._prompt[: len(prompt)]:
+            words = [str(each) for each in prompt]
+            self._prompt, self._text = prompt, " ".join(words)
+            self._ends = tuple(accumulate(map(len, words)))
+        spaces = len(prompt) - 1
+        return self._text[: self._ends[spaces] + spaces]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +223,7 @@ class Modelled:
     arm: ArmProfile
     seed: int
     _company: list[int] = field(default_factory=lambda: [0])
+    _writing: _Writing = field(default_factory=_Writing)
 
     async def behind(self, prompt: Prompt, *, most: int) -> Likely | Failed:
         """Return the *most* likely tokens after a prompt."""
@@ -215,7 +235,7 @@ class Modelled:
         company = self._company[0]
         self._company[0] += 1
         await asyncio.sleep(0)
-        text, tokens = " ".join(map(str, prompt)), len(prompt)
+        text, tokens = self._writing.text(prompt), len(prompt)
         row = likeliest_words(
             self.arm, behind([text], [""], tokens), seed=self.seed, company=company, most=most
         )[0]

@@ -7,7 +7,7 @@ identity: equal prefixes give equal runs, in whole blocks, and no two texts ever
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, Literal, TypeAlias
@@ -204,10 +204,16 @@ def token_ids(wanted: Wanted) -> list[int]:
     ids: list[int] = []
     for piece in pieces:
         if isinstance(piece, str):
-            ids += map(token_id, piece.split())
+            ids += word_ids(piece.split())
         else:
             ids += [_VOCABULARY] * image_tokens(piece.size)
     return ids
+
+
+def word_ids(words: Sequence[str]) -> Iterator[int]:
+    """Return the ids of the words of a text, which repeats most of them."""
+    known = {word: token_id(word) for word in set(words)}
+    return map(known.__getitem__, words)
 
 
 def token_id(word: str) -> int:

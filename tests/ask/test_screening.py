@@ -16,10 +16,12 @@ from agentload.layout.passages import PLACES, ladder, own_passages, places, rand
 from agentload.model.profile import Logprobs
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.screen import Modelled
+from agentload.run.screen import _Writing as Writing
 from tests.serve.arms import arm
 
 PLAIN = arm(name="bf16")
 LENGTHS = (256, 1024)
+SIZES = (1000, 7, 1000, 1, 256)
 
 
 @dataclass(slots=True)
@@ -182,3 +184,11 @@ def test_the_users_own_prompts_are_the_longest_contexts_of_the_longest_sessions(
         len({context[0].key for context in few.contexts}) == 8
     )  # gone through again, with other content
     assert random_passages((4096,), seed=1).contexts[0][0].tokens == 4096
+
+
+def test_a_prompt_is_written_token_by_token_whatever_was_written_before() -> None:
+    prompts = [each.cut(salt, size) for each in passages(2) for salt in "ab" for size in SIZES]
+    writing = Writing()
+    assert [writing.text(each) for each in prompts] == [
+        " ".join(map(str, each)) for each in prompts
+    ]

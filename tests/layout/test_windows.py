@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.errors import PlanError
+from agentload.layout.carried import carry
 from agentload.layout.nominal import nominal_calls
 from agentload.layout.timeline import lasts_s, timeline
 from agentload.layout.windows import (
@@ -305,6 +306,17 @@ def test_only_what_different_sessions_share_is_shared(
         shared = {segment.key for segment in HEADER.prefixes["P"]}
         quoted = {key for key in owners if str(key).partition("#")[0].endswith("quoted")}
         assert all(len(held) == 1 for key, held in owners.items() if key not in shared | quoted)
+
+
+@given(trace=traces(), copies=st.integers(0, 2), at_s=st.sampled_from((0.0, 0.4, 3.0, 11.0)))
+def test_a_family_with_new_content_is_carried_by_its_own_times(
+    trace: Trace, copies: int, at_s: float
+) -> None:
+    stock = steady(trace, load_of(ClosedLoop(sessions=1)))
+    for place in range(len(stock.families)):
+        family = stock.fresh(place, Counter({place: copies}))
+        own = carry(HEADER, family, timeline(family, stock.load), at_s=at_s)
+        assert stock.from_then_on(place, at_s, Counter({place: copies})) == own
 
 
 def test_a_session_in_two_slots_has_new_content_in_the_second() -> None:

@@ -71,7 +71,9 @@ def test_what_makes_timings_void_is_said(
     made = playing(plan(trace(), ["a"], run="r1", scheme=Scheme(pairs=1)), (), Path("x.duckdb"))
     said: list[str] = []
     measure(
-        Prepared(playing=made, cost=cost(made.plan)), StudyPlace(), Audience(notice=said.append)
+        Prepared(playing=made, cost=lambda: cost(made.plan)),
+        StudyPlace(),
+        Audience(notice=said.append),
     )
     warned = " timings are invalid: the wall clock was stepped 2 times"
     assert [line.partition(":")[2][: len(warned)] for line in said] == (

@@ -101,7 +101,7 @@ def test_a_limit_counts_from_the_beginning_of_the_run_and_not_of_each_part(tmp_p
     sitting = Sitting(job=replace(JOB, budget=JobBudget(minutes=1 / 60)), is_controlled=False)
     laid_out = plan(trace(), ["a"], run="r1", scheme=Scheme(pairs=1))
     made = playing(laid_out, (), tmp_path / "x.duckdb")
-    begun = sitting.begin(Prepared(playing=made, cost=cost(laid_out))).playing
+    begun = sitting.begin(Prepared(playing=made, cost=lambda: cost(laid_out))).playing
     assert isinstance(begun, Playing)
     assert begun.notes.job == "nightly"
     for at_most_s in (0.9, 10.0):
