@@ -143,7 +143,7 @@ def whole(text: str, option: str, *, unit: Unit = "") -> int:
             return int(value)
     example = "2048 or 2k" if unit == "tokens" else "12"
     meant = likely(text, unit=unit)
-    with suppress(ValueError):
+    with suppress(ValueError, OverflowError):  # thousands of digits are infinity
         meant = str(math.ceil(float(meant)))
     raise UsageError(
         f"{option} takes a whole number such as {example}, got '{text}'",
