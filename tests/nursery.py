@@ -3,7 +3,7 @@
 A server that is started as users start it imports for a second before it serves, and tests
 start hundreds. Here a process of the tests imports once, and each server is a fork of it with
 streams, a folder, an environment and a process group of its own: what follows the imports is the
-product's. tests/serve/test_processes.py starts servers as users do.
+product's. Servers of a process that a test starts, such as a verb, are started as users start them.
 """
 
 from __future__ import annotations
