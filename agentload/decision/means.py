@@ -43,8 +43,9 @@ from agentload.verdict.policy import Setting
 from agentload.verdict.policy import UserLoad as Peak
 
 START_S: Final = 90.0
+"""Assumed seconds that a server takes to start."""
 TOGETHER: Final = 4
-"""Questions behind one context, where the context has room for them."""
+"""Graded questions behind one context, where the context has room for them."""
 USUAL: Final = Slo(ttft_ms=2000.0, tpot_ms=100.0)
 """Service level where the user names a peak and no level."""
 
@@ -62,9 +63,9 @@ class Means:
     given_up: tuple[EasedLoad, ...] = ()
     """Loads that this client could not send in time."""
     missing_s: float = 0.0
-    """Seconds that the budget lacks of what pairs are laid out for.
+    """Seconds of the study's budget that are already spent.
 
-    The comparison of another arm took more than its share.
+    The comparison of another arm took them.
     """
     began: Replay | None = None
     """Replay with which the pairs of a resumed decision began."""
@@ -113,7 +114,7 @@ class Means:
     def replicas(self) -> int:
         """Number of pairs of replicas; 1 where an arm has one server.
 
-        Pairs take turns on these, each of which is a start.
+        Pairs take turns on them; each counts as a start of the servers.
         """
         return len(replica_pairs(self.servers.endpoints)) or 1
 
@@ -125,7 +126,7 @@ class Means:
         return max(known, default=Policy().start_spread)
 
     def left_minutes(self, ledger: Ledger) -> float:
-        """Return the minutes that the questions of a ledger leave of the budget."""
+        """Return the minutes of the budget that are left after what a ledger holds."""
         return (self.study.budget_s - self.missing_s) / 60 - ledger.minutes
 
     @property
@@ -140,7 +141,7 @@ class Means:
 
     @contextmanager
     def standing(self) -> Iterator[None]:
-        """Keep emulated servers up for the block: each new start would be another server."""
+        """Keep emulated servers up while the context is open: a new start is another server."""
         if not self.servers.is_emulated:
             yield
             return
@@ -155,28 +156,25 @@ class Means:
 
     @property
     def stock(self) -> Steady:
-        """These sessions laid out once, with the waits that users have."""
+        """Sessions of `trace` laid out once, with the waits that users have."""
         return self.user.stock(self.cut, narrowest=self._narrowest)
 
     @cached_property
     def pair_stock(self) -> Steady:
-        """These sessions as pairs play them."""
+        """Sessions of `trace` as pairs play them."""
         return self.stock.under(self.load.planned())
 
     @cached_property
     def cut(self) -> int | None:
-        """Tokens that sessions end before; None: no limit.
+        """Longest context that is played, in tokens; None: no limit.
 
-        The shortest window where calls need more, else what the user says.
+        It is the shortest window of an arm where calls need more, else what the user says.
         """
         if self.began is not None:
             return self.began.load.max_context_tokens
-        window = self._window
-        return (
-            self.study.load.max_context_tokens
-            if window is None or self.longest <= window
-            else window
-        )
+        limit = self._limit
+        is_cut = limit is not None and self.longest > limit
+        return limit if is_cut else self.study.load.max_context_tokens
 
     @property
     def cut_said(self) -> str:
@@ -188,7 +186,7 @@ class Means:
     @property
     def _narrowest(self) -> str:
         """Arm with the shortest window."""
-        return min(self._windows, key=self._windows.__getitem__, default="one of the servers")
+        return min(self._limits, key=self._limits.__getitem__, default="one of the servers")
 
     @property
     def reference(self) -> str:
@@ -196,10 +194,10 @@ class Means:
         return self.study.reference or self.arms[0]
 
     def narrow(self, pairs: int) -> tuple[str, int] | None:
-        """Return an arm to compare by itself and its window; None without one or after pairs."""
+        """Return the arm to compare by itself, with its window; None if none is, or after pairs."""
         if self.began is not None or pairs:
             return None
-        return narrowest(self.arms, self._windows, reference=self.reference, longest=self.longest)
+        return narrowest(self.arms, self._limits, reference=self.reference, longest=self.longest)
 
     @property
     def is_cut(self) -> bool:
@@ -219,7 +217,7 @@ class Means:
     @cached_property
     def lengths(self) -> tuple[int, ...]:
         """Lengths at which answers are compared: those of the calls, up to the known window."""
-        return questions.lengths((each.context_tokens for each in self.shapes), window=self._window)
+        return questions.lengths((each.context_tokens for each in self.shapes), window=self._limit)
 
     @property
     def together(self) -> int:
@@ -230,12 +228,12 @@ class Means:
         return TOGETHER if self.lengths[0] >= questions.SHORTEST else 1
 
     @property
-    def _window(self) -> int | None:
+    def _limit(self) -> int | None:
         """Longest context that all arms take; None where unknown."""
-        return min(self._windows.values(), default=None)
+        return min(self._limits.values(), default=None)
 
     @cached_property
-    def _windows(self) -> dict[str, int]:
+    def _limits(self) -> dict[str, int]:
         """Longest context of each arm, where a server, profile or arms file states it."""
         known = [(arm, each.window) for arm, each in self.sizes.items()]
         known += [(arm.name, arm.server.max_model_len) for arm in self.rates.profiles]
@@ -277,7 +275,7 @@ class Means:
         return windows_of(self.pair_stock) if self.began is None else self.began.windows or 0
 
     def questions(self, look: Look) -> Ask:
-        """Return this many graded questions at a look's lengths."""
+        """Return the study that asks a look's graded questions, at its lengths."""
         study = self.study
         return Ask(
             servers=study.servers,

@@ -60,7 +60,6 @@ class Deciding:
     _agenda: Agenda = field(init=False)
     _asking: tuple[Look, LookPrice, float] | None = field(init=False, default=None)
     """Question that is being asked, with its price and the instant at which it began."""
-    """How the arms compared at each look at their speed, since this process began."""
     _verdict: Verdict | None = field(init=False, default=None)
     """Verdict on the run as it was read last."""
     _laid_again: int = field(init=False, default=0)

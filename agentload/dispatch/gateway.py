@@ -29,7 +29,7 @@ HEADERS: Final[Mapping[str, tuple[Deed, Rule]]] = {
     "ngrok-aig-attempts": ("retry", "above 1"),
     "x-envoy-attempt-count": ("retry", "above 1"),
 }
-PRESENT: Final[Mapping[str, str]] = {
+GATEWAYS: Final[Mapping[str, str]] = {
     "x-litellm-version": "LiteLLM",
     "x-litellm-model-id": "LiteLLM",
     "x-portkey-trace-id": "Portkey",
@@ -44,7 +44,7 @@ WHOLE_TOKENS: Final = 16
 """The fewest tokens of an answer for which a stream differs visibly from one piece."""
 WHOLE_SHARE: Final = 0.9
 MOST_MODELS: Final = 16
-"""Models that are told apart behind one name; a server may name another one in every answer."""
+"""Most models counted behind one name: a server may name a new one in every answer."""
 MODEL_CHARS: Final = 96
 
 
@@ -64,16 +64,15 @@ def deed(headers: Iterable[tuple[str, str]]) -> str | None:
 class AnsweringModels:
     """Follow which models answer to each name that is asked for.
 
-    A server may call its model otherwise than we ask for it, but it should be the same one.
-    That is the model that was asked for once any answer has named it, else the one that most
-    answers have named: which answer comes first decides nothing for long.
+    A server may give its model another name than we ask for, but always the same one.
+    Expected is the name asked for, once an answer has had it; until then, the most frequent one.
     """
 
     def __init__(self) -> None:
         self._answers: dict[str, Counter[str]] = {}
 
     def replaced(self, asked: str, named: str) -> str | None:
-        """Note that an answer names a model; return the one that it replaced, if it did."""
+        """Note the model that an answer names; return the expected model if it is another."""
         name = shown_model(named)
         answers = self._answers.setdefault(asked, Counter())
         ours = shown_model(asked)
@@ -86,7 +85,7 @@ class AnsweringModels:
 def shown_model(text: str) -> str:
     """Return a model's name on one line; of a long one the end, where variants differ.
 
-    It is not masked: names of models have the form of keys.
+    Nothing is masked here: many names of models look like keys.
     """
     line = text[-2 * MODEL_CHARS :]
     if not line.isprintable():
@@ -100,8 +99,8 @@ def gateway(headers: Iterable[tuple[str, str]]) -> str | None:
     *headers* have names in lower case.
     """
     for name, _ in headers:
-        if name in PRESENT:
-            return PRESENT[name]
+        if name in GATEWAYS:
+            return GATEWAYS[name]
     return None
 
 

@@ -20,7 +20,7 @@ MAX_SEND_LAG_MS = MAX_LATE_MS
 MAX_STALL_MS = 250.0  # one stall this long makes due calls of every session late at once
 # No scheduler keeps a process waiting for so long: somebody suspended it.
 SUSPENDED_S = 2.0
-# A machine that sleeps does so for longer; both clocks are read one after the other.
+# A sleep lasts longer; two clocks that are read one after the other differ by less.
 ASLEEP_S = 0.5
 # Above this share, gaps between chunks show our reads as much as the
 # server; one chunk in twenty does not move a p95.
@@ -32,8 +32,8 @@ MAX_DROPPED_SHARE = 0.01  # above this share, a p99 is made of calls with stamps
 class Health:
     """Figures of one part of a run, or of one of its worker processes.
 
-    Lags and coalesced reads are those of calls that count, on the arm whose requests left latest,
-    as in the report.
+    Only calls that count are in it, as in the report: lags are of the arm whose requests left
+    latest, the coalesced share is the largest of any arm.
     """
 
     calls: int
@@ -104,7 +104,7 @@ class Monitor:
         self.begin()
 
     def begin(self, facts: WireFacts | None = None) -> None:
-        """Count from now on; *facts* are what had gone wrong with the wire before."""
+        """Begin all figures anew; *facts* are those of the wire until now."""
         self._steps_before = facts.clock_steps if facts else 0
         self._dropped_before = facts.dropped_stamps if facts else 0
         self._attendance = Attendance(arms=self._arms)
@@ -120,7 +120,7 @@ class Monitor:
     async def beat(self) -> None:
         """Measure how late the loop wakes and how busy its busiest second is, until cancelled.
 
-        Seconds in which something was not timed are left out.
+        Time in which nothing is timed is left out.
         """
         while True:
             before, was_timing = time.monotonic_ns(), self._is_timing()
@@ -245,9 +245,10 @@ def worst_of(parts: Sequence[Health]) -> Health:
 
 
 def together(parts: Sequence[Health]) -> Health:
-    """Sum up parts that several dispatchers played at the same time.
+    """Sum up the figures of several nodes, or of several rounds.
 
-    Calls and CPU shares are added; of every disturbance the worst value is kept.
+    Calls, CPU shares and dropped stamps are added; what made a part invalid is of the worst part;
+    of the rest the largest value is kept.
     """
     lags = [each.send_lag_p50_ms for each in parts if each.send_lag_p50_ms is not None]
     shares = [each.coalesced_share for each in parts if each.coalesced_share is not None]
@@ -277,7 +278,7 @@ def _slowest(parts: Sequence[Health]) -> ReadPath | None:
 
 
 def interruption(*, asleep_s: float, stall_s: float, clock_steps: int) -> str | None:
-    """Return what tore a block's timings apart, whoever did it; None if nothing did."""
+    """Return what interrupted a block; None if nothing did."""
     if asleep_s >= ASLEEP_S:  # its wall clock is ahead by as much, which is no step of its own
         return f"this machine slept for {asleep_s:.0f} s during the block"
     if stall_s >= SUSPENDED_S:
@@ -298,7 +299,7 @@ def void_reason(
 ) -> str | None:
     """Return why timings taken this way cannot be used, with a remedy; None if they can.
 
-    *more_workers* is how many workers would help, named in the remedy.
+    *more_workers* is the number of workers, in all, that the remedy names.
     """
     split = f"play with --workers {more_workers}, " if more_workers is not None else ""
     if clock_steps:
@@ -329,7 +330,7 @@ def void_reason(
 
 
 def more_workers(peak_share: float, *, own_share: float, workers: int, cores: int) -> int | None:
-    """Return how many workers would relieve the load; None where more would not help.
+    """Return a number of workers, in all, that relieves the load; None where more do not help.
 
     They help where one process is short of CPU, the machine has cores left, and the dispatcher,
     which remains a single process, can keep up.

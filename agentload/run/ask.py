@@ -24,13 +24,13 @@ from agentload.run.known import with_memory
 from agentload.run.part import PartWork, caveats, load_run, look_at, part
 from agentload.run.past import (
     Past,
+    QuestionKey,
     asked_of,
     check_joined,
     check_same_questions,
     past_answers,
     replies,
 )
-from agentload.run.past import QuestionKey as AskedOf
 from agentload.run.questions import Question, QuestionsCost, QuestionSet, questions_cost
 from agentload.run.record import Stored, again, fingerprint
 from agentload.run.relay import Relay
@@ -55,13 +55,13 @@ class Eval(PartWork):
     asked: QuestionSet
     notes: Notes
     """Findings before the first question: what lengths rest on, which arms there are."""
-    goes_on: Literal["new", "resume", "join"] = "new"
-    """Whether the run is new, resumed, or joined: a run of another verb on the same arms."""
+    mode: Literal["new", "resume", "join"] = "new"
+    """Whether this part begins a run, resumes it, or joins a run of another verb."""
 
     @property
     def command(self) -> str:
         """Command line that asks all the questions."""
-        return again(self.study, self.database, into=self.run if self.goes_on == "join" else None)
+        return again(self.study, self.database, into=self.run if self.mode == "join" else None)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ class Eval(PartWork):
         """Command line that asks the remaining questions."""
         return (
             self.command
-            if self.goes_on == "join"
+            if self.mode == "join"
             else again(self.study, self.database, resume=self.run)
         )
 
@@ -99,6 +99,7 @@ class Evaluated(Stored):
 
 
 Listener = Callable[[Question, str, AnswerRow], None]
+"""Receives each answer: its question, its arm and its row."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,7 +112,7 @@ class Inquiry:
     counts: Counter[str] = field(init=False, default_factory=Counter)
     dead: str | None = field(init=False, default=None)
     """Which arm is dead, and its last error."""
-    said: dict[AskedOf, EndpointAnswer] = field(init=False, default_factory=dict)
+    said: dict[QuestionKey, EndpointAnswer] = field(init=False, default_factory=dict)
     """Answers of the reference, kept where it has ended before the other arms are asked."""
     _failures: Counter[str] = field(init=False, default_factory=Counter)
     _given: defaultdict[str, list[AnswerRow]] = field(
@@ -133,14 +134,13 @@ class Inquiry:
         identities: Mapping[str, Identity],
         writer: journal.Writer,
     ) -> int:
-        """Ask arms that run side by side and write the answers; count questions left unasked."""
+        """Ask arms side by side, write the answers, and return how many questions are left."""
         made = self.evaluation
         # Questions that share a context follow each other: the
         # first has the server read it, the others hit the cache.
-        waiting, asked = (
-            iter([tuple(group) for _, group in groupby(questions, key=lambda each: each.behind)]),
-            0,
-        )
+        groups = groupby(questions, key=lambda each: each.behind)
+        waiting = iter([tuple(group) for _, group in groups])
+        asked = 0
         async with AsyncExitStack() as open_:
             askers = {
                 e.name: await open_.enter_async_context(
@@ -163,10 +163,8 @@ class Inquiry:
                     self._working = [
                         tasks.create_task(work()) for _ in range(made.study.concurrency)
                     ]
-            except* (
-                StoreError
-            ) as group:  # all workers write to one journal: they all fail for one reason
-                raise group.exceptions[0] from None
+            except* StoreError as failed:  # workers share a journal: they fail for one reason
+                raise failed.exceptions[0] from None
         return len(questions) - asked
 
     def give_up(self) -> None:
@@ -201,10 +199,8 @@ class Inquiry:
             self.said[asked_of(question)] = theirs  # it has ended when the other arms are asked
         rows = []
         for arm in askers:
-            reply, compared = (
-                replies[arm],
-                theirs if arm != reference and isinstance(theirs, EndpointAnswer) else None,
-            )
+            reply = replies[arm]
+            compared = theirs if arm != reference and isinstance(theirs, EndpointAnswer) else None
             grade = (
                 made.asked.grade(reply.text, question, item)
                 if isinstance(reply, EndpointAnswer)
@@ -281,14 +277,14 @@ class EvalPart:
         """
         made = self._eval
         await look_at(made.database, notice=self._notice)
-        before = past_answers(made.database, made.run, tuple(each.name for each in made.endpoints))
+        before = past_answers(made.database, made.run, made.names)
         self._check(before, {})
         async with part(
             made,
             made.run,
             before,
             first=made.endpoints[0].name,
-            is_added=made.goes_on == "join",
+            is_added=made.mode == "join",
             check=lambda identities: self._check(before, identities),
             is_stopping=self._stops.is_set,
             notice=self._notice,
@@ -337,7 +333,7 @@ class EvalPart:
     async def _ask_in_turn(
         self, relay: Relay, before: Past, leg: int, writer: journal.Writer
     ) -> int:
-        """Start the servers in turn, ask each its open questions, count those left unasked."""
+        """Start the servers in turn, ask each its open questions, return how many are left."""
         made, left = self._eval, 0
         for endpoint in made.endpoints:
             own = past_answers(made.database, made.run, (endpoint.name,))
@@ -346,7 +342,7 @@ class EvalPart:
             if not self._stops.is_set():
                 up = await relay.up(endpoint.name)
                 identities = {endpoint.name: up.identity}
-                if made.goes_on == "join":  # a joining part has not met its servers yet
+                if made.mode == "join":  # a joining part has not met its servers yet
                     self._check(before, identities)
                     caveats(
                         (endpoint,),
@@ -388,7 +384,7 @@ class EvalPart:
     def _check(self, before: Past, identities: Mapping[str, Identity]) -> None:
         """Raise PlanError unless these questions and servers resume the run or may join it."""
         made = self._eval
-        match made.goes_on:
+        match made.mode:
             case "resume":
                 check_same_questions(
                     before,
@@ -398,22 +394,24 @@ class EvalPart:
                     database=made.database,
                 )
             case "join":
-                kind, arms = (
-                    kind_of(identities) if identities else None,
-                    tuple(each.name for each in made.endpoints),
+                kind = kind_of(identities) if identities else None
+                check_joined(
+                    before, run_id=made.run, arms=made.names, kind=kind, database=made.database
                 )
-                check_joined(before, run_id=made.run, arms=arms, kind=kind, database=made.database)
             case "new":
                 pass
 
     def _open(self, before: Past, identities: Mapping[str, Identity]) -> tuple[Question, ...]:
-        """Return the unanswered questions that fit the window of every arm."""
+        """Return the unanswered questions that fit every window that is known.
+
+        Known are those of *identities* and those that the arms file states.
+        """
         longest = window(identities.values(), self._eval.endpoints)
-        asked = self._eval.asked.order
-        fit = [each for each in asked if longest is None or each.context <= longest]
-        if len(fit) < len(asked) and identities:
+        order = self._eval.asked.order
+        fit = [each for each in order if longest is None or each.context <= longest]
+        if len(fit) < len(order) and identities:
             self._notice(
-                f"{len(asked) - len(fit):,} questions are longer than {longest:,} tokens, "
+                f"{len(order) - len(fit):,} questions are longer than {longest:,} tokens, "
                 "the shortest window of the arms: left out"
             )
         return tuple(each for each in fit if asked_of(each) not in before.answered)

@@ -43,12 +43,12 @@ def evaluation(study: Ask, place: StudyPlace, *, is_dry: bool = False) -> Iterat
     if isinstance(study.servers, Virtual):
         yield answers_of(study, place)
         return
-    arms, asked = read_arms(study.servers), asking_of(study)
+    arms, asking = read_arms(study.servers), asking_of(study)
     with arms.up(noise=False, seed=study.seed, is_dry=is_dry, speed=EMULATED_SPEED) as found:
         served = for_questions(with_control(found, study.aa), study.request, study.timeouts)
-        # The emulated model's tokens are words.
+        # An emulated model's tokens are words: no server is asked how it counts.
         reference = None if is_dry or arms.is_emulated else served[0]
-        questions, notes = _source(study, asked, arms, reference)
+        questions, notes = _laid_questions(study, asking, arms, reference)
         joined: Literal["new", "join"] = "join" if place.into else "new"
         yield Eval(
             run=place.name,
@@ -57,12 +57,12 @@ def evaluation(study: Ask, place: StudyPlace, *, is_dry: bool = False) -> Iterat
             endpoints=served,
             database=place.database,
             notes=msgspec.structs.replace(notes, arms=tuple(each.name for each in served)),
-            goes_on="resume" if place.resume else joined,
+            mode="resume" if place.resume else joined,
             launching=arms.launching,
         )
 
 
-def _source(
+def _laid_questions(
     study: Ask, asked: Asking, arms: Arms, reference: Endpoint | None
 ) -> tuple[QuestionSet, Notes]:
     """Return the questions, and the notes about them to keep with the run."""
@@ -75,7 +75,7 @@ def _source(
         lengths = dict.fromkeys(asked.tasks, from_file(Path(study.tokenizer)))
     elif reference is not None:
         lengths = _measured(asked, arms, reference)
-    # None when empty, as notes are read back.
+    # Stored notes have None in place of an empty mapping: these must equal them.
     notes = Notes(lengths=length_notes(lengths) or None)
     return that_fit(catalog_questions(asked, lengths=lengths)), notes
 
@@ -99,9 +99,9 @@ def ask(made: Evaluation, audience: Audience) -> Evaluated:
         return answer_all(made)
 
     async def play(listener: Listener | None) -> Evaluated:
-        leg = EvalPart(made, listener=listener or (lambda *_: None), notice=audience.notice)
-        with ending(leg.stop, audience):
-            return await leg.play()
+        part = EvalPart(made, listener=listener or (lambda *_: None), notice=audience.notice)
+        with ending(part.stop, audience):
+            return await part.play()
 
     with audience.answers(made.asked.order, len(made.endpoints)) as listener:
         return asyncio.run(play(listener))

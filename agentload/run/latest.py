@@ -44,6 +44,7 @@ class Latest:
     done: int = 0
     """Ended calls of the plan; a call that is tried again counts once."""
     statuses: Counter[str] = field(default_factory=Counter)
+    """Number of attempts by status."""
     _ttft_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _tpot_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _late_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
@@ -73,14 +74,14 @@ class Latest:
         block = (row.leg, row.pair)
         if self._output is None or block != self._output.block:
             if self._output is not None and row.released_ns < self._output.from_ns:
-                return  # of an earlier block: workers report one after the other
+                return  # a call of an earlier block: workers report one after the other
             self._output = _Output(block=block, from_ns=row.released_ns, until_ns=row.released_ns)
         self._output.tokens += row.output_tokens or 0
         self._output.from_ns = min(self._output.from_ns, row.released_ns)
         self._output.until_ns = max(self._output.until_ns, until_ns)
 
     def begin(self) -> None:
-        """Forget what was measured on another process's clock."""
+        """Forget the output so far, whose times are of an earlier process's clock."""
         self._output = None
 
     @property
@@ -96,7 +97,7 @@ class Latest:
 
     @property
     def failed(self) -> tuple[tuple[str, int], ...]:
-        """Number of calls by status, except ok; the most frequent first."""
+        """Number of attempts by status, except ok; the most frequent first."""
         return tuple(
             (status, count) for status, count in self.statuses.most_common() if status != "ok"
         )

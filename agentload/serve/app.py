@@ -1,6 +1,6 @@
-"""Route requests to the two faces and to what vLLM reports of itself.
+"""Route the requests of one emulated server: completions, and what vLLM reports of itself.
 
-Each request is served from its bytes to its last byte, and what really happened is logged.
+Completions have two faces, chat and plain text. What really happened to each one is logged.
 """
 
 import asyncio
@@ -37,20 +37,20 @@ class Service:
     facts: Facts
     pacer: Pacer
     tally: RequestTally
-    faults: Mishaps
+    mishaps: Mishaps
     registry: CollectorRegistry
     """Metrics that /metrics shows."""
     seed: int
     truth: Truth | None
 
     async def answer(self, request: web.Request, face: Face) -> web.StreamResponse:
-        """Answer a request of one of the two faces."""
+        """Answer a completion request, as chat or as plain text."""
         body = await request.read()
         log = Log(
             request_id=request.headers.get("X-Request-Id") or token_hex(8),
             arrived_ns=time.monotonic_ns(),
         )
-        faults = self.faults.of_next()
+        faults = self.mishaps.of_next()
         log.fault = mishaps.name(faults)
         try:
             placed = order(
@@ -73,7 +73,7 @@ class Service:
                 placed,
                 log,
                 faults,
-                mishaps=self.faults,
+                mishaps=self.mishaps,
                 pacer=self.pacer,
                 tally=self.tally,
             )
@@ -91,8 +91,8 @@ class Service:
                 asyncio.get_running_loop().call_soon(self._write_truth)
 
     def _check_queue(self) -> None:
-        # vLLM checks its queue before it starts to answer; a request that
-        # passes this check too early is refused inside the stream.
+        # vLLM checks its queue before it answers. If the queue fills up after
+        # this check, the engine refuses the request, inside the stream.
         most = self.facts.arm.server.max_waiting
         if most is not None and self.pacer.gauges().waiting >= most:
             self.tally.rejections += 1
@@ -139,7 +139,7 @@ class Service:
         )
 
     async def tokenize(self, request: web.Request) -> web.Response:
-        """Count the tokens of a request."""
+        """Return the tokens of a prompt, and how many they are."""
         ids = tokenize(await request.read())
         answer = {
             "count": len(ids),

@@ -132,7 +132,7 @@ async def serve(
         facts=facts,
         pacer=pacer,
         tally=tally,
-        faults=faults,
+        mishaps=faults,
         registry=metrics,
         seed=options.seed,
         truth=truth,

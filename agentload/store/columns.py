@@ -25,7 +25,7 @@ FILLED: Final = {
 }
 """The table columns that a kind of row fills."""
 GROUP: Final = 2048  # DuckDB packs this many integers together, each as wide as the widest
-LATE_BITS: Final = 48  # cost of storing one late gap separately
+LATE_BITS: Final = 48  # bits that one separate gap costs
 WIDTHS: Final = range(9, 21)  # 0.5 ms to 1 s
 
 Gaps: TypeAlias = npt.NDArray[np.int32]
@@ -53,7 +53,10 @@ def table(kind: int, columns: Columns, schema: pa.Schema) -> pa.Table:
 
 
 def chunks(call_ids: Sequence[int], stamps: Sequence[Mapping[str, Any] | None]) -> pa.Table:
-    """Unpack the stamps of calls into rows of `chunks_row`."""
+    """Unpack the stamps of calls into rows of `chunks_row`.
+
+    In `gap_us` a call's first gap and its late gaps are NULL; late ones stand in `late_us`.
+    """
     ids = []
     kept = []
     for call_id, each in zip(call_ids, stamps, strict=True):
@@ -72,7 +75,7 @@ def chunks(call_ids: Sequence[int], stamps: Sequence[Mapping[str, Any] | None]) 
     late_counts = _counts(late, offsets)
     at = np.flatnonzero(late)
     calls = np.searchsorted(offsets, at, side="right") - 1
-    places = at - offsets[calls] + 1
+    places = at - offsets[calls] + 1  # SQL counts from 1
     ends = pa.array(offsets, pa.int32())
     return pa.table(
         {
@@ -88,9 +91,9 @@ def chunks(call_ids: Sequence[int], stamps: Sequence[Mapping[str, Any] | None]) 
 
 
 def is_late(gaps: Gaps, is_first: Mask) -> Mask:
-    """Return which gaps to store separately, because that costs fewer bits.
+    """Mark the gaps to store separately, because that costs fewer bits: the late ones.
 
-    DuckDB packs every gap of a group as wide as the widest; a late gap stays out of it.
+    DuckDB packs every gap of a group as wide as the widest. A late gap is a long one.
     """
     if not len(gaps):
         return is_first

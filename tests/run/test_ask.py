@@ -126,7 +126,7 @@ async def test_a_server_that_is_not_what_is_expected_is_not_asked_unless_forced_
         assert server.asked == 0
         assert (await asked(replace(made, study=FORCED))).answered == 2
         # What is said of servers is no other question: the run can be gone on with.
-        assert (await asked(replace(made, study=FORCED, goes_on="resume"))).answered == 0
+        assert (await asked(replace(made, study=FORCED, mode="resume"))).answered == 0
     (run,) = (row for row in rows(tmp_path) if isinstance(row, RunRow))
     assert (
         json.loads(run.options)["caveats"][0]
@@ -144,7 +144,7 @@ async def test_answers_join_a_run_only_of_the_server_that_it_was_played_on(tmp_p
         made = evaluation(tmp_path, served.url)
         await played(tmp_path, [replace(made.endpoints[0], expect={})])
         server.dtype = "auto"
-        joined = replace(made, goes_on="join", endpoints=(replace(made.endpoints[0], expect={}),))
+        joined = replace(made, mode="join", endpoints=(replace(made.endpoints[0], expect={}),))
         with pytest.raises(
             EndpointError,
             match="a is not the server that the run began with: kv_cache_dtype fp8 → auto",
@@ -173,7 +173,7 @@ async def test_what_a_server_that_changed_meanwhile_answered_is_asked_again(tmp_
             (None, None, None, '{"error": "a changed meanwhile"}')
         ] * 2
         server.dtype, server.then = "fp8", None
-        assert (await asked(replace(made, goes_on="resume"))).answered == 2
+        assert (await asked(replace(made, mode="resume"))).answered == 2
 
 
 ASKED = catalog_questions(

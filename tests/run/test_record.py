@@ -201,6 +201,6 @@ def test_an_evaluation_is_gone_on_with_and_one_that_joined_a_run_is_typed_again(
     )
     assert made.goes_on_by == "agentload eval --endpoints e --tasks needle --resume r"
     assert (
-        replace(made, goes_on="join").goes_on_by
+        replace(made, mode="join").goes_on_by
         == "agentload eval --endpoints e --tasks needle --into r"
     )

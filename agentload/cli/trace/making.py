@@ -20,13 +20,13 @@ from agentload.cli.trace._named import (
 )
 from agentload.degrade import break_prefixes, cap_waits, scale_times, start_midway, take_sample
 from agentload.errors import UsageError
-from agentload.exporters.catalog import every, exporter
+from agentload.exporters import catalog as formats
 from agentload.importers.parts.intake import KeptTexts, read_texts
 from agentload.model.trace import Session, Trace
 from agentload.plugins import convert_options
 from agentload.report.format import plural
 from agentload.tracefile.files import write_lines
-from agentload.workloads import catalog
+from agentload.workloads import catalog as workloads
 
 
 def generate(
@@ -57,12 +57,12 @@ def generate(
         agentload trace generate rag sessions=200 passages=120 -o rag.jsonl.zst
     """
     if workload is None:
-        list_all(catalog.every(), json=json)
+        list_all(workloads.every(), json=json)
     elif options:
-        describe(catalog.workload(workload), json=json)
+        describe(workloads.workload(workload), json=json)
     else:
         wanted = options_by_name(given or [], hint="agentload trace generate WORKLOAD --options")
-        write_trace(out, catalog.trace(workload, seed=seed, options=wanted, ctx_scale=ctx_scale))
+        write_trace(out, workloads.trace(workload, seed=seed, options=wanted, ctx_scale=ctx_scale))
 
 
 def degrade(
@@ -104,7 +104,7 @@ def degrade(
     scale: Annotated[float | None, typer.Option(help="Multiply starts and waits.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of what is drawn.")] = 7,
 ) -> None:
-    """Make a trace less kind: break prefixes, cap or
+    """Make a trace harder to serve: break prefixes, cap or
     stretch time, take a sample, begin in the middle.
 
     What is asked for is done in this order: sample, split, break,
@@ -170,9 +170,9 @@ def export(
             --text mine.text.jsonl -o batch.jsonl
     """
     if format is None:
-        list_all(every(), json=json)
+        list_all(formats.every(), json=json)
         return
-    into = exporter(format)
+    into = formats.exporter(format)
     if trace is None:
         describe(into, json=json)
         return

@@ -15,6 +15,7 @@ _SHAPES: Final = (
     "M0,-3.9L3.7,2.9h-7.4z",
     "M0,-4.2L4.2,0L0,4.2L-4.2,0z",
 )
+"""Circle, square, triangle and diamond: arms differ without colour too."""
 
 
 def element(name: str, *children: str, **attributes: Attribute) -> str:
@@ -37,7 +38,7 @@ def _value(value: str | float) -> str:
 
 
 def coordinate(value: float) -> str:
-    """Write a pixel to a tenth, the shortest way."""
+    """Write a pixel rounded to a tenth, without a needless `.0`."""
     written = f"{value:.1f}".removesuffix(".0")
     return "0" if written == "-0" else written
 
@@ -48,7 +49,7 @@ def content(words: str) -> str:
 
 
 def text(words: str, class_: str, x: float, y: float, anchor: str | None = None) -> str:
-    """Write words at a pixel of their baseline."""
+    """Write words whose baseline begins at a pixel, or is anchored there."""
     return element("text", content(words), class_=class_, x=x, y=y, text_anchor=anchor)
 
 
@@ -73,12 +74,12 @@ def path(points: Sequence[Point]) -> str:
 
 
 def marker(at: Point, slot: int | None, class_: str, tip: str | None = None) -> str:
-    """Draw the arm's own shape, so that arms differ without colour too."""
+    """Draw the shape of an arm's slot; its colour is the enclosing group's."""
     place = f"translate({coordinate(at[0])},{coordinate(at[1])})"
     shape = _SHAPES[(slot or 0) % len(_SHAPES)]
     return f'<path class="{class_}" transform="{place}" d="{shape}">{title(tip)}</path>'
 
 
 def of_arm(name: str, slot: int | None) -> str:
-    """Return the class of an element that is an arm's."""
+    """Return an element's class, with its arm's slot if it belongs to an arm."""
     return name if slot is None else f"{name} arm-{slot}"
