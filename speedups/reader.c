@@ -44,8 +44,8 @@
 
 enum {
     VERSION = 3, /* of the functions below; agentload/live/reader.py names the one it calls */
-    READ_BYTES = 64 << 10,
-    PAUSE_BYTES = 64 << 10,
+    READ_BYTES = 16 << 10,
+    PAUSE_BYTES = 32 << 10, /* as many of the smallest chunks as Python parses in some 10 ms */
     PAUSE_READS = 4096,
     MOST_BYTES = PAUSE_BYTES + READ_BYTES, /* the last read before a pause may be a whole one */
     BULK = 64,

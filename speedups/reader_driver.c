@@ -45,7 +45,7 @@ static int hear(struct link *link) {
     ssize_t count = recv(link->theirs, piece, sizeof piece, MSG_DONTWAIT);
     for (ssize_t at = 0; at < count; at++)
         demand(piece[at] == byte_of(link, link->heard++), "each byte is as it was handed over");
-    demand(!count || now(CLOCK_MONOTONIC) >= link->due_ns, "no request is early");
+    demand(count <= 0 || now(CLOCK_MONOTONIC) >= link->due_ns, "no request is early");
     return link->heard == link->asked;
 }
 

@@ -112,13 +112,13 @@ class Scorer:
         async with asyncio.timeout(TIMEOUT_S):
             said = await server.post("/completions", cast_to=bytes, body=body)
         try:
-            event, scored = decode(said), _scored(said)
+            if decode(said).is_fault:
+                return _failed(body_fault(said).text)
+            scored = _scored(said)
         except UNREADABLE as error:
             return _failed(f"the answer is not of the expected form: {error}")
-        if event.is_fault:
-            return _failed(body_fault(said).text)
-        if scored.usage.contradiction is not None:
-            return _failed(scored.usage.contradiction)
+        if scored.counts.contradiction is not None:
+            return _failed(scored.counts.contradiction)
         return read(scored) if scored.choices else _failed("the answer has no choices")
 
 
@@ -137,7 +137,12 @@ class _ScoredChoice(msgspec.Struct, gc=False):
 
 class _Scored(msgspec.Struct, gc=False):
     choices: list[_ScoredChoice] = []
-    usage: TokenUsage = msgspec.field(default_factory=TokenUsage)
+    usage: TokenUsage | None = None
+
+    @property
+    def counts(self) -> TokenUsage:
+        """The server's counts, all unknown where it gives none."""
+        return self.usage or TokenUsage()
 
 
 _scored = msgspec.json.Decoder(_Scored).decode
@@ -152,7 +157,7 @@ def _behind(said: _Scored) -> Likely | Failed:
     tops = None if logprobs is None else logprobs.top_logprobs
     if not tops or not tops[0]:
         return _failed("its answers list no log probabilities")
-    return _likely(tops[0], said.usage)
+    return _likely(tops[0], said.counts)
 
 
 def _within(said: _Scored) -> tuple[Likely, ...] | Failed:
@@ -160,7 +165,7 @@ def _within(said: _Scored) -> tuple[Likely, ...] | Failed:
     if not places:
         return _failed("it scores no prompts")
     return tuple(
-        _likely({token: each.logprob for token, each in (place or {}).items()}, said.usage)
+        _likely({token: each.logprob for token, each in (place or {}).items()}, said.counts)
         for place in places[1:]
     )
 

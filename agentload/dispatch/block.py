@@ -82,6 +82,8 @@ class BlockPlay:
         self._slot_ns = started_ns
         """When a slot last became free while the cap was reached."""
         self._last_ns = started_ns
+        self.left_ns = started_ns
+        """Latest instant at which a call leaves: it may be handed over before that."""
         self._calls = 0
         self._tokens = 0
         self._is_closed = False
@@ -304,10 +306,11 @@ class BlockPlay:
                 self._abandon(player, due_ns, out)
                 continue
             self.in_flight[send.request_id] = (send, player)
+            self.left_ns = max(self.left_ns, send.released_ns)
             if not send.call.prime:
                 self._counting.add(send.request_id)
                 self._calls += 1
-                self._end_time(now_ns)
+                self._end_time(max(now_ns, send.released_ns))
             out.append(send)
             self._prepare(player, out, after=send.call.turn)
 

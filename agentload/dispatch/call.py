@@ -219,7 +219,8 @@ class CallMachine:
         if self.stage == "ended":
             return
         self.stage = "ended"
-        self._ended_ns = at_ns
+        # One that is handed over ahead of its instant may fail before that.
+        self._ended_ns = max(at_ns, self._released_ns)
         self._is_whole = is_whole
         self._failure = failure
         self._error = error

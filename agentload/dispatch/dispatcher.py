@@ -244,7 +244,7 @@ class Dispatcher:
             started_ns=playing.started_ns,
             primed_ns=playing.primed_ns,
             drain_ns=playing.drain_ns,
-            ended_ns=max(now_ns, playing.started_ns),
+            ended_ns=max(now_ns, playing.left_ns),
             is_whole=not playing.is_cut,
         )
 

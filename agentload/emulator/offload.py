@@ -25,7 +25,7 @@ class OffloadedKv:
 
     def store(self, content: tuple[Run, ...], tokens: int) -> None:
         """Keep the full blocks of a context's first *tokens* tokens."""
-        if tokens >= self._block:
+        if tokens >= self._block and self._room:
             node, full = self._cache.keep(content, tokens)
             self._cache.give_back(self._cache.pin(node, full), 0)
             self._cache.evict(max(0, self._cache.cached - self._room))

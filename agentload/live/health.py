@@ -252,6 +252,7 @@ def together(parts: Sequence[Health]) -> Health:
     """
     lags = [each.send_lag_p50_ms for each in parts if each.send_lag_p50_ms is not None]
     shares = [each.coalesced_share for each in parts if each.coalesced_share is not None]
+    dropped = [each.dropped_share for each in parts if each.dropped_share is not None]
     return replace(
         worst_of(parts),
         calls=sum(each.calls for each in parts),
@@ -262,6 +263,7 @@ def together(parts: Sequence[Health]) -> Health:
         ),
         loop_stall_max_ms=max(each.loop_stall_max_ms for each in parts),
         coalesced_share=max(shares, default=None),
+        dropped_share=max(dropped, default=None),
         cpu_share=sum(each.cpu_share for each in parts),
         stamp_sources=tuple(sorted({source for each in parts for source in each.stamp_sources})),
         cpu_peak_share=max(each.cpu_peak_share for each in parts),

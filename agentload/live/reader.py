@@ -37,7 +37,7 @@ LEAD_NS: Final = 50_000_000
 # meanwhile is late by as much.
 HOLD_S: Final = 0.002
 # As in the library: most bytes and most reads that are handed over, and the numbers of them.
-BYTES: Final = 128 << 10
+BYTES: Final = 48 << 10
 READS: Final = 4096
 HEADER: Final = 7
 PER_READ: Final = 3

@@ -1,12 +1,12 @@
 """Give the nodes that a study is played from: processes of this machine, or nodes of a cluster."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 from agentload.errors import UsageError
+from agentload.live.look import cores
 from agentload.live.workers.node import NodeProcess, Seat
 from agentload.remote import cluster
 from agentload.study.kinds import Replay
@@ -32,7 +32,7 @@ def check(study: Replay) -> None:
 
 def count_here(nodes: int | None) -> int:
     """Return how many nodes this machine is: as many as asked for, or one for each core."""
-    return nodes or len(os.sched_getaffinity(0))
+    return nodes or len(cores())
 
 
 def seats(

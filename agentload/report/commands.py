@@ -111,7 +111,8 @@ def on_own_servers(
         min_change=min_change,
         accuracy_margin=accuracy_margin,
     )
-    if facts.budget_s is not None:
+    # A file of arms may name more of them than the run had: a shorter budget may not hold them.
+    if facts.budget_s is not None and facts.budget_s > study.budget_s:
         study = extend(study, budget_s=facts.budget_s)
     return (
         _arms_file(facts, _ARMS_FILE),

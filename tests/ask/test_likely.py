@@ -103,6 +103,7 @@ BODIES = {
     "no choices": b"{}",
     "choices of null": b'{"choices":[null]}',
     "an error inside": b'{"error":{"message":"engine died"},"choices":[]}',
+    "an error without choices": b'{"error":{"message":"engine died"},"choices":null}',
     "a probability that is a text": b'{"choices":[{"logprobs":{"top_logprobs":[{"a":"-1"}]}}]}',
     "places that are numbers": b'{"choices":[{"prompt_logprobs":[null,7]}]}',
     "a count that is a text": b'{"choices":[{"logprobs":{"top_logprobs":[{"a":-1}]}}],'
@@ -123,6 +124,17 @@ async def test_an_answer_that_says_nothing_of_the_kind_asked_is_a_failure(name: 
             assert isinstance(said, Failed)
             assert said.http_status == 200
             assert said.error.startswith(("the answer ", "error: engine", "9 tokens", "it"))
+
+
+@pytest.mark.loopback
+async def test_a_server_that_counts_nothing_is_read() -> None:
+    async def answer(peer: Peer) -> None:
+        said = b'{"choices":[{"logprobs":{"top_logprobs":[{"a":-1}]}}],"usage":null}'
+        await whole(peer, said, status=b"200 OK")
+
+    async with serving(answer) as server, Scorer(at(server.port), "tiny") as scorer:
+        said = await scorer.behind(PROMPT, most=1)
+    assert said == Likely(listed={"a": -1}, prompt_tokens=None, cached_tokens=None)
 
 
 @pytest.mark.loopback

@@ -341,6 +341,7 @@ def test_a_call_is_sent_ahead_of_its_instant_and_nothing_else_changes(
     assert [(s.request_id, s.released_ns, s.call.prime) for s in ahead.sent] == [
         (s.request_id, s.released_ns, s.call.prime) for s in on_time.sent
     ]
+    assert [end.drain_ns for end in ahead.ends] == [end.drain_ns for end in on_time.ends]
     drain_ns = on_time.ends[0].drain_ns or 0
     for early, late in zip(ahead.sent, on_time.sent, strict=True):
         # What was sent already when the load began to drain is no part of its tail.
@@ -348,6 +349,15 @@ def test_a_call_is_sent_ahead_of_its_instant_and_nothing_else_changes(
     earlier = [done.send.released_ns - done.sent_ns for done in ahead.done]
     assert max(earlier) == lead_ns
     assert min(earlier) >= 0
+
+
+def test_a_block_is_not_over_before_the_instant_of_a_call_that_was_refused_ahead_of_it() -> None:
+    def refuse(_: Send, now: int) -> Outcome:
+        return Outcome(status="refused", done_ns=now)
+
+    log = play(one_block((talk("s", 1, start_s=1.0),)), refuse, lead_ns=S // 20)
+    (done,) = log.done
+    assert done.ended_ns < done.send.released_ns <= log.ends[0].ended_ns
 
 
 def test_a_call_under_a_cap_takes_its_slot_only_just_before_its_instant() -> None:

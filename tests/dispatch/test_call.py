@@ -54,6 +54,12 @@ def _with(**changes: object) -> Parsed:
     )
 
 
+def test_a_call_that_fails_ahead_of_its_instant_ends_at_that_instant() -> None:
+    call = machine()
+    call.failed(T0 - 40, "refused", "nobody listens")
+    assert call.outcome(stamp_source="user").done_ns == T0
+
+
 def test_a_good_call_tells_everything() -> None:
     call = streaming(CallTerms(tokens=3, is_forced=True, wants_reply=True))
     call.heard(T0 + 85)

@@ -80,6 +80,13 @@ def test_a_tier_that_is_full_drops_what_was_used_longest_ago() -> None:
     assert client.asks("d", 300)[1] == 288
 
 
+def test_a_tier_without_room_for_a_block_keeps_none() -> None:
+    client = Client(tiered(blocks=0))
+    client.asks("a")
+    client.fills("b", "c", "b")
+    assert client.asks("a")[1] == 0
+
+
 @pytest.mark.parametrize(("outlives", "cached"), [(True, 144), (False, 0)])
 def test_a_store_outlives_a_restart_and_a_servers_own_memory_does_not(
     cached: int, *, outlives: bool

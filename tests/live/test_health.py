@@ -299,11 +299,13 @@ def test_parts_that_were_played_at_the_same_time_are_as_good_as_the_worst() -> N
             coalesced_share=None,
             cpu_share=0.25,
             stamp_sources=("kernel",),
+            dropped_share=dropped,
             void=void,
         )
-        for calls, lag, void in ((10, 1.0, None), (20, 0.5, "late"))
+        for calls, lag, dropped, void in ((10, 1.0, 0.02, None), (20, 0.5, 0.0, "late"))
     ]
     found = together(parts)
+    assert found.dropped_share == 0.02
     assert (found.calls, found.send_lag_p50_ms, found.send_lag_p99_ms, found.loop_stall_max_ms) == (
         30,
         1.0,

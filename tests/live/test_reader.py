@@ -335,12 +335,12 @@ async def test_a_call_cancelled_before_its_instant_is_never_sent(read_path: Read
 
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         assert (await wire.call(ahead(wire, 1, 20))).status == "ok"
-        called = asyncio.create_task(wire.call(ahead(wire, 2, 100)))
+        called = asyncio.create_task(wire.call(ahead(wire, 2, 500)))
         await asyncio.sleep(0.03)
         wire.cancel("r2")
         outcome = await called
         assert (outcome.status, outcome.sent_ns) == ("cancelled", None)
-        await asyncio.sleep(0.12)
+        await asyncio.sleep(0.55)
         assert len(server.requests) == 1
         assert (await wire.call(ahead(wire, 3, 20))).status == "ok"
         assert (len(server.requests), server.connections) == (2, 2)
@@ -352,11 +352,11 @@ async def test_a_wire_that_closes_before_an_instant_sends_nothing(read_path: Rea
 
     async with serving(answer) as server:
         async with Wire([Target(arm="a", url=server.url)]) as wire:
-            called = asyncio.create_task(wire.call(ahead(wire, 1, 60)))
+            called = asyncio.create_task(wire.call(ahead(wire, 1, 400)))
             await asyncio.sleep(0.03)
         outcome = await called
         assert (outcome.status, outcome.sent_ns) == ("stopped", None)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.45)
         assert server.requests == []
 
 
@@ -366,7 +366,7 @@ async def test_a_kept_connection_that_ends_before_an_instant_is_found_at_the_ins
 ) -> None:
     async def answer(peer: Peer) -> None:
         await peer.answer(3)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.3)
         if is_broken:
             peer.reset()
         else:
@@ -374,7 +374,7 @@ async def test_a_kept_connection_that_ends_before_an_instant_is_found_at_the_ins
 
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         assert (await wire.call(ahead(wire, 1, 0))).status == "ok"
-        called = ahead(wire, 2, 150)
+        called = ahead(wire, 2, 700)
         outcome = await wire.call(called)
         assert outcome.status == "reset"
         assert outcome.done_ns is not None
@@ -423,7 +423,7 @@ async def test_requests_leave_in_the_order_of_their_instants(
     files = [os.dup(ours.fileno()) for _ in range(200)]
     order = [number * 77 % 200 for number in range(200)]
     for number in order:
-        at_ns = now_ns + (30 + number) * MS // 2
+        at_ns = now_ns + (600 + number) * MS // 2
         watching.send(files[number], lambda: None, [b"%03d" % number], at_ns)
     found = b""
     async with asyncio.timeout(10):
@@ -455,7 +455,7 @@ async def test_a_server_that_floods_is_not_read_until_what_it_sent_was_taken(
     assert woken.is_set()
     before = sent
     received = sum(len(data) for _, _, data in stream.take())
-    assert 64 << 10 <= received <= BYTES
+    assert 32 << 10 <= received <= BYTES
     assert stream.is_urgent
     while received < before:
         await asyncio.sleep(0.002)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from agentload.errors import UsageError
+from agentload.live.look import cores
 from agentload.live.workers.node import NodeProcess
 from agentload.model.rows import CallRow
 from agentload.remote.seats import HERE, check, count_here, seats
@@ -37,7 +37,7 @@ def test_nodes_keep_no_bytes_of_calls() -> None:
 
 
 def test_this_machine_has_a_node_for_each_core_unless_told_otherwise() -> None:
-    assert count_here(None) == len(os.sched_getaffinity(0))
+    assert count_here(None) == len(cores())
     assert count_here(5) == 5
 
 
