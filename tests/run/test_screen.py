@@ -42,7 +42,7 @@ def test_a_kernel_that_breaks_is_found_on_three_prompts_in_virtual_time(tmp_path
     (finding,) = (each for each in document.decision.findings if each.rule == "screened_answers")
     assert (
         finding.asks_for,
-        "Answers of fp8 are broken from 96k tokens on" in finding.message,
+        "Answers of fp8 are broken on prompts of 96k tokens" in finding.message,
     ) == ("avoid", True)
 
 
