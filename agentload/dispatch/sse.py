@@ -217,19 +217,23 @@ class StreamParser:
             return
         if event.usage is not None:
             self._usage = event.usage
-        choices = event.choices
-        if choices:
+        if event.choices:
             self._last = text
             if not self._first:
                 self._first = text
-            if (len(choices) > 1 or choices[0].index) and (others := _other_choices(choices)):
-                self._refuse(others)
-            if not choices[0].index:
-                self._choice(stamp_ns, choices[0], event.usage)
+            self._choices(stamp_ns, event.choices, event.usage)
 
     def _refuse(self, why: str) -> None:
         """Call the answer unreadable; the first reason stands."""
         self._unreadable = self._unreadable or why
+
+    def _choices(
+        self, stamp_ns: int, choices: Sequence[AnswerChoice], usage: TokenUsage | None
+    ) -> None:
+        if (len(choices) > 1 or choices[0].index) and (others := _other_choices(choices)):
+            self._refuse(others)
+        if not choices[0].index:
+            self._choice(stamp_ns, choices[0], usage)
 
     def _choice(self, stamp_ns: int, choice: AnswerChoice, usage: TokenUsage | None) -> None:
         if self._has_finished and self._is_late(choice):

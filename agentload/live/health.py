@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -250,20 +250,14 @@ def together(parts: Sequence[Health]) -> Health:
     Calls, CPU shares and dropped stamps are added; what made a part invalid is of the worst part;
     of the rest the largest value is kept.
     """
-    lags = [each.send_lag_p50_ms for each in parts if each.send_lag_p50_ms is not None]
-    shares = [each.coalesced_share for each in parts if each.coalesced_share is not None]
-    dropped = [each.dropped_share for each in parts if each.dropped_share is not None]
     return replace(
         worst_of(parts),
         calls=sum(each.calls for each in parts),
-        send_lag_p50_ms=max(lags, default=None),
-        send_lag_p99_ms=max(
-            (each.send_lag_p99_ms for each in parts if each.send_lag_p99_ms is not None),
-            default=None,
-        ),
+        send_lag_p50_ms=_largest(each.send_lag_p50_ms for each in parts),
+        send_lag_p99_ms=_largest(each.send_lag_p99_ms for each in parts),
         loop_stall_max_ms=max(each.loop_stall_max_ms for each in parts),
-        coalesced_share=max(shares, default=None),
-        dropped_share=max(dropped, default=None),
+        coalesced_share=_largest(each.coalesced_share for each in parts),
+        dropped_share=_largest(each.dropped_share for each in parts),
         cpu_share=sum(each.cpu_share for each in parts),
         stamp_sources=tuple(sorted({source for each in parts for source in each.stamp_sources})),
         cpu_peak_share=max(each.cpu_peak_share for each in parts),
@@ -272,6 +266,10 @@ def together(parts: Sequence[Health]) -> Health:
         read_path=_slowest(parts),
         workers=tuple(parts),
     )
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((each for each in values if each is not None), default=None)
 
 
 def _slowest(parts: Sequence[Health]) -> ReadPath | None:
