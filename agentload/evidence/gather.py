@@ -127,7 +127,7 @@ def gather(
             subject.arms,
             where.names,
             ideal_hit_rates or subject.noted.ideal_hit_rates,
-            begins_midway=_begins_midway(subject.study),
+            is_part=_plays_part(subject.study),
         ),
         sweeps=observations.sweeps(calls.swept, subject.arms),
         server=tuple(figures.items()),
@@ -339,14 +339,17 @@ def _planned_pairs(study: Study | None) -> int | None:
             return None
 
 
-def _begins_midway(study: Study | None) -> bool:
-    """Tell whether blocks start in the middle of sessions and end before their plan.
+def _plays_part(study: Study | None) -> bool:
+    """Tell whether blocks start in the middle of sessions, or end before their plan.
 
-    Windows do, and so do runs that fill pools or follow a benchmark's rules.
+    Windows do both, as runs that fill pools or follow a benchmark's rules; a budget ends a block.
     """
     if not isinstance(study, Replay):
         return False
-    return (study.capacity, study.windows, study.benchmark) != (None, None, None)
+    load = study.load
+    midway = (study.capacity, study.windows, study.benchmark)
+    budget = (load.max_calls, load.max_tokens, load.duration_s)
+    return any(each is not None for each in (*midway, *budget))
 
 
 def _workloads(counted: pl.DataFrame, reference: str) -> tuple[WorkloadClass, ...]:
@@ -373,7 +376,7 @@ def _observations(
     machines: Sequence[str],
     ideal_hit_rates: Mapping[str, float],
     *,
-    begins_midway: bool,
+    is_part: bool,
 ) -> tuple[Observation, ...]:
     groups = counted.filter(pl.col("arm").is_in(arms)).partition_by("workload", "arm", as_dict=True)
     order = sorted(groups, key=lambda key: (key[0], arms.index(key[1])))
@@ -383,7 +386,7 @@ def _observations(
             arm=arm,
             calls=observations.calls(groups[workload, arm], machines),
             telemetry=telemetry.of_workload(
-                groups[workload, arm], ideal_hit_rates.get(workload), begins_midway=begins_midway
+                groups[workload, arm], ideal_hit_rates.get(workload), is_part=is_part
             ),
         )
         for workload, arm in order

@@ -115,20 +115,15 @@ def _sent(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, float
 
 
 def of_workload(
-    rows: pl.DataFrame, ideal_hit_rate: float | None, *, begins_midway: bool
+    rows: pl.DataFrame, ideal_hit_rate: float | None, *, is_part: bool
 ) -> Telemetry | None:
     """Return the hit rates of one workload on one arm.
 
-    A window counts no priming call and ends before its plan, so it may hit more than the whole
-    plan could: then the ideal rate is no bound, and left out.
+    A part of the plan may hit more than the whole plan could, and a window counts no priming
+    call: then the ideal rate is no bound, and left out.
     """
     found = hit_rate(rows)
-    if (
-        begins_midway
-        and found is not None
-        and ideal_hit_rate is not None
-        and found > ideal_hit_rate
-    ):
+    if is_part and found is not None and ideal_hit_rate is not None and found > ideal_hit_rate:
         ideal_hit_rate = None
     if found is None and ideal_hit_rate is None:
         return None

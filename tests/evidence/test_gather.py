@@ -10,7 +10,7 @@ import pytest
 
 from advisor.evidence import Calls, ClientHealth, Evidence, Phase, Telemetry
 from agentload.errors import EvidenceError
-from agentload.evidence.gather import gather
+from agentload.evidence.gather import _plays_part, gather
 from agentload.evidence.view import run_view
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.controls import SAME, control_of
@@ -19,6 +19,8 @@ from agentload.model.rows import Row, SampleRow
 from agentload.model.stamps import stamps
 from agentload.run.servers import arms_of
 from agentload.study.change import extend
+from agentload.study.kinds import Replay
+from agentload.study.parts import Load, Virtual
 from tests.evidence.runs import (
     ARMS,
     MS,
@@ -537,6 +539,15 @@ def test_hit_rates_are_measured_beside_the_ideal_and_hits_before_any_salted_call
     # One salt for the whole run: the first call of a block may well hit.
     assert [figures.impossible_hits for _, figures in warm.server] == [None, None]
     assert column(calls(found).computed_tokens) == [960.0, 512.0]
+
+
+@pytest.mark.parametrize(
+    ("load", "is_part"),
+    [(Load(), False), (Load(max_calls=12), True), (Load(duration_s=60.0), True)],
+)
+def test_what_a_whole_plan_could_hit_bounds_no_part_of_it(load: Load, *, is_part: bool) -> None:
+    study = Replay(traces=(), servers=Virtual(profile="p"), load=load)
+    assert _plays_part(study) is is_part
 
 
 def test_a_block_of_what_every_request_begins_with_is_no_impossible_hit(tmp_path: Path) -> None:
