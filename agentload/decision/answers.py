@@ -172,7 +172,7 @@ def carry_answers(database: Path, run: str, into: str) -> None:
 def _given(connection: duckdb.DuckDBPyConnection, run: str) -> set[past.QuestionKey]:
     """Return the questions that a run has an answer to."""
     found = connection.execute(
-        "SELECT DISTINCT task, context_tokens, item, depth, repetition FROM answers "
+        "SELECT DISTINCT task, context_tokens, item, depth, repetition FROM graded "
         'WHERE run_id = ? AND "right" IS NOT NULL',
         [run],
     )

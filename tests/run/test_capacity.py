@@ -208,7 +208,7 @@ def test_each_step_is_stored_with_what_was_tried_and_whether_it_held() -> None:
     assert [json.loads(row.settings) for row in stored] == [
         {
             "agents": agents,
-            "slo": "ttft=100",
+            "slo": "ttft=100ms",
             "share": 0.95,
             "classes": ["chat", "rag"],
             "trial": number,
