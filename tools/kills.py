@@ -13,13 +13,14 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Final, Literal, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 import duckdb
 import msgspec
@@ -71,6 +72,13 @@ class Count:
         return not (self.lost or self.twice or self.stuck)
 
 
+class Stored(NamedTuple):
+    """A call or an answer as a run holds it."""
+
+    run: str
+    request_id: str
+
+
 def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_RUN) -> Count:
     """Kill a verb *number* times, each of its runs *a_run* times."""
     rng, count = Random(f"{seed} {verb}"), Count()
@@ -78,7 +86,7 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
         _loads(number, folder, rng, count)
         return count
     kills_ns: list[int] = []
-    stored: list[str] = []
+    stored: list[Stored] = []
     with _servers(
         folder, speed=3.0 if verb == "decide" else 20.0
     ) as endpoints:  # at high speed a decision ends, as it cannot separate chunks
@@ -97,30 +105,42 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
             if loaded.returncode:
                 count.stuck.append(loaded.stderr)
                 continue
+            stored += stored_in(database)
             with duckdb.connect(str(database), read_only=True) as connection:
-                names = connection.execute(
-                    "SELECT request_id FROM calls_row UNION ALL SELECT request_id FROM answers"
-                ).fetchall()
                 pairs = connection.execute(
                     "SELECT pair FROM blocks WHERE void IS NULL GROUP BY pair, salt HAVING "
                     "count(DISTINCT arm) = 2"
                 )
                 whole = sorted(pair for (pair,) in pairs.fetchall())
-            stored += [name for (name,) in names]
             if verb in {"replay", "workers"} and whole != list(range(PAIRS)):
                 count.stuck.append(f"whole are the pairs {whole}")
-    count.twice = (
-        sorted({name for name in stored if name and stored.count(name) > 1})
-        if len(stored) != len(set(stored))
-        else []
-    )
-    known = set(stored)
+    count.twice = twice_of(stored)
+    known = {each.request_id for each in stored}
     for path in folder.glob("truth-*.jsonl"):
         for name, ended_ns in answered(path):
             count.answers += 1
             if name not in known and not any(0 < kill - ended_ns < LAST_NS for kill in kills_ns):
                 count.lost.append(name)
     return count
+
+
+def stored_in(database: Path) -> list[Stored]:
+    """Return all timed calls and answers of a database."""
+    with duckdb.connect(str(database), read_only=True) as connection:
+        found = connection.execute(
+            "SELECT run_id, request_id FROM calls_row UNION ALL "
+            "SELECT run_id, request_id FROM answers"
+        ).fetchall()
+    return [Stored(*each) for each in found]
+
+
+def twice_of(stored: Sequence[Stored]) -> list[str]:
+    """Return the calls that one run holds more than once.
+
+    A decision carries answers from one of its runs to the next, so two runs may hold one answer.
+    """
+    times = Counter(each for each in stored if each.request_id)
+    return sorted(each.request_id for each, number in times.items() if number > 1)
 
 
 def completed(

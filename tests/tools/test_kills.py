@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.kills import Verb, completed, killed
+from tools.kills import Stored, Verb, completed, killed, twice_of
 
 pytestmark = pytest.mark.loopback
 
@@ -18,6 +18,12 @@ def test_a_command_that_does_not_end_is_stuck_and_says_so() -> None:
     done = completed([sys.executable, "-c", "import time; time.sleep(60)"], within_s=0.5)
     assert done.returncode != 0
     assert done.stderr.endswith("not at its end after 0 s")
+
+
+def test_a_call_is_twice_only_in_one_run() -> None:
+    carried = [Stored("first", "c1"), Stored("second", "c1")]
+    assert twice_of(carried) == []
+    assert twice_of([*carried, Stored("second", "c1")]) == ["c1"]
 
 
 @pytest.mark.slow
