@@ -1,6 +1,5 @@
 import asyncio
 import json
-import shutil
 import socket
 import sys
 import time
@@ -17,19 +16,10 @@ from agentload.live.tls import context
 from agentload.live.wire import Wire, WireFacts
 from agentload.model.commands import Limits
 from tests.live.calls import MS, request
-from tests.live.certificates import Certificates, made
+from tests.live.certificates import Certificates
 from tests.live.scripted import END, STREAM, Peer, good, serving
 
-pytestmark = [
-    pytest.mark.loopback,
-    pytest.mark.usefixtures("read_path"),
-    pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates"),
-]
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return made(tmp_path_factory.mktemp("tls"))
+pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
 
 
 async def good_answer(peer: Peer) -> None:
