@@ -19,7 +19,7 @@ from itertools import pairwise
 from agentload import COMPILED
 from agentload.dispatch.call import CallMachine, CallTerms
 from agentload.live.channel import Channel
-from agentload.live.exchange import Exchange, Memory
+from agentload.live.exchange import Exchange, Reception
 from agentload.live.hub import Hub
 from agentload.live.pump import Pump
 from agentload.live.stamps import StampClock
@@ -89,9 +89,7 @@ def measured(clock: StampClock, hub: Hub, pump: Pump, file: int) -> tuple[float,
         released_ns=clock.now_ns(), limits=Limits(), asked=CallTerms(tokens=CHUNKS)
     )
     channel = Channel(sock, clock=clock, peer="none")  # type: ignore[arg-type]
-    exchange = Exchange(
-        channel, machine, clock=clock, hub=hub, pump=pump, memory=Memory(), own_bytes=1 << 24
-    )
+    exchange = Exchange(channel, machine, Reception(clock=clock, hub=hub, pump=pump))
     exchange.start(b"POST", [b"body"], expects=False)
     time.sleep((AHEAD_NS + 1000 * CHUNKS) / SECOND)  # until all stamps are past
     exchange._readable()  # noqa: SLF001 - as the hub does

@@ -28,6 +28,7 @@ from agentload.model.rows import CallRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
+from agentload.serve.server import ServerOptions
 from agentload.study.document import yaml_text
 from agentload.tracefile.files import write
 
@@ -47,7 +48,9 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> agentload.Run:
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Servers]:
-    with start(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), noise=False, speed=50.0) as running:
+    with start(
+        arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), ServerOptions(noise=False, speed=50.0)
+    ) as running:
         yield running
 
 

@@ -29,6 +29,7 @@ import yaml
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
+from agentload.serve.server import ServerOptions
 from agentload.store.journal import Writer
 from agentload.store.places import journal_folder, journalled_runs
 from agentload.tracefile.files import write
@@ -187,7 +188,8 @@ def _has_ended(verb: Verb, done: subprocess.CompletedProcess[str]) -> bool:
 def _servers(folder: Path, *, speed: float = 20.0) -> Iterator[str]:
     truth = folder / "truth.jsonl"
     with start(
-        arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), noise=False, speed=speed, truth=truth
+        arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]),
+        ServerOptions(noise=False, speed=speed, truth=truth),
     ) as servers:
         yield ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
 

@@ -25,6 +25,7 @@ import duckdb
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
+from agentload.serve.server import ServerOptions
 from agentload.tracefile.files import write
 from tools.kills import AGENTLOAD, answered
 
@@ -106,10 +107,9 @@ def soaked(minutes: float, folder: Path) -> dict[str, Played]:
         place.mkdir()
         servers = start(
             arms_of("llama-3.1-8b-h100", ["fp8"]),
-            noise=False,
-            speed=1000.0,
-            truth=place / "truth-fp8.jsonl",
-            faults=script,
+            ServerOptions(
+                noise=False, speed=1000.0, truth=place / "truth-fp8.jsonl", faults=script
+            ),
         )
         said = (place / "said").open("w+")
         command = [

@@ -119,24 +119,7 @@ def emulate(
         parse(
             script, name=str(faults)
         )  # here as well, so that a mistake is told once, with the file's name
-    if len(arms) == 1:
-        options = ServerOptions(
-            host=host,
-            port=port,
-            seed=seed,
-            noise=is_noisy,
-            speed=speed,
-            truth=truth,
-            faults=script,
-            api_key=api_key,
-            stand_ins=arms_of(name),
-        )
-        serve(
-            arms[0], options, ready=lambda running: write_log(running, sys.stderr), seconds=seconds
-        )
-        return
-    with start(
-        arms,
+    options = ServerOptions(
         host=host,
         port=port,
         seed=seed,
@@ -145,7 +128,14 @@ def emulate(
         truth=truth,
         faults=script,
         api_key=api_key,
-    ) as servers:
+        stand_ins=arms_of(name),
+    )
+    if len(arms) == 1:
+        serve(
+            arms[0], options, ready=lambda running: write_log(running, sys.stderr), seconds=seconds
+        )
+        return
+    with start(arms, options) as servers:
         _show(servers, seconds)
 
 

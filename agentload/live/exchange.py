@@ -9,6 +9,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from agentload.dispatch.call import CallMachine, Failure
@@ -52,6 +53,18 @@ class Memory:
         """Bytes left of the shared amount; negative when answers have drawn too much."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reception:
+    """What all exchanges of a process share to take answers in."""
+
+    clock: StampClock
+    hub: Watcher
+    """Reads the sockets."""
+    pump: Pump
+    """Parses what was read."""
+    memory: Memory = field(default_factory=Memory)
+
+
 def own_bytes(tokens: int | None) -> int:
     """Return the bytes that an answer of up to *tokens* tokens may hold in any case."""
     return OWN_BYTES + TOKEN_BYTES * (tokens or 0)
@@ -64,12 +77,8 @@ class Exchange:
         self,
         link: Link,
         machine: CallMachine,
+        reception: Reception,
         *,
-        clock: StampClock,
-        hub: Watcher,
-        pump: Pump,
-        memory: Memory,
-        own_bytes: int,
         tokens: int | None = None,
         on_tokens: Callable[[int], None] | None = None,
         kept: list[tuple[int, bytes]] | None = None,
@@ -82,11 +91,11 @@ class Exchange:
         self._source: SocketSource | None = None
         """What reads the link's socket; None: the link itself."""
         self._machine = machine
-        self._clock = clock
-        self._hub = hub
-        self._pump = pump
-        self._memory = memory
-        self._own_bytes = own_bytes
+        self._clock = reception.clock
+        self._hub = reception.hub
+        self._pump = reception.pump
+        self._memory = reception.memory
+        self._own_bytes = own_bytes(tokens)
         self._borrowed_bytes = 0
         self._asked_tokens = tokens or NEVER
         self._reads_left = self._asked_tokens - 1

@@ -18,7 +18,7 @@ from agentload.dispatch.sse import Parsed
 from agentload.live.alarm import Timetable
 from agentload.live.channel import Link
 from agentload.live.connections import Connections, UnreachableError
-from agentload.live.exchange import SECOND, Exchange, Memory, own_bytes
+from agentload.live.exchange import SECOND, Exchange, Reception
 from agentload.live.hub import ReadPath
 from agentload.live.pump import Pump
 from agentload.live.raw import RawLog
@@ -96,7 +96,7 @@ class Wire:
         self._unstamped_sends = 0
         self._pump = Pump()
         self._hub = watcher(beside=self._pump.turn)
-        self._memory = Memory()
+        self._reception = Reception(clock=self.clock, hub=self._hub, pump=self._pump)
         self._judging = asyncio.Lock()
         self._timetable = Timetable()
         self._loop = asyncio.get_running_loop()
@@ -274,11 +274,7 @@ class Wire:
             exchange = Exchange(
                 link,
                 machine,
-                clock=self.clock,
-                hub=self._hub,
-                pump=self._pump,
-                memory=self._memory,
-                own_bytes=own_bytes(request.asked.tokens),
+                self._reception,
                 tokens=request.asked.tokens,
                 on_tokens=request.on_tokens,
                 kept=kept,

@@ -102,12 +102,16 @@ class Arms:
             if outer.serve(self, how):
                 yield tuple(each for each in outer.endpoints if each.name in self.names)
                 return
-        from agentload.serve.processes import start  # late: most servers are the user's
+        # Late: most servers are the user's
+        from agentload.serve.processes import start
+        from agentload.serve.server import ServerOptions
 
         with ExitStack() as stack:
             started = [
                 stack.enter_context(
-                    start(self.profiles, noise=noise, seed=seed + number, speed=speed)
+                    start(
+                        self.profiles, ServerOptions(noise=noise, seed=seed + number, speed=speed)
+                    )
                 )
                 for number in range(machines)
             ]

@@ -85,34 +85,18 @@ class Servers:
 
 def start(
     arms: Sequence[ArmProfile],
+    options: ServerOptions = ServerOptions(),
     *,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    seed: int = 0,
-    noise: bool = True,
-    speed: float = 1.0,
-    truth: Path | None = None,
-    faults: str | None = None,
-    api_key: str | None = None,
     logs: Path | None = None,
 ) -> Servers:
     """Start a server for each arm; return when all take requests.
 
-    *port* is the first of consecutive ports; 0 takes free ones. With several arms each writes
-    its own truth file, with the arm's name before the suffix. *logs* is a folder for the
-    servers' logs. Raises LaunchError, with the server's last output, when one does not start.
+    With several arms, their ports follow each other from the one in *options*, and each arm
+    writes a truth file of its own, with the arm's name before the suffix. *logs* is a folder
+    for the servers' logs. Raises LaunchError, with the server's last output, when one does
+    not start.
     """
-    options = ServerOptions(
-        host=host,
-        port=port,
-        seed=seed,
-        noise=noise,
-        speed=speed,
-        truth=truth,
-        faults=faults,
-        api_key=api_key,
-        stand_ins=tuple(arms),
-    )
+    options = replace(options, stand_ins=tuple(arms))
     processes: list[subprocess.Popen[bytes]] = []
     with ExitStack() as files:
         texts = [files.enter_context(_log(logs, arm)) for arm in arms]

@@ -15,6 +15,7 @@ from agentload.cli.main import main
 from agentload.emulator.answers import success_rate
 from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
+from agentload.serve.server import ServerOptions
 from tests.cli.test_relay import arms_file
 
 pytestmark = pytest.mark.loopback
@@ -23,7 +24,7 @@ PROFILE = "llama-3.1-8b-h100-old-kernel"
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Servers]:
-    with start(arms_of(PROFILE), noise=False, speed=1000.0) as running:
+    with start(arms_of(PROFILE), ServerOptions(noise=False, speed=1000.0)) as running:
         yield running
 
 

@@ -19,6 +19,7 @@ from agentload.model.rows import BlockRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
+from agentload.serve.server import ServerOptions
 from agentload.store import journal
 from agentload.store.database import reading
 from agentload.store.places import journalled_runs, journals
@@ -50,7 +51,9 @@ def talk(name: str, *, start_s: float, wait_s: float) -> Session:
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Servers]:
-    with start(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), noise=False, speed=50.0) as running:
+    with start(
+        arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), ServerOptions(noise=False, speed=50.0)
+    ) as running:
         yield running
 
 
@@ -354,7 +357,7 @@ def test_an_endpoint_that_dies_is_awaited_skipped_or_ends_the_run(
 ) -> None:
     slow = traced(tmp_path / "slow.jsonl", wait_s=0.4)
     arms = arms_of("llama-3.1-8b-h100", ["fp8"])
-    with start(arms, noise=False, speed=50.0) as mortal:
+    with start(arms, ServerOptions(noise=False, speed=50.0)) as mortal:
         port = int(mortal.urls["fp8"].split(":")[2].split("/")[0])
         both = f"bf16={servers.urls['bf16']},fp8={mortal.urls['fp8']}"
         command = [
@@ -374,7 +377,7 @@ def test_an_endpoint_that_dies_is_awaited_skipped_or_ends_the_run(
         wait_for_blocks(tmp_path, 1)
     if policy == "wait":
         time.sleep(6)  # longer than what is asked again at once
-        with start(arms, noise=False, speed=50.0, port=port):
+        with start(arms, ServerOptions(noise=False, speed=50.0, port=port)):
             _, stderr = running.communicate(timeout=120)
     else:
         _, stderr = running.communicate(timeout=120)

@@ -23,6 +23,7 @@ from agentload.evidence.view import run_view
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
+from agentload.serve.server import ServerOptions
 from agentload.store.database import reading
 from agentload.tracefile.files import write
 from tests.conftest import Spawn
@@ -53,7 +54,7 @@ def machines() -> Iterator[dict[str, Servers]]:
         factors = {"m1": 1.0, "m2": 1.08}
         yield {
             name: stack.enter_context(
-                start(arms_of("llama-3.1-8b-h100", ARMS), noise=False, speed=1 / f)
+                start(arms_of("llama-3.1-8b-h100", ARMS), ServerOptions(noise=False, speed=1 / f))
             )
             for name, f in factors.items()
         }
@@ -151,7 +152,8 @@ def test_servers_that_somebody_exchanges_are_waited_for(
     }
     (tmp_path / "arms.yaml").write_text(json.dumps(file))
     before = [
-        start([arms[arm]], port=port, noise=False) for arm, port in zip(ARMS, ports, strict=True)
+        start([arms[arm]], ServerOptions(port=port, noise=False))
+        for arm, port in zip(ARMS, ports, strict=True)
     ]
     running = spawn(command(trace, "arms.yaml", "--design", "parallel", "--swap"), tmp_path)
     assert running.stderr is not None
@@ -160,8 +162,8 @@ def test_servers_that_somebody_exchanges_are_waited_for(
     for servers in before:
         servers.stop()
     with (
-        start([arms["fp8"]], port=ports[0], noise=False),
-        start([arms["bf16"]], port=ports[1], noise=False),
+        start([arms["fp8"]], ServerOptions(port=ports[0], noise=False)),
+        start([arms["bf16"]], ServerOptions(port=ports[1], noise=False)),
     ):
         _, stderr = running.communicate(timeout=400)
     assert running.returncode == 0, stderr

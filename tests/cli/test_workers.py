@@ -16,6 +16,7 @@ import pytest
 
 from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
+from agentload.serve.server import ServerOptions
 from agentload.store.places import journalled_runs, journals
 from tests.cli.test_replay import (
     AGENTLOAD,
@@ -32,7 +33,9 @@ pytestmark = [pytest.mark.loopback, pytest.mark.slow, pytest.mark.alone]
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Servers]:
-    with start(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), noise=False, speed=50.0) as running:
+    with start(
+        arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), ServerOptions(noise=False, speed=50.0)
+    ) as running:
         yield running
 
 

@@ -32,6 +32,7 @@ from agentload.run.place import StudyPlace
 from agentload.run.servers import arms_of
 from agentload.run.simulate import Simulation
 from agentload.serve.processes import start
+from agentload.serve.server import ServerOptions
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.kinds import Decide, Replay
@@ -262,7 +263,7 @@ LOAD = Load(sessions=2, duration_s=1.5, wait_cap_s={"user": 0.1, "tool": 0.1})
 @contextmanager
 def serving(folder: Path, *, window: int) -> Iterator[str]:
     arms = arms_of(three(folder, window=window).profile)
-    with start(arms, noise=False, speed=3.0) as servers:
+    with start(arms, ServerOptions(noise=False, speed=3.0)) as servers:
         yield ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
 
 

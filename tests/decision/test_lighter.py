@@ -32,6 +32,7 @@ from agentload.run.audience import Audience
 from agentload.run.place import StudyPlace
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
+from agentload.serve.server import ServerOptions
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.kinds import Decide, Replay
@@ -195,7 +196,7 @@ def decided(place: StudyPlace, urls: str, busy: Busy, said: list[str]) -> Decisi
 def test_a_decision_whose_requests_leave_late_goes_on_with_fewer_sessions(tmp_path: Path) -> None:
     database, said = tmp_path / "x.duckdb", list[str]()
     arms = arms_of("llama-3.1-8b-h100", ["bf16", "fp8"])
-    with start(arms, noise=False, speed=3.0) as servers:
+    with start(arms, ServerOptions(noise=False, speed=3.0)) as servers:
         urls = ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
         outcome = decided(StudyPlace(database=database, run="mine"), urls, Busy(), said)
         again = decided(StudyPlace(database=database, resume="mine"), urls, Busy(), said)
@@ -245,7 +246,7 @@ def busy_study(urls: str) -> Decide:
 @pytest.mark.loopback
 def test_a_client_that_never_keeps_up_ends_with_the_reason(tmp_path: Path) -> None:
     arms = arms_of("llama-3.1-8b-h100", ["bf16", "fp8"])
-    with start(arms, noise=False, speed=3.0) as servers:
+    with start(arms, ServerOptions(noise=False, speed=3.0)) as servers:
         urls = ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
         place = StudyPlace(database=tmp_path / "x.duckdb")
         outcome = decided(place, urls, Busy(until=0), [])
@@ -264,7 +265,7 @@ def test_a_decision_on_a_busy_machine_tries_a_smaller_load_after_every_refusal(
     monkeypatch.delenv(SWITCH, raising=False)
     database, said = tmp_path / "x.duckdb", list[str]()
     arms = arms_of("llama-3.1-8b-h100", ["bf16", "fp8"])
-    with start(arms, noise=False, speed=3.0) as servers, busy_loops(len(cores())):
+    with start(arms, ServerOptions(noise=False, speed=3.0)) as servers, busy_loops(len(cores())):
         urls = ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
         outcome = decided(StudyPlace(database=database), urls, Busy(until=99), said)
     refused = [line for line in said if line.startswith("warning: timings are invalid")]

@@ -28,6 +28,7 @@ from agentload.run.audience import Audience
 from agentload.run.place import StudyPlace
 from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
+from agentload.serve.server import ServerOptions
 from agentload.store.database import reading
 from agentload.study.kinds import Decide
 from agentload.study.parts import Live, Load, TraceRef
@@ -47,7 +48,8 @@ def any_lateness_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def serving(*arms: str, port: int = 0) -> Iterator[Servers]:
     with start(
-        arms_of("llama-3.1-8b-h100", arms or ["bf16", "fp8"]), noise=False, speed=3.0, port=port
+        arms_of("llama-3.1-8b-h100", arms or ["bf16", "fp8"]),
+        ServerOptions(noise=False, speed=3.0, port=port),
     ) as servers:
         yield servers
 

@@ -11,6 +11,7 @@ from agentload.endpoints.launch import is_healthy
 from agentload.prompts.words import WORDS
 from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
+from agentload.serve.server import ServerOptions
 from tests.live.scripted import serving
 from tests.run.playing import answering
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.loopback
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Servers]:
-    with start(arms_of("llama-3.1-8b-h100", ["bf16"]), noise=False) as running:
+    with start(arms_of("llama-3.1-8b-h100", ["bf16"]), ServerOptions(noise=False)) as running:
         yield running
 
 

@@ -70,7 +70,7 @@ async def test_what_is_shared_is_whole_again_when_all_calls_are_over() -> None:
     )
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         outcomes = [await wire.call(request(number, limits=limits)) for number in range(3)]
-        assert wire._memory.left_bytes == Memory().left_bytes
+        assert wire._reception.memory.left_bytes == Memory().left_bytes
     assert {outcome.status for outcome in outcomes} <= {"reset", "idle_timeout"}
 
 
@@ -83,7 +83,7 @@ async def test_a_call_within_its_own_share_is_ok_also_while_others_have_taken_al
         await peer.send(END)
 
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
-        wire._memory.left_bytes = -1
+        wire._reception.memory.left_bytes = -1
         outcome = await wire.call(request())
     assert outcome.status == "ok"
 
@@ -95,7 +95,7 @@ async def test_a_call_that_needs_more_than_is_left_is_unreadable() -> None:
         await peer.hang()
 
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
-        wire._memory.left_bytes = 100_000
+        wire._reception.memory.left_bytes = 100_000
         outcome = await wire.call(
             WireRequest(
                 request_id="r",

@@ -10,7 +10,7 @@ import pytest
 
 from agentload.dispatch.call import CallMachine, CallTerms
 from agentload.live.channel import Channel
-from agentload.live.exchange import Exchange, Memory
+from agentload.live.exchange import Exchange, Reception
 from agentload.live.hub import ReadPath
 from agentload.live.pump import Pump
 from agentload.live.reader import BYTES, SocketReader
@@ -195,19 +195,13 @@ async def test_what_was_read_behind_an_answer_closes_its_connection(
     both_ends: tuple[socket.socket, socket.socket], behind: bytes
 ) -> None:
     clock, pump = StampClock(), Pump()
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-type: application/json\r\n\r\n{}"
     machine = CallMachine(released_ns=clock.now_ns(), limits=PATIENT, asked=CallTerms(tokens=3))
     machine.opened(clock.now_ns())
     exchange = Exchange(
         Channel(both_ends[0], clock=clock, peer="p"),
         machine,
-        clock=clock,
-        hub=Behind(
-            b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-type: application/json\r\n\r\n{}",
-            behind,
-        ),
-        pump=pump,
-        memory=Memory(),
-        own_bytes=1 << 20,
+        Reception(clock=clock, hub=Behind(answer, behind), pump=pump),
     )
     exchange.start(b"POST", [b"body"], expects=False)
     exchange._readable()

@@ -11,6 +11,7 @@ from agentload.model.profile import ArmProfile
 from agentload.run.arms import read_arms
 from agentload.serve import processes
 from agentload.serve.processes import ServerProcess, Servers
+from agentload.serve.server import ServerOptions
 from agentload.study.parts import Live
 
 PROFILE = "emulated:llama-3.1-8b-h100"
@@ -21,7 +22,7 @@ def test_some_arms_of_a_profile_use_the_servers_that_run_for_all_of_them(
 ) -> None:
     ports = count(1)
 
-    def named(arms: Sequence[ArmProfile], **_: object) -> Servers:
+    def named(arms: Sequence[ArmProfile], options: ServerOptions) -> Servers:
         servers = (
             ServerProcess(
                 arm=arm.name,

@@ -26,6 +26,7 @@ from agentload.run.place import StudyPlace
 from agentload.run.probe import probe
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
+from agentload.serve.server import ServerOptions
 from agentload.store.database import reading
 from agentload.study.kinds import Probe, Replay
 from agentload.study.parts import Live, Load, TraceRef
@@ -46,7 +47,7 @@ def urls() -> Iterator[tuple[str, ...]]:
     sets = ((BF16, FP8), (BF16, slower(FP8, 1.6)), (BF16,))
     with ExitStack() as stack:
         up = [
-            stack.enter_context(start(arms, noise=False, seed=seed))
+            stack.enter_context(start(arms, ServerOptions(noise=False, seed=seed)))
             for seed, arms in enumerate(sets)
         ]
         yield tuple(url for servers in up for url in servers.urls.values())

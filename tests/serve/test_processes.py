@@ -11,6 +11,7 @@ import pytest
 
 from agentload.errors import LaunchError
 from agentload.serve import processes
+from agentload.serve.server import ServerOptions
 from tests.conftest import Spawn
 from tests.serve.arms import arm
 
@@ -37,7 +38,9 @@ def is_alive(pid: int) -> bool:
 
 def test_each_arm_has_a_server_of_its_own_until_stopped(tmp_path: Path) -> None:
     with processes.start(
-        [arm(name="one"), arm(name="two")], truth=tmp_path / "truth.jsonl", logs=tmp_path
+        [arm(name="one"), arm(name="two")],
+        ServerOptions(truth=tmp_path / "truth.jsonl"),
+        logs=tmp_path,
     ) as running:
         assert [(server.arm, server.profile, server.model) for server in running.servers] == [
             ("one", "synthetic", "tiny"),
@@ -78,7 +81,7 @@ def test_a_taken_port_is_told() -> None:
         with pytest.raises(
             LaunchError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"
         ) as caught:
-            processes.start([arm()], port=port)
+            processes.start([arm()], ServerOptions(port=port))
     assert caught.value.hint == "choose another --port"
 
 
@@ -86,4 +89,4 @@ def test_a_truth_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(
         LaunchError, match=r"synthetic/plain: No such file or directory: .*nowhere/truth\.jsonl"
     ):
-        processes.start([arm()], truth=tmp_path / "nowhere" / "truth.jsonl")
+        processes.start([arm()], ServerOptions(truth=tmp_path / "nowhere" / "truth.jsonl"))

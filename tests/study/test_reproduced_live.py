@@ -41,6 +41,7 @@ from agentload.run.place import StudyPlace
 from agentload.run.play import Playing
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
+from agentload.serve.server import ServerOptions
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.places import journal_rows
@@ -81,7 +82,9 @@ def any_lateness_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def serving() -> Iterator[str]:
-    with start(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), noise=False, speed=1.0) as servers:
+    with start(
+        arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), ServerOptions(noise=False, speed=1.0)
+    ) as servers:
         yield ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
 
 

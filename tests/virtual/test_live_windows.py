@@ -15,6 +15,7 @@ import agentload
 from agentload.model.rows import BlockRow
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
+from agentload.serve.server import ServerOptions
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.kinds import Replay
@@ -53,7 +54,7 @@ def sent(database: Path) -> tuple[dict[tuple[object, ...], list[tuple[object, ..
 @pytest.mark.loopback
 def test_live_windows_are_those_of_virtual_time_call_by_call(tmp_path: Path) -> None:
     agentload.simulate(STUDY, db=tmp_path / "virtual.duckdb", run_id="w")
-    with start(arms_of(PROFILE, ARMS), noise=False) as servers:
+    with start(arms_of(PROFILE, ARMS), ServerOptions(noise=False)) as servers:
         endpoints = ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
         agentload.replay(
             msgspec.structs.replace(STUDY, servers=Live(endpoints=endpoints)),

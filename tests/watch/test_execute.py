@@ -19,6 +19,7 @@ from agentload.errors import StoreError
 from agentload.live import health
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
+from agentload.serve.server import ServerOptions
 from agentload.store.database import reading
 from agentload.store.places import journal_folder
 from agentload.study.change import extend
@@ -180,7 +181,9 @@ def test_a_server_that_hangs_in_its_answers_is_given_up_at_the_cost_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentload.run.audience.ENDING_S", 0.5)
-    with start(arms_of("gpt-oss-20b-h100", ["bf16"]), faults="faults: [{kind: stall}]") as servers:
+    with start(
+        arms_of("gpt-oss-20b-h100", ["bf16"]), ServerOptions(faults="faults: [{kind: stall}]")
+    ) as servers:
         # 7.2 USD an hour: 3 s are 0.6 cents.
         job = replace(
             JOB,

@@ -14,11 +14,14 @@ from agentload.endpoints.read import read_file
 from agentload.errors import EndpointError, GateError, UsageError
 from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
+from agentload.serve.server import ServerOptions
 
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Servers]:
-    with start(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), noise=False) as running:
+    with start(
+        arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), ServerOptions(noise=False)
+    ) as running:
         yield running
 
 
