@@ -17,20 +17,21 @@ from agentload.dispatch.dispatcher import PlayEnd
 from agentload.emulator.profile import parse
 from agentload.layout.plan import Scheme, plan
 from agentload.live.caller import RequestStyle
-from agentload.live.runner import Runner
+from agentload.live.runner import Leg, Runner
 from agentload.live.station import Job
 from agentload.live.target import Target
 from agentload.live.workers.pool import calling
 from agentload.model.commands import Settle
 from agentload.model.plan import Load, Plan
 from agentload.model.profile import ArmProfile, Noise
-from agentload.model.rows import CallRow, Row
+from agentload.model.rows import CallRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
 from agentload.prompts.tokenizer import WORD_TOKENS
 from agentload.serve.server import ServedArm, ServerOptions, serve
 from agentload.store import journal
 from agentload.store.places import worker_journals
 from agentload.virtual.shell import Shell
+from tests.live.rows import Rows
 
 pytestmark = pytest.mark.loopback
 SEED = 3
@@ -112,7 +113,7 @@ def planned() -> Plan:
 
 async def live(made: Plan, journals: tuple[Path, ...]) -> list[CallRow]:
     until, all_up = asyncio.Event(), asyncio.Event()
-    urls, rows = dict[str, str](), list[Row]()
+    urls, rows = dict[str, str](), Rows()
 
     def ready(name: str, running: ServedArm) -> None:
         urls[name] = running.url
@@ -144,9 +145,7 @@ async def live(made: Plan, journals: tuple[Path, ...]) -> list[CallRow]:
             tokenizer=WORD_TOKENS,
         )
         async with calling(job, rows.append, journals=journals) as caller:
-            health = await Runner(
-                made, caller, barrier, leg=1, write=rows.append, flush=lambda: None
-            ).play()
+            health = await Runner(made, caller, barrier, leg=Leg(number=1), journal=rows).play()
         until.set()
     assert health.calls > 0
     assert len(health.workers) == len(journals)

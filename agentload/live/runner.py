@@ -3,7 +3,8 @@
 import asyncio
 import gc
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
 from agentload.dispatch.dispatcher import Dispatcher, PlayEnd
@@ -105,6 +106,29 @@ class Settling(Protocol):
         ...
 
 
+class Journal(Protocol):
+    """Take rows, and hand them over to the kernel now and then."""
+
+    def append(self, row: Row) -> None:
+        """Add one row."""
+        ...
+
+    def flush_if_due(self, now_ns: int) -> None:
+        """Flush if the last flush is long ago; the caller owns the clock."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leg:
+    """One leg of a run, and what earlier legs leave of the plan to play."""
+
+    number: int
+    done: frozenset[int] = frozenset()
+    """Pairs that are measured."""
+    voided: Mapping[int, int] = field(default_factory=dict)
+    """How often each other pair was played in vain."""
+
+
 Opening = Callable[[Open], Awaitable[object]]
 """Called before a round: starts the round's servers, if they do not run all the time."""
 
@@ -118,24 +142,20 @@ class Runner:
         caller: Caller,
         barrier: Settling,
         *,
-        leg: int,
-        write: Callable[[Row], None],
-        flush: Callable[[], None],
+        leg: Leg,
+        journal: Journal,
         opening: Opening | None = None,
         listeners: Sequence[Listener] = (),
-        done: Iterable[int] = (),
-        voided: Mapping[int, int] | None = None,
     ) -> None:
         self._plan = plan
         self._caller = caller
         self._barrier = barrier
         self._opening = opening
         self._leg = leg
-        self._write = write
-        self._flush = flush
+        self._journal = journal
         self._listeners = tuple(listeners)
         self._dispatcher = Dispatcher(
-            plan, leg=leg, done=done, voided=voided, lead_ns=caller.lead_ns
+            plan, leg=leg.number, done=leg.done, voided=leg.voided, lead_ns=caller.lead_ns
         )
         self._monitor = Monitor(is_timing=lambda: self._dispatcher.is_playing, arms=len(plan.arms))
         self._tasks: asyncio.TaskGroup | None = None
@@ -226,9 +246,8 @@ class Runner:
             case Forget():
                 self._caller.forget(command)
             case Skip(send=send):
-                self._write(
-                    row(send, Outcome(status="not_sent"), run_id=self._plan.run, leg=self._leg)
-                )
+                unsent, leg = Outcome(status="not_sent"), self._leg.number
+                self._journal.append(row(send, unsent, run_id=self._plan.run, leg=leg))
             case Settle():
                 self._tasks.create_task(self._settle(command))
             case Open():
@@ -280,6 +299,9 @@ class Runner:
         await self._opening(command)
         self._monitor.open_block(self._caller.facts())
         self._tell(Opened(at_ns=time.monotonic_ns()))
+
+    def _flush(self) -> None:
+        self._journal.flush_if_due(time.monotonic_ns())
 
     async def _keep_flushing(self) -> None:
         while True:

@@ -17,7 +17,7 @@ from typing import Final
 
 from agentload.dispatch.dispatcher import PlayEnd
 from agentload.errors import LaunchError
-from agentload.live.runner import Runner
+from agentload.live.runner import Leg, Runner
 from agentload.live.station import Job
 from agentload.live.workers.messages import Go, Order, Over, Reached, Ready
 from agentload.live.workers.pipe import Pipe
@@ -69,12 +69,9 @@ class PlayShare:
                     share,
                     caller,
                     rounds.reach,
-                    leg=self.job.leg,
-                    write=writer.append,
-                    flush=lambda: writer.flush_if_due(time.monotonic_ns()),
+                    leg=Leg(number=self.job.leg, done=self.done, voided=self.voided),
+                    journal=writer,
                     opening=rounds.reach,
-                    done=self.done,
-                    voided=self.voided,
                 )
                 await rounds.play()
         # The driver has all rows by now; a run that was lost leaves its journals here.

@@ -15,7 +15,7 @@ from agentload.endpoints.identity import Identity
 from agentload.errors import AgentloadError, EndpointError, EvidenceError, LaunchError
 from agentload.layout.cost import too_long
 from agentload.live.health import Health
-from agentload.live.runner import Listener, Runner
+from agentload.live.runner import Leg, Listener, Runner
 from agentload.live.station import Job, Raw
 from agentload.live.workers.pool import calling
 from agentload.model.commands import Open
@@ -302,13 +302,10 @@ class ReplayPart:
             self._playing.plan,
             await stack.enter_async_context(calls),
             barrier,
-            leg=opened.row.leg,
-            write=writer.append,
-            flush=lambda: writer.flush_if_due(time.monotonic_ns()),
+            leg=Leg(number=opened.row.leg, done=before.done, voided=before.lost),
+            journal=writer,
             opening=opening,
             listeners=[barrier, *([self._listener] if self._listener else [])],
-            done=before.done,
-            voided=before.lost,
         )
 
     async def _crew(

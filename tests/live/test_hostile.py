@@ -11,18 +11,19 @@ import pytest
 from agentload.dispatch.call import GOOD_ENDS
 from agentload.dispatch.dispatcher import PlayEnd
 from agentload.live.caller import RequestStyle
-from agentload.live.runner import Runner
+from agentload.live.runner import Leg, Runner
 from agentload.live.station import Job
 from agentload.live.target import Target
 from agentload.live.workers.pool import calling
 from agentload.model.commands import Limits, Settle
 from agentload.model.plan import Play, Round
-from agentload.model.rows import CallRow, Row
+from agentload.model.rows import CallRow
 from agentload.model.trace import Session, Turn
 from agentload.prompts.tokenizer import WORD_TOKENS
 from tests.dispatch.playing import one_block, said
 from tests.live.calls import MS
 from tests.live.hostile import MODES, TIMED_OUT
+from tests.live.rows import Rows
 from tests.live.scripted import Peer, serving
 
 pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
@@ -73,7 +74,7 @@ async def rows_of(name: str) -> dict[str, list[CallRow]]:
         rounds=(Round(index=0, plays=plays),),
         limits=limits,
     )
-    rows: list[Row] = []
+    rows = Rows()
     async with serving(Peer.answer) as good, serving(MODES[name].answer) as hostile:
         targets = [
             Target(arm="good", url=good.url, ends_with_mark=True),
@@ -90,7 +91,7 @@ async def rows_of(name: str) -> dict[str, list[CallRow]]:
             tokenizer=WORD_TOKENS,
         )
         async with asyncio.timeout(60), calling(job, rows.append) as caller:
-            await Runner(plan, caller, barrier, leg=1, write=rows.append, flush=lambda: None).play()
+            await Runner(plan, caller, barrier, leg=Leg(number=1), journal=rows).play()
         hostile.failures.clear()  # it was hung up on
     return {
         arm: [row for row in rows if isinstance(row, CallRow) and row.arm == arm]

@@ -17,7 +17,7 @@ from agentload.emulator.profile import parse
 from agentload.layout.plan import Scheme, plan
 from agentload.live.caller import RequestStyle
 from agentload.live.health import Health
-from agentload.live.runner import Runner
+from agentload.live.runner import Leg, Runner
 from agentload.live.station import Job
 from agentload.live.target import Target
 from agentload.live.workers.node import NodeProcess
@@ -32,6 +32,7 @@ from agentload.remote.crew import Crew
 from agentload.remote.player import PlayShare
 from agentload.serve.server import ServedArm, ServerOptions, serve
 from agentload.virtual.shell import Shell
+from tests.live.rows import Rows
 
 ARMS = {
     arm.name: replace(arm, noise=Noise())
@@ -138,7 +139,7 @@ def job(made: Plan, urls: Mapping[str, str]) -> Job:
 
 async def alone(made: Plan, urls: Mapping[str, str]) -> list[CallRow]:
     """Play with one dispatcher in this process."""
-    rows = list[Row]()
+    rows = Rows()
 
     async def barrier(
         settle: Settle, ends: tuple[PlayEnd, ...], *, fault: str | None, again: bool
@@ -146,7 +147,7 @@ async def alone(made: Plan, urls: Mapping[str, str]) -> list[CallRow]:
         return ()
 
     async with calling(job(made, urls), rows.append) as caller:
-        await Runner(made, caller, barrier, leg=1, write=rows.append, flush=lambda: None).play()
+        await Runner(made, caller, barrier, leg=Leg(number=1), journal=rows).play()
     return [row for row in rows if isinstance(row, CallRow)]
 
 
