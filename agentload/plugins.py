@@ -13,7 +13,7 @@ import traceback
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, wraps
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -207,14 +207,37 @@ def paragraphs(text: str) -> str:
 
 
 def options(function: Callable[..., Any]) -> tuple[Option, ...]:
-    """List a function's options."""
+    """List a function's options; a keyword whose default is a record stands for its fields."""
     types = typing.get_type_hints(function, include_extras=True)
+    found: list[Option] = []
+    for name, default in _keywords(function).items():
+        if is_dataclass(default) and not isinstance(default, type):
+            found += _fields(default)
+        else:
+            found.append(Option(name=name, type=types.get(name, Any), default=default))
+    return tuple(found)
+
+
+def keywords(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a function's keywords for these options: those of a record are put into it."""
+    found = dict(given)
+    for name, default in _keywords(function).items():
+        if is_dataclass(default) and not isinstance(default, type):
+            own = found.keys() & {each.name for each in fields(default)}
+            found[name] = replace(default, **{each: found.pop(each) for each in own})
+    return found
+
+
+def _keywords(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the defaults of a function's keyword-only parameters by name."""
     parameters = inspect.signature(function).parameters.values()
-    return tuple(
-        Option(name=parameter.name, type=types.get(parameter.name, Any), default=parameter.default)
-        for parameter in parameters
-        if parameter.kind is parameter.KEYWORD_ONLY
-    )
+    return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
+
+
+def _fields(record: Any) -> Iterator[Option]:  # noqa: ANN401  # any dataclass
+    types = typing.get_type_hints(type(record), include_extras=True)
+    for each in fields(record):
+        yield Option(name=each.name, type=types[each.name], default=getattr(record, each.name))
 
 
 def convert_options(

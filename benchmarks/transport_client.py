@@ -78,7 +78,7 @@ async def agentload(url: str, load: Load) -> Run:
     prompts, sockets and journals, in one process or more.
     """
     from agentload.live.caller import RequestStyle
-    from agentload.live.runner import Leg, Runner
+    from agentload.live.runner import RunLeg, Runner
     from agentload.live.station import Job
     from agentload.live.target import Target
     from agentload.live.workers.pool import calling
@@ -107,7 +107,7 @@ async def agentload(url: str, load: Load) -> Run:
         with journal.Writer(own) as writer:
             async with calling(job, writer.append, journals=journals) as caller:
                 began = time.monotonic()
-                runner = Runner(_plan(load), caller, barrier, leg=Leg(number=1), journal=writer)
+                runner = Runner(_plan(load), caller, barrier, leg=RunLeg(number=1), journal=writer)
                 health = await runner.play()
                 wall_s = time.monotonic() - began
         rows = [

@@ -17,7 +17,7 @@ from agentload.dispatch.dispatcher import PlayEnd
 from agentload.emulator.profile import parse
 from agentload.layout.plan import Scheme, plan
 from agentload.live.caller import RequestStyle
-from agentload.live.runner import Leg, Runner
+from agentload.live.runner import RunLeg, Runner
 from agentload.live.station import Job
 from agentload.live.target import Target
 from agentload.live.workers.pool import calling
@@ -145,7 +145,7 @@ async def live(made: Plan, journals: tuple[Path, ...]) -> list[CallRow]:
             tokenizer=WORD_TOKENS,
         )
         async with calling(job, rows.append, journals=journals) as caller:
-            health = await Runner(made, caller, barrier, leg=Leg(number=1), journal=rows).play()
+            health = await Runner(made, caller, barrier, leg=RunLeg(number=1), journal=rows).play()
         until.set()
     assert health.calls > 0
     assert len(health.workers) == len(journals)

@@ -119,7 +119,7 @@ class Journal(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leg:
+class RunLeg:
     """One leg of a run, and what earlier legs leave of the plan to play."""
 
     number: int
@@ -142,7 +142,7 @@ class Runner:
         caller: Caller,
         barrier: Settling,
         *,
-        leg: Leg,
+        leg: RunLeg,
         journal: Journal,
         opening: Opening | None = None,
         listeners: Sequence[Listener] = (),

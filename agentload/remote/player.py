@@ -17,7 +17,7 @@ from typing import Final
 
 from agentload.dispatch.dispatcher import PlayEnd
 from agentload.errors import LaunchError
-from agentload.live.runner import Leg, Runner
+from agentload.live.runner import RunLeg, Runner
 from agentload.live.station import Job
 from agentload.live.workers.messages import Go, Order, Over, Reached, Ready
 from agentload.live.workers.pipe import Pipe
@@ -69,7 +69,7 @@ class PlayShare:
                     share,
                     caller,
                     rounds.reach,
-                    leg=Leg(number=self.job.leg, done=self.done, voided=self.voided),
+                    leg=RunLeg(number=self.job.leg, done=self.done, voided=self.voided),
                     journal=writer,
                     opening=rounds.reach,
                 )

@@ -15,7 +15,7 @@ from agentload.endpoints.identity import Identity
 from agentload.errors import AgentloadError, EndpointError, EvidenceError, LaunchError
 from agentload.layout.cost import too_long
 from agentload.live.health import Health
-from agentload.live.runner import Leg, Listener, Runner
+from agentload.live.runner import Listener, RunLeg, Runner
 from agentload.live.station import Job, Raw
 from agentload.live.workers.pool import calling
 from agentload.model.commands import Open
@@ -302,7 +302,7 @@ class ReplayPart:
             self._playing.plan,
             await stack.enter_async_context(calls),
             barrier,
-            leg=Leg(number=opened.row.leg, done=before.done, voided=before.lost),
+            leg=RunLeg(number=opened.row.leg, done=before.done, voided=before.lost),
             journal=writer,
             opening=opening,
             listeners=[barrier, *([self._listener] if self._listener else [])],

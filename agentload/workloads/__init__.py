@@ -1,7 +1,8 @@
 """Generate traces: one workload a file, found by its name.
 
 `generate(rng, *, …)` yields sessions in the order they start, each followed by those it spawns;
-its keyword-only parameters are the workload's options. `parts` has what they share:
+its keyword-only parameters are the workload's options, and of a record among them each field.
+`parts` has what they share:
 `draws` (inverse CDFs over one uniform draw, equal on every Python), `times` (arrivals and
 think times), and `talk`, which composes a session turn by turn and keeps track of its context.
 

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from random import Random
 from typing import Any, Final
 
 import msgspec
@@ -10,12 +11,22 @@ import msgspec
 from agentload.errors import UsageError
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, image_tokens
 from agentload.model.walk import again
-from agentload.plugins import Broken, Option, Plugins, convert_options, generator, help_of, options
+from agentload.plugins import (
+    Broken,
+    Option,
+    Plugins,
+    convert_options,
+    generator,
+    help_of,
+    keywords,
+    options,
+)
 from agentload.workloads.parts.targets import QuantileTarget, Range
+from agentload.workloads.parts.times import ArrivalProcess
 
 PLUGINS: Final = Plugins(room="agentload.workloads", kind="workload", needs=("generate",))
 names: Final = PLUGINS.names
-_ARRIVALS: Final = frozenset({"sessions", "rate_per_s", "cv", "peak"})
+_ARRIVALS: Final = frozenset(each.name for each in fields(ArrivalProcess))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +42,10 @@ class Workload:
     variants: tuple[Mapping[str, object], ...]
     """Options under which all targets can be compared."""
     generate: Callable[..., Iterator[Session]]
+
+    def sessions(self, rng: Random, given: Mapping[str, object]) -> Iterator[Session]:
+        """Generate sessions under these options."""
+        return self.generate(rng, **keywords(self.generate, given))
 
 
 def every() -> tuple[Workload | Broken, ...]:
@@ -113,7 +128,7 @@ def _sessions(
     """Multiply all lengths, so that a workload fits a smaller
     (or fills a larger) window with the same shape; waits stay.
     """
-    sessions = made.generate(generator(f"{seed}\0w{made.name}"), **given)
+    sessions = made.sessions(generator(f"{seed}\0w{made.name}"), given)
     if factor == 1:
         return sessions
     return (

@@ -8,12 +8,11 @@ system message changes now and then, which makes everything after it new to the 
 """
 
 from collections.abc import Iterator
-from itertools import islice
 from random import Random
 from typing import Final, Literal
 
 from agentload.model.trace import Segment, Session
-from agentload.plugins import Peak, Positive, Rate, Share, Spread
+from agentload.plugins import Positive, Share
 from agentload.workloads.parts.draws import (
     Distribution,
     WeightedChoice,
@@ -27,7 +26,7 @@ from agentload.workloads.parts.draws import (
 )
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk, recent
 from agentload.workloads.parts.targets import QuantileTarget
-from agentload.workloads.parts.times import OPENCLAW_TOOL, PI_USER, starts
+from agentload.workloads.parts.times import OPENCLAW_TOOL, PI_USER, ArrivalProcess
 
 # First prompts of OpenClaw: 10.2-10.7k tokens in measured sessions
 # (chus-chus/blogpost_agentic_workloads), 17.6k in OpenClaw's docs/concepts/context.md, 18.4k in
@@ -110,10 +109,7 @@ TARGETS: Final = {
 def generate(
     rng: Random,
     *,
-    sessions: Positive = 200,
-    rate_per_s: Rate = 0.05,
-    cv: Spread = 1.0,
-    peak: Peak = 1.0,
+    arrivals: ArrivalProcess = ArrivalProcess(sessions=200, rate_per_s=0.05),
     window: Positive = 128_000,
     suffix_changes: Share = 0.02,
     preset: Literal["pi", "openclaw"] = "pi",
@@ -123,9 +119,7 @@ def generate(
     """
     # contextWindow 128000 is the example of OpenClaw's
     # docs/providers/vllm.md; how often the suffix changes is judgement.
-    for number, start_s in enumerate(
-        islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)
-    ):
+    for number, start_s in enumerate(arrivals.draw(rng)):
         profile = f"chat{_PROFILE.pick(rng)}"
         talk = Talk(f"chat-{number}", workload="chat", prefix=profile, leads=PREFIXES[profile])
         step, result = _PRESETS[preset]

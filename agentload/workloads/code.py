@@ -9,12 +9,11 @@ summarised; `agentload replay --max-context` cuts what a server's window does no
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from random import Random
 from typing import Final, Literal
 
 from agentload.model.trace import Segment, Session, TurnRef
-from agentload.plugins import Peak, Positive, Rate, Share, Spread
+from agentload.plugins import Positive, Share
 from agentload.workloads.parts.draws import (
     Distribution,
     WeightedChoice,
@@ -28,7 +27,7 @@ from agentload.workloads.parts.draws import (
 )
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk, recent
 from agentload.workloads.parts.targets import QuantileTarget, Range
-from agentload.workloads.parts.times import CODE_TOOL, CODE_USER, starts
+from agentload.workloads.parts.times import CODE_TOOL, CODE_USER, ArrivalProcess
 
 # Claude Code sessions (callanjfox/kv-cache-tester): 710 of them at q10/50/90/99, evened
 # with 120 of another draw. The prefix is 14.9k tokens (11.9k-15.9k), 12.3k of it tool
@@ -163,37 +162,42 @@ TARGETS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Odds:
+    """How often something disturbs the course of a session."""
+
+    breaks: Share = 0.08
+    """Share of the calls before which something in the history changes."""
+    resets: Share = 0.005
+    """Share of the requests that start with an empty history."""
+    subagents: Share = 0.05
+    """Share of the sessions that spawn sub-agents."""
+    aborts: Share = 0.01
+    """Share of the calls that a client breaks off and sends again."""
+
+
+_UNDISTURBED: Final = Odds(breaks=0, resets=0, subagents=0, aborts=0)
+
+
 def generate(
     rng: Random,
     *,
-    sessions: Positive = 100,
-    rate_per_s: Rate = 0.02,
-    cv: Spread = 1.0,
-    peak: Peak = 1.0,
+    arrivals: ArrivalProcess = ArrivalProcess(sessions=100, rate_per_s=0.02),
     window: Positive = 1_000_000,
-    breaks: Share = 0.08,
-    resets: Share = 0.005,
-    subagents: Share = 0.05,
-    aborts: Share = 0.01,
+    odds: Odds = Odds(),
     preset: Literal["measured", "aiperf"] = "measured",
 ) -> Iterator[Session]:
-    """Yield `sessions` sessions and, after each, its sub-agents.
+    """Yield each session, and after it its sub-agents.
 
     Most models have a window of 200,000 tokens, some of a million; `window` bounds both.
-    `subagents` is the share of sessions that spawn some, `breaks` the share of calls before
-    which something in the history changes, `resets` the share of requests that start with
-    an empty history, `aborts` the share of calls that a client breaks off and sends again.
     """
     drawn = _PRESETS[preset]
     evenly = even(rng, 3)
-    for number, start_s in enumerate(
-        islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)
-    ):
+    for number, start_s in enumerate(arrivals.draw(rng)):
         length, worked, size = next(evenly)
         first = round(drawn.first(length))
         limit = _LIMITS[first > _LIMITS[0] or size < _LONG_SHARE]
         calls = max(1, round(_CALLS(worked) * (_LEFT if first > _WENT_ON else 1)))
-        odds = _Odds(breaks=breaks, resets=resets, aborts=aborts)
         agent = _Agent(
             rng,
             drawn,
@@ -202,20 +206,10 @@ def generate(
             limit=min(limit, round(_FULL * window)),
             odds=odds,
         )
-        agent.work(
-            first, calls, delegates=int(rng.random() * calls) if happens(rng, subagents) else None
-        )
+        delegates = int(rng.random() * calls) if happens(rng, odds.subagents) else None
+        agent.work(first, calls, delegates=delegates)
         yield agent.talk.session(start_s)
         yield from agent.children
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Odds:
-    """Shares of calls, or of requests, that something happens to."""
-
-    breaks: float = 0.0
-    resets: float = 0.0
-    aborts: float = 0.0
 
 
 class _Agent:
@@ -229,7 +223,7 @@ class _Agent:
         *,
         prefix: str,
         limit: int,
-        odds: _Odds = _Odds(),
+        odds: Odds = _UNDISTURBED,
     ) -> None:
         self.talk = Talk(name, workload="code", prefix=prefix, leads=PREFIXES[prefix])
         self._prefix = prefix

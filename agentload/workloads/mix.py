@@ -55,10 +55,9 @@ def generate(
     # Each component draws from a generator of its own, so that
     # its sessions do not depend on how the others interleave.
     streams = [
-        other.generate(
+        other.sessions(
             Random(int(rng.random() * 2**53)),
-            sessions=_WITHOUT_END,
-            rate_per_s=rate_per_s * weights.get(name, 0) / total,
+            {"sessions": _WITHOUT_END, "rate_per_s": rate_per_s * weights.get(name, 0) / total},
         )
         for name, other in _OTHERS.items()
         if weights.get(name, 0)

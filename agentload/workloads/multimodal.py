@@ -9,13 +9,12 @@ is replaced by a marker, which makes everything after it new to the prefix cache
 """
 
 from collections.abc import Iterator
-from itertools import islice
 from random import Random
 from typing import Final, Literal
 
 from agentload.model.check import Has
 from agentload.model.trace import Segment, Session, TurnRef, image_tokens
-from agentload.plugins import Peak, Positive, Rate, Share, Spread
+from agentload.plugins import Share
 from agentload.prompts.images import digits, image_size
 from agentload.workloads.parts.clients import CLIENTS
 from agentload.workloads.parts.draws import (
@@ -31,7 +30,7 @@ from agentload.workloads.parts.draws import (
 )
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.targets import QuantileTarget
-from agentload.workloads.parts.times import OPENCLAW_TOOL, PI_USER, starts
+from agentload.workloads.parts.times import OPENCLAW_TOOL, PI_USER, ArrivalProcess
 
 _ASPECT: Final = uniform(0.75, 1.5)  # width over height: judgement
 _QUESTION: Final = "Which digits does the first image show?"
@@ -102,10 +101,7 @@ TARGETS: Final = {
 def generate(
     rng: Random,
     *,
-    sessions: Positive = 200,
-    rate_per_s: Rate = 0.1,
-    cv: Spread = 1.0,
-    peak: Peak = 1.0,
+    arrivals: ArrivalProcess = ArrivalProcess(sessions=200, rate_per_s=0.1),
     image_share: Share = 0.6,
     handoff: Literal["none", "text", "inline"] = "none",
 ) -> Iterator[Session]:
@@ -114,9 +110,7 @@ def generate(
     """
     # Clients of the same ServeGen trace: CV q50 1.0, q75 4.0.
     converse = _handed if handoff == "text" else _inline
-    for number, start_s in enumerate(
-        islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)
-    ):
+    for number, start_s in enumerate(arrivals.draw(rng)):
         if handoff == "none":
             yield _asked(rng, f"multimodal-{number}", start_s)
             continue

@@ -12,10 +12,11 @@ from random import Random
 from typing import Final
 
 from agentload.model.trace import Session
-from agentload.plugins import Peak, Positive, Rate, Share, Spread
+from agentload.plugins import Share
 from agentload.workloads.parts.draws import lognormal
 from agentload.workloads.parts.retrieval import SHARED, Passages, RetrievalWorkload, prefixes
 from agentload.workloads.parts.targets import QuantileTarget, Range
+from agentload.workloads.parts.times import ArrivalProcess
 
 PREFIXES: Final = prefixes("rag")
 
@@ -36,10 +37,7 @@ TARGETS: Final = {
 def generate(
     rng: Random,
     *,
-    sessions: Positive = 1_000,
-    rate_per_s: Rate = 0.5,
-    cv: Spread = 1.1,
-    peak: Peak = 1.0,
+    arrivals: ArrivalProcess = ArrivalProcess(sessions=1_000, rate_per_s=0.5, cv=1.1),
     passages: Passages = 74,
     documents: Share = 0.2,
 ) -> Iterator[Session]:
@@ -51,4 +49,4 @@ def generate(
     made = RetrievalWorkload(
         workload="rag", passages=passages, documents=documents, document=_DOCUMENT
     )
-    return made.sessions(rng, sessions, rate_per_s=rate_per_s, cv=cv, peak=peak)
+    return made.sessions(rng, arrivals.draw(rng))

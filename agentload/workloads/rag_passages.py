@@ -11,10 +11,11 @@ from random import Random
 from typing import Final
 
 from agentload.model.trace import Session
-from agentload.plugins import Peak, Positive, Rate, Share, Spread
+from agentload.plugins import Share
 from agentload.workloads.parts.draws import lognormal, mixture, uniform
 from agentload.workloads.parts.retrieval import SHARED, Passages, RetrievalWorkload, prefixes
 from agentload.workloads.parts.targets import QuantileTarget, Range
+from agentload.workloads.parts.times import ArrivalProcess
 
 PREFIXES: Final = prefixes("rag_passages")
 
@@ -40,10 +41,7 @@ TARGETS: Final = {
 def generate(
     rng: Random,
     *,
-    sessions: Positive = 1_000,
-    rate_per_s: Rate = 0.5,
-    cv: Spread = 1.1,
-    peak: Peak = 1.0,
+    arrivals: ArrivalProcess = ArrivalProcess(sessions=1_000, rate_per_s=0.5, cv=1.1),
     passages: Passages = 6,
     documents: Share = 0.0,
 ) -> Iterator[Session]:
@@ -54,4 +52,4 @@ def generate(
     made = RetrievalWorkload(
         workload="rag_passages", passages=passages, documents=documents, document=_DOCUMENT
     )
-    return made.sessions(rng, sessions, rate_per_s=rate_per_s, cv=cv, peak=peak)
+    return made.sessions(rng, arrivals.draw(rng))

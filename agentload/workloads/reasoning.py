@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from random import Random
 from typing import Final, Literal
 
 from agentload.model.trace import Segment, Session
-from agentload.plugins import Peak, Positive, Rate, Share, Spread
+from agentload.plugins import Share
 from agentload.workloads.parts.draws import (
     Distribution,
     WeightedChoice,
@@ -21,7 +20,7 @@ from agentload.workloads.parts.draws import (
 )
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.targets import QuantileTarget
-from agentload.workloads.parts.times import PI_USER, starts
+from agentload.workloads.parts.times import PI_USER, ArrivalProcess
 
 # ServeGen deepseek-r1 (alibaba/ServeGen, complete): a day of its 73 clients
 # drawn, evened with its first hour, and the share of thinking in an answer. Its
@@ -87,10 +86,7 @@ TARGETS: Final = {
 def generate(
     rng: Random,
     *,
-    sessions: Positive = 200,
-    rate_per_s: Rate = 0.2,
-    cv: Spread = 1.0,
-    peak: Peak = 1.0,
+    arrivals: ArrivalProcess = ArrivalProcess(sessions=200, rate_per_s=0.2),
     preset: Literal["r1", "heavy"] = "r1",
     effort: Literal["unsaid", "said"] = "unsaid",
     planner: Share = 0.0,
@@ -102,9 +98,7 @@ def generate(
     # Clients of the same ServeGen trace: CV q50 1.0, q75 1.9.
     lengths = _PRESETS[preset]
     evenly = even(rng, 1)
-    for number, start_s in enumerate(
-        islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)
-    ):
+    for number, start_s in enumerate(arrivals.draw(rng)):
         talk = Talk(f"reasoning-{number}", workload="reasoning")
         question = max(2, round(lengths.question(next(evenly)[0])))
         # A shorter segment of a key is a prefix of a longer one: questions

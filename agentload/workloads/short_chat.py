@@ -1,16 +1,14 @@
 """Short web chats: a small prompt, a few turns, answers of a paragraph."""
 
 from collections.abc import Iterator
-from itertools import islice
 from random import Random
 from typing import Final
 
 from agentload.model.trace import Segment, Session
-from agentload.plugins import Peak, Positive, Rate, Spread
 from agentload.workloads.parts.draws import geometric, lognormal, quantiles, seconds, tokens
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.targets import QuantileTarget
-from agentload.workloads.parts.times import starts
+from agentload.workloads.parts.times import ArrivalProcess
 
 # Azure 2023 conversation trace (Azure/AzurePublicDataset): lengths at
 # q10/25/50/75/90/95/99. Its requests have no sessions, and those of further
@@ -55,18 +53,11 @@ TARGETS: Final = {
 
 
 def generate(
-    rng: Random,
-    *,
-    sessions: Positive = 500,
-    rate_per_s: Rate = 1.0,
-    cv: Spread = 1.1,
-    peak: Peak = 1.0,
+    rng: Random, *, arrivals: ArrivalProcess = ArrivalProcess(sessions=500, rate_per_s=1.0, cv=1.1)
 ) -> Iterator[Session]:
     """Yield `sessions` sessions."""
     # CV 1.09: the same Azure trace.
-    for number, start_s in enumerate(
-        islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)
-    ):
+    for number, start_s in enumerate(arrivals.draw(rng)):
         talk = Talk(
             f"short_chat-{number}",
             workload="short_chat",

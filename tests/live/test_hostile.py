@@ -11,7 +11,7 @@ import pytest
 from agentload.dispatch.call import GOOD_ENDS
 from agentload.dispatch.dispatcher import PlayEnd
 from agentload.live.caller import RequestStyle
-from agentload.live.runner import Leg, Runner
+from agentload.live.runner import RunLeg, Runner
 from agentload.live.station import Job
 from agentload.live.target import Target
 from agentload.live.workers.pool import calling
@@ -91,7 +91,7 @@ async def rows_of(name: str) -> dict[str, list[CallRow]]:
             tokenizer=WORD_TOKENS,
         )
         async with asyncio.timeout(60), calling(job, rows.append) as caller:
-            await Runner(plan, caller, barrier, leg=Leg(number=1), journal=rows).play()
+            await Runner(plan, caller, barrier, leg=RunLeg(number=1), journal=rows).play()
         hostile.failures.clear()  # it was hung up on
     return {
         arm: [row for row in rows if isinstance(row, CallRow) and row.arm == arm]

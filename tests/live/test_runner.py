@@ -12,7 +12,7 @@ from agentload.dispatch.row import row
 from agentload.live import runner
 from agentload.live.caller import RequestStyle
 from agentload.live.health import Health, Monitor
-from agentload.live.runner import Leg, Runner
+from agentload.live.runner import RunLeg, Runner
 from agentload.live.station import Called, Job
 from agentload.live.target import Target
 from agentload.live.workers.pool import calling
@@ -64,7 +64,7 @@ async def test_a_session_keeps_its_cookie_and_connection_for_one_play_and_not_fo
             tokenizer=WORD_TOKENS,
         )
         async with calling(job, rows.append) as caller:
-            health = await Runner(plan, caller, barrier, leg=Leg(number=1), journal=rows).play()
+            health = await Runner(plan, caller, barrier, leg=RunLeg(number=1), journal=rows).play()
     cookies = [asked.headers.get("cookie") for asked in server.requests]
     assert cookies == [None, "route=r1", None, "route=r3"]
     first, second, third, fourth = (asked.connection for asked in server.requests)
@@ -102,7 +102,7 @@ class Ahead:
 async def test_a_caller_that_needs_time_is_handed_each_call_before_its_instant() -> None:
     caller = Ahead()
     plan = one_block((talk("s", turns=1, start_s=40.0), talk("t", turns=1, start_s=50.0)))
-    health = await Runner(plan, caller, barrier, leg=Leg(number=1), journal=Rows()).play()
+    health = await Runner(plan, caller, barrier, leg=RunLeg(number=1), journal=Rows()).play()
     assert [round(each, -1) for each in caller.ahead_s] == [40, 50]
     assert health.send_lag_p99_ms == 0
 
@@ -125,7 +125,7 @@ class Follows(Ahead):
 async def test_a_session_s_next_call_leaves_in_the_turn_in_which_the_one_before_ended() -> None:
     caller = Follows()
     plan = one_block((talk("s", turns=3), talk("t", turns=3)))
-    await Runner(plan, caller, barrier, leg=Leg(number=1), journal=Rows()).play()
+    await Runner(plan, caller, barrier, leg=RunLeg(number=1), journal=Rows()).play()
     assert len(caller.tasks) == 6
     assert len(set(caller.tasks)) == 2
 
@@ -144,5 +144,5 @@ async def test_a_machine_that_sleeps_between_two_blocks_interrupts_neither(
 
     monkeypatch.setattr(runner, "Monitor", partial(Monitor, asleep_ns=lambda: asleep[0]))
     plan = one_block((talk("s", turns=1),), pairs=3)
-    await Runner(plan, Ahead(), sleeps, leg=Leg(number=1), journal=Rows()).play()
+    await Runner(plan, Ahead(), sleeps, leg=RunLeg(number=1), journal=Rows()).play()
     assert faults == [None] * 3

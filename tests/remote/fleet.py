@@ -17,7 +17,7 @@ from agentload.emulator.profile import parse
 from agentload.layout.plan import Scheme, plan
 from agentload.live.caller import RequestStyle
 from agentload.live.health import Health
-from agentload.live.runner import Leg, Runner
+from agentload.live.runner import RunLeg, Runner
 from agentload.live.station import Job
 from agentload.live.target import Target
 from agentload.live.workers.node import NodeProcess
@@ -147,7 +147,7 @@ async def alone(made: Plan, urls: Mapping[str, str]) -> list[CallRow]:
         return ()
 
     async with calling(job(made, urls), rows.append) as caller:
-        await Runner(made, caller, barrier, leg=Leg(number=1), journal=rows).play()
+        await Runner(made, caller, barrier, leg=RunLeg(number=1), journal=rows).play()
     return [row for row in rows if isinstance(row, CallRow)]
 
 

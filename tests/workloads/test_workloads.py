@@ -61,7 +61,7 @@ seen = hashlib.sha256()
 for name in catalog.names():
     made = catalog.workload(name)
     for variant in made.variants:
-        for session in made.generate(generator("7\\0w" + name), **{{**variant, "sessions": 25}}):
+        for session in made.sessions(generator("7\\0w" + name), {{**variant, "sessions": 25}}):
             seen.update(repr(session).encode())
 print(seen.hexdigest())
 """

@@ -7,9 +7,8 @@ follow-up question replaces the passages and the last part of the system prompt,
 that only the shared part is reused.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from random import Random
 from typing import Annotated, Final, TypeAlias
 
@@ -30,7 +29,6 @@ from agentload.workloads.parts.draws import (
 )
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.targets import QuantileTarget, Range
-from agentload.workloads.parts.times import starts
 
 # RAGPulse (flashserve/RAGPulse, one week of a university's assistant): two system
 # blocks of 512 tokens that all requests share and one of 437 of the request's own;
@@ -96,18 +94,14 @@ class RetrievalWorkload:
     """Share of the sessions that ask about one document."""
     document: Distribution
 
-    def sessions(
-        self, rng: Random, count: int, *, rate_per_s: float, cv: float, peak: float
-    ) -> Iterator[Session]:
-        """Yield *count* sessions in the order of their starts."""
+    def sessions(self, rng: Random, starts: Iterable[float]) -> Iterator[Session]:
+        """Yield a session for each of its *starts*, in seconds."""
         library = [
             Segment(role="user", tokens=tokens(rng, _PASSAGE), key=f"{self.workload}.passage{rank}")
             for rank in range(_PASSAGES)
         ]
         leads = prefixes(self.workload)
-        for number, start_s in enumerate(
-            islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), count)
-        ):
+        for number, start_s in enumerate(starts):
             variant = f"{self.workload}{_VARIANTS.pick(rng)}"
             talk = Talk(
                 f"{self.workload}-{number}",

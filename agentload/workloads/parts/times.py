@@ -3,10 +3,12 @@
 import math
 from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import accumulate
+from dataclasses import dataclass
+from itertools import accumulate, islice
 from random import Random
 from typing import Final
 
+from agentload.plugins import Peak, Positive, Rate, Spread
 from agentload.workloads.parts.draws import gamma, log_uniform, lognormal, mixture, quantiles
 
 DAY_S: Final = 86_400.0
@@ -51,6 +53,21 @@ CODE_USER: Final = quantiles(
     (1, 150_000),
 )
 """A developer's think time (same trace); replays cap it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrivalProcess:
+    """How many sessions start, and when: options that most workloads share."""
+
+    sessions: Positive
+    rate_per_s: Rate
+    cv: Spread = 1.0
+    peak: Peak = 1.0
+
+    def draw(self, rng: Random) -> Iterator[float]:
+        """Yield the start of each session in seconds."""
+        endless = starts(rng, rate_per_s=self.rate_per_s, cv=self.cv, peak=self.peak)
+        return islice(endless, self.sessions)
 
 
 def starts(
