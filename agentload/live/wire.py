@@ -184,11 +184,36 @@ class Wire:
         if link is None:
             return machine.outcome(stamp_source="user")
         unstamped_before = link.unstamped_reads
-        is_reusable = False
         kept: list[tuple[int, bytes]] | None = None if self._raw is None else []
         # Keys may be renewed and cookies replaced before the answer ends;
         # the ones that were sent must be masked.
         target, cookies = arm.target, arm.cookie_secrets(request.session)
+        exchange = await self._exchange_and_keep(arm, request, machine, link, kept)
+        _name_replica(machine, link.peer, target, exchange)
+        arm.take_cookies(request.session, exchange.answer.headers)
+        unstamped = link.unstamped_reads - unstamped_before
+        source: StampSource = "kernel" if link.is_stamped and not unstamped else "user"
+        parsed, outcome = await self._judged(exchange, machine, source)
+        if target.ends_with_mark is None and parsed is not None and parsed.has_end_mark:
+            arm.ends_with_mark = True
+        outcome = _with_headers(outcome, arm, request, exchange)
+        self._count_stamps(link, unstamped, outcome)
+        if self._raw is not None and kept is not None:
+            self._raw.keep(target, request.request_id, outcome, kept, also=cookies)
+        if outcome.error is None:
+            return outcome
+        return replace(outcome, error=target.masked(outcome.error, also=cookies))
+
+    async def _exchange_and_keep(
+        self,
+        arm: Connections,
+        request: WireRequest,
+        machine: CallMachine,
+        link: Link,
+        kept: list[tuple[int, bytes]] | None,
+    ) -> Exchange:
+        """Exchange request and answer, then keep the link, or close it if no call may follow."""
+        is_reusable = False
         try:
             exchange = await self._exchange(arm, request, machine, link, kept)
             is_reusable = exchange.is_reusable
@@ -197,30 +222,12 @@ class Wire:
                 arm.keep(link, request.session)
             else:
                 link.close()
-        if exchange.answer.status is not None and target.replica_headers:
-            machine.head(
-                exchange.answer.status, replica=_replica(link.peer, target, exchange.answer.headers)
-            )
-        arm.take_cookies(request.session, exchange.answer.headers)
-        unstamped = link.unstamped_reads - unstamped_before
-        source: StampSource = "kernel" if link.is_stamped and not unstamped else "user"
-        parsed, outcome = await self._judged(exchange, machine, source)
-        if target.ends_with_mark is None and parsed is not None and parsed.has_end_mark:
-            arm.ends_with_mark = True
-        if (seen := _deed(arm, request, exchange)) is not None:
-            outcome = replace(outcome, gateway=seen)
-        if outcome.status == "busy":
-            outcome = replace(outcome, retry_after_ns=retry_after_ns(exchange.answer.headers))
+        return exchange
+
+    def _count_stamps(self, link: Link, unstamped_reads: int, outcome: Outcome) -> None:
         if link.is_stamped:
-            self._unstamped_reads += unstamped
+            self._unstamped_reads += unstamped_reads
             self._unstamped_sends += outcome.sent_ns is not None and not link.is_sent_stamped
-        if self._raw is not None and kept is not None:
-            self._raw.keep(target, request.request_id, outcome, kept, also=cookies)
-        return (
-            outcome
-            if outcome.error is None
-            else replace(outcome, error=target.masked(outcome.error, also=cookies))
-        )
 
     async def _link(
         self, arm: Connections, request: WireRequest, machine: CallMachine
@@ -335,6 +342,17 @@ class Wire:
         self._beat_timer = self._loop.call_later(BEAT_S, self._beat)
 
 
+def _with_headers(
+    outcome: Outcome, arm: Connections, request: WireRequest, exchange: Exchange
+) -> Outcome:
+    """Add what the answer's headers say: a gateway's deed, and when to try a busy server again."""
+    if (seen := _deed(arm, request, exchange)) is not None:
+        outcome = replace(outcome, gateway=seen)
+    if outcome.status == "busy":
+        outcome = replace(outcome, retry_after_ns=retry_after_ns(exchange.answer.headers))
+    return outcome
+
+
 def _deed(arm: Connections, request: WireRequest, exchange: Exchange) -> str | None:
     """Return what something in between did to a call, by the answer's headers and model."""
     said = deed(exchange.answer.headers)
@@ -364,8 +382,11 @@ def _redirected(target: Target, path: str, exchange: Exchange) -> str | None:
     return parts.path + (f"?{parts.query}" if parts.query else "")
 
 
-def _replica(peer: str, target: Target, headers: list[tuple[str, str]]) -> str:
+def _name_replica(machine: CallMachine, peer: str, target: Target, exchange: Exchange) -> None:
+    """Tell the machine which replica answered, where headers name it."""
+    answer = exchange.answer
+    if answer.status is None or not target.replica_headers:
+        return
     wanted = {name.lower() for name in target.replica_headers}
-    return "; ".join(
-        [peer, *(f"{name}={value[:REPLICA_CHARS]}" for name, value in headers if name in wanted)]
-    )
+    named = (f"{name}={value[:REPLICA_CHARS]}" for name, value in answer.headers if name in wanted)
+    machine.head(answer.status, replica="; ".join([peer, *named]))
