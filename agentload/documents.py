@@ -147,8 +147,11 @@ class _Loader(yaml.SafeLoader):
         None while the anchor is being read: an alias to it would make it hold itself.
         """
 
-    # ANN401: the types are PyYAML's
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401
+    def compose_node(
+        self,
+        parent: yaml.Node | None,
+        index: Any,  # noqa: ANN401  # as PyYAML has it
+    ) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]  # as its stubs are
         name, before = event.anchor, self._nodes
         is_alias = self.check_event(yaml.AliasEvent)
@@ -174,8 +177,11 @@ class _Loader(yaml.SafeLoader):
         self._depth -= 1
         return node
 
-    # ANN401, FBT001, FBT002: the signature is PyYAML's
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002
+    def construct_object(
+        self,
+        node: yaml.Node,
+        deep: bool = False,  # noqa: FBT001, FBT002  # as PyYAML has it
+    ) -> object:
         try:
             made = super().construct_object(node, deep)
         except _CONSTRUCTION as error:

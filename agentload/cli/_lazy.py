@@ -146,13 +146,20 @@ class LazyGroup(TyperGroup):
         super().__init__(**attributes)
         self.verbs = {verb.name: verb for verb in verbs(package)}
 
-    # typer keeps its base class private: mypy reads the methods as other ones of its parent.
-    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002
+    # override: typer keeps its base class private, and mypy reads these as other ones of its parent
+    def list_commands(  # type: ignore[override]
+        self,
+        ctx: typer.Context,  # noqa: ARG002
+    ) -> list[str]:
         """List the names of the verbs."""
         return list(self.verbs)
 
     # override: typer's base class is private, as for list_commands
-    def get_command(self, ctx: typer.Context, cmd_name: str) -> TyperCommand | TyperGroup:  # type: ignore[override]
+    def get_command(  # type: ignore[override]
+        self,
+        ctx: typer.Context,
+        cmd_name: str,  # as typer calls it
+    ) -> TyperCommand | TyperGroup:
         """Import the verb of that name; raise `UsageError`
         naming the nearest one if there is none.
         """
@@ -177,7 +184,11 @@ class LazyGroup(TyperGroup):
         return _command(verb)
 
     # override: typer's base class is private, as for list_commands
-    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # noqa: ANN401, ARG002
+    def format_commands(  # type: ignore[override]
+        self,
+        ctx: typer.Context,  # noqa: ARG002
+        formatter: Any,  # noqa: ANN401  # private to typer
+    ) -> None:
         """List each verb with the first line of its docstring."""
         if self.verbs:
             with formatter.section("Commands"):
@@ -189,8 +200,12 @@ class _Command(TyperCommand):
 
     needs: Mapping[str, tuple[str, ...]]
 
-    # typer keeps its base class private
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+    # override: typer's base class is private, as for list_commands
+    def parse_args(  # type: ignore[override]
+        self,
+        ctx: typer.Context,
+        args: list[str],  # as typer calls it
+    ) -> list[str]:
         args = self._moved(ctx, args)
         words = ctx.command_path.split()[1:]
         if not ctx.resilient_parsing and _defaults.apply_to(words, args):
@@ -227,7 +242,11 @@ class _Command(TyperCommand):
         return [piece for piece in super().collect_usage_pieces(ctx) if piece not in hidden]
 
     # override: typer's base class is private, as for parse_args
-    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # noqa: ANN401
+    def format_options(  # type: ignore[override]
+        self,
+        ctx: typer.Context,
+        formatter: Any,  # noqa: ANN401  # private to typer
+    ) -> None:
         """Write the options in groups, where there are many."""
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
         params = self.get_params(ctx)
@@ -247,7 +266,8 @@ class _Command(TyperCommand):
                 with formatter.section(name):
                     formatter.write_dl(groups[name])
 
-    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # noqa: ANN401  # as parse_args
+    # override: typer's base class is private, as for parse_args
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         for name, others in self.needs.items():
             source = ctx.get_parameter_source(name)
             if (

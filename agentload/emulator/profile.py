@@ -128,7 +128,13 @@ def build(cls: type[T], value: object, at: str, *, bounds: Bounds) -> T:
     return cls(**made)
 
 
-def _value(hint: Any, value: object, at: str, name: str, bounds: Bounds) -> object:  # noqa: ANN401 - a type hint has no narrower type
+def _value(
+    hint: Any,  # noqa: ANN401  # a type hint has no narrower type
+    value: object,
+    at: str,
+    name: str,
+    bounds: Bounds,
+) -> object:
     origin = get_origin(hint)
     arguments = get_args(hint)
     if origin in {Union, types.UnionType}:

@@ -113,8 +113,12 @@ def _on_machines(where: str, name: str, merged: Mapping[str, object], machines: 
     return replace(places[0], places=places)
 
 
-# ANN401: a list of whatever YAML holds
-def _replicated(where: str, name: str, merged: Mapping[str, object], listed: Any) -> Endpoint:  # noqa: ANN401
+def _replicated(
+    where: str,
+    name: str,
+    merged: Mapping[str, object],
+    listed: Any,  # noqa: ANN401  # a list of whatever YAML holds
+) -> Endpoint:
     """Read an arm of several servers at once: a URL each, or what else differs there."""
     own = [each if isinstance(each, dict) else {"url": each} for each in listed]
     if not own or not all(isinstance(each.get("url", ""), str) for each in own):

@@ -177,7 +177,8 @@ class Exchange:
         """Return what the answer's body says; None if no answer came."""
         try:
             return None if self.answer.transcript is None else self.answer.transcript.parsed()
-        except Exception as error:  # noqa: BLE001 (whatever a server sends, it ends its own call alone)
+        # Whatever a server sends, it ends its own call alone
+        except Exception as error:  # noqa: BLE001
             return Parsed(unreadable=_why(error))
 
     # --- what the hub and the pump call ---
@@ -232,7 +233,7 @@ class Exchange:
                 return count
             try:
                 answer.feed(at_ns, data)
-            except Exception as error:  # noqa: BLE001 (whatever a server sends, it ends its own call alone)
+            except Exception as error:  # noqa: BLE001  # as in `parsed`
                 reads.clear()
                 self._fail("unreadable", _why(error))
                 return count

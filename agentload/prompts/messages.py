@@ -141,7 +141,8 @@ def _schema(words: bytes, name: str) -> bytes:
     # Half of the words describe the tool, half its parameter.
     half = WIDTH * (len(words) // WIDTH // 2)
     return (
-        b'{"type":"function","function":{"name":"%b","description":"%b","parameters":{"type":"object",'
+        b'{"type":"function","function":{"name":"%b","description":"%b",'
+        b'"parameters":{"type":"object",'
         b'"properties":{"input":{"type":"string","description":"%b"}},"required":["input"]}}}'
     ) % (name.encode(), words[:half].rstrip(), words[half:].rstrip())
 

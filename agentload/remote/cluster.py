@@ -131,8 +131,11 @@ def join_cluster(on: str) -> Iterator[Any]:
 
 
 @asynccontextmanager
-# `ray` is a module
-async def _placed(ray: Any, count: int, resume: str) -> AsyncIterator[tuple[Actor, ...]]:  # noqa: ANN401
+async def _placed(
+    ray: Any,  # noqa: ANN401  # a module
+    count: int,
+    resume: str,
+) -> AsyncIterator[tuple[Actor, ...]]:
     placing, strategies = (
         importlib.import_module(f"ray.util.{each}")
         for each in ("placement_group", "scheduling_strategies")

@@ -352,11 +352,14 @@ def markdown(page: MatrixPage) -> str:
 def html(page: MatrixPage) -> str:
     """Render the page as one file that needs no other."""
     styled = style() + WIDE
-    # Markup: the style sheet is ours, it holds nothing from a run.
     return (
         environment()
         .get_template("matrix.html.j2")
-        .render(page=page, style=Markup(styled), policy=security_policy(styled=styled))  # noqa: S704
+        .render(
+            page=page,
+            style=Markup(styled),  # noqa: S704  # it is ours, and holds nothing from a run
+            policy=security_policy(styled=styled),
+        )
     )
 
 

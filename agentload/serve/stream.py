@@ -112,7 +112,8 @@ class Outlet(Protocol):
 
 async def drain(outlet: Outlet) -> None:
     """Return when the kernel has taken everything, or when the reader has gone."""
-    while outlet.get_write_buffer_size() and not outlet.is_closing():  # noqa: ASYNC110 - aiohttp keeps the transport's own event
+    # aiohttp keeps the transport's own event to itself
+    while outlet.get_write_buffer_size() and not outlet.is_closing():  # noqa: ASYNC110
         await asyncio.sleep(_RETRY_S)
 
 

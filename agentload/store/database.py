@@ -404,9 +404,10 @@ def _supply(connection: duckdb.DuckDBPyConnection) -> None:
         if table not in found.tables:
             connection.execute(f"CREATE TEMP VIEW {table} AS SELECT {values} WHERE false")
         elif missing:
+            source = f'"{file}".main.{table}'
             connection.execute(
                 # S608: the names are our own, or quoted
-                f'CREATE TEMP VIEW {table} AS SELECT *, {values} FROM "{file}".main.{table}'  # noqa: S608
+                f"CREATE TEMP VIEW {table} AS SELECT *, {values} FROM {source}"  # noqa: S608
             )
     if not _has_views(found):
         connection.execute(_text("views.sql").replace("CREATE ", "CREATE TEMP "))

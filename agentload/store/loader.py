@@ -191,12 +191,13 @@ def _store(
     named = columns.by_name(rows, names)
     batch = columns.table(kind, named, _schema(connection, kind))
     connection.register("batch", batch)
+    # S608: the names are our own, never a user's
+    stored = f"{target.name} AS old"
     if target.keeps == "last":
-        # S608: the names are our own, never a user's
-        connection.execute(f"DELETE FROM {target.name} AS old USING batch WHERE {same}")  # noqa: S608
+        connection.execute(f"DELETE FROM {stored} USING batch WHERE {same}")  # noqa: S608
         connection.execute(f"INSERT INTO {target.name} BY NAME FROM batch")
     else:
-        fresh = f"SELECT DISTINCT batch.* FROM batch ANTI JOIN {target.name} AS old ON {same}"  # noqa: S608
+        fresh = f"SELECT DISTINCT batch.* FROM batch ANTI JOIN {stored} ON {same}"  # noqa: S608
         connection.execute(f"INSERT INTO {target.name} BY NAME {fresh}")
     connection.unregister("batch")
 

@@ -116,8 +116,10 @@ class Gpus:
                     continue
                 yield GpuSample(gpu=str(index), name=name, value=value)
 
-    # ANN401: the library has no types
-    def _questions(self, handle: Any) -> tuple[tuple[str, Callable[[], float]], ...]:  # noqa: ANN401
+    def _questions(
+        self,
+        handle: Any,  # noqa: ANN401  # the library has no types
+    ) -> tuple[tuple[str, Callable[[], float]], ...]:
         nvml = self._nvml
         return (
             ("gpu_memory_bytes", lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used),

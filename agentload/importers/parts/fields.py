@@ -171,13 +171,11 @@ def _refuse(notes: ImportNotes, place: str, what: str, *, cut: bool) -> None:
 
 
 def _columns(path: Path, cells: list[str], kind: type[object]) -> list[str]:
-    # arg-type: *kind* is a Struct
-    known = {field.encode_name.lower(): field.encode_name for field in msgspec.structs.fields(kind)}  # type: ignore[arg-type]
+    fields = msgspec.structs.fields(kind)  # type: ignore[arg-type]  # a Struct
+    known = {field.encode_name.lower(): field.encode_name for field in fields}
     header = [known.get(cell.lower(), cell) for cell in cells]
     missing = [
-        field.encode_name
-        for field in msgspec.structs.fields(kind)  # type: ignore[arg-type]  # a Struct
-        if field.required and field.encode_name not in header
+        field.encode_name for field in fields if field.required and field.encode_name not in header
     ]
     if missing:
         raise TraceError(
