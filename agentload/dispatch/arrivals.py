@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import assert_never
 
-from agentload.model.plan import Arrivals, Burst, ClosedLoop, OpenLoop, Recorded
+from agentload.model.plan import Arrivals, ClosedLoop, OpenLoop, PlannedBurst, Recorded
 
 SECOND = 1_000_000_000
 # Below this, the gaps look equal in any measurement, and the gamma shape (1 / cv²) overflows.
@@ -73,7 +73,7 @@ def _pieces(load: OpenLoop) -> Iterator[tuple[float, float, float, float]]:
         at_s = until_s
 
 
-def _burst(burst: Burst | None, at_s: float) -> tuple[float, float]:
+def _burst(burst: PlannedBurst | None, at_s: float) -> tuple[float, float]:
     """Return until which second the rate's factor at *at_s* holds, and the factor."""
     if burst is None:
         return math.inf, 1.0

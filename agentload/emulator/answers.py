@@ -226,7 +226,7 @@ def _value(statement: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class EngineAnswer:
     """Hold an answer token by token."""
 
     pieces: tuple[str, ...]
@@ -303,7 +303,7 @@ def answer(
     seed: int,
     limit: int,
     is_forced: bool = False,
-) -> Answer:
+) -> EngineAnswer:
     """Answer a prompt in at most *limit* tokens, or in exactly as many if *is_forced*.
 
     *texts* are those of the prompt's messages.
@@ -315,7 +315,7 @@ def answer(
         succeeds(arm, context_tokens, seed=seed, prompt=prompt) if is_right is None else is_right
     ):
         # A broken kernel produces garbage whatever was asked.
-        return Answer(
+        return EngineAnswer(
             pieces=(GARBAGE,) * limit, finish="length", is_right=None if is_right is None else False
         )
     low, high = _CHAT_TOKENS
@@ -330,7 +330,7 @@ def answer(
         said += words.text(seed, prompt.hex(), filler - len(said)).split()
     finish: Literal["stop", "length"] = "length" if len(said) >= limit else "stop"
     said = said[:limit]
-    return Answer(
+    return EngineAnswer(
         pieces=(said[0], *(f" {word}" for word in said[1:])), finish=finish, is_right=is_right
     )
 

@@ -29,8 +29,8 @@ from agentload.model.profile import (
     Price,
     Profile,
     Provenance,
+    PublishedSlo,
     Server,
-    Slo,
     Source,
     Speculation,
     StepTime,
@@ -230,7 +230,7 @@ class _Head:
     model: ModelShape
     provenance: Provenance
     sources: tuple[Source, ...]
-    slos: tuple[Slo, ...] = ()
+    slos: tuple[PublishedSlo, ...] = ()
     price: Price | None = None
 
 

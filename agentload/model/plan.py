@@ -30,7 +30,7 @@ class ClosedLoop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Burst:
+class PlannedBurst:
     """A load that comes in bursts: `factor` times the
     rate for the last `seconds` of every `every_s`.
     """
@@ -52,7 +52,7 @@ class OpenLoop:
     ramp_s: float = 0.0
     """The rate rises evenly over this time."""
     ramp_from_per_s: float = 0.0
-    burst: Burst | None = None
+    burst: PlannedBurst | None = None
 
 
 Arrivals: TypeAlias = Recorded | ClosedLoop | OpenLoop

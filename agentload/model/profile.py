@@ -294,7 +294,7 @@ class ArmProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slo:
+class PublishedSlo:
     """A service level that others have set, to begin with."""
 
     name: str
@@ -346,5 +346,5 @@ class Profile:
     sources: tuple[Source, ...]
     provenance: Provenance
     arms: tuple[ArmProfile, ...]
-    slos: tuple[Slo, ...] = ()
+    slos: tuple[PublishedSlo, ...] = ()
     price: Price | None = None

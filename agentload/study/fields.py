@@ -54,7 +54,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class FieldOption:
     """What a field's declaration says beyond its type."""
 
     role: Role = "what"
@@ -78,9 +78,9 @@ class Option:
 
 def option(
     help: str, **said: Any
-) -> msgspec.Meta:  # the fields of `Option`, each with its type there
-    """Declare a field's option: its help, and values for the fields of `Option`."""
-    return msgspec.Meta(description=help, extra={"option": Option(**said)})
+) -> msgspec.Meta:  # the fields of `FieldOption`, each with its type there
+    """Declare a field's option: its help, and values for the fields of `FieldOption`."""
+    return msgspec.Meta(description=help, extra={"option": FieldOption(**said)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class Flag:
     default: Any
     """`msgspec.NODEFAULT` if a value must be given."""
     help: str
-    said: Option
+    said: FieldOption
     text: Text
 
     @property
@@ -186,7 +186,7 @@ def _flags(part: type[Part], path: tuple[str, ...]) -> Iterator[Flag]:
                 yield from _flags(hint, (*path, field.name))
             continue
         of, meta = get_args(hint)[:2]
-        said: Option = meta.extra["option"]
+        said: FieldOption = meta.extra["option"]
         default = (
             field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
         )
@@ -214,7 +214,7 @@ def _bare(of: Any) -> Any:  # noqa: ANN401  # a type is
     return of
 
 
-def _text(of: Any, said: Option, name: str) -> Text:  # noqa: ANN401  # as _bare
+def _text(of: Any, said: FieldOption, name: str) -> Text:  # noqa: ANN401  # as _bare
     unit = said.unit if said.unit is not None else _unit(name)
     if said.repeated:
         return quantity.of_number(float, unit)

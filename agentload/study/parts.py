@@ -5,8 +5,15 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from agentload.errors import UsageError
-from agentload.model.plan import Arrivals, Budget, ClosedLoop, OpenLoop, Recorded, WaitScale
-from agentload.model.plan import Burst as PlannedBurst
+from agentload.model.plan import (
+    Arrivals,
+    Budget,
+    ClosedLoop,
+    OpenLoop,
+    PlannedBurst,
+    Recorded,
+    WaitScale,
+)
 from agentload.model.plan import Load as PlannedLoad
 from agentload.study import quantity
 from agentload.study.fields import Part, option

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agentload.dispatch.arrivals import SECOND, open_starts, rng_of
 from agentload.dispatch.intake import AHEAD_NS, SessionStarts
-from agentload.model.plan import Burst, ClosedLoop, OpenLoop
+from agentload.model.plan import ClosedLoop, OpenLoop, PlannedBurst
 from agentload.model.trace import Session
 
 
@@ -42,7 +42,9 @@ def test_a_ramp_may_begin_above_nothing_and_may_fall() -> None:
 
 
 def test_a_burst_multiplies_the_rate_at_the_end_of_every_period() -> None:
-    found = starts(OpenLoop(rate_per_s=2, cv=0, burst=Burst(factor=5, seconds=10, every_s=60)), 120)
+    found = starts(
+        OpenLoop(rate_per_s=2, cv=0, burst=PlannedBurst(factor=5, seconds=10, every_s=60)), 120
+    )
     assert [
         counted(found, a, b) for a, b in ((0, 50), (50, 60), (60, 110), (110, 120))
     ] == pytest.approx([100] * 4, abs=1)
@@ -50,7 +52,10 @@ def test_a_burst_multiplies_the_rate_at_the_end_of_every_period() -> None:
 
 def test_a_ramp_and_bursts_go_together() -> None:
     found = starts(
-        OpenLoop(rate_per_s=10, cv=0, ramp_s=20, burst=Burst(factor=3, seconds=5, every_s=10)), 30
+        OpenLoop(
+            rate_per_s=10, cv=0, ramp_s=20, burst=PlannedBurst(factor=3, seconds=5, every_s=10)
+        ),
+        30,
     )
     assert [
         counted(found, a, b) for a, b in ((0, 5), (5, 10), (10, 15), (15, 20), (20, 25), (25, 30))
@@ -63,10 +68,12 @@ def test_a_ramp_and_bursts_go_together() -> None:
     ramp_s=st.just(0.0) | st.floats(0.001, 20),
     ramp_from=st.floats(0, 50),
     burst=st.none()
-    | st.builds(Burst, factor=st.floats(1, 9), seconds=st.floats(0.5, 4), every_s=st.floats(5, 30)),
+    | st.builds(
+        PlannedBurst, factor=st.floats(1, 9), seconds=st.floats(0.5, 4), every_s=st.floats(5, 30)
+    ),
 )
 def test_starts_never_run_backwards(
-    rate: float, cv: float, ramp_s: float, ramp_from: float, burst: Burst | None
+    rate: float, cv: float, ramp_s: float, ramp_from: float, burst: PlannedBurst | None
 ) -> None:
     load = OpenLoop(rate_per_s=rate, cv=cv, ramp_s=ramp_s, ramp_from_per_s=ramp_from, burst=burst)
     stream = open_starts(load, rng_of("any"))

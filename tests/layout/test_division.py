@@ -12,7 +12,7 @@ from agentload.errors import PlanError
 from agentload.layout.blocks import families
 from agentload.layout.division import divide
 from agentload.layout.plan import Scheme, plan
-from agentload.model.plan import Budget, Burst, ClosedLoop, Load, OpenLoop, Plan, Recorded
+from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop, Plan, PlannedBurst, Recorded
 from agentload.model.trace import Session, TurnRef
 from tests.layout.test_plan import session, trace
 
@@ -75,7 +75,9 @@ def test_every_session_is_in_one_share_and_with_it_all_that_it_needs(
     "arrivals",
     [
         OpenLoop(rate_per_s=2.0),
-        OpenLoop(rate_per_s=0.5, cv=3.0, ramp_s=4.0, burst=Burst(factor=4, seconds=1, every_s=5)),
+        OpenLoop(
+            rate_per_s=0.5, cv=3.0, ramp_s=4.0, burst=PlannedBurst(factor=4, seconds=1, every_s=5)
+        ),
         Recorded(speed=2.0),
     ],
 )

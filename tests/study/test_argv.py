@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from agentload.errors import UsageError
-from agentload.model.plan import Arrivals, Burst, ClosedLoop, OpenLoop, Recorded
+from agentload.model.plan import Arrivals, ClosedLoop, OpenLoop, PlannedBurst, Recorded
 from agentload.model.plan import Load as Planned
 from agentload.study.argv import argv, build_study, command, options, split
 from agentload.study.change import differences
@@ -76,7 +76,7 @@ def test_what_is_typed_is_what_is_studied() -> None:
         ),
         (
             "--rate 0.5 --burst 5x10/60",
-            OpenLoop(rate_per_s=0.5, burst=Burst(factor=5.0, seconds=10.0, every_s=60.0)),
+            OpenLoop(rate_per_s=0.5, burst=PlannedBurst(factor=5.0, seconds=10.0, every_s=60.0)),
         ),
     ],
 )
