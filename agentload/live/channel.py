@@ -127,7 +127,10 @@ class Channel:
 
     def write(self, parts: Iterable[bytes]) -> None:
         """Send all parts, as fast as the kernel takes them."""
-        self._unsent += [memoryview(part) for part in parts if part]
+        whole = [part for part in parts if part]
+        if len(whole) > MAX_BUFFERS:  # copying is cheaper than several calls of the kernel
+            whole = [b"".join(whole)]
+        self._unsent += map(memoryview, whole)
         # No answer is older than its request.
         self._begun_ns = self._heard_ns = self._clock.now_ns()
         self._left_ns = None

@@ -164,6 +164,8 @@ class JsonPiece(NamedTuple):
     json: bytes
     tokens: int
     over: int = 0
+    digest: bytes = b""
+    """Name of the JSON text; only pieces of a cache have one."""
 
 
 class Cache:
@@ -179,7 +181,10 @@ class Cache:
         # A dict keeps insertion order: removing and inserting a key makes it the youngest.
         piece = self._kept.pop(key, None)
         if piece is None:
-            piece = make()
+            made = make()
+            # Hashed here, once: a prompt is named by its pieces, and is never hashed as a whole.
+            digest = hashlib.blake2b(made.json, digest_size=16).digest()
+            piece = made._replace(digest=digest)
             self._size += len(piece.json)
         self._kept[key] = piece
         while self._size > self._limit:

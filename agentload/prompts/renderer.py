@@ -5,6 +5,7 @@ and a request is joined from the cache: only new messages are drawn. The cache
 is bounded in bytes; the least recently used messages are dropped first.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,15 +36,42 @@ RECORDED_SCHEMAS: Final = '[{"type":"function"'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A rendered context as JSON texts for a request's body."""
+    """A rendered context: the JSON of each message and tool, which other prompts share."""
 
-    messages: bytes
-    """A JSON array."""
-    tools: bytes | None
-    """A JSON array, or None without tools."""
-    tokens: int
-    """Tokens of the rendered context, including the template's."""
+    spoken: tuple[JsonPiece, ...]
+    """Messages."""
+    written: tuple[JsonPiece, ...]
+    """Tools, one piece for each segment that describes some."""
     exact: Exactness
+
+    @property
+    def messages(self) -> bytes:
+        """The messages as a JSON array."""
+        return b"[%b]" % b",".join([piece.json for piece in self.spoken])
+
+    @property
+    def tools(self) -> bytes | None:
+        """The tools as a JSON array; None without tools."""
+        if not self.written:
+            return None
+        return b"[%b]" % b",".join([piece.json for piece in self.written])
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the rendered context, including the template's."""
+        return sum([piece.tokens for piece in (*self.spoken, *self.written)])
+
+    @property
+    def size(self) -> int:
+        """Bytes of all messages and tools."""
+        return sum([len(piece.json) for piece in (*self.spoken, *self.written)])
+
+    @property
+    def hash(self) -> str:
+        """A name that is equal where messages and tools are equal."""
+        digest = hashlib.blake2b(len(self.written).to_bytes(8, "big"), digest_size=16)
+        digest.update(b"".join([piece.digest for piece in (*self.written, *self.spoken)]))
+        return digest.hexdigest()
 
 
 class _Lead(NamedTuple):
@@ -86,12 +114,7 @@ class Renderer:
         written = self._written(described, lead if tools_lead else None, salt)
         owed = sum(piece.over for piece in written)
         spoken = self._spoken(grouped, None if tools_lead else lead, owed)
-        return Prompt(
-            messages=b"[%b]" % b",".join(piece.json for piece in spoken),
-            tools=b"[%b]" % b",".join(piece.json for piece in written) if written else None,
-            tokens=sum(piece.tokens for piece in (*spoken, *written)),
-            exact=self._exactness(context),
-        )
+        return Prompt(spoken=tuple(spoken), written=tuple(written), exact=self._exactness(context))
 
     def _written(
         self, described: Sequence[Segment], lead: _Lead | None, salt: str

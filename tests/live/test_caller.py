@@ -6,22 +6,14 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from agentload.live.caller import (
-    PromptCaller,
-    RequestStyle,
-    Sampling,
-    chat,
-    completion,
-    prompt_hash,
-)
+from agentload.live.caller import PromptCaller, RequestStyle, Sampling, chat
 from agentload.live.target import Target
 from agentload.live.wire import Wire
 from agentload.model.commands import Call, Cancel, Forget, Limits, Prepare, Send, Watch
 from agentload.model.trace import Segment
-from agentload.prompts.renderer import Renderer
+from agentload.prompts.messages import JsonPiece
+from agentload.prompts.renderer import Prompt, Renderer
 from agentload.prompts.tokenizer import WORD_TOKENS
 from tests.live.scripted import STREAM, Peer, serving, token
 
@@ -33,8 +25,9 @@ CALL = Call(
     context_tokens=9,
     output=3,
 )
-MESSAGES = b'[{"role":"user","content":"hi \xc3\xa9"}]'
-TOOLS = b'[{"type":"function"}]'
+HI = JsonPiece(b'{"role":"user","content":"hi \xc3\xa9"}', 1)
+TOOL = JsonPiece(b'{"type":"function"}', 1)
+EMPTY = Prompt(spoken=(), written=(), exact="exact")
 
 
 def send(name: str) -> Send:
@@ -135,12 +128,13 @@ async def test_a_call_that_may_come_is_made_ready_without_a_connection_and_dropp
     assert (caller._ready, caller._ready_bytes, caller._foretold) == ({}, 0, {})
 
 
-def asked(pieces: tuple[bytes, ...]) -> object:
+def asked(pieces: list[bytes]) -> object:
     return json.loads(b"".join(pieces))
 
 
 def test_a_chat_asks_for_exactly_so_many_tokens_and_for_their_ids() -> None:
-    assert asked(chat(MESSAGES, tools=TOOLS, sampling=Sampling(model="M", max_tokens=64))) == {
+    prompt = replace(EMPTY, spoken=(HI, HI), written=(TOOL, TOOL))
+    assert asked(chat(prompt, sampling=Sampling(model="M", max_tokens=64))) == {
         "model": "M",
         "max_tokens": 64,
         "temperature": 0.0,
@@ -149,8 +143,8 @@ def test_a_chat_asks_for_exactly_so_many_tokens_and_for_their_ids() -> None:
         "stream": True,
         "stream_options": {"include_usage": True},
         "return_token_ids": True,
-        "tools": [{"type": "function"}],
-        "messages": [{"role": "user", "content": "hi é"}],
+        "tools": [{"type": "function"}] * 2,
+        "messages": [{"role": "user", "content": "hi é"}] * 2,
     }
 
 
@@ -195,28 +189,9 @@ def test_a_chat_asks_for_exactly_so_many_tokens_and_for_their_ids() -> None:
 def test_options_say_what_is_asked_and_extra_fields_win(
     sampling: Sampling, expected: dict[str, object]
 ) -> None:
-    assert asked(chat(b"[]", sampling=sampling)) == expected | {"messages": []}
-
-
-@pytest.mark.parametrize(
-    ("prompt", "expected"), [(b'"once upon"', "once upon"), ([10, 20, 30], [10, 20, 30])]
-)
-def test_a_completion_takes_text_or_token_ids(prompt: bytes | list[int], expected: object) -> None:
-    body = asked(completion(prompt, sampling=Sampling(model="M", max_tokens=1)))
-    assert isinstance(body, dict)
-    assert body["prompt"] == expected
+    assert asked(chat(EMPTY, sampling=sampling)) == expected | {"messages": []}
 
 
 def test_the_prompt_is_passed_on_and_not_copied() -> None:
-    assert chat(MESSAGES, sampling=Sampling(model="M", max_tokens=1))[2] is MESSAGES
-
-
-@given(
-    pieces=st.lists(st.none() | st.binary(max_size=4), min_size=2, max_size=2),
-    others=st.lists(st.none() | st.binary(max_size=4), min_size=2, max_size=2),
-)
-def test_equal_hashes_mean_equal_pieces(
-    pieces: list[bytes | None], others: list[bytes | None]
-) -> None:
-    same = [piece or b"" for piece in pieces] == [piece or b"" for piece in others]
-    assert (prompt_hash(*pieces) == prompt_hash(*others)) == same
+    body = chat(replace(EMPTY, spoken=(HI,)), sampling=Sampling(model="M", max_tokens=1))
+    assert any(piece is HI.json for piece in body)
