@@ -9,7 +9,7 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -20,13 +20,15 @@ from agentload.model.commands import Cancel, Forget, Halt, Outcome, Prepare, Sen
 from agentload.prompts.messages import JsonPiece
 from agentload.prompts.renderer import Prompt, Renderer
 
+Key: TypeAlias = tuple[str, str]
+"""Arm and session."""
 CONNECT_S: Final = 10.0
 # a call that was just handed over needs the loop this long: to connect and to write
 BREATH_S: Final = 0.003
 CROWD: Final = 16  # when more prompts wait to be rendered, they no longer give way to calls
-# Limit of rendered prompts that wait for their instant. Beyond, the oldest are dropped
-# and rendered again when they are due.
-AHEAD_BYTES: Final = 256 << 20
+# Limit of the last prompts of sessions. Beyond, those rendered longest ago are dropped: what is
+# due of them, or comes after them, is rendered again. Sessions share messages, so this is the most.
+KEPT_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +107,12 @@ class PromptCaller:
         self._speech = speech
         self._renderer = renderer
         self._seed = seed
-        self._ready: OrderedDict[str, Prompt] = OrderedDict()
-        self._ready_bytes = 0
-        self._orders: OrderedDict[str, Prepare] = OrderedDict()
+        self._last: OrderedDict[Key, tuple[str, Prompt]] = OrderedDict()
+        """The last prompt of each session, and the request id that it was rendered for."""
+        self._last_bytes = 0
+        self._orders: OrderedDict[Key, Prepare] = OrderedDict()
         self._ordered = asyncio.Event()
         self._handed_s = 0.0
-        self._foretold: dict[tuple[str, str], str] = {}
-        """Request ids of prompts rendered for calls that may never come, by arm and session."""
         self._cancelled: dict[str, Halt] = {}
 
     @property
@@ -121,20 +122,21 @@ class PromptCaller:
 
     def prepare(self, command: Prepare) -> None:
         """Have a prompt rendered soon, after the calls that are due; `cook` must be running."""
-        self._orders[command.request_id] = command
-        if not command.connects:
-            self._foretold[command.arm, command.call.session] = command.request_id
+        key = command.arm, command.call.session
+        self._orders.pop(key, None)  # orders are carried out as they came
+        self._orders[key] = command
         self._ordered.set()
 
     async def call(self, send: Send, streamed: Callable[[int], None]) -> tuple[Outcome, str | None]:
         """Send a call and follow it to its end; return its outcome and its prompt's hash."""
         self._handed_s = asyncio.get_running_loop().time()
-        self._foretold.pop((send.arm, send.call.session), None)
-        prompt = self._take(send.request_id)
+        key = send.arm, send.call.session
+        order = self._orders.get(key)
+        if order is not None and order.request_id == send.request_id:
+            del self._orders[key]  # the call came before its prompt was rendered
         if (why := self._cancelled.pop(send.request_id, None)) is not None:
             return Outcome(status=why), None  # cancelled before the first byte was sent
-        if prompt is None:
-            prompt = self._renderer.render(send.call.context, salt=send.salt)
+        prompt = self._prompt(send)
         speech, call = self._speech[send.arm], send.call
         sampling = Sampling(
             model=speech.aliases.get(call.model, speech.model) if call.model else speech.model,
@@ -173,8 +175,11 @@ class PromptCaller:
 
     def forget(self, command: Forget) -> None:
         """Drop everything kept for a session whose play is over."""
-        if (name := self._foretold.pop((command.arm, command.session), None)) is not None:
-            self._take(name)
+        key = command.arm, command.session
+        self._orders.pop(key, None)
+        _, prompt = self._last.pop(key, (None, None))
+        if prompt is not None:
+            self._last_bytes -= prompt.size
         self._wire.forget(command.arm, command.session)
 
     def facts(self) -> WireFacts:
@@ -195,8 +200,7 @@ class PromptCaller:
                     if not self._orders:  # all were taken while this waited
                         break
                     _, order = self._orders.popitem(last=False)
-                    prompt = self._renderer.render(order.call.context, salt=order.salt)
-                    self._keep(order.request_id, prompt)
+                    self._prompt(order)
                     if order.call.turn == 0 and order.connects:
                         tasks.create_task(self._connect(order))
 
@@ -219,17 +223,17 @@ class PromptCaller:
             async with asyncio.timeout(CONNECT_S):
                 await self._wire.ready(order.arm, order.call.session)
 
-    def _keep(self, request_id: str, prompt: Prompt) -> None:
-        self._ready[request_id] = prompt
-        self._ready_bytes += prompt.size
-        while self._ready_bytes > AHEAD_BYTES and len(self._ready) > 1:
-            _, dropped = self._ready.popitem(last=False)
-            self._ready_bytes -= dropped.size
-
-    def _take(self, request_id: str) -> Prompt | None:
-        # The call came before its prompt was rendered; nobody needs the prompt twice.
-        self._orders.pop(request_id, None)
-        prompt = self._ready.pop(request_id, None)
-        if prompt is not None:
-            self._ready_bytes -= prompt.size
+    def _prompt(self, asked: Prepare | Send) -> Prompt:
+        """Return a call's prompt, rendered now unless it is there already."""
+        key = asked.arm, asked.call.session
+        name, before = self._last.pop(key, ("", None))
+        if before is not None and name == asked.request_id:
+            self._last[key] = name, before
+            return before
+        prompt = self._renderer.render(asked.call.context, salt=asked.salt, after=before)
+        self._last[key] = asked.request_id, prompt
+        self._last_bytes += prompt.size - (0 if before is None else before.size)
+        while self._last_bytes > KEPT_BYTES and len(self._last) > 1:
+            _, (_, dropped) = self._last.popitem(last=False)
+            self._last_bytes -= dropped.size
         return prompt

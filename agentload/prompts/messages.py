@@ -12,11 +12,10 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
-import numpy as np
 
 from agentload.model.trace import Key, Role, Segment
 from agentload.prompts.tokenizer import Tokenizer
-from agentload.prompts.words import WIDTH, WORDS, draw
+from agentload.prompts.words import WIDTH, WORDS, draw, table
 
 Speaker: TypeAlias = Literal["system", "user", "assistant", "tool"]
 _ASSISTANT: Final[frozenset[Role]] = frozenset({"assistant"})
@@ -215,7 +214,7 @@ class Bodies:
         self._tokenizer = tokenizer
         self._block = block
         self._salts: dict[str, bytes] = {}
-        self._table = np.array([f"{word} ".encode() for word in tokenizer.words], dtype=f"S{WIDTH}")
+        self._table = table(tokenizer.words)
 
     def text(self, slot: Slot) -> JsonPiece:
         """Write a segment's text, ending in white space, escaped for JSON."""

@@ -34,7 +34,7 @@ def send(name: str) -> Send:
     at_ns = time.monotonic_ns()
     return Send(
         request_id=name,
-        call=CALL,
+        call=replace(CALL, session=name),
         attempt=0,
         retry_of=None,
         arm="a",
@@ -61,16 +61,19 @@ async def test_nothing_is_kept_of_calls_that_are_cancelled_before_they_go_or_aft
         )
         cooking = asyncio.create_task(caller.cook())
         for name in ("cooked", "raw", "sent"):
-            caller.prepare(Prepare(request_id=name, call=CALL, arm="a", salt="salt"))
+            call = replace(CALL, session=name)
+            caller.prepare(Prepare(request_id=name, call=call, arm="a", salt="salt"))
             if name == "cooked":
                 await asyncio.sleep(0.01)
-                assert caller._ready_bytes > 0
+                assert caller._last_bytes > 0
         for name in ("cooked", "raw"):
             caller.cancel(Cancel(request_id=name))
         early = [await caller.call(send(name), lambda _: None) for name in ("cooked", "raw")]
         late = await caller.call(
             send("sent"), lambda _: caller.cancel(Cancel(request_id="sent", why="stopped"))
         )
+        for name in ("cooked", "raw", "sent"):
+            caller.forget(Forget(arm="a", session=name))
         cooking.cancel()
     assert [outcome.status for outcome, _ in (*early, late)] == [
         "cancelled",
@@ -78,12 +81,7 @@ async def test_nothing_is_kept_of_calls_that_are_cancelled_before_they_go_or_aft
         "stopped",
     ]
     assert len(server.requests) == 1
-    assert (caller._ready, caller._ready_bytes, caller._orders, caller._cancelled) == (
-        {},
-        0,
-        {},
-        {},
-    )
+    assert (caller._last, caller._last_bytes, caller._orders, caller._cancelled) == ({}, 0, {}, {})
 
 
 @pytest.mark.loopback
@@ -114,18 +112,21 @@ async def test_a_call_that_may_come_is_made_ready_without_a_connection_and_dropp
             wire, {"a": RequestStyle(model="m")}, Renderer(seed=0, tokenizer=WORD_TOKENS), seed=0
         )
         cooking = asyncio.create_task(caller.cook())
-        for name, session in (("comes", "s"), ("never comes", "t")):
-            call = replace(CALL, session=session)
+        for name in ("comes", "never comes"):
+            call = replace(CALL, session=name)
             caller.prepare(
                 Prepare(request_id=name, call=call, arm="a", salt="salt", connects=False)
             )
         await asyncio.sleep(0.02)
-        assert (sorted(caller._ready), server.connections) == (["comes", "never comes"], 0)
+        assert (sorted(caller._last), server.connections) == (
+            [("a", "comes"), ("a", "never comes")],
+            0,
+        )
         await caller.call(send("comes"), lambda _: None)
-        for session in ("s", "t"):
-            caller.forget(Forget(arm="a", session=session))
+        for name in ("comes", "never comes"):
+            caller.forget(Forget(arm="a", session=name))
         cooking.cancel()
-    assert (caller._ready, caller._ready_bytes, caller._foretold) == ({}, 0, {})
+    assert (caller._last, caller._last_bytes) == ({}, 0)
 
 
 def asked(pieces: list[bytes]) -> object:
