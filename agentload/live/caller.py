@@ -1,16 +1,15 @@
 """Carry out what the dispatcher decides: render prompts early, then hand them to the wire.
 
-A request's body is joined from pieces that were rendered before its instant:
-half a megabyte of prompt is neither decoded nor copied.
+A request's body is a list of pieces that were rendered before its instant, and that the
+prompts of a session share: half a megabyte of prompt is neither decoded, copied nor hashed again.
 """
 
 import asyncio
 import contextlib
-import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -18,16 +17,18 @@ from agentload.dispatch.call import CallTerms
 from agentload.dispatch.counting import Counting
 from agentload.live.wire import Wire, WireFacts, WireRequest
 from agentload.model.commands import Cancel, Forget, Halt, Outcome, Prepare, Send
-from agentload.model.trace import Segment
+from agentload.prompts.messages import JsonPiece
 from agentload.prompts.renderer import Prompt, Renderer
 
+Key: TypeAlias = tuple[str, str]
+"""Arm and session."""
 CONNECT_S: Final = 10.0
 # a call that was just handed over needs the loop this long: to connect and to write
 BREATH_S: Final = 0.003
 CROWD: Final = 16  # when more prompts wait to be rendered, they no longer give way to calls
-# Limit of rendered prompts that wait for their instant. Beyond, the oldest are dropped
-# and rendered again when they are due.
-AHEAD_BYTES: Final = 256 << 20
+# Limit of the last prompts of sessions. Beyond, those rendered longest ago are dropped: what is
+# due of them, or comes after them, is rendered again. Sessions share messages, so this is the most.
+KEPT_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,27 +47,16 @@ class Sampling:
     """Further fields of the body; they override ours."""
 
 
-def chat(messages: bytes, *, tools: bytes | None = None, sampling: Sampling) -> tuple[bytes, ...]:
-    """Return the pieces of a chat completion's body; *messages* and *tools* are JSON."""
-    if tools is None:
-        return (_options(sampling), b',"messages":', messages, b"}")
-    return (_options(sampling), b',"tools":', tools, b',"messages":', messages, b"}")
+def chat(prompt: Prompt, *, sampling: Sampling) -> list[bytes]:
+    """Return the pieces of a chat completion's body."""
+    body = [_options(sampling)]
+    if prompt.written:
+        body += (b',"tools":[', *_listed(prompt.written), b"]")
+    return [*body, b',"messages":[', *_listed(prompt.spoken), b"]}"]
 
 
-def completion(prompt: bytes | Sequence[int], *, sampling: Sampling) -> tuple[bytes, ...]:
-    """Return the pieces of a text completion's body; *prompt* is JSON, or token ids."""
-    rendered = prompt if isinstance(prompt, bytes) else msgspec.json.encode(prompt)
-    return (_options(sampling), b',"prompt":', rendered, b"}")
-
-
-def prompt_hash(*fragments: bytes | None) -> str:
-    """Name a prompt by its rendered pieces; the name is equal where the bytes are equal."""
-    digest = hashlib.blake2b(digest_size=16)
-    for fragment in fragments:
-        content = fragment or b""
-        digest.update(len(content).to_bytes(8, "big"))
-        digest.update(content)
-    return digest.hexdigest()
+def _listed(pieces: Sequence[JsonPiece]) -> list[bytes]:
+    return [part for piece in pieces for part in (b",", piece.json)][1:]
 
 
 def _options(sampling: Sampling) -> bytes:
@@ -107,16 +97,6 @@ class RequestStyle:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    prompt: Prompt
-    hash: str
-
-    @property
-    def size(self) -> int:
-        return len(self.prompt.messages) + len(self.prompt.tools or b"")
-
-
 class PromptCaller:
     """Build requests from contexts and send them over the wire."""
 
@@ -127,13 +107,12 @@ class PromptCaller:
         self._speech = speech
         self._renderer = renderer
         self._seed = seed
-        self._ready: OrderedDict[str, _Ready] = OrderedDict()
-        self._ready_bytes = 0
-        self._orders: OrderedDict[str, Prepare] = OrderedDict()
+        self._last: OrderedDict[Key, tuple[str, Prompt]] = OrderedDict()
+        """The last prompt of each session, and the request id that it was rendered for."""
+        self._last_bytes = 0
+        self._orders: OrderedDict[Key, Prepare] = OrderedDict()
         self._ordered = asyncio.Event()
         self._handed_s = 0.0
-        self._foretold: dict[tuple[str, str], str] = {}
-        """Request ids of prompts rendered for calls that may never come, by arm and session."""
         self._cancelled: dict[str, Halt] = {}
 
     @property
@@ -143,19 +122,21 @@ class PromptCaller:
 
     def prepare(self, command: Prepare) -> None:
         """Have a prompt rendered soon, after the calls that are due; `cook` must be running."""
-        self._orders[command.request_id] = command
-        if not command.connects:
-            self._foretold[command.arm, command.call.session] = command.request_id
+        key = command.arm, command.call.session
+        self._orders.pop(key, None)  # orders are carried out as they came
+        self._orders[key] = command
         self._ordered.set()
 
     async def call(self, send: Send, streamed: Callable[[int], None]) -> tuple[Outcome, str | None]:
         """Send a call and follow it to its end; return its outcome and its prompt's hash."""
         self._handed_s = asyncio.get_running_loop().time()
-        self._foretold.pop((send.arm, send.call.session), None)
-        ready = self._take(send.request_id)
+        key = send.arm, send.call.session
+        order = self._orders.get(key)
+        if order is not None and order.request_id == send.request_id:
+            del self._orders[key]  # the call came before its prompt was rendered
         if (why := self._cancelled.pop(send.request_id, None)) is not None:
             return Outcome(status=why), None  # cancelled before the first byte was sent
-        ready = ready or self._render(send.call.context, send.salt)
+        prompt = self._prompt(send)
         speech, call = self._speech[send.arm], send.call
         sampling = Sampling(
             model=speech.aliases.get(call.model, speech.model) if call.model else speech.model,
@@ -164,7 +145,7 @@ class PromptCaller:
             counting=speech.counting,
             seed=self._seed,
             extra={
-                **(speech.with_tools if ready.prompt.tools else {}),
+                **(speech.with_tools if prompt.written else {}),
                 **{name: msgspec.Raw(text.encode()) for name, text in call.asks},
                 **speech.extra,
             },
@@ -173,7 +154,7 @@ class PromptCaller:
             request_id=send.request_id,
             arm=send.arm,
             session=call.session,
-            body=chat(ready.prompt.messages, tools=ready.prompt.tools, sampling=sampling),
+            body=chat(prompt, sampling=sampling),
             model=sampling.model,
             released_ns=send.released_ns,
             limits=send.limits,
@@ -183,7 +164,7 @@ class PromptCaller:
             on_tokens=streamed if send.watch is not None else None,
         )
         try:
-            return await self._wire.call(request), ready.hash
+            return await self._wire.call(request), prompt.hash
         finally:
             self._cancelled.pop(send.request_id, None)
 
@@ -194,8 +175,11 @@ class PromptCaller:
 
     def forget(self, command: Forget) -> None:
         """Drop everything kept for a session whose play is over."""
-        if (name := self._foretold.pop((command.arm, command.session), None)) is not None:
-            self._take(name)
+        key = command.arm, command.session
+        self._orders.pop(key, None)
+        _, prompt = self._last.pop(key, (None, None))
+        if prompt is not None:
+            self._last_bytes -= prompt.size
         self._wire.forget(command.arm, command.session)
 
     def facts(self) -> WireFacts:
@@ -216,7 +200,7 @@ class PromptCaller:
                     if not self._orders:  # all were taken while this waited
                         break
                     _, order = self._orders.popitem(last=False)
-                    self._keep(order.request_id, self._render(order.call.context, order.salt))
+                    self._prompt(order)
                     if order.call.turn == 0 and order.connects:
                         tasks.create_task(self._connect(order))
 
@@ -239,21 +223,17 @@ class PromptCaller:
             async with asyncio.timeout(CONNECT_S):
                 await self._wire.ready(order.arm, order.call.session)
 
-    def _keep(self, request_id: str, ready: _Ready) -> None:
-        self._ready[request_id] = ready
-        self._ready_bytes += ready.size
-        while self._ready_bytes > AHEAD_BYTES and len(self._ready) > 1:
-            _, dropped = self._ready.popitem(last=False)
-            self._ready_bytes -= dropped.size
-
-    def _render(self, context: tuple[Segment, ...], salt: str) -> _Ready:
-        prompt = self._renderer.render(context, salt=salt)
-        return _Ready(prompt, prompt_hash(prompt.messages, prompt.tools))
-
-    def _take(self, request_id: str) -> _Ready | None:
-        # The call came before its prompt was rendered; nobody needs the prompt twice.
-        self._orders.pop(request_id, None)
-        ready = self._ready.pop(request_id, None)
-        if ready is not None:
-            self._ready_bytes -= ready.size
-        return ready
+    def _prompt(self, asked: Prepare | Send) -> Prompt:
+        """Return a call's prompt, rendered now unless it is there already."""
+        key = asked.arm, asked.call.session
+        name, before = self._last.pop(key, ("", None))
+        if before is not None and name == asked.request_id:
+            self._last[key] = name, before
+            return before
+        prompt = self._renderer.render(asked.call.context, salt=asked.salt, after=before)
+        self._last[key] = asked.request_id, prompt
+        self._last_bytes += prompt.size - (0 if before is None else before.size)
+        while self._last_bytes > KEPT_BYTES and len(self._last) > 1:
+            _, (_, dropped) = self._last.popitem(last=False)
+            self._last_bytes -= dropped.size
+        return prompt

@@ -99,6 +99,8 @@ class Channel:
         self._loop = asyncio.get_running_loop()
         self._source: SocketSource | None = None
         self._unsent: list[memoryview] = []
+        self._awaits_room = False
+        """Whether the loop tells when the socket takes more."""
         self._heard_ns = 0
         self._written = 0
         self._begun_ns = 0
@@ -127,7 +129,10 @@ class Channel:
 
     def write(self, parts: Iterable[bytes]) -> None:
         """Send all parts, as fast as the kernel takes them."""
-        self._unsent += [memoryview(part) for part in parts if part]
+        whole = [part for part in parts if part]
+        if len(whole) > MAX_BUFFERS:  # copying is cheaper than several calls of the kernel
+            whole = [b"".join(whole)]
+        self._unsent += map(memoryview, whole)
         # No answer is older than its request.
         self._begun_ns = self._heard_ns = self._clock.now_ns()
         self._left_ns = None
@@ -159,8 +164,7 @@ class Channel:
         """Close the connection, even in the middle of an answer."""
         if self._sock.fileno() < 0:
             return
-        self._loop.remove_reader(self.file)
-        self._loop.remove_writer(self.file)
+        self._await_room(False)
         self._sock.close()
 
     def _taken(self, source: SocketSource) -> list[Read]:
@@ -201,7 +205,7 @@ class Channel:
             while self._unsent:
                 self._advance(self._sock.sendmsg(self._unsent[:MAX_BUFFERS]))
         except (BlockingIOError, InterruptedError):
-            self._loop.add_writer(self.file, self._flush)
+            self._await_room(True)
             return
         except OSError:
             # The read that follows reports the failure; the server may have answered before it
@@ -209,7 +213,15 @@ class Channel:
             self._unsent.clear()
         else:
             self._left_ns = self._clock.now_ns()
-        self._loop.remove_writer(self.file)
+        self._await_room(False)
+
+    def _await_room(self, wanted: bool) -> None:  # noqa: FBT001
+        # Most requests are taken at once: the loop is asked only where they are not.
+        if wanted and not self._awaits_room:
+            self._loop.add_writer(self.file, self._flush)
+        elif self._awaits_room and not wanted:
+            self._loop.remove_writer(self.file)
+        self._awaits_room = wanted
 
     def _advance(self, count: int) -> None:
         self._written += count

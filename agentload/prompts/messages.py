@@ -12,11 +12,10 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
-import numpy as np
 
 from agentload.model.trace import Key, Role, Segment
 from agentload.prompts.tokenizer import Tokenizer
-from agentload.prompts.words import WIDTH, WORDS, draw
+from agentload.prompts.words import WIDTH, WORDS, draw, table
 
 Speaker: TypeAlias = Literal["system", "user", "assistant", "tool"]
 _ASSISTANT: Final[frozenset[Role]] = frozenset({"assistant"})
@@ -165,6 +164,8 @@ class JsonPiece(NamedTuple):
     json: bytes
     tokens: int
     over: int = 0
+    digest: bytes = b""
+    """Name of the JSON text; only pieces of a cache have one."""
 
 
 class Cache:
@@ -180,7 +181,10 @@ class Cache:
         # A dict keeps insertion order: removing and inserting a key makes it the youngest.
         piece = self._kept.pop(key, None)
         if piece is None:
-            piece = make()
+            made = make()
+            # Hashed here, once: a prompt is named by its pieces, and is never hashed as a whole.
+            digest = hashlib.blake2b(made.json, digest_size=16).digest()
+            piece = made._replace(digest=digest)
             self._size += len(piece.json)
         self._kept[key] = piece
         while self._size > self._limit:
@@ -211,7 +215,7 @@ class Bodies:
         self._tokenizer = tokenizer
         self._block = block
         self._salts: dict[str, bytes] = {}
-        self._table = np.array([f"{word} ".encode() for word in tokenizer.words], dtype=f"S{WIDTH}")
+        self._table = table(tokenizer.words)
 
     def text(self, slot: Slot) -> JsonPiece:
         """Write a segment's text, ending in white space, escaped for JSON."""

@@ -1,14 +1,17 @@
 """Render a context into the messages and tools of a request, with its exact length.
 
-A context grows by a few messages a turn, so every message's JSON text is cached
-and a request is joined from the cache: only new messages are drawn. The cache
-is bounded in bytes; the least recently used messages are dropped first.
+A context grows by a few messages a turn, so a prompt takes over the messages of the one
+before it in its session. Other sessions begin alike, so every message's JSON text is cached
+too: only new messages are drawn. The cache is bounded in bytes; the least recently used
+messages are dropped first.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby, zip_longest
+from itertools import groupby, islice, zip_longest
+from operator import is_
 from typing import Final, NamedTuple
 
 from agentload.model.trace import Segment, image_tokens
@@ -35,15 +38,63 @@ RECORDED_SCHEMAS: Final = '[{"type":"function"'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A rendered context as JSON texts for a request's body."""
+    """A rendered context: the JSON of each message and tool, which other prompts share."""
 
-    messages: bytes
-    """A JSON array."""
-    tools: bytes | None
-    """A JSON array, or None without tools."""
-    tokens: int
-    """Tokens of the rendered context, including the template's."""
+    spoken: tuple[JsonPiece, ...]
+    """Messages."""
+    written: tuple[JsonPiece, ...]
+    """Tools, one piece for each segment that describes some."""
     exact: Exactness
+    salt: str = ""
+    context: tuple[Segment, ...] = field(default=(), repr=False)
+    settled: int = 0
+    """How many messages no later segment changes: those before the last run of one speaker."""
+    settled_segments: int = 0
+    """How many leading segments of the context these messages and the tools are made of."""
+
+    @property
+    def messages(self) -> bytes:
+        """The messages as a JSON array."""
+        return b"[%b]" % b",".join([piece.json for piece in self.spoken])
+
+    @property
+    def tools(self) -> bytes | None:
+        """The tools as a JSON array; None without tools."""
+        if not self.written:
+            return None
+        return b"[%b]" % b",".join([piece.json for piece in self.written])
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the rendered context, including the template's."""
+        return sum([piece.tokens for piece in (*self.spoken, *self.written)])
+
+    @property
+    def size(self) -> int:
+        """Bytes of all messages and tools."""
+        return sum([len(piece.json) for piece in (*self.spoken, *self.written)])
+
+    def leads(self, context: Sequence[Segment], *, salt: str) -> bool:
+        """Tell whether a context begins with the settled messages of this one, and adds no tools.
+
+        The segment after them must be the same too, as it could join them.
+        """
+        count = self.settled_segments
+        return (
+            self.settled > 0
+            and salt == self.salt
+            and count < len(context)
+            # Contexts of a session share their segments: identity is quicker than equality.
+            and all(map(is_, islice(self.context, count + 1), context))
+            and all(segment.role != "tools" for segment in context[count:])
+        )
+
+    @property
+    def hash(self) -> str:
+        """A name that is equal where messages and tools are equal."""
+        digest = hashlib.blake2b(len(self.written).to_bytes(8, "big"), digest_size=16)
+        digest.update(b"".join([piece.digest for piece in (*self.written, *self.spoken)]))
+        return digest.hexdigest()
 
 
 class _Lead(NamedTuple):
@@ -70,28 +121,45 @@ class Renderer:
         self._bodies = Bodies(seed=seed, tokenizer=self._tokenizer, block=block)
         self._cache = Cache(limit=cache_bytes)
 
-    def render(self, context: tuple[Segment, ...], *, salt: str) -> Prompt:
+    def render(
+        self, context: tuple[Segment, ...], *, salt: str, after: Prompt | None = None
+    ) -> Prompt:
         """Render a context; the salt replaces its first 8 tokens and those of drawn tools.
 
-        Some templates put the tools first.
+        Some templates put the tools first. What the context has in common with that of the
+        prompt *after* which it comes is taken over from there.
         """
-        grouped = list(messages(context))
+        if after is not None and after.leads(context, salt=salt):
+            grouped = list(messages(context[after.settled_segments :]))
+            spoken, written, lead = after.spoken[: after.settled], after.written, None
+        else:
+            grouped = list(messages(context))
+            spoken, (written, lead) = (), self._begun(context, grouped, salt)
+        owed = sum([piece.over for piece in (*written, *spoken)])
+        settled, segments = _settled(context, grouped)
+        return Prompt(
+            spoken=(*spoken, *self._spoken(grouped, lead, owed)),
+            written=written,
+            exact=self._exactness(context),
+            salt=salt,
+            context=context,
+            settled=len(spoken) + settled if segments else 0,
+            settled_segments=segments,
+        )
+
+    def _begun(
+        self, context: Sequence[Segment], grouped: Sequence[Message], salt: str
+    ) -> tuple[tuple[JsonPiece, ...], _Lead | None]:
+        """Write the tools; return them and what the first message has to carry."""
         described = [segment for segment in context if segment.role == "tools"]
         # The first segment carries the template's tokens around all messages, and the salt.
         around = self._tokenizer.frame("prompt")
         if not (grouped and grouped[0].role == "system"):
             around += self._tokenizer.frame("systemless")
-        tools_lead = bool(described) and context[0] is described[0]
         lead = _Lead(frame=around, salt=salt)
-        written = self._written(described, lead if tools_lead else None, salt)
-        owed = sum(piece.over for piece in written)
-        spoken = self._spoken(grouped, None if tools_lead else lead, owed)
-        return Prompt(
-            messages=b"[%b]" % b",".join(piece.json for piece in spoken),
-            tools=b"[%b]" % b",".join(piece.json for piece in written) if written else None,
-            tokens=sum(piece.tokens for piece in (*spoken, *written)),
-            exact=self._exactness(context),
-        )
+        if described and context[0] is described[0]:
+            return tuple(self._written(described, lead, salt)), None
+        return tuple(self._written(described, None, salt)), lead
 
     def _written(
         self, described: Sequence[Segment], lead: _Lead | None, salt: str
@@ -173,9 +241,11 @@ class Renderer:
             frame=first.frame
             + self._tokenizer.frame("next_tool" if message.position else message.role)
         )
+        if len(message.segments) == 1:
+            return [framed]
         newline = self._tokenizer.frame("newline")
-        slots = [framed, *(Slot(segment) for segment in message.segments[1:])]
-        return [*(slot._replace(newline=newline) for slot in slots[:-1]), slots[-1]]
+        between = [Slot(segment, newline=newline) for segment in message.segments[1:-1]]
+        return [framed._replace(newline=newline), *between, Slot(message.segments[-1])]
 
     def _image(self, slot: Slot) -> JsonPiece:
         size = slot.segment.pixels
@@ -247,9 +317,27 @@ class Renderer:
         )
 
 
+def _settled(context: Sequence[Segment], grouped: Sequence[Message]) -> tuple[int, int]:
+    """Count the messages before the last run, and the segments of the context before that run.
+
+    A run is the messages of one speaker with the tool results that answer them. There are
+    no such segments where tools are described within that run.
+    """
+    settled = len(grouped)
+    segments = len(context)
+    for message in reversed(grouped):
+        settled -= 1
+        segments -= len(message.segments)
+        if message.role != "tool":
+            break
+    if any(segment.role == "tools" for segment in context[segments:]):
+        return settled, 0
+    return settled, segments
+
+
 def _joined(start: bytes, pieces: Iterable[JsonPiece], end: bytes, separator: bytes) -> JsonPiece:
     pieces = list(pieces)
-    whole = b"%b%b%b" % (start, separator.join(piece.json for piece in pieces), end)
+    whole = b"%b%b%b" % (start, separator.join([piece.json for piece in pieces]), end)
     return JsonPiece(
-        whole, sum(piece.tokens for piece in pieces), sum(piece.over for piece in pieces)
+        whole, sum([piece.tokens for piece in pieces]), sum([piece.over for piece in pieces])
     )

@@ -6,22 +6,14 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from agentload.live.caller import (
-    PromptCaller,
-    RequestStyle,
-    Sampling,
-    chat,
-    completion,
-    prompt_hash,
-)
+from agentload.live.caller import PromptCaller, RequestStyle, Sampling, chat
 from agentload.live.target import Target
 from agentload.live.wire import Wire
 from agentload.model.commands import Call, Cancel, Forget, Limits, Prepare, Send, Watch
 from agentload.model.trace import Segment
-from agentload.prompts.renderer import Renderer
+from agentload.prompts.messages import JsonPiece
+from agentload.prompts.renderer import Prompt, Renderer
 from agentload.prompts.tokenizer import WORD_TOKENS
 from tests.live.scripted import STREAM, Peer, serving, token
 
@@ -33,15 +25,16 @@ CALL = Call(
     context_tokens=9,
     output=3,
 )
-MESSAGES = b'[{"role":"user","content":"hi \xc3\xa9"}]'
-TOOLS = b'[{"type":"function"}]'
+HI = JsonPiece(b'{"role":"user","content":"hi \xc3\xa9"}', 1)
+TOOL = JsonPiece(b'{"type":"function"}', 1)
+EMPTY = Prompt(spoken=(), written=(), exact="exact")
 
 
 def send(name: str) -> Send:
     at_ns = time.monotonic_ns()
     return Send(
         request_id=name,
-        call=CALL,
+        call=replace(CALL, session=name),
         attempt=0,
         retry_of=None,
         arm="a",
@@ -68,16 +61,19 @@ async def test_nothing_is_kept_of_calls_that_are_cancelled_before_they_go_or_aft
         )
         cooking = asyncio.create_task(caller.cook())
         for name in ("cooked", "raw", "sent"):
-            caller.prepare(Prepare(request_id=name, call=CALL, arm="a", salt="salt"))
+            call = replace(CALL, session=name)
+            caller.prepare(Prepare(request_id=name, call=call, arm="a", salt="salt"))
             if name == "cooked":
                 await asyncio.sleep(0.01)
-                assert caller._ready_bytes > 0
+                assert caller._last_bytes > 0
         for name in ("cooked", "raw"):
             caller.cancel(Cancel(request_id=name))
         early = [await caller.call(send(name), lambda _: None) for name in ("cooked", "raw")]
         late = await caller.call(
             send("sent"), lambda _: caller.cancel(Cancel(request_id="sent", why="stopped"))
         )
+        for name in ("cooked", "raw", "sent"):
+            caller.forget(Forget(arm="a", session=name))
         cooking.cancel()
     assert [outcome.status for outcome, _ in (*early, late)] == [
         "cancelled",
@@ -85,12 +81,7 @@ async def test_nothing_is_kept_of_calls_that_are_cancelled_before_they_go_or_aft
         "stopped",
     ]
     assert len(server.requests) == 1
-    assert (caller._ready, caller._ready_bytes, caller._orders, caller._cancelled) == (
-        {},
-        0,
-        {},
-        {},
-    )
+    assert (caller._last, caller._last_bytes, caller._orders, caller._cancelled) == ({}, 0, {}, {})
 
 
 @pytest.mark.loopback
@@ -121,26 +112,30 @@ async def test_a_call_that_may_come_is_made_ready_without_a_connection_and_dropp
             wire, {"a": RequestStyle(model="m")}, Renderer(seed=0, tokenizer=WORD_TOKENS), seed=0
         )
         cooking = asyncio.create_task(caller.cook())
-        for name, session in (("comes", "s"), ("never comes", "t")):
-            call = replace(CALL, session=session)
+        for name in ("comes", "never comes"):
+            call = replace(CALL, session=name)
             caller.prepare(
                 Prepare(request_id=name, call=call, arm="a", salt="salt", connects=False)
             )
         await asyncio.sleep(0.02)
-        assert (sorted(caller._ready), server.connections) == (["comes", "never comes"], 0)
+        assert (sorted(caller._last), server.connections) == (
+            [("a", "comes"), ("a", "never comes")],
+            0,
+        )
         await caller.call(send("comes"), lambda _: None)
-        for session in ("s", "t"):
-            caller.forget(Forget(arm="a", session=session))
+        for name in ("comes", "never comes"):
+            caller.forget(Forget(arm="a", session=name))
         cooking.cancel()
-    assert (caller._ready, caller._ready_bytes, caller._foretold) == ({}, 0, {})
+    assert (caller._last, caller._last_bytes) == ({}, 0)
 
 
-def asked(pieces: tuple[bytes, ...]) -> object:
+def asked(pieces: list[bytes]) -> object:
     return json.loads(b"".join(pieces))
 
 
 def test_a_chat_asks_for_exactly_so_many_tokens_and_for_their_ids() -> None:
-    assert asked(chat(MESSAGES, tools=TOOLS, sampling=Sampling(model="M", max_tokens=64))) == {
+    prompt = replace(EMPTY, spoken=(HI, HI), written=(TOOL, TOOL))
+    assert asked(chat(prompt, sampling=Sampling(model="M", max_tokens=64))) == {
         "model": "M",
         "max_tokens": 64,
         "temperature": 0.0,
@@ -149,8 +144,8 @@ def test_a_chat_asks_for_exactly_so_many_tokens_and_for_their_ids() -> None:
         "stream": True,
         "stream_options": {"include_usage": True},
         "return_token_ids": True,
-        "tools": [{"type": "function"}],
-        "messages": [{"role": "user", "content": "hi é"}],
+        "tools": [{"type": "function"}] * 2,
+        "messages": [{"role": "user", "content": "hi é"}] * 2,
     }
 
 
@@ -195,28 +190,9 @@ def test_a_chat_asks_for_exactly_so_many_tokens_and_for_their_ids() -> None:
 def test_options_say_what_is_asked_and_extra_fields_win(
     sampling: Sampling, expected: dict[str, object]
 ) -> None:
-    assert asked(chat(b"[]", sampling=sampling)) == expected | {"messages": []}
-
-
-@pytest.mark.parametrize(
-    ("prompt", "expected"), [(b'"once upon"', "once upon"), ([10, 20, 30], [10, 20, 30])]
-)
-def test_a_completion_takes_text_or_token_ids(prompt: bytes | list[int], expected: object) -> None:
-    body = asked(completion(prompt, sampling=Sampling(model="M", max_tokens=1)))
-    assert isinstance(body, dict)
-    assert body["prompt"] == expected
+    assert asked(chat(EMPTY, sampling=sampling)) == expected | {"messages": []}
 
 
 def test_the_prompt_is_passed_on_and_not_copied() -> None:
-    assert chat(MESSAGES, sampling=Sampling(model="M", max_tokens=1))[2] is MESSAGES
-
-
-@given(
-    pieces=st.lists(st.none() | st.binary(max_size=4), min_size=2, max_size=2),
-    others=st.lists(st.none() | st.binary(max_size=4), min_size=2, max_size=2),
-)
-def test_equal_hashes_mean_equal_pieces(
-    pieces: list[bytes | None], others: list[bytes | None]
-) -> None:
-    same = [piece or b"" for piece in pieces] == [piece or b"" for piece in others]
-    assert (prompt_hash(*pieces) == prompt_hash(*others)) == same
+    body = chat(replace(EMPTY, spoken=(HI,)), sampling=Sampling(model="M", max_tokens=1))
+    assert any(piece is HI.json for piece in body)

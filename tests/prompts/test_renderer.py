@@ -190,3 +190,16 @@ def test_a_renderer_with_no_room_to_remember_writes_the_same() -> None:
     assert [forgetful.render(context, salt="s") for _ in range(2)] == [
         Renderer(seed=7).render(context, salt="s")
     ] * 2
+
+
+@given(
+    one=st.lists(segments, max_size=6), other=st.lists(segments, max_size=6), is_same=st.booleans()
+)
+def test_a_prompt_is_named_by_its_messages_and_tools_alone(
+    *, one: list[Segment], other: list[Segment], is_same: bool
+) -> None:
+    first = render(*one)
+    second = render(*one) if is_same else render(*other)
+    same = decoded(first) == decoded(second)
+    assert (first.hash == second.hash) == same
+    assert first.size == sum(len(piece.json) for piece in (*first.spoken, *first.written))
