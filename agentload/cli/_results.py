@@ -24,7 +24,7 @@ _CACHE: Final[Mapping[str, str]] = {"hit": "another arm's", "no hit": "its own"}
 
 def print_probed(found: "Probed") -> None:
     """Print what servers did with a prompt that is sent twice, and whether arms agree."""
-    for caveat in (*found.mismatches, *found.caveats):
+    for caveat in (*found.troubles(), *found.caveats):
         notice(f"caveat: {caveat}")
     caches = {each.arm: _CACHE.get(each.verdict, each.verdict) for each in found.crossed}
     lines = [
