@@ -60,6 +60,8 @@ def plan_text(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
         f"tokens    {cost.prompt_tokens:,} in, {cost.output_tokens:,} out",
         f"duration  {about(cost.minutes)} (with {cost.assumed})",
     ]
+    if cost.longest_wait is not None:
+        lines.append(f"waits     {cost.longest_wait}")
     if cost.priming_minutes:
         lines.append(f"priming   {cost.priming_minutes:.1f} min of it")
     if fills is not None:
