@@ -14,11 +14,13 @@ from typing import Final, Literal, TypeAlias
 
 from agentload.ask.asker import Failed
 from agentload.ask.plain import AnswerAgreement, Plain, StreamAnswer, agreement, tokens_of
+from agentload.endpoints import pages
 from agentload.endpoints.agreement import agreement as identities_agree
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.facts import changes, checks
+from agentload.endpoints.facts import checks
 from agentload.endpoints.identity import Identity, identify, identify_all, served_model
+from agentload.endpoints.reach import reach
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
@@ -29,8 +31,13 @@ OUTPUT: Final = 4
 HIT: Final = 0.5  # share of the prompt: only whole blocks are cached, and never the last one
 SETTLE_S: Final = 1.0  # counters may lag behind the answer
 LOOK_S: Final = 0.1
-PrefixReuse: TypeAlias = Literal["hit", "no hit", "not told", "off", "restarted", "failed"]
-"""`restarted`: the server's process began between the requests, with an empty cache."""
+LOOKS: Final = 6  # each over a new connection: a balancer of two hides one of them once in 32
+ProcessChange: TypeAlias = Literal["restarted", "several"]
+"""`restarted`: the server's process began between the requests, with an empty cache.
+
+`several`: replicas behind one address answer in turn, each with its own cache.
+"""
+PrefixReuse: TypeAlias = Literal["hit", "no hit", "not told", "off", "failed"] | ProcessChange
 _UNSURE: Final = (
     "no arm says that its cache has 16 bits: answers are held against those of {}, which may "
     "be the wrong ones"
@@ -76,7 +83,7 @@ class _Seen:
     answers: tuple[StreamAnswer | Failed, ...]
     hits: float | None
     is_on: bool
-    is_restarted: bool = False
+    change: ProcessChange | None = None
 
     def reuse(self, arm: str, *, tokens: int) -> ReuseProbe:
         failed = next((each for each in self.answers if isinstance(each, Failed)), None)
@@ -84,10 +91,10 @@ class _Seen:
             return ReuseProbe(arm=arm, verdict="failed", error=failed.error)
         streamed = [each for each in self.answers if isinstance(each, StreamAnswer)]
         first, last = streamed[0], streamed[-1]
-        found = _verdict(last, self.hits, is_on=self.is_on, tokens=tokens)
+        found = self.change or _verdict(last, self.hits, is_on=self.is_on, tokens=tokens)
         return ReuseProbe(
             arm=arm,
-            verdict="restarted" if self.is_restarted else found,
+            verdict=found,
             prompt_tokens=last.prompt_tokens,
             cached_tokens=last.cached_tokens,
             counted_hits=self.hits,
@@ -141,14 +148,43 @@ async def _seen(endpoint: Endpoint, model: str, messages: Sequence[Json], *, tim
     if any(isinstance(each, Failed) for each in answers):
         return _Seen(answers=answers, hits=None, is_on=True)
     after = await _settled(endpoint, before, asked=times)
-    is_restarted = bool(changes(before.facts(), after.facts(), ("process_start_s",)))
-    is_alone = (_risen("requests_done", before, after) or 0) <= times and not is_restarted
+    change = process_change(
+        [
+            *(each.counters.get("process_start_s") for each in (before, after)),
+            *(await _starts(endpoint)),
+        ]
+    )
+    is_alone = (_risen("requests_done", before, after) or 0) <= times and change is None
     return _Seen(
         answers=answers,
         hits=_risen("prefix_hits", before, after) if is_alone else None,
         is_on=str(after.facts()["prefix_caching"]).lower() != "false",
-        is_restarted=is_restarted,
+        change=change,
     )
+
+
+def process_change(starts: Sequence[float | None]) -> ProcessChange | None:
+    """Tell a restart from replicas, by when the processes that answered one after another began.
+
+    Where one that began earlier answers after one that began later, both are running.
+    """
+    known = [start_s for start_s in starts if start_s is not None]
+    if known != sorted(known):
+        return "several"
+    return "restarted" if len(set(known)) > 1 else None
+
+
+async def _starts(endpoint: Endpoint) -> list[float | None]:
+    """Ask several times when the process began; nothing if replicas have pages of their own."""
+    if len(endpoint.metrics_urls) > 1:
+        return []
+    reached = await asyncio.to_thread(reach, endpoint)
+    found: list[float | None] = []
+    for _ in range(LOOKS):
+        async with reached.session(pages.TIMEOUT) as session:
+            page = await pages.scrape(session, endpoint.metrics_urls[0], [])
+        found.append(None if page is None else page.values.get("process_start_s"))
+    return found
 
 
 async def _settled(endpoint: Endpoint, before: Identity, *, asked: int) -> Identity:
@@ -200,6 +236,12 @@ class Probed:
             f"{each.arm} was restarted between its requests: probe again"
             for each in (*self.reuse, *self.crossed)
             if each.verdict == "restarted"
+        )
+        yield from (
+            f"{each.arm}: several replicas behind one address answer in turn, each with its own "
+            f"cache: name each, --endpoints {each.arm}=URL,{each.arm}=URL"
+            for each in self.reuse
+            if each.verdict == "several"
         )
         yield from (
             f"{each.arm}: prefix reuse could not be tried: {each.error}"

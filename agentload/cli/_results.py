@@ -24,7 +24,7 @@ _CACHE: Final[Mapping[str, str]] = {"hit": "another arm's", "no hit": "its own"}
 
 def print_probed(found: "Probed") -> None:
     """Print what servers did with a prompt that is sent twice, and whether arms agree."""
-    for caveat in (*found.mismatches, *found.caveats):
+    for caveat in (*found.troubles(), *found.caveats):
         notice(f"caveat: {caveat}")
     caches = {each.arm: _CACHE.get(each.verdict, each.verdict) for each in found.crossed}
     lines = [
@@ -60,6 +60,8 @@ def plan_text(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
         f"tokens    {cost.prompt_tokens:,} in, {cost.output_tokens:,} out",
         f"duration  {about(cost.minutes)} (with {cost.assumed})",
     ]
+    if cost.longest_wait is not None:
+        lines.append(f"waits     {cost.longest_wait}")
     if cost.priming_minutes:
         lines.append(f"priming   {cost.priming_minutes:.1f} min of it")
     if fills is not None:

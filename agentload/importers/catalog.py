@@ -5,6 +5,7 @@ files into a trace that is summarised while it is read.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from agentload.importers.parts.intake import ContentKeys, Head, Intake, Texts
 from agentload.importers.parts.notes import ImportNotes, ImportSummary, SessionTally, Tolerance
 from agentload.importers.parts.reuse import BlockReuse
 from agentload.model.trace import Header, Recorded, Session, Trace
-from agentload.plugins import Broken, Option, Plugins, convert_options, help_of, options
+from agentload.plugins import Broken, Option, Plugins, convert_options, help_of, options, summary
 
 PLUGINS: Final = Plugins(room="agentload.importers", kind="format", needs=("sessions", "FILES"))
 names: Final = PLUGINS.names
@@ -68,7 +69,6 @@ def likeliest_format(paths: Sequence[Path]) -> str:
 
     Raises `UsageError` where no format recognises them.
     """
-    known = [found for found in every() if isinstance(found, Importer)]
     surest = (0.0, "")
     for path in _some(paths):
         head = Head(path)
@@ -76,7 +76,7 @@ def likeliest_format(paths: Sequence[Path]) -> str:
             raise UsageError(
                 f"{path}: an archive", hint=f"unpack it and import the folder: tar -xf {path}"
             )
-        surest = max(surest, *((found.sniff(head), found.name) for found in known))
+        surest = max(surest, _surest(head))
         if surest[0] >= 0.9:
             break
     if not surest[0]:
@@ -85,6 +85,11 @@ def likeliest_format(paths: Sequence[Path]) -> str:
             hint=f"name it: agentload trace import FORMAT PATH; {', '.join(names())}",
         )
     return surest[1]
+
+
+def _surest(head: Head) -> tuple[float, str]:
+    """Return the format that is surest of a file, after its confidence."""
+    return max((found.sniff(head), found.name) for found in every() if isinstance(found, Importer))
 
 
 def source_files(paths: Sequence[Path], patterns: Sequence[str]) -> tuple[Path, ...]:
@@ -200,17 +205,46 @@ class Conversion:
             source=self._source,
             texts=self.texts,
         )
-        found = self._tally.count(
-            _playable(session, self._notes)
-            for session in self.importer.sessions(intake, **self.options)
-        )
         try:
-            yield from found
+            yield from self._tally.count(
+                _playable(session, self._notes)
+                for session in self.importer.sessions(intake, **self.options)
+            )
         except OverflowError as error:
             raise TraceError(
                 f"{self.files[0]}: a number in the source is too large: {error}",
-                hint="is it of this format?",
+                hint=self._expected(),
             ) from error
+        except TraceError as error:
+            if self.importer.sniff(Head(self.files[0])):
+                raise
+            raise TraceError(error.message, hint=self._expected()) from error
+        if not self._tally.sessions:
+            raise TraceError(self._nothing(), hint=self._expected())
+
+    def _nothing(self) -> str:
+        """Say of a source without a session what was seen instead, and where first."""
+        notes = self._notes
+        found = map(notes.placed, (notes.malformed, notes.odd, notes.dropped))
+        seen = [
+            f"{count:,} × {what}" + (f" (first: {place})" if place else "")
+            for what, count, place in chain(*found)
+        ]
+        if not notes.read_bytes:
+            seen.append("nothing was in it to read")
+        others = f" and {len(self.files) - 1:,} more" if len(self.files) > 1 else ""
+        none = f"{self.files[0]}{others}: no session of format {self.importer.name}"
+        return f"{none}: {'; '.join(seen)}" if seen else none
+
+    def _expected(self) -> str:
+        """Say what the format reads, or which other one the first file seems to have."""
+        file, name = self.files[0], self.importer.name
+        sure, other = _surest(Head(file))
+        if sure and other != name:
+            return f"it looks like {other}: agentload trace import {other} {file}"
+        reads = summary(self.importer.help).rstrip(".:")
+        files = " ".join(self.importer.files)
+        return f"{name} ({files}): {reads}; all of it: agentload trace import {name}"
 
 
 def _playable(session: Session, notes: ImportNotes) -> Session:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush, merge
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
@@ -18,12 +18,23 @@ from agentload.layout.timeline import (
     turn_seconds,
     wait_s,
 )
-from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Plan, Recorded
+from agentload.model.plan import (
+    Block,
+    Budget,
+    ClosedLoop,
+    Load,
+    OpenLoop,
+    Plan,
+    Recorded,
+    WaitScale,
+)
 from agentload.model.trace import PRIME, Header, Session, Trace, Turn
 from agentload.model.walk import context_tokens
 from agentload.tracefile.reuse import BLOCK, IdealCache
 
 LONG_MIN: Final = 60.0
+CAPS_S: Final = (600, 300, 120, 60, 30, 10, 5)
+"""Caps of a wait that are offered, the longest that is short enough first."""
 
 
 Prefill: TypeAlias = Callable[[int], float]
@@ -33,6 +44,27 @@ Prefill: TypeAlias = Callable[[int], float]
 def assumed_prefill_s(tokens: int) -> float:
     """Return how many seconds an ordinary server takes to read a prompt."""
     return tokens / ASSUMED_PREFILL_TOKENS_PER_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongestWait:
+    """Name the longest wait of a plan, and the cap that makes the plan short."""
+
+    seconds: float
+    kind: str
+    session: str
+    turn: int
+    cap_s: int
+    """The longest cap of its kind that keeps the plan within `LONG_MIN`, or the shortest."""
+    capped_minutes: float
+    """How long the plan takes with that cap."""
+
+    def __str__(self) -> str:
+        return (
+            f"one {self.kind} wait takes {about(self.seconds / 60)}, before turn {self.turn} of "
+            f"session {self.session}: --wait-cap {self.kind}={self.cap_s} makes it "
+            f"{about(self.capped_minutes)}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +79,8 @@ class Cost:
     """Rough duration, priming included: from the trace's waits and the assumed speeds."""
     priming_minutes: float = 0.0
     """Part of `minutes` that priming the contexts of windows takes."""
+    longest_wait: LongestWait | None = None
+    """What makes a long plan long; None where it is short, or not for a wait."""
     assumed: str = field(
         default=f"{ASSUMED_TOKEN_S * 1000:g} ms a token, {ASSUMED_PREFILL_TOKENS_PER_S:,.0f} new "
         "prompt tokens a second"
@@ -59,6 +93,8 @@ class Cost:
         """
         if self.minutes < LONG_MIN:
             return None
+        if self.longest_wait is not None:
+            return f"this takes {about(self.minutes)}: {self.longest_wait}"
         return (
             f"this takes {about(self.minutes)}; shorter with --wait-cap user=5, --sessions 16 "
             "or --max-calls (--dry-run says how long)"
@@ -103,14 +139,52 @@ def cost(plan: Plan, *, prefill_s: Prefill = assumed_prefill_s, pace: ServerPace
             output += block.output_tokens
         seconds += max((blocks[play.block].seconds for play in round_.plays), default=0.0)
         priming_s += max((blocks[play.block].priming_s for play in round_.plays), default=0.0)
+    minutes = (seconds + priming_s) / 60
     return Cost(
         rounds=len(plan.rounds),
         calls_by_arm=calls,
         prompt_tokens=prompt,
         output_tokens=output,
-        minutes=(seconds + priming_s) / 60,
+        minutes=minutes,
         priming_minutes=priming_s / 60,
+        longest_wait=_longest_wait(plan, minutes) if minutes >= LONG_MIN else None,
     )
+
+
+def _longest_wait(plan: Plan, minutes: float) -> LongestWait | None:
+    """Return the longest wait of a plan; None where no cap of its kind halves the plan."""
+    waits = (
+        (wait_s(plan.load, turn), turn.wait or "", session.session, number)
+        for block in plan.blocks
+        for session in block.sessions
+        for number, turn in enumerate(session.turns, 1)
+    )
+    seconds, kind, session, turn = max(waits, default=(0.0, "", "", 0))
+    if plan.load.budget != Budget() or not kind:
+        return None
+    for cap_s in CAPS_S:
+        rule = replace(plan.load.waits.get(kind, WaitScale()), cap_s=float(cap_s))
+        capped = replace(plan.load, waits={**plan.load.waits, kind: rule})
+        capped_minutes = _played_minutes(plan, capped)
+        if capped_minutes < LONG_MIN:
+            break
+    if capped_minutes > minutes / 2:
+        return None
+    return LongestWait(
+        seconds=seconds,
+        kind=kind,
+        session=session,
+        turn=turn,
+        cap_s=cap_s,
+        capped_minutes=capped_minutes,
+    )
+
+
+def _played_minutes(plan: Plan, load: Load) -> float:
+    """Return how long a plan without windows takes under a load without a budget."""
+    seconds = {block.index: _played_s(load, block) for block in plan.blocks}
+    rounds = (max(seconds[play.block] for play in round_.plays) for round_ in plan.rounds)
+    return sum(rounds) / 60
 
 
 def _window(plan: Plan, block: Block, prefill_s: Prefill, pace: ServerPace) -> _Block:
@@ -141,16 +215,11 @@ def _priming_s(header: Header, primed: Iterable[Session], prefill_s: Prefill) ->
 
 def _block(plan: Plan, block: Block) -> _Block:
     calls = prompt = output = 0
-    longest = busy = 0.0
-    for position, session in enumerate(block.sessions, 1):
+    for session in block.sessions:
         calls += len(session.turns)
         prompt += sum(context_tokens(plan.header, session))
         output += sum(turn.output for turn in session.turns)
-        seconds = seconds_of(plan.load, session)
-        busy += seconds
-        longest = max(longest, _start_s(plan.load, session, position) + seconds)
-    if isinstance(plan.load.arrivals, ClosedLoop):
-        longest = max(longest, busy / plan.load.arrivals.sessions)
+    longest = _played_s(plan.load, block)
     budget = plan.load.budget
     shares = ((budget.calls, calls), (budget.tokens, prompt + output))
     share = min(
@@ -162,6 +231,18 @@ def _block(plan: Plan, block: Block) -> _Block:
     if budget.seconds and share < 1.0:
         longest = max(longest, _last_s(plan.load, block, budget.seconds))
     return _Block(round(calls * share), round(prompt * share), round(output * share), longest)
+
+
+def _played_s(load: Load, block: Block) -> float:
+    """Return about how long a block takes whose calls are all played."""
+    longest = busy = 0.0
+    for position, session in enumerate(block.sessions, 1):
+        seconds = seconds_of(load, session)
+        busy += seconds
+        longest = max(longest, _start_s(load, session, position) + seconds)
+    if isinstance(load.arrivals, ClosedLoop):
+        return max(longest, busy / load.arrivals.sessions)
+    return longest
 
 
 def _last_s(load: Load, block: Block, seconds: float) -> float:

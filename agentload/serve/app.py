@@ -50,7 +50,7 @@ class Service:
             request_id=request.headers.get("X-Request-Id") or token_hex(8),
             arrived_ns=time.monotonic_ns(),
         )
-        faults = self.mishaps.of_next()
+        faults, deaths = self.mishaps.of_next(), self.mishaps.deaths
         log.fault = mishaps.name(faults)
         try:
             placed = order(
@@ -82,7 +82,7 @@ class Service:
             log.end = log.end or "refused"
             return refusal_response(request, error)
         except (asyncio.CancelledError, ConnectionError):
-            log.end = "left" if log.fault is None else "broken"
+            log.end = "left" if self.mishaps.deaths == deaths else "broken"
             raise
         finally:
             log.ended_ns = time.monotonic_ns()

@@ -45,8 +45,14 @@ class Mishaps:
         self._speed = speed
         self._count = 0
         self._start_s = 0.0
-        self.die = die
-        """Called to kill the server for some seconds; None: for good."""
+        self._die = die
+        self.deaths = 0
+        """How often the server has died."""
+
+    def die(self, down_s: float | None) -> None:
+        """Kill the server for some seconds; None: for good."""
+        self.deaths += 1
+        self._die(down_s)
 
     def of_next(self) -> tuple[OfRequest, ...]:
         """Return the faults of the request that has just come."""

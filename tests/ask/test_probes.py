@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +12,16 @@ from agentload.ask.probes import (
     Probed,
     ReuseProbe,
     _verdict,
+    process_change,
     reuse,
     reuse_across_arms,
     short,
     sixteen_bit,
 )
+from agentload.endpoints import pages
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify, served_model
+from agentload.exposition.scrape import Scrape
 from tests.ask.refusing import TOKENS, refusing
 from tests.live.scripted import serving
 from tests.serve.arms import arm
@@ -74,6 +78,15 @@ FINE = Probed(
         (
             replace(FINE, reuse=(ReuseProbe(arm="a", verdict="restarted"),)),
             ("a was restarted between its requests: probe again",),
+        ),
+        (
+            replace(FINE, reuse=(ReuseProbe(arm="a", verdict="several"),)),
+            (
+                (
+                    "a: several replicas behind one address answer in turn, each with its own "
+                    "cache: name each, --endpoints a=URL,a=URL"
+                ),
+            ),
         ),
         (
             replace(FINE, crossed=(ReuseProbe(arm="b", verdict="hit"),)),
@@ -180,6 +193,43 @@ async def test_a_server_that_restarts_between_the_two_requests_is_said_to_have(
         found = await reuse(Endpoint(name="a", url=server.url), "tiny")
     assert len(asked) == 2
     assert (found.verdict, found.counted_hits) == ("restarted", None)
+
+
+@pytest.mark.parametrize(
+    ("starts", "change"),
+    [
+        ([5.0, 5.0, 5.0], None),
+        ([None, None], None),
+        ([5.0, None, 5.0], None),
+        ([5.0, 7.0, 7.0], "restarted"),
+        ([5.0, 7.0, 5.0], "several"),
+        ([7.0, 5.0, 5.0], "several"),
+        ([5.0, 5.0, 7.0, None, 5.0], "several"),
+    ],
+)
+def test_a_process_that_began_earlier_and_answers_later_is_a_replica(
+    starts: list[float | None], change: str | None
+) -> None:
+    assert process_change(starts) == change
+
+
+@pytest.mark.loopback
+async def test_replicas_that_answer_in_turn_are_not_a_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = itertools.count()
+
+    async def in_turn(*words: Any) -> Scrape | None:
+        page = await scrape(*words)
+        if page is not None:
+            page.values["process_start_s"] = 5.0 + next(looks) % 2
+        return page
+
+    scrape = pages.scrape
+    monkeypatch.setattr(pages, "scrape", in_turn)
+    async with served(arm()) as server:
+        found = await reuse(Endpoint(name="a", url=server.url), "tiny")
+    assert (found.verdict, found.counted_hits) == ("several", None)
 
 
 @pytest.mark.loopback

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentload.cli.trace.importing import _lines
-from agentload.errors import AgentloadError
+from agentload.errors import AgentloadError, TraceError
 from agentload.importers import catalog
 from agentload.importers.catalog import conversion
 from agentload.importers.parts.intake import Texts, read_texts, texts_path
@@ -177,3 +177,50 @@ def test_a_file_that_is_still_written_gives_what_is_there(name: str, tmp_path: P
     cut = SAMPLES[name] | {first: content[: len(content.rstrip()) - 3]}
     made = conversion(laid_out(tmp_path / "cut", cut), key=KEY, format=name)
     assert whole - 1 <= sum(len(session.turns) for session in made) <= whole
+
+
+FOREIGN: dict[str, bytes] = {
+    "bytes": bytes(range(256)) * 8,
+    "page": b"<!DOCTYPE html>\n<html><body><p>404: not found</p></body></html>\n",
+    "empty objects": b"{}\n{}\n{}\n",
+    "other objects": b'{"colour": "red"}\n{"sizes": [1, 2]}\n',
+    "other table": b"colour,size,price\nred,1,2\nblue,2,3\n",
+    "empty list": b"[]\n",
+    "prose": b"These are words.\nThey are no log.\n",
+    "blank lines": b"\n\n\n",
+    "nothing": b"",
+}
+
+
+@every_format
+@pytest.mark.parametrize("tolerance", ["normal", "lenient"])
+@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
+def test_a_file_of_another_kind_is_an_error_that_says_what_the_format_reads(
+    name: str, content: bytes, tolerance: Tolerance, tmp_path: Path
+) -> None:
+    """Neither an empty trace nor, with --lenient, one of skipped records alone."""
+    (tmp_path / "foreign").write_bytes(content)
+    made = conversion([tmp_path / "foreign"], key=KEY, format=name, tolerance=tolerance)
+    with pytest.raises(TraceError) as caught:
+        list(made)
+    assert caught.value.message.startswith(str(tmp_path / "foreign"))
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(f"{name} (")
+    assert caught.value.hint.endswith(f"; all of it: agentload trace import {name}")
+
+
+@every_format
+def test_a_file_of_another_format_names_that_format(name: str, tmp_path: Path) -> None:
+    other = "azure" if name != "azure" else "pi"
+    [file] = laid_out(tmp_path, SAMPLES[other])
+    with pytest.raises(TraceError) as caught:
+        list(conversion([file], key=KEY, format=name))
+    assert caught.value.hint == f"it looks like {other}: agentload trace import {other} {file}"
+
+
+def test_a_page_among_the_files_is_counted_and_the_others_are_imported(tmp_path: Path) -> None:
+    paths = laid_out(tmp_path, SAMPLES["tau_bench"])
+    (tmp_path / "page.json").write_bytes(FOREIGN["page"])
+    made = conversion([*paths, tmp_path / "page.json"], key=KEY, format="tau_bench")
+    assert list(made)
+    assert made.summary.odd == (("a file without a JSON object", 1, f"{tmp_path / 'page.json'}:1"),)

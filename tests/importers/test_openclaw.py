@@ -174,13 +174,16 @@ def test_a_bundle_that_was_cut_short_is_survived(tmp_path: Path, name: str, shar
         "events.jsonl": jsonl(compiled),
     }
     bundle[name] = bundle[name][: round(len(bundle[name]) * share)]
-    found, summary = imported(tmp_path, bundle, "openclaw", "lenient")
     # What lies beside the session may be missing; a session
     # that breaks off in the middle of its one value is none.
-    assert [len(session.turns) for session in found] == (
-        [] if name == "session-branch.json" else [3]
-    )
-    assert bool(summary.odd or summary.malformed) == (name == "session-branch.json" and share > 0)
+    if name == "session-branch.json":
+        seen = "incomplete last line" if share else "no session"
+        with pytest.raises(TraceError, match=seen):
+            imported(tmp_path, bundle, "openclaw", "lenient")
+        return
+    found, summary = imported(tmp_path, bundle, "openclaw", "lenient")
+    assert [len(session.turns) for session in found] == [3]
+    assert not summary.odd + summary.malformed
 
 
 def test_a_sub_agent_belongs_to_the_window_of_its_parents_key_that_was_open(

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from agentload.errors import TraceError
 from tests.importers.entries import DAY, iso
 from tests.importers.importing import imported, jsonl, lengths, sent
 
@@ -107,13 +108,12 @@ FULL = (-(DAY / 1000)) % HOUR  # seconds to the first full hour
         ),
         ({"kind": "at", "at": DAY + 60_000}, [(60.0, None)]),
         ({"kind": "at", "at": iso(90)}, [(90.0, None)]),
-        ({"kind": "at", "at": DAY - 60_000}, []),
         (
             {"kind": "cron", "expr": "0 * * * *", "staggerMs": 0},
             [(FULL, HOUR), (FULL + HOUR, None)],
         ),
     ],
-    ids=["every", "at", "at, as a date", "long ago", "cron"],
+    ids=["every", "at", "at, as a date", "cron"],
 )
 def test_jobs_fire_by_their_schedules_until_the_next_is_due(
     tmp_path: Path, schedule: dict[str, Any], expected: list[Any]
@@ -160,10 +160,10 @@ def test_a_schedule_that_cannot_be_read_is_counted(tmp_path: Path) -> None:
         job("a", {"kind": "cron", "expr": "99 * * * *"}),
         job("b", {"kind": "cron", "expr": "* * * * *", "tz": "Mars/Olympus"}),
     ]
-    sessions, summary = imported(
-        tmp_path, {"jobs.json": msgspec.json.encode({"jobs": jobs}).decode()}, hours=1
-    )
-    assert (sessions, [(what, count) for what, count, _ in summary.odd]) == (
-        [],
-        [("an unreadable schedule", 2)],
-    )
+    with pytest.raises(TraceError, match=r"no session of .*: 2 × an unreadable schedule"):
+        fired(tmp_path, *jobs, hours=1)
+
+
+def test_jobs_that_do_not_fire_again_are_no_session(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no session of format openclaw_jobs"):
+        fired(tmp_path, job("j", {"kind": "at", "at": DAY - 60_000}), hours=2)

@@ -258,3 +258,31 @@ def test_what_primed_contexts_begin_with_is_read_once() -> None:
     )
     window = replace(made, blocks=tuple(replace(each, is_window=True) for each in made.blocks))
     assert 60 * cost(window, prefill_s=float).priming_minutes == pytest.approx(160 + 320 + 320)
+
+
+@pytest.mark.parametrize(
+    ("wait", "load", "said"),
+    [
+        ("user", Load(), "user=600 makes it about 20 min"),
+        ("user", Load(waits={"user": WaitScale(scale=0.5)}), "user=600 makes it about 20 min"),
+        ("user", Load(waits={"user": WaitScale(cap_s=60)}), None),
+        ("user", Load(budget=Budget(seconds=3_600)), None),
+        (None, Load(), None),
+    ],
+)
+def test_a_wait_that_makes_a_replay_long_is_named_with_a_cap_that_makes_it_short(
+    wait: str | None, load: Load, said: str | None
+) -> None:
+    late = replace(TURNS[1], wait=wait, wait_s=20_000.0)
+    trace = Trace(
+        header=TRACE.header,
+        sessions=tuple(
+            replace(session, turns=(TURNS[0], late)) if session.session == "s10.0" else session
+            for session in TRACE.sessions
+        ),
+    )
+    made = plan(trace, ("a", "b"), run="r", scheme=Scheme(pairs=1, blocks=1), load=load)
+    warning = cost(made).warning() or ""
+    assert ("one user wait" in warning) == (said is not None)
+    if said is not None:
+        assert "before turn 2 of session s10.0: --wait-cap " + said in warning

@@ -99,13 +99,24 @@ async def test_a_stalled_stream_falls_silent_and_then_goes_on_with_what_has_pile
     assert log["tokens"][silent + 1] > 1
 
 
-async def test_a_stream_that_stalls_for_ever_ends_when_its_client_leaves() -> None:
-    async with suffering("stall, after_tokens: 5") as http:
+@pytest.mark.parametrize("fault", ["stall, after_tokens: 5", "trickle, ms_per_byte: 20"])
+async def test_a_stream_that_is_slowed_by_a_fault_ends_when_its_client_leaves(
+    fault: str, tmp_path: Path
+) -> None:
+    """The fault slowed the answer, and the client's leaving ended it."""
+    async with suffering(fault, truth=tmp_path / "truth.jsonl") as http:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await lines(http)
         await asyncio.sleep(0.05)
         assert await gauge(http, "running") == 0
+    assert ends(tmp_path / "truth.jsonl") == [(fault.partition(",")[0], "left")]
+
+
+def ends(truth: Path) -> list[tuple[str | None, str]]:
+    """Return the faults and the end of each request, by their end."""
+    logs = map(json.loads, truth.read_text().splitlines()[1:])
+    return [(log["fault"], log["end"]) for log in logs]
 
 
 async def gauge(http: aiohttp.ClientSession, name: str) -> float:
@@ -140,8 +151,11 @@ async def test_a_trickling_answer_arrives_whole_but_slowly() -> None:
         assert (status, body["usage"]["completion_tokens"]) == (200, 30)
 
 
-async def test_a_crash_breaks_every_connection_and_the_server_comes_back_empty() -> None:
-    async with suffering("crash, after_tokens: 8, down_s: 0.2, only: 2") as http:
+async def test_a_crash_breaks_every_connection_and_the_server_comes_back_empty(
+    tmp_path: Path,
+) -> None:
+    truth = tmp_path / "truth.jsonl"
+    async with suffering("crash, after_tokens: 8, down_s: 0.2, only: 2", truth=truth) as http:
         first, second = await asyncio.gather(
             lines(http, {**STREAM, "max_tokens": 3000}), lines(http)
         )
@@ -151,13 +165,16 @@ async def test_a_crash_breaks_every_connection_and_the_server_comes_back_empty()
         await asyncio.sleep(0.3)
         assert (await whole(http))[0] == 200
         assert await gauge(http, "running") == 0
+    assert sorted(ends(truth)[:2], key=str) == [("crash", "broken"), (None, "broken")]
+    assert ends(truth)[2:] == [(None, "done")]
 
 
-async def test_a_restart_comes_at_its_time() -> None:
-    async with suffering("restart, at_s: 0.15") as http:
+async def test_a_restart_comes_at_its_time(tmp_path: Path) -> None:
+    async with suffering("restart, at_s: 0.15", truth=tmp_path / "truth.jsonl") as http:
         assert (await lines(http, {**STREAM, "max_tokens": 3000}))[-1] == b"broken"
         await asyncio.sleep(0.05)
         assert (await whole(http))[0] == 200
+    assert ends(tmp_path / "truth.jsonl") == [(None, "broken"), (None, "done")]
 
 
 async def test_a_server_that_crashes_for_good_ends() -> None:

@@ -179,7 +179,6 @@ def _columns(path: Path, cells: list[str], kind: type[object]) -> list[str]:
     ]
     if missing:
         raise TraceError(
-            f"{path}:1: no column '{missing[0]}'",
-            hint="agentload trace import FORMAT FILE: is it of this format?",
+            f"{path}:1: no column '{missing[0]}'", hint="agentload trace import lists the formats"
         )
     return header

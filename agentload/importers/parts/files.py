@@ -34,12 +34,15 @@ def records(path: Path, kind: type[T], notes: ImportNotes) -> Iterator[tuple[str
     if _is_one_a_line(path):
         yield from _by_line(path, decode, notes)
         return
+    number = 0
     for number, text in values(_chunks(path, notes)):
         place = f"{path}: value {number}"
         if text is None:
             notes.meet(place, HALF)
             return
         yield from _decoded(decode, text, place, notes)
+    if not number and head(path).strip():
+        notes.meet(f"{path}:1", "a file without a JSON object")
 
 
 def _by_line(
