@@ -17,6 +17,7 @@ from advisor.verdict import Capacity, Leg, LegState
 GPUS = "GPUs at the user's peak"
 # of the reference's GPUs: an arm that may need a larger share in addition is not tied with it
 TIE = 0.20
+UNMEASURED = "GPUs were not measured"
 
 
 def gpus_leg(case: Case, arm: str, workload: str | None, capacity: Leg) -> Leg:
@@ -111,6 +112,5 @@ def pays_by_gpus(speed: Leg, gpus: Leg) -> Leg:
         case _, _:
             # The latencies were looked at, and are as valid as ever.
             state: LegState = "untested" if speed.state == "untested" else "unclear"
-            return replace(
-                gpus, state=state, reason=f"GPUs were not measured: {gpus.reason}; {speed.reason}"
-            )
+            reason = f"{UNMEASURED}: {gpus.reason}; {speed.reason}"
+            return replace(gpus, state=state, reason=reason)

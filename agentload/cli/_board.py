@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Final
 
 from agentload.cli._audience import DRAWN_S, AnswerProgress, CallProgress, terminal
+from agentload.cli._closing import whole_statements
 from agentload.cli._print import is_watched, transient
 from agentload.decision.ledger import LedgerEntry
 from agentload.decision.look import Criterion
@@ -35,9 +37,10 @@ _LOOKS: Final = 4
 _LABEL: Final = 18
 _AXIS: Final = 41
 _LATER: Final[Mapping[Criterion, str]] = {
-    "capacity": "skipped: neither --slo nor --agents is given",
+    "capacity": "not asked yet",
     "accuracy": "asked only of an arm that is faster or carries more",
 }
+_NO_CAPACITY: Final = "skipped: neither --slo nor --agents is given"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +95,7 @@ class Board:
             ended.set()
             drawer.join()
             transient()
-            kept = stage_lines(self._state(), width())
+            kept = stage_lines(self._state(), width(), is_over=True)
             print(*kept, "", sep="\n", file=sys.stderr, flush=True)
 
     def lines(self, columns: int) -> Iterator[str]:
@@ -134,35 +137,47 @@ def width() -> int:
     return max(_NARROWEST, min(WIDTH, columns - 1))
 
 
-def stage_lines(state: DecisionState, columns: int) -> Iterator[str]:
-    """Yield a line for each stage: done, at work, or when it comes, with its time."""
+def stage_lines(
+    state: DecisionState, columns: int, *, is_over: bool = False
+) -> Iterator[str]:
+    """Yield the lines of each stage: done, at work, or when it comes, with its time.
+
+    A board at work has a line for each stage where it can; one whose decision *is_over* has two.
+    """
+    stage = partial(_stage, columns=columns, most=2 if is_over else 1)
     asking = None if state.asking is None else state.asking.look.criterion
     by_stage: dict[Criterion, list[LedgerEntry]] = {}
     for entry in state.asked:
         by_stage.setdefault(entry.stage.criterion, []).append(entry)
     for name, entries in by_stage.items():
         if name != asking:
-            yield _stage("✓", name, entries[-1].said, _minutes(entries), columns)
+            yield from stage("✓", name, entries[-1].said, _minutes(entries))
     if state.asking is not None:
         look, before = state.asking.look, by_stage.get(state.asking.look.criterion, ())
         minutes = _minutes(before) + state.asking.minutes
-        yield _stage("▶", look.criterion, look.what, minutes, columns)
+        yield from stage("▶", look.criterion, look.what, minutes)
     for later, when in _LATER.items():
         if later in by_stage or later == asking:
             continue
-        is_coming = later == "capacity" and state.searches_capacity
-        yield _stage(" ", later, "not asked yet" if is_coming else when, None, columns)
+        said = "not asked" if is_over else when
+        if later == "capacity" and not state.searches_capacity:
+            said = _NO_CAPACITY
+        yield from stage(" ", later, said, None)
 
 
 def _minutes(entries: Sequence[LedgerEntry]) -> float:
     return sum(each.minutes for each in entries)
 
 
-def _stage(mark: str, name: str, said: str, minutes: float | None, columns: int) -> str:
+def _stage(
+    mark: str, name: str, said: str, minutes: float | None, *, columns: int, most: int
+) -> Iterator[str]:
+    """Yield the statements of a stage that fit into *most* lines; its time ends the first."""
     took = "" if minutes is None else f"{int(minutes)}:{int(60 * minutes) % 60:02}"
     room = columns - _STAGE - len(took) - 5
-    text = said if len(said) <= room else f"{said[: room - 1]}…"
-    return f" {mark} {name:<{_STAGE}}{text:<{room}} {took}".rstrip()
+    first, *others = whole_statements(said, room, most=most) or [""]
+    yield f" {mark} {name:<{_STAGE}}{first:<{room}} {took}".rstrip()
+    yield from (f"   {'':<{_STAGE}}{each}" for each in others)
 
 
 def interval_lines(state: DecisionState, *, reference: str, columns: int) -> Iterator[str]:

@@ -33,13 +33,13 @@ def closing(document: Document, *, notes: Sequence[str], report: Path, width: in
         *_wrapped(subject, width),
         "",
         f"{document.headline[:1].upper()}{document.headline[1:]}",
-        *_whole(document.why, width, most=3),
+        *whole_statements(document.why, width, most=3),
         "",
     ]
-    believe = _whole(f"How sure? {document.sure.text}", width, most=2)
+    believe = whole_statements(f"How sure? {document.sure.text}", width, most=2)
     if document.coverage:
-        believe += _whole(f"Covers: {document.coverage}", width, most=1)
-    spent = [line for note in notes for line in _whole(note, width, most=2)]
+        believe += whole_statements(f"Covers: {document.coverage}", width, most=1)
+    spent = [line for note in notes for line in whole_statements(note, width, most=2)]
     end = [*spent, f"Report, with all that is not here: {report}"]
     room = MOST - len(head) - len(believe) - len(end)
     first, *others = _next_steps(document.do_now, width) or [[]]
@@ -56,7 +56,7 @@ def _next_steps(steps: Sequence[Step], width: int) -> list[list[str]]:
     laid = []
     for step in steps:
         if step.command is None:
-            lines = _whole(f"  {step.text}", width, most=1)
+            lines = whole_statements(f"  {step.text}", width, most=1)
         else:
             lines = fold_command(f"    {step.command}", width).split("\n")
         laid.append(lines)
@@ -93,7 +93,7 @@ def _sizes(texts: Sequence[Sequence[str]], width: int) -> list[int]:
     return sizes
 
 
-def _whole(text: str, width: int, *, most: int) -> list[str]:
+def whole_statements(text: str, width: int, *, most: int) -> list[str]:
     """Return the statements of a text that fit into *most* lines, the first one always."""
     said = ""
     for part in _statements(text):

@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from advisor.legs.gpus import UNMEASURED
+from advisor.verdict import ArmVerdict, Leg
 from agentload.decision.carry_out import require_whole
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
@@ -38,6 +40,14 @@ class NewSizesError(AgentloadError):
             "started servers hold or take less than was laid out: the first pair is laid out again"
         )
         self.sizes = sizes
+
+
+def _of_pairs(verdict: ArmVerdict) -> Leg:
+    """Return whether an arm pays, without why GPUs are unknown: capacity has that as its answer."""
+    pays, capacity = verdict.pays, verdict.capacity
+    if capacity is None:
+        return pays
+    return replace(pays, reason=pays.reason.removeprefix(f"{UNMEASURED}: {capacity.reason}; "))
 
 
 SILENT_SHARE: Final = 0.1
@@ -87,7 +97,7 @@ class BlockPairs:
     def said(self, known: Known) -> str:
         """Say by how much the turns of each arm are shorter or longer."""
         if known.decision is not None:
-            return reasons(known, lambda verdict: verdict.pays)
+            return reasons(known, _of_pairs)
         few = f"{known.pairs} of {PAIRS[0]} block pairs; first comparison after {PAIRS[0]}"
         return few if known.invalid is None else f"{few}; others are invalid: {known.invalid}"
 

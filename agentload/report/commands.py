@@ -82,6 +82,7 @@ def on_own_servers(
     decide_by: DecideBy | None = None,
     min_change: float = 0.03,
     accuracy_margin: float = 0.03,
+    reference: str | None = None,
 ) -> tuple[str, str, float | None]:
     """Return the commands that describe and decide on the reader's own servers, and minutes.
 
@@ -103,13 +104,17 @@ def on_own_servers(
     study = Decide(
         traces=replay.traces,
         servers=servers,
+        reference=reference,
         slo=slo or level_of_run(facts),
         agents=agents,
+        price_usd=facts.price_usd,
         decide_by=decide_by if agents or decide_by == "tasks" else None,
         load=load,
         tokenizer=replay.tokenizer,
         min_change=min_change,
         accuracy_margin=accuracy_margin,
+        seed=replay.seed,
+        request=replay.request,
     )
     # A file of arms may name more of them than the run had: a shorter budget may not hold them.
     if facts.budget_s is not None and facts.budget_s > study.budget_s:

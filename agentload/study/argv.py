@@ -16,7 +16,7 @@ from agentload.study.document import IDLE, in_vain, study, tag
 from agentload.study.fields import Flag
 from agentload.study.forms import FORMS, Form, form_of
 from agentload.study.kinds import Study
-from agentload.study.quantity import Unit, parse_named, plain
+from agentload.study.quantity import Unit, parse_named, with_unit
 
 Typed: TypeAlias = Mapping[str, Any]
 """Typed values by `Flag.name`: text, a list if repeated, True or False for a switch."""
@@ -261,9 +261,8 @@ def _read(flag: Flag, value: Any) -> Any:  # noqa: ANN401
         return bool(value)
     if flag.said.repeated:
         example = f"{flag.said.repeated[0]}=30"
-        unit: Unit = "s" if flag.path[-1].endswith("_s") else ""
         read = [
-            parse_named(each, flag.option, unit=unit, kinds=flag.said.repeated, example=example)
+            parse_named(each, flag.option, unit=_unit(flag), kinds=flag.said.repeated, example=example)
             for each in value
         ]
         if len(found := dict(read)) < len(read):
@@ -287,13 +286,18 @@ def _written(flag: Flag, value: Any) -> Iterator[str]:  # noqa: ANN401  # a fiel
         yield flag.option if value else f"--no-{flag.option.removeprefix('--')}"
     elif flag.said.repeated:
         for kind, figure in value.items():
-            yield from (flag.option, f"{kind}={plain(figure)}")
+            yield from (flag.option, f"{kind}={with_unit(figure, _unit(flag))}")
     elif flag.path[-1] == "traces" and not flag.option.startswith("--"):
         yield from (each.path for each in value)
     elif flag.path[-1] == "traces":
         yield from (flag.option, ",".join(each.path for each in value))
     else:
         yield from (flag.option, flag.text.write(value))
+
+
+def _unit(flag: Flag) -> Unit:
+    """Return the unit of the figures of a repeated option."""
+    return "s" if flag.path[-1].endswith("_s") else ""
 
 
 def _put(made: dict[str, Any], path: Sequence[str], value: object) -> None:

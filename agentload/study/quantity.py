@@ -386,7 +386,7 @@ def of_number(kind: type[int | float], unit: Unit) -> Text:
     shown = _SHOWN.get(unit, "<int>" if kind is int else "<float>")
     return Text(
         read=lambda text, option: read(text, option, unit=unit),
-        write=plain,
+        write=(lambda value: with_unit(value, unit)) if unit in _WRITTEN else plain,
         shown=shown,
         in_words=lambda value: with_unit(value, unit),
     )
@@ -408,6 +408,8 @@ def with_unit(value: float, unit: Unit) -> str:
             return plain(value)
 
 
+_WRITTEN: Final = ("s", "tokens")
+"""Units that are written with a value, as people write them: 2h, 128k."""
 _LARGEST: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"))
 
 

@@ -55,6 +55,23 @@ def test_stages_are_a_list_with_what_each_said_what_it_took_and_when_the_others_
     ]
 
 
+def test_a_stage_says_whole_statements_on_lines_that_fit() -> None:
+    said = "fp8: turn latency -18.6%; the pool held 24,967,400 tokens at most; and some more of it"
+    told = replace(STATE.asked[0], said=f"{said}; {'and a long one ' * 20}.")
+    state = replace(STATE, asked=(told,), asking=None, searches_capacity=True)
+    assert list(stage_lines(state, 80)) == [
+        " ✓ checks        fp8: turn latency -18.6%.                                 0:06",
+        "   capacity      not asked yet",
+        "   accuracy      asked only of an arm that is faster or carries more",
+    ]
+    assert list(stage_lines(state, 80, is_over=True)) == [
+        " ✓ checks        fp8: turn latency -18.6%; the pool held 24,967,400 tokens 0:06",
+        "                 at most; and some more of it.",
+        "   capacity      not asked",
+        "   accuracy      not asked",
+    ]
+
+
 def test_an_interval_is_drawn_against_the_margins_with_what_is_still_possible() -> None:
     assert [line.rstrip() for line in interval_lines(STATE, reference="bf16", columns=80)] == [
         "",

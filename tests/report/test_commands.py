@@ -199,7 +199,18 @@ def test_the_load_of_the_run_is_kept_and_what_the_suggestion_sets_is_its_own() -
         f"{PAST} --pairs 4 --sessions 16 --wait-cap user=20 --wait-cap tool=5 --warmup --json"
     )
     assert whole(steps.MorePairs(pairs=30), run) == (
-        f"{PAST} --pairs 30 --sessions 16 --wait-cap user=20 --wait-cap tool=5 --warmup --resume r"
+        f"{PAST} --pairs 30 --sessions 16 --wait-cap user=20s --wait-cap tool=5s --warmup --resume r"
+    )
+
+
+def test_a_decision_on_own_servers_keeps_what_the_user_said() -> None:
+    run = ran(f"{PAST} --pairs 4 --seed 3 --temperature 0.6 --wait-cap user=90")
+    decided = on_own_servers(
+        replace(run, price_usd=2.5, budget_s=7200.0), agents=400, reference="fp8"
+    )[1]
+    assert decided == (
+        "agentload decide rag --endpoints endpoints.yaml --reference fp8 --agents 400 --price 2.5 "
+        "--budget 2h --wait-cap user=90s --seed 3 --temperature 0.6 --db agentload.duckdb"
     )
 
 
@@ -369,7 +380,7 @@ def test_what_is_asked_beside_a_simulation_is_asked_of_its_profile() -> None:
     )
     assert whole(search, run, joins=True) == (
         "agentload simulate rag --profile p --arms bf16,fp8 --find max-concurrency "
-        "--wait-cap user=5 --db d.duckdb --into r"
+        "--wait-cap user=5s --db d.duckdb --into r"
     )
 
 
@@ -401,7 +412,7 @@ def test_what_the_user_gave_is_in_the_commands_for_other_servers() -> None:
     )
     short = replace(ran("agentload simulate chat --profile p"), budget_s=5400.0)
     assert on_own_servers(short)[1:] == (
-        "agentload decide chat --endpoints endpoints.yaml --budget 5400 --db agentload.duckdb",
+        "agentload decide chat --endpoints endpoints.yaml --budget 90m --db agentload.duckdb",
         90.0,
     )
     arms = tuple(Served(arm=name) for name in ("bf16", "fp8-drafts", "bf16-drafts", "own"))
@@ -417,8 +428,8 @@ def test_a_decision_after_a_run_that_fills_the_pool_holds_its_service_level() ->
     )
     assert on_own_servers(run)[1] == (
         "agentload decide chat --endpoints endpoints.yaml --slo ttft=2s,tpot=100ms "
-        "--wait-cap user=60 "
-        "--max-context 65536 --db agentload.duckdb"
+        "--wait-cap user=1m "
+        "--max-context 64k --db agentload.duckdb"
     )
 
 
@@ -463,7 +474,7 @@ def test_a_search_tries_the_mix_of_the_run_and_a_sweep_what_its_servers_take() -
     search = steps.CapacitySearch(limits=None, trial_s=60.0)
     assert whole(search, run, joins=True) == (
         "agentload sweep --concurrency --trace rag,chat --endpoints arms.yaml --wait-cap "
-        "user=5 --into r"
+        "user=5s --into r"
     )
     sweep = steps.Lengths(lengths=(1024, 2048, 4096, 8192))
     assert (
@@ -479,7 +490,7 @@ def test_a_search_holds_the_limits_of_the_policy_or_those_of_the_long_run() -> N
     own = whole(
         steps.CapacitySearch(limits=ServiceLimits(tpot_ms=50, share=0.9), trial_s=240.0), long
     )
-    assert own.endswith("--seconds 240 --slo tpot=50ms --share 0.9")
+    assert own.endswith("--seconds 4m --slo tpot=50ms --share 0.9")
     assert "--slo" not in whole(
         steps.CapacitySearch(limits=ServiceLimits(), trial_s=60.0), ran(PAST)
     )

@@ -57,6 +57,7 @@ def _measuring(view: View) -> Iterator[Step]:
     if level is not None:
         limits = Slo(ttft_ms=level.ttft_ms, tpot_ms=level.tpot_ms, turn_ms=level.turn_ms)
     peak = view.evidence.deployment.peak_agents
+    played = [each.arm for each in view.facts.made.servers] or [view.reference]
     described, decided, minutes = on_own_servers(
         view.facts,
         slo=limits,
@@ -64,6 +65,7 @@ def _measuring(view: View) -> Iterator[Step]:
         decide_by=view.policy.decide_by,
         min_change=view.policy.min_change,
         accuracy_margin=view.policy.accuracy_margin,
+        reference=None if view.reference == played[0] else view.reference,
     )
     write = (
         f"This run was {view.decision.kind}, so measure before you act. Write endpoints.yaml, "
