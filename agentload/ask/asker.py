@@ -8,15 +8,17 @@ import math
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from http.cookiejar import Cookie, CookieJar, DefaultCookiePolicy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from urllib.request import Request
 
 import msgspec
 
 from agentload.dispatch.call import GOOD_ENDS
 from agentload.dispatch.fault import fault, redact, word
 from agentload.dispatch.framing import MOST_BYTES, OverlongError
-from agentload.dispatch.sse import Parsed, document
+from agentload.dispatch.sse import TOKEN_CHARS, Parsed, document
 from agentload.endpoints.endpoint import Endpoint, mask, socket_of
 from agentload.endpoints.reach import proxy, tls_context
 from agentload.tasks import Json
@@ -30,8 +32,6 @@ T = TypeVar("T")
 TIMEOUT_S: Final = 900.0
 """Limit for a whole answer, retries included; an answer that drips is never silent."""
 RETRIES: Final = 2
-TOKEN_CHARS: Final = 256
-"""Most characters of a token, on average: longer ones are runs of one sign."""
 
 
 async def _bounded(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -75,7 +75,13 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> "openai.Asy
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = Body(response.stream)
 
+    class SayableCookies(DefaultCookiePolicy):
+        def set_ok(self, cookie: Cookie, request: Request) -> bool:
+            """Refuse a cookie that no header of a request can hold."""
+            return f"{cookie.name}{cookie.value}".isascii() and super().set_ok(cookie, request)
+
     hooks: dict[str, list[Any]] = {"response": [stays, ends]}
+    cookies = CookieJar(policy=SayableCookies())
     socket = socket_of(endpoint.url)
     return openai.AsyncOpenAI(
         base_url=plain(endpoint.url),
@@ -89,10 +95,11 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> "openai.Asy
             proxy=proxy(endpoint),
             trust_env=False,
             event_hooks=hooks,
+            cookies=cookies,
         )
         if socket is None
         else openai.DefaultAsyncHttpx2Client(
-            transport=httpx2.AsyncHTTPTransport(uds=socket), event_hooks=hooks
+            transport=httpx2.AsyncHTTPTransport(uds=socket), event_hooks=hooks, cookies=cookies
         ),
     )
 
@@ -111,6 +118,8 @@ def error_text(error: Exception, secrets: Sequence[str]) -> str:
         error.__cause__, Exception
     ):  # the SDK's own "Connection error." says nothing
         error = error.__cause__
+    while not str(error) and isinstance(cause := error.__cause__ or error.__context__, Exception):
+        error = cause  # a broken connection, which says nothing either
     return mask(f"{type(error).__name__}: {redact(str(error))}", secrets)
 
 

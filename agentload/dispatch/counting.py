@@ -55,10 +55,14 @@ def token_counts(chunks: Sequence[Chunk], *, total: int | None) -> Counted:
     """Count the tokens of every chunk by the best evidence there is; *total* is the final usage."""
     has_ids = any(chunk.ids is not None for chunk in chunks)
     if has_ids and not _lacks_ids(chunks, total):
-        return _listed(chunks)
+        listed = _listed(chunks)
+        if total is None or not _ends_early(listed, chunks):
+            return listed
     shown = [chunk for chunk in chunks if chunk.shows != "nothing"]
     if shown and shown[0].total is not None and shown[0].shows != "finish":
-        return _grown(chunks)
+        grown = _grown(chunks)
+        if total is None or not _ends_early(grown, chunks):
+            return grown
     if total is not None:
         return _fitted(shown, total)
     likely = tuple(chunk for chunk in shown if chunk.shows != "finish")
@@ -79,6 +83,19 @@ def _lacks_ids(chunks: Sequence[Chunk], total: int | None) -> bool:
     return (total is None or listed < total) and any(
         chunk.shows == "text" and not chunk.ids for chunk in chunks
     )
+
+
+def _ends_early(found: Counted, chunks: Sequence[Chunk]) -> bool:
+    """Tell whether texts go on after the last chunk that is said to carry tokens.
+
+    One text may, which a parser of the server held back.
+    """
+    texts = 0
+    for chunk in reversed(chunks):
+        if found.chunks and chunk is found.chunks[-1]:
+            break
+        texts += chunk.shows == "text"
+    return texts > 1
 
 
 def usage_drop(chunks: Sequence[Chunk], total: int | None) -> str | None:

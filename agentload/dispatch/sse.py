@@ -83,6 +83,8 @@ class Parsed(Struct, frozen=True, kw_only=True, gc=False):
 _DONE = b"[DONE]"
 CHUNK_BYTES = 200  # memory that one kept chunk takes
 TOOL_BYTES = 400
+TOKEN_CHARS = 256
+"""Most characters of a token, on average: longer ones are runs of one sign."""
 BOTH = {"stop", "tool_calls"}
 """Two finish reasons of servers that find tool calls in a text after they have ended it."""
 
@@ -185,14 +187,16 @@ class StreamParser:
         return f"the model is {shown_model(first)}, and later {shown_model(last)}"
 
     def _contradiction(self, listed: int, rule: TokenRule | None, total: int | None) -> str | None:
-        if rule == "running_usage":
-            return usage_drop(self._chunks, total)
+        if rule != "token_ids" and (drop := usage_drop(self._chunks, total)):
+            return drop
         # Texts may be cut finer than tokens, and tokens may be repeated:
         # only an answer of which nearly every text came twice is beyond doubt.
         if total is None or listed == 0:
             return None
         if rule == "token_ids" and listed > total:
             return f"{listed} token ids are listed, and {total} tokens counted"
+        if self._chars > TOKEN_CHARS * (total + 1):
+            return f"{self._chars:,} characters, and {total} tokens counted"
         texts = self._thinking + self._text
         if total > 1 and len(texts) >= 2 * total and texts[::2] == texts[1::2]:
             return f"{len(texts)} chunks, each sent twice, and {total} tokens counted"
@@ -293,7 +297,8 @@ class StreamParser:
             self._thinking.append(thinking)
         if delta.tool_calls:
             self._tool_pieces(delta.tool_calls)
-            self._text.append(delta.content or "")
+            if delta.content:
+                self._text.append(delta.content)
             return "answer", "text"
         content = delta.content if delta.content or delta.refusal is None else delta.refusal
         if content or thinking is None:

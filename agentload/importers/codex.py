@@ -49,9 +49,8 @@ Record = dict[str, Any]
 
 def sniff(head: Head) -> float:
     """Look for the envelope of a rollout."""
-    return (
-        0.95 if head.has("timestamp", "type", "payload") and head.record["type"] in _KINDS else 0.0
-    )
+    is_one = head.has("timestamp", "type", "payload") and str(head.record["type"]) in _KINDS
+    return 0.95 if is_one else 0.0
 
 
 def sessions(intake: Intake) -> Iterator[Session]:
@@ -252,4 +251,4 @@ class _Rollout:
 
 def _counts(said: Record) -> dict[str, int]:
     """Return what is a number of tokens."""
-    return {name: count for name, count in said.items() if isinstance(count, int)}
+    return {name: count for name, count in said.items() if type(count) is int}

@@ -126,8 +126,8 @@ def _one(
         for message in chat.answers(response)
         for piece in chat.pieces(intake, "assistant", message)
     ]
-    limit = request.get("max_completion_tokens") or request.get("max_tokens")
-    if counted.output is None and not answer and isinstance(limit, int):
+    limit = fields.count(request, "max_completion_tokens", "max_tokens")
+    if counted.output is None and not answer and limit:
         intake.notes.estimate(
             "output tokens of a call: its limit, since the answer is not in the source"
         )

@@ -78,7 +78,7 @@ def sessions(
     intake.notes.estimate("prefix and answer of a job's run: `prefix` and `output` tokens")
     fired: list[tuple[float, float | None, _Job]] = []
     for place, job in jobs:
-        if job.payload.get("kind") in _NO_AGENT:
+        if str(job.payload.get("kind")) in _NO_AGENT:
             intake.notes.drop("a job that runs a program, not an agent")
             continue
         if job.target == "main":

@@ -294,7 +294,7 @@ def _value(found: object) -> Any:  # noqa: ANN401  # an attribute is of any JSON
         case {"stringValue": value} | {"doubleValue": value} | {"boolValue": value}:
             return value
         case {"intValue": value}:
-            return int(value) if isinstance(value, str) and value.lstrip("-").isdigit() else value
+            return fields.whole(value) if isinstance(value, str) else value
         case {"arrayValue": {"values": list(values)}}:
             return [_value(value) for value in values]
         case {"kvlistValue": {"values": list(values)}}:

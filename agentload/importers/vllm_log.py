@@ -26,8 +26,8 @@ _DONE: Final = re.compile(rb"Generated response (\S+?)(?: \(streaming[^)]*\))?: 
 _QUOTED: Final = rb"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _PROMPT: Final = re.compile(rb"prompt: " + _QUOTED)
 _OUTPUT: Final = re.compile(rb"output: " + _QUOTED)
-_IDS: Final = re.compile(rb"(?:prompt|output)_token_ids: \[([0-9, ]*)\]")
-_LIMIT: Final = re.compile(rb"\bmax_tokens=(\d+)")
+_IDS: Final = re.compile(rb"(?:prompt|output)_token_ids: \[((?:\d{1,18}, ?)*\d{1,18})\]")
+_LIMIT: Final = re.compile(rb"\bmax_tokens=(\d{1,18})\b")
 _YEAR: Final = 2000  # the log names none; a leap year, so that every day of one exists
 
 
@@ -79,8 +79,8 @@ def _read(intake: Intake, request: SizedCall, text: bytes, numbering: Numbering)
     limit, ids, prompt = _LIMIT.search(text), _IDS.search(text), _PROMPT.search(text)
     if limit is not None:
         request.output = int(limit[1])
-    if ids is not None and ids[1].strip():
-        tokens = [int(token) for token in ids[1].split(b",") if token.strip()]
+    if ids is not None:
+        tokens = [int(token) for token in ids[1].split(b",")]
         request.prompt, request.ids = len(tokens), numbering.tokens(tokens)
     elif prompt is not None:
         said = _unquoted(prompt[1])
@@ -95,7 +95,7 @@ def _read(intake: Intake, request: SizedCall, text: bytes, numbering: Numbering)
 
 def _ended(intake: Intake, request: SizedCall, text: bytes, at_s: float) -> SizedCall:
     ids, output = _IDS.search(text), _OUTPUT.search(text)
-    if ids is not None and ids[1].strip():
+    if ids is not None:
         request.output = ids[1].count(b",") + 1
     elif output is not None:
         intake.notes.estimate("output tokens of a call: estimated from its answer")

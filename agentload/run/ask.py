@@ -115,10 +115,18 @@ class Inquiry:
     said: dict[QuestionKey, EndpointAnswer] = field(init=False, default_factory=dict)
     """Answers of the reference, kept where it has ended before the other arms are asked."""
     _failures: Counter[str] = field(init=False, default_factory=Counter)
+    _errors: dict[str, str] = field(init=False, default_factory=dict)
+    """The last error of each arm."""
     _given: defaultdict[str, list[AnswerRow]] = field(
         init=False, default_factory=lambda: defaultdict(list)
     )
     _working: Sequence[asyncio.Task[None]] = field(init=False, default=())
+
+    def notice_silence(self) -> None:
+        """Call an arm dead that answered none of the questions, few as they were."""
+        for arm, error in self._errors.items():
+            if not self._given[arm] and self.dead is None:
+                self.dead = f"{arm} failed all questions, the last with: {error}"
 
     def take_back(self, arm: str, why: str) -> Iterator[AnswerRow]:
         """Yield the answers of an arm as unanswered, with *why* as the error."""
@@ -221,6 +229,7 @@ class Inquiry:
             self._failures[arm] = 0
             return
         self._failures[arm] += 1
+        self._errors[arm] = reply.error
         if self._failures[arm] >= FAILURES and self.dead is None:
             self.dead = f"{arm} failed {FAILURES} questions in a row, the last with: {reply.error}"
             self.stops.set()
@@ -297,6 +306,9 @@ class EvalPart:
                 await self._look_again(opened.row.leg, made.endpoints, identities, writer)
             else:
                 left = await self._ask_in_turn(opened.relay, before, opened.row.leg, writer)
+            # A decision joins its questions, and goes on without answers.
+            if not left and made.mode != "join" and not before.answered:
+                self._inquiry.notice_silence()
             opened.row = replace(opened.row, status=self._status(left))
         error = await load_run(made.run, made.database, notice=self._notice)
         if self._inquiry.dead is not None:

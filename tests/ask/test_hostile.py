@@ -175,6 +175,26 @@ async def test_an_answer_that_is_odd_and_can_be_is_an_answer(tmp_path: Path) -> 
     assert {name for name, each in found.items() if isinstance(each, Failed)} == set()
 
 
+async def test_a_cookie_that_no_header_can_hold_costs_no_later_question() -> None:
+    async def reply(peer: Peer) -> None:
+        head = b"HTTP/1.1 200 OK\r\nset-cookie: a=\x80\r\nset-cookie: b=1\r\ncontent-length: %d\r\n\r\n"
+        await peer.send(head % len(answer()) + answer())
+
+    async with serving(reply) as server, Asker(Endpoint(name="a", url=server.url), "m") as asker:
+        found = [
+            await asker.ask([], tools=(), output_tokens=OUTPUT, seed=0, request_id="r")
+            for _ in range(2)
+        ]
+    assert [each for each in found if isinstance(each, Failed)] == []
+    assert server.requests[1].headers["cookie"] == "b=1"
+
+
+async def test_a_connection_that_is_reset_is_named(tmp_path: Path) -> None:
+    found = await asked(MODES["a_reset_at_any_byte"].answer, tmp_path / "x")
+    assert isinstance(found, Failed)
+    assert found.error.startswith("ConnectionResetError: ")
+
+
 @pytest.mark.slow
 async def test_what_breaks_a_timed_call_fails_a_question(tmp_path: Path) -> None:
     found = await asked_all(

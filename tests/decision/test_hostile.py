@@ -5,11 +5,9 @@ honestly, and answers wrongly: it names the reason, and the reference stays.
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -24,7 +22,8 @@ from agentload.store.database import reading
 from agentload.study.kinds import Decide
 from agentload.study.parts import Live, Load, TraceRef
 from tests.live.hostile import MODES
-from tests.live.scripted import Answer, Peer, serving
+from tests.live.hostility import behind
+from tests.live.scripted import serving
 from tests.serve.serving import served
 
 pytestmark = [pytest.mark.loopback, pytest.mark.slow]
@@ -37,28 +36,6 @@ def any_lateness_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTLOAD_CLIENT_CHECK", "0")
     for limit in ("MAX_SEND_LAG_MS", "MAX_STALL_MS", "MAX_COALESCED_SHARE"):
         monkeypatch.setattr(health, limit, math.inf)
-
-
-def behind(url: str, mode: str) -> Answer:
-    """Return what asks the server at *url*, but answers chats of several tokens in a mode."""
-    at = urlsplit(url)
-
-    async def answer(peer: Peer) -> None:
-        request = peer.request
-        if request.body and json.loads(request.body).get("max_tokens", 0) > 1:
-            await MODES[mode].answer(peer)
-            return
-        if request.line.split()[1].endswith("/metrics"):  # they would count what went astray
-            await peer.send(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
-            return
-        reader, writer = await asyncio.open_connection(at.hostname, at.port)
-        writer.write(request.head[:-2] + b"connection: close\r\n\r\n" + request.body)
-        while piece := await reader.read(65_536):
-            await peer.send(piece)
-        writer.close()
-        peer.writer.close()
-
-    return answer
 
 
 @pytest.mark.parametrize(
@@ -77,7 +54,7 @@ async def test_a_challenger_that_answers_wrongly_is_named_with_the_reason_and_ne
     async with (
         served(arms[0], options) as good,
         served(arms[1], options) as bad,
-        serving(behind(bad.url, mode)) as hostile,
+        serving(behind(bad.url, MODES[mode].answer)) as hostile,
     ):
         study = Decide(
             traces=(TraceRef(path="demo-chat"),),

@@ -62,6 +62,12 @@ ROLE = chunk("nothing")
         ),
         # A parser held tokens back: they come with the next chunk.
         ([chunk(total=1), chunk("nothing", total=1), chunk(total=4)], 4, (1, 3), "running_usage"),
+        # All tokens are said to be in the first chunk, and texts go on: one more may, for an end
+        # that a parser held back.
+        ([chunk(total=3), chunk(total=3), chunk(total=3)], 3, (1, 1, 1), "usage"),
+        ([chunk(total=3), chunk(total=3), chunk("finish", total=3)], 3, (3,), "running_usage"),
+        ([chunk(ids=6), chunk(ids=0), chunk(ids=0)], 6, (2, 2, 2), "spread"),
+        ([chunk(ids=6), chunk(ids=0), chunk("finish", ids=0)], 6, (6,), "token_ids"),
         # Usage on the finish chunk alone is a final usage.
         ([ROLE, chunk(), chunk(), chunk("finish", total=2)], 2, (1, 1), "usage"),
     ],

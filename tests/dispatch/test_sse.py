@@ -408,6 +408,8 @@ def test_an_event_that_is_named_error_keeps_its_text_whatever_it_is() -> None:
             "choice was asked for")),
         ([chunk("a", model="m"), chunk("b", model="m"), chunk("c", model="x", finish="stop"), DONE],
          "the model is m, and later x"),
+        ([chunk("a", ids=1), chunk("ab " * 500, finish="stop"), event(b'{"choices":[],"usage":{"completion_tokens":1}}'), DONE],
+         "1,501 characters, and 1 tokens counted"),
     ],
 )  # fmt: skip
 def test_an_answer_that_contradicts_itself_is_unreadable(events: list[bytes], why: str) -> None:
@@ -442,6 +444,18 @@ def test_an_empty_chunk_after_the_finish_reason_and_a_finish_reason_without_text
 
 def test_the_same_token_again_and_again_is_not_sent_twice() -> None:
     stream = [*[chunk("ha")] * 6, event(b'{"choices":[],"usage":{"completion_tokens":6}}'), DONE]
+    assert parsed(list(enumerate(stream))).unreadable is None
+
+
+def test_a_tool_call_of_many_pieces_is_not_sent_twice() -> None:
+    pieces = [
+        event(
+            b'{"choices":[{"index":0,"delta":{"tool_calls":[{"function":{"arguments":"%d"}}]}}]}'
+            % digit
+        )
+        for digit in range(8)
+    ]
+    stream = [*pieces, event(b'{"choices":[],"usage":{"completion_tokens":4}}'), DONE]
     assert parsed(list(enumerate(stream))).unreadable is None
 
 

@@ -9,6 +9,7 @@ import pytest
 from agentload.errors import TraceError, UsageError
 from agentload.importers import catalog
 from agentload.importers.catalog import conversion
+from agentload.importers.parts import fields
 from agentload.plugins import summary
 from tests.importers.importing import KEY, written
 
@@ -47,6 +48,19 @@ def test_an_unknown_or_impossible_option_is_named(tmp_path: Path) -> None:
 def test_a_file_of_no_known_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown format"):
         conversion([written(tmp_path / "x.txt", "hello\n")], key=KEY)
+
+
+def test_a_file_whose_fields_are_of_other_types_is_of_no_known_format(tmp_path: Path) -> None:
+    text = '{"timestamp": 1, "type": {}, "payload": []}\n'
+    with pytest.raises(UsageError, match="unknown format"):
+        conversion([written(tmp_path / "x.jsonl", text)], key=KEY)
+
+
+@pytest.mark.parametrize(
+    ("said", "count"), [("7", 7), ("7²", None), ("--7", None), ("9" * 5_000, None), ("-7", None)]
+)
+def test_a_count_written_as_text_is_a_number_or_none(said: str, count: int | None) -> None:
+    assert fields.usage({"output_tokens": said}).output == count
 
 
 def test_a_path_that_is_not_there_and_a_folder_without_files_are_refused(tmp_path: Path) -> None:

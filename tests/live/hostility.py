@@ -2,12 +2,14 @@
 the ends that its calls may have, and the pieces of bad answers.
 """
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from agentload.model.commands import Status
-from tests.live.scripted import END, STREAM, Peer, good
+from tests.live.scripted import END, STREAM, Answer, Peer, good
 
 MB = 1 << 20
 TIMED_OUT: frozenset[Status] = frozenset({"first_timeout", "idle_timeout", "total_timeout"})
@@ -61,6 +63,33 @@ async def flood(peer: Peer, pieces: Iterable[bytes]) -> None:
             return
         await peer.send(piece)
     await peer.hang()
+
+
+def behind(url: str, wrong: Answer) -> Answer:
+    """Return what asks the server at *url*, but leaves chats of several tokens to *wrong*."""
+    at = urlsplit(url)
+
+    async def answer(peer: Peer) -> None:
+        request = peer.request
+        if request.body and json.loads(request.body).get("max_tokens", 0) > 1:
+            await wrong(peer)
+            return
+        if request.line.split()[1].endswith("/metrics"):  # they would count what went astray
+            await peer.send(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+            return
+        await passed_on(peer, at.hostname, at.port)
+
+    return answer
+
+
+async def passed_on(peer: Peer, host: str | None, port: int | None) -> None:
+    """Answer as another server does, and close."""
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(peer.request.head[:-2] + b"connection: close\r\n\r\n" + peer.request.body)
+    while piece := await reader.read(65_536):
+        await peer.send(piece)
+    writer.close()
+    peer.writer.close()
 
 
 def again(piece: bytes, total: int) -> Iterable[bytes]:

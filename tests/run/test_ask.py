@@ -212,6 +212,15 @@ def test_an_arm_that_fails_so_many_times_in_a_row_ends_the_leg_and_its_error_is_
     assert (inquiry.dead, stops.is_set()) == (dead, dead is not None)
 
 
+def test_an_arm_that_answers_nothing_is_named_however_few_the_questions() -> None:
+    inquiry = Inquiry(evaluation=EVALUATION, stops=asyncio.Event(), listener=lambda *_: None)
+    inquiry.notice_silence()
+    assert inquiry.dead is None
+    inquiry._watch("a", FAILED)
+    inquiry.notice_silence()
+    assert inquiry.dead == "a failed all questions, the last with: x"
+
+
 def said(
     text: str,
     *,

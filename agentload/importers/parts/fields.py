@@ -73,10 +73,10 @@ def first_time(found: Mapping[str, Any], *names: str) -> float | None:
 
 def agents_usage(found: object) -> CallUsage:
     """Read the token counts of pi and its derivatives, which count cached tokens separately."""
-    counts = {name: value for name, value in object_in(found).items() if isinstance(value, int)}
-    prompt = sum(counts.get(name, 0) for name in ("input", "cacheRead", "cacheWrite"))
+    said = object_in(found)
+    prompt = sum(count(said, name) or 0 for name in ("input", "cacheRead", "cacheWrite"))
     return CallUsage(
-        prompt=prompt or None, output=counts.get("output") or None, cached=counts.get("cacheRead")
+        prompt=prompt or None, output=count(said, "output") or None, cached=count(said, "cacheRead")
     )
 
 
@@ -87,27 +87,36 @@ def usage(found: object) -> CallUsage:
     outputs = _inner(
         said, "completion_tokens_details", "output_tokens_details", "output_token_details"
     )
-    prompt = _count(said, "prompt_tokens", "input_tokens")
-    cached = _count(said, "cache_read_input_tokens", "cached_tokens", "prompt_cache_hit_tokens")
+    prompt = count(said, "prompt_tokens", "input_tokens")
+    cached = count(said, "cache_read_input_tokens", "cached_tokens", "prompt_cache_hit_tokens")
     if "cache_read_input_tokens" in said or "cache_creation_input_tokens" in said:
         # Anthropic counts cached tokens apart from the input, OpenAI as part of it.
-        written = _count(said, "cache_creation_input_tokens")
+        written = count(said, "cache_creation_input_tokens")
         prompt = (prompt or 0) + (cached or 0) + (written or 0)
     return CallUsage(
         prompt=prompt or None,
-        output=_count(said, "completion_tokens", "output_tokens"),
-        cached=_count(inputs, "cached_tokens", "cache_read") if cached is None else cached,
-        thinking=_count(outputs, "reasoning_tokens", "reasoning"),
+        output=count(said, "completion_tokens", "output_tokens"),
+        cached=count(inputs, "cached_tokens", "cache_read") if cached is None else cached,
+        thinking=count(outputs, "reasoning_tokens", "reasoning"),
     )
 
 
-def _count(said: Mapping[str, Any], *names: str) -> int | None:
+def count(said: Mapping[str, Any], *names: str) -> int | None:
+    """Return the first number of tokens that has one of these names."""
     for name in names:
-        count = said.get(name)
-        count = int(count) if isinstance(count, str) and count.isdecimal() else count
-        if isinstance(count, int | float) and not isinstance(count, bool) and count >= 0:
-            return int(count)
+        found = said.get(name)
+        found = whole(found) if isinstance(found, str) else found
+        if isinstance(found, int | float) and not isinstance(found, bool) and found >= 0:
+            return int(found)
     return None
+
+
+def whole(text: str) -> int | None:
+    """Parse an integer; None if the text is none, or has thousands of digits."""
+    try:
+        return int(text)
+    except ValueError:
+        return None
 
 
 def _inner(said: Mapping[str, Any], *names: str) -> Mapping[str, Any]:

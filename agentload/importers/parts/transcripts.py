@@ -177,7 +177,7 @@ def _entry(intake: Intake, record: Record, blank: TranscriptEntry) -> Transcript
         case "custom_message":
             return replace(blank, pieces=tuple(chat.pieces(intake, "user", record)))
         case _:
-            if kind not in _SILENT:
+            if str(kind) not in _SILENT:
                 intake.notes.meet(blank.place, "an entry of an unknown type")
             return blank
 
@@ -212,12 +212,12 @@ def _message(intake: Intake, message: Record, blank: TranscriptEntry) -> Transcr
 
 def _answer(intake: Intake, message: Record, blank: TranscriptEntry) -> TranscriptEntry:
     model, counts = message.get("model"), message.get("usage")
-    if model in _MIRRORS:
+    if str(model) in _MIRRORS:
         intake.notes.drop("an answer not from a model (a copy of what was delivered)")
         return blank
     pieces = tuple(chat.pieces(intake, "assistant", message))
     usage = agents_usage(counts)
-    is_stopped = message.get("stopReason") in {"error", "aborted"}
+    is_stopped = str(message.get("stopReason")) in {"error", "aborted"}
     if is_stopped and isinstance(counts, dict) and not usage.output:
         intake.notes.drop("a call that failed or was stopped before its first token")
         return blank
