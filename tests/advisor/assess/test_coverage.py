@@ -78,6 +78,18 @@ def test_a_context_is_timed_where_three_pairs_reach_it_or_calls_are_as_long_as_o
     assert coverage.timed_to(np.zeros(0), np.zeros(0, dtype=np.int64), CHAT) is None
 
 
+def test_contexts_are_timed_up_to_the_last_call_before_those_that_the_trace_has_more_often() -> (
+    None
+):
+    pairs = np.repeat(np.arange(4), 3)
+    played = np.tile([5_000.0, 8_000.0, 10_000.0], 4)
+    played[-3:] = 5_000.0, 60_000.0, 112_000.0
+    # A fifth of the trace is longer: more than twice the share of the longest call, and less
+    # than twice that of the two longest.
+    trace = np.append(np.full(80, 8_000.0), np.full(20, 200_000.0))
+    assert coverage.timed_to(played, pairs, trace) == 60_000.0
+
+
 contexts = st.lists(st.integers(100, 200_000), min_size=1, max_size=40).map(
     lambda each: np.asarray(each, dtype=np.float64)
 )

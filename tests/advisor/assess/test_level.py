@@ -77,6 +77,13 @@ def test_the_limit_that_is_missed_by_most_is_named_with_how_much() -> None:
     assert far.limits == "ttft=20ms,tpot=2ms"
 
 
+def test_without_a_session_alone_the_lightest_trials_of_a_search_name_the_limit() -> None:
+    one = alone("bf16", 0, tpot_ms=3.0)
+    many = replace(one, agents=8, tpot_ms=20.0)
+    (found, _) = service_levels(bare(capacity=(many, one)), POLICY, ())
+    assert found.reason == "TPOT p95 is 3 ms, 50 % above the limit of 2 ms"
+
+
 def test_trials_within_other_limits_say_nothing_of_these() -> None:
     other = replace(alone("bf16", 0), slo=ServiceLimits(ttft_ms=21.0, tpot_ms=2.0))
     assert service_levels(bare(alone=(other,)), POLICY, ())[0].state == "untested"

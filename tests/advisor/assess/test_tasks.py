@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from advisor.assess.tasks import played_tasks, task_figures, task_table
+from advisor.assess.tasks import _Terms, played_tasks, task_figures, task_table
 from advisor.decide import decide
 from advisor.evidence import Arm, Calls, Evidence, Observation, OwnCalls
 from advisor.policy import Policy
@@ -195,6 +196,19 @@ def test_the_latency_of_cut_tasks_is_estimated_over_the_places_of_their_turns() 
     assert found.latency_ms.value == pytest.approx(truth, rel=0.05)
     assert found.p95_ms is None
     assert found.ungraded
+
+
+def test_a_place_that_one_block_alone_has_seen_keeps_its_mean_without_that_block() -> None:
+    terms = _Terms(
+        values=np.array([1.0, 2.0, 1.0, 2.0, 5.0, 7.0]),
+        place=np.array([0, 0, 0, 0, 1, 1]),
+        weights=np.array([1.0, 0.5]),
+        block=np.array([0, 1, 2, 3, 0, 0]),
+    )
+    found = terms.mean()
+    logs = np.log(np.array([5 / 3, 4 / 3, 5 / 3, 4 / 3]) + 3.0)
+    reach = np.exp(stats.t.ppf(0.975, 3) * np.sqrt(3 / 4 * np.sum((logs - logs.mean()) ** 2)))
+    assert (found.value, found.low, found.high) == pytest.approx((4.5, 4.5 / reach, 4.5 * reach))
 
 
 def test_nothing_is_said_where_the_end_of_long_tasks_was_not_played() -> None:

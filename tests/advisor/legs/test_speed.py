@@ -51,6 +51,19 @@ def test_the_control_of_the_mix_is_that_of_the_mix_and_not_of_its_wildest_class(
     assert controls_of(found, "turn_ms", "chat") == found[None, "turn_ms"]
 
 
+def test_a_change_that_starts_may_explain_is_doubted_by_starts_that_scatter_twice_as_much() -> None:
+    evidence = compared(effect=-0.1, noise=QUIET, restarts=1)
+    usual, wide = (
+        assess(evidence, Policy(start_spread=spread)).comparison("fp8", None)
+        for spread in (0.015, 0.03)
+    )
+    assert usual is not None
+    assert wide is not None
+    doubted, twice = usual.doubted, wide.change.relative
+    assert doubted is not None
+    assert (doubted.low, doubted.high) == pytest.approx((twice.low, twice.high))
+
+
 @pytest.mark.parametrize("noise", [QUIET, WILD], ids=["quiet", "wild"])
 @pytest.mark.parametrize("pairs", [3, 12])
 @pytest.mark.parametrize(("effect", "state"), [(-0.5, "yes"), (0.5, "no")])

@@ -235,6 +235,32 @@ def test_a_score_has_the_moments_of_the_likeliest_shares_that_differ_by_so_much(
     ) == pytest.approx(moments, rel=1e-4)
 
 
+def test_what_differs_together_widens_a_score_and_leaves_it_more_skewed() -> None:
+    alone = AnswerCounts(reference_only=12, arm_only=9, n=300)
+    together = AnswerCounts(reference_only=12, arm_only=9, n=300, together=21.0, df=80)
+    (variance, third), (wider, more) = (accuracy._under(each, 0.01) for each in (alone, together))
+    assert wider == pytest.approx(variance + 21)
+    # Answers that differ in groups of as many: their cubes grow by the square of the variances.
+    assert more == pytest.approx(third * (wider / variance) ** 2)
+    assert third != 0
+
+
+def test_weighted_answers_that_differ_together_are_counted_pair_by_pair() -> None:
+    difference = np.array([-1.0, -1.0, 1.0, 0.0, 0.0, 0.0, -1.0, -1.0])
+    clusters, weights = np.arange(8) // 2, np.array([3.0, 3.0, 1.0, 1.0, 1.0, 1.0, 3.0, 3.0])
+    found = counts(difference, clusters, weights)
+    even = weights * 8 / weights.sum()
+    unit = float(even @ even) / 8
+    lost, won = even[difference < 0].sum() / unit, even[difference > 0].sum() / unit
+    n = 8 / unit
+    alike = (lost * (lost - 1) + won * (won - 1)) / (n * (n - 1))
+    pairs = [(a, b) for a in range(8) for b in range(8) if a // 2 == b // 2]
+    seen = sum(even[a] * even[b] for a, b in pairs if difference[a] * difference[b] > 0)
+    chance = alike * sum(even[a] * even[b] for a, b in pairs if a != b)
+    assert found.together == pytest.approx((seen - chance) / unit**2 - lost - won)
+    assert found.together > 0
+
+
 @pytest.mark.parametrize("level", [0.3, 0.5, 0.95, 0.999])
 def test_an_interval_at_any_level_ends_where_the_score_does_or_at_all_of_the_answers(
     level: float,
