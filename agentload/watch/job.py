@@ -26,7 +26,7 @@ METRICS: Final[Mapping[Metric, str]] = {
     "tpot_ms": "time per output token",
 }
 """Names of the metrics for people."""
-# A job becomes a lock file, a log file and a unit of systemd.
+# A job becomes a lock file and a log file.
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 
 SLACK_S: Final = 120  # beyond the job's own limit: comparing and storing
