@@ -26,10 +26,9 @@ METRICS: Final[Mapping[Metric, str]] = {
     "tpot_ms": "time per output token",
 }
 """Names of the metrics for people."""
-# A job becomes a lock file, a log file and a unit of systemd.
+# A job becomes a lock file and a log file.
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 
-SLACK_S: Final = 120  # beyond the job's own limit: comparing and storing
 SHOWN: Final = "agentload watch --help shows a jobs file"
 
 
@@ -55,12 +54,8 @@ class JobBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Notify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Say who hears of an execution: a JUnit file for continuous integration, a webhook.
+    """Say who hears of an execution."""
 
-    The file is written again each time.
-    """
-
-    junit: Path | None = None
     webhook_env: str | None = None
     """Environment variable that holds the URL, which is a secret."""
     always: bool = False
@@ -109,19 +104,6 @@ class Job:
         """Return how often an execution plays each arm; its budget is multiplied by that."""
         return 2 if is_controlled else 1
 
-    @property
-    def longest_s(self) -> float:
-        """Seconds that an execution may take at most, before what is in flight has ended."""
-        return 60 * self.budget.minutes * self.times(is_controlled=self.control)
-
-    @property
-    def timeout_s(self) -> int:
-        """Seconds after which a scheduler may give up.
-
-        They include the delay of the scheduler, and comparing and storing.
-        """
-        return round(self.longest_s + self.schedule.stagger_s + SLACK_S)
-
 
 def job(name: str, content: object, *, at: Path) -> Job:
     """Turn one entry of a jobs file into a job.
@@ -137,7 +119,7 @@ def job(name: str, content: object, *, at: Path) -> Job:
     check_finite(content, at=where, hint=SHOWN)
     own, played = _parted(content)
     try:
-        said = msgspec.convert(own, _Entry, dec_hook=lambda _, text: _path(at, text))
+        said = msgspec.convert(own, _Entry)
         study = _study(played, at=at, where=where)
     except msgspec.ValidationError as error:
         raise AgentloadError(f"{where}: {error}", hint=_section_hint(own) or SHOWN) from error
@@ -258,23 +240,12 @@ def _check_numbers(said: _Entry, study: Replay, where: str) -> None:
         raise AgentloadError(f"{where}: {found}", hint=SHOWN)
 
 
-def _path_next_to(at: Path, text: str) -> Path:
-    """Return a path relative to the jobs file as absolute: a scheduler starts anywhere."""
-    return (at.parent / text).resolve()
-
-
-def _path(at: Path, text: object) -> Path:
-    """Return a path that an entry names; raise TypeError for anything but text."""
-    if not isinstance(text, str):
-        raise TypeError(f"Expected `str | null`, got `{type(text).__name__}`")
-    return _path_next_to(at, text)
-
-
 def _setting(policy: str | dict[str, Any] | None, *, at: Path, where: str) -> Setting:
     match policy:
         case None:
             return Setting()
         case str():
-            return read_policy(_path_next_to(at, policy))
+            # A scheduler starts anywhere.
+            return read_policy((at.parent / policy).resolve())
         case dict():
             return parse(policy, at=f"{where}: policy")
