@@ -129,6 +129,30 @@ async def test_a_call_that_may_come_is_made_ready_without_a_connection_and_dropp
     assert (caller._last, caller._last_bytes) == ({}, 0)
 
 
+@pytest.mark.loopback
+async def test_prompts_beyond_the_limit_are_dropped_and_rendered_again_when_they_are_due(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agentload.live.caller.KEPT_BYTES", 100)
+    async with serving(Peer.answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        renderer = Renderer(seed=0, tokenizer=WORD_TOKENS)
+        caller = PromptCaller(wire, {"a": RequestStyle(model="m")}, renderer, seed=0)
+        cooking = asyncio.create_task(caller.cook())
+        for name in ("first", "second"):
+            call = replace(CALL, session=name)
+            caller.prepare(
+                Prepare(request_id=name, call=call, arm="a", salt="salt", connects=False)
+            )
+        await asyncio.sleep(0.02)
+        assert list(caller._last) == [("a", "second")]
+        _, digest = await caller.call(send("first"), lambda _: None)
+        assert list(caller._last) == [("a", "first")]
+        cooking.cancel()
+    alone = Renderer(seed=0, tokenizer=WORD_TOKENS).render(CALL.context, salt="salt")
+    assert digest == alone.hash
+    assert json.loads(server.requests[0].body)["messages"] == json.loads(alone.messages)
+
+
 def asked(pieces: list[bytes]) -> object:
     return json.loads(b"".join(pieces))
 
