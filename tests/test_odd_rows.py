@@ -28,8 +28,9 @@ from agentload.report.formats import txt
 from agentload.report.parts import Document
 from agentload.report.render import USUAL, formats, write
 from agentload.verdict.policy import Setting
+from agentload.watch.history import Detail, Execution
 from agentload.watch.judge import changes_since, fault
-from agentload.watch.words import change_words
+from agentload.watch.notices import junit
 from tests import odd
 from tests.report.formats.test_html import Tree
 from tests.ui.site import site
@@ -168,7 +169,16 @@ class Looked:
 
     def _watched(self) -> Iterator[tuple[str, str]]:
         changes, why = changes_since(self.database, "odd", "before", arms=[odd.FIRST], job=JOB)
-        yield "change", "\n".join([*map(change_words, changes), why or ""])
+        detail = Detail(reference="before", changes=changes, reason=why)
+        done = Execution(
+            job="nightly",
+            started_ns=1,
+            ended_ns=2,
+            outcome="done" if why is None else "void",
+            run_id="odd",
+            detail=detail,
+        )
+        yield "junit", junit("nightly", done, ())
 
     async def pages(self) -> Iterator[tuple[str, str]]:
         """Return the pages of the run."""

@@ -54,8 +54,12 @@ class JobBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Notify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Say who hears of an execution."""
+    """Say who hears of an execution: a JUnit file for continuous integration, a webhook.
 
+    The file is written again each time.
+    """
+
+    junit: Path | None = None
     webhook_env: str | None = None
     """Environment variable that holds the URL, which is a secret."""
     always: bool = False
@@ -119,7 +123,7 @@ def job(name: str, content: object, *, at: Path) -> Job:
     check_finite(content, at=where, hint=SHOWN)
     own, played = _parted(content)
     try:
-        said = msgspec.convert(own, _Entry)
+        said = msgspec.convert(own, _Entry, dec_hook=lambda _, text: _path(at, text))
         study = _study(played, at=at, where=where)
     except msgspec.ValidationError as error:
         raise AgentloadError(f"{where}: {error}", hint=_section_hint(own) or SHOWN) from error
@@ -240,12 +244,23 @@ def _check_numbers(said: _Entry, study: Replay, where: str) -> None:
         raise AgentloadError(f"{where}: {found}", hint=SHOWN)
 
 
+def _path_next_to(at: Path, text: str) -> Path:
+    """Return a path relative to the jobs file as absolute: a scheduler starts anywhere."""
+    return (at.parent / text).resolve()
+
+
+def _path(at: Path, text: object) -> Path:
+    """Return a path that an entry names; raise TypeError for anything but text."""
+    if not isinstance(text, str):
+        raise TypeError(f"Expected `str | null`, got `{type(text).__name__}`")
+    return _path_next_to(at, text)
+
+
 def _setting(policy: str | dict[str, Any] | None, *, at: Path, where: str) -> Setting:
     match policy:
         case None:
             return Setting()
         case str():
-            # A scheduler starts anywhere.
-            return read_policy((at.parent / policy).resolve())
+            return read_policy(_path_next_to(at, policy))
         case dict():
             return parse(policy, at=f"{where}: policy")

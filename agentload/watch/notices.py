@@ -1,28 +1,42 @@
-"""Notify people of an execution by a webhook."""
+"""Notify others of an execution: continuous integration by JUnit, people by a webhook."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
+from xml.etree import ElementTree as ET
 
 import aiohttp
 
 from agentload.telemetry.reach import environment, page
-from agentload.watch.alarms import Alarm
+from agentload.watch.alarms import GATED, Alarm, loud_alarms
 from agentload.watch.books import Executed
+from agentload.watch.history import Execution, executions
 from agentload.watch.job import Job
-from agentload.watch.words import alarm_words, summary
+from agentload.watch.jobs_file import replace_file
+from agentload.watch.words import alarm_words, change_words, summary
 
 TIMEOUT_S: Final = 10.0
 
 
 def send(job: Job, executed: Executed) -> tuple[str, ...]:
-    """Call the job's webhook; return what did not work.
+    """Write the job's JUnit file and call its webhook; return what did not work.
 
     No failed notice may cost the execution its exit code.
     """
     if executed.execution.outcome == "skipped":  # the execution that runs will send its own notices
         return ()
-    return tuple(_called(job, executed))
+    return (*_written(job, executed), *_called(job, executed))
+
+
+def _written(job: Job, executed: Executed) -> Iterator[str]:
+    path = job.notify.junit
+    if path is None:
+        return
+    try:
+        replace_file(path, junit(job.name, executions(executed.history)[-1], executed.alarms))
+    except OSError as error:
+        yield f"{path}: {error.strerror}"
 
 
 def _called(job: Job, executed: Executed) -> Iterator[str]:
@@ -64,3 +78,58 @@ def payload(executed: Executed) -> dict[str, Any]:
 
 def _alarm(alarm: Alarm) -> dict[str, str | None]:
     return {"kind": alarm.kind, "metric": alarm.metric, "message": alarm_words(alarm)}
+
+
+def junit(job: str, execution: Execution, alarms: Sequence[Alarm]) -> str:
+    """Return a JUnit file with one test for the execution and one for each watched series.
+
+    An open alarm is a failure; an execution that could not run is an error.
+    """
+    failing = [each for each in loud_alarms(alarms, execution.settled_ns) if each.kind in GATED]
+    seconds = f"{(execution.settled_ns - execution.started_ns) / 1e9:.3f}"
+    started = f"{datetime.fromtimestamp(execution.started_ns // 10**9, UTC):%Y-%m-%dT%H:%M:%S}"
+    named = f"agentload.{job}"
+    suite = ET.Element("testsuite", name=named, timestamp=started, time=seconds)
+    whole = ET.SubElement(suite, "testcase", classname=named, name="execution", time=seconds)
+    _add_outcome(whole, execution)
+    _add_failures(whole, [each for each in failing if each.metric is None])
+    for change in execution.detail.changes:
+        name = _text(change.series)
+        test = ET.SubElement(suite, "testcase", classname=named, name=name, time="0")
+        _add_failures(test, [each for each in failing if each.metric == change.series])
+        ET.SubElement(test, "system-out").text = _text(change_words(change))
+    suite.set("tests", str(len(suite)))
+    for counted, element in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(counted, str(len(suite.findall(f"testcase/{element}"))))
+    ET.indent(suite)
+    text = ET.tostring(suite, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _add_outcome(test: ET.Element, execution: Execution) -> None:
+    word, reason = execution.outcome, execution.detail.reason
+    match word:
+        case "done":
+            pass
+        case "skipped":
+            ET.SubElement(test, "skipped", message=_text(reason or ""))
+        case "void":
+            ET.SubElement(test, "failure", message=_text(reason or word), type=word)
+        case _:
+            ET.SubElement(test, "error", message=_text(reason or word), type=word)
+
+
+def _add_failures(test: ET.Element, alarms: Sequence[Alarm]) -> None:
+    for alarm in alarms:
+        ET.SubElement(test, "failure", message=_text(alarm_words(alarm)), type=alarm.kind)
+
+
+def _text(text: str) -> str:
+    """Leave out what XML cannot hold: what a server says may have any character."""
+    return "".join(each for each in text if _is_allowed(each))
+
+
+def _is_allowed(character: str) -> bool:
+    is_control = character < " " and character not in "\t\n"
+    is_surrogate = "\ud800" <= character <= "\udfff"
+    return not is_control and not is_surrogate and character not in "\ufffe\uffff"

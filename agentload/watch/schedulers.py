@@ -174,7 +174,7 @@ def write_crontab(text: str) -> None:
     if done.returncode and "no crontab" not in done.stderr:
         raise AgentloadError(
             f"crontab: {done.stderr.strip()}",
-            hint="agentload watch install --dry-run prints the lines",
+            hint="agentload watch export crontab prints the lines",
         )
 
 

@@ -51,7 +51,7 @@ def test_an_entry_that_says_the_least_means_this(tmp_path: Path) -> None:
         reference=None,
         control=True,
         keep_runs=None,
-        notify=Notify(webhook_env=None, always=False),
+        notify=Notify(junit=None, webhook_env=None, always=False),
         spec=json.dumps(LEAST, separators=(",", ":")),
     )
 
@@ -79,7 +79,7 @@ def test_an_entry_that_says_all_means_all_of_it(tmp_path: Path) -> None:
         "reference": "r1",
         "control": False,
         "retention": {"runs": 9},
-        "notify": {"webhook_env": "HOOK", "always": True},
+        "notify": {"junit": "j.xml", "webhook_env": "HOOK", "always": True},
     }
     assert job("nightly", entry, at=tmp_path / "jobs.yaml") == Job(
         name="nightly",
@@ -109,7 +109,7 @@ def test_an_entry_that_says_all_means_all_of_it(tmp_path: Path) -> None:
         reference="r1",
         control=False,
         keep_runs=9,
-        notify=Notify(webhook_env="HOOK", always=True),
+        notify=Notify(junit=tmp_path / "j.xml", webhook_env="HOOK", always=True),
         spec=json.dumps(entry, separators=(",", ":")),
     )
 

@@ -13,6 +13,7 @@ from agentload.errors import GateError, UsageError
 from agentload.watch import ledger
 from agentload.watch.alarms import ChangeRule, alarms, exit_code, loud_alarms
 from agentload.watch.history import Detail, Execution, executions, reference
+from agentload.watch.notices import junit
 from agentload.watch.words import alarm_words, outcome_words
 from tests.ui.site import site
 from tests.watch.histories import DAY_NS, execution, history
@@ -73,6 +74,7 @@ def test_notices_say_what_is_muted_and_fail_nothing() -> None:
     past = (*WORSE, muted(11, 20), execution(12, change=0.08))
     found = alarms(past, ChangeRule())
     assert alarm_words(found[0]).endswith("; muted until 1970-01-21 00:00")
+    assert 'failures="0"' in junit("nightly", past[-1], found)
 
 
 def test_what_is_muted_is_stored_and_read_again(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""A webhook is called when an alarm is raised or closed, and its failure costs nothing."""
+"""A JUnit file says what holds; a webhook is called when an
+alarm is raised or closed, and its failure costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -16,9 +20,9 @@ from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 from agentload.watch.alarms import Alarm, ChangeRule, alarms
 from agentload.watch.books import Executed
-from agentload.watch.history import Execution
+from agentload.watch.history import Execution, Outcome
 from agentload.watch.job import Job, Notify
-from agentload.watch.notices import send
+from agentload.watch.notices import junit, send
 from agentload.watch.schedule import Schedule
 from agentload.watch.words import outcome_words, summary
 from tests.watch.histories import execution, history
@@ -34,6 +38,59 @@ def test_an_invalid_run_is_not_summed_up_with_a_decision() -> None:
     assert "stay on" not in summary(
         Executed(execution=decided, history=(decided,), alarms=(), raised=(), closed=(), code=3)
     )
+
+
+def test_junit_fails_the_series_that_got_worse() -> None:
+    root = ET.fromstring(junit("nightly", WORSE[-1], alarms(WORSE, ChangeRule())))
+    assert {key: root.get(key) for key in ("tests", "failures", "errors")} == {
+        "tests": "2",
+        "failures": "1",
+        "errors": "0",
+    }
+    assert [each.get("name") for each in root if each.find("failure") is not None] == [
+        "prod: turn_ms"
+    ]
+    dead = ET.fromstring(junit("nightly", execution(1, "dead", reason="\x00refused"), ()))
+    assert [each.get("message") for each in dead.iter("error")] == ["refused"]
+
+
+# What Jenkins' junit-10.xsd lets an element have, the attributes that it must have first.
+JUNIT = {
+    "testsuite": (
+        ("name", "tests", "failures", "errors"),
+        ("skipped", "time", "timestamp"),
+        {"testcase"},
+    ),
+    "testcase": (("name", "classname"), ("time",), {"skipped", "error", "failure", "system-out"}),
+    "failure": ((), ("message", "type"), set()),
+    "error": ((), ("message", "type"), set()),
+    "skipped": ((), ("message",), set()),
+    "system-out": ((), (), set()),
+}
+
+
+@pytest.mark.parametrize("outcome", [each for each in get_args(Outcome) if each != "accepted"])
+def test_junit_is_what_continuous_integration_reads(outcome: Outcome) -> None:
+    last = execution(
+        14,
+        outcome,
+        change=0.09 if outcome in {"done", "void"} else None,
+        reason=None if outcome == "done" else "a < b & c",
+    )
+    root = ET.fromstring(junit("nightly", last, alarms((*WORSE, last), ChangeRule())))
+    for each in root.iter():
+        needed, allowed, children = JUNIT[each.tag]
+        assert set(needed) <= set(each.attrib) <= {*needed, *allowed}
+        assert {child.tag for child in each} <= children
+    counts = {
+        word: len(root.findall(f"testcase/{tag}"))
+        for word, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
+    }
+    assert {word: int(root.get(word, "")) for word in counts} == counts
+    assert int(root.get("tests", "")) == len(root.findall("testcase"))
+    assert root.get("timestamp") == "1970-01-15T00:00:00"
+    expected = {"done": "failures", "void": "failures", "skipped": "skipped"}.get(outcome, "errors")
+    assert counts[expected] >= 1
 
 
 def test_an_execution_that_started_late_says_so() -> None:
@@ -133,6 +190,13 @@ def test_a_webhook_that_fails_is_told_without_its_secret(monkeypatch: pytest.Mon
     monkeypatch.delenv("HOOK")
     assert send(told, executed(WORSE[:-1], raised=())) == (
         "environment variable HOOK holds no URL: no webhook was called",
+    )
+
+
+@pytest.mark.loopback
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    assert send(job(Notify(junit=tmp_path)), executed(WORSE[:-1], raised=())) == (
+        f"{tmp_path}: Is a directory",
     )
 
 

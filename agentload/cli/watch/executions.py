@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import typer
 
@@ -24,9 +24,9 @@ from agentload.watch.execute import execute
 from agentload.watch.history import Execution, executions, latest_ns
 from agentload.watch.job import Job, in_words
 from agentload.watch.jobs_file import Jobs, complete_environment, read_jobs
-from agentload.watch.notices import send
+from agentload.watch.notices import junit, send
 from agentload.watch.schedule import firings, stagger_s, unanswered_firings
-from agentload.watch.schedulers import this_machine
+from agentload.watch.schedulers import crontab, this_machine
 from agentload.watch.trends import Trend, trends
 from agentload.watch.words import alarm_words, dollars, level_words, outcome_words, summary
 
@@ -330,3 +330,42 @@ def _cells(each: Execution, series: list[str], *, cost: bool) -> tuple[str, ...]
         each.run_id or "–",
         outcome_words(each),
     )
+
+
+Given = TypeVar("Given")
+
+
+def export(
+    kind: Annotated[str, typer.Argument(help="crontab or junit.", metavar="KIND")],
+    *,
+    file: JobsFile = DEFAULT,
+    job: Annotated[str | None, typer.Option(help="Job of a junit file.")] = None,
+) -> None:
+    """Write ready files for a scheduler or for continuous integration.
+
+    For example:
+
+        agentload watch export junit --job nightly-rag
+    """
+    jobs = read_jobs(file)
+    match kind:
+        case "crontab":
+            print(crontab(jobs.jobs, this_machine(jobs)), end="")
+        case "junit":
+            print(_junit(jobs, _given(job, "--job")), end="")
+        case _:
+            raise UsageError(f"no format '{kind}'", hint="crontab or junit")
+
+
+def _junit(jobs: Jobs, name: str) -> str:
+    job = jobs.named(name)
+    past = ledger.history(jobs.database, name)
+    if not past:
+        raise UsageError(f"{name} was not executed yet", hint=f"agentload watch run {name}")
+    return junit(name, executions(past)[-1], alarms_of(job, past))
+
+
+def _given(value: Given | None, option: str) -> Given:
+    if value is None:
+        raise UsageError(f"{option} is needed", hint="agentload watch export --help")
+    return value

@@ -31,7 +31,7 @@ def last(folder: Path) -> Execution:
 @pytest.mark.slow
 @pytest.mark.alone
 def test_a_second_run_is_held_against_the_first_turn_by_turn(tmp_path: Path) -> None:
-    file = watch_file(tmp_path, policy=LENIENT)
+    file = watch_file(tmp_path, notify={"junit": "out/junit.xml"}, policy=LENIENT)
     for _ in range(
         8
     ):  # until a run is quiet enough to be the reference, and another to be compared
@@ -50,6 +50,7 @@ def test_a_second_run_is_held_against_the_first_turn_by_turn(tmp_path: Path) -> 
         "tpot_ms",
     }
     assert all(change.pairs == 3 for change in past[-1].detail.changes)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["junit.xml"]
     assert (
         json.loads(watch("history", "nightly", "--json", file=file).stdout)["executions"][-1][
             "run_id"
