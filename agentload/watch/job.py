@@ -26,7 +26,7 @@ METRICS: Final[Mapping[Metric, str]] = {
     "tpot_ms": "time per output token",
 }
 """Names of the metrics for people."""
-# A job becomes a lock file and a log file.
+# A job becomes a lock file, a log file and a unit of systemd.
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 
 SHOWN: Final = "agentload watch --help shows a jobs file"

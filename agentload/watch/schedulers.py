@@ -1,25 +1,30 @@
-"""Write jobs for this machine's cron as lines of a crontab.
+"""Write jobs for this machine's schedulers: lines of a crontab, or systemd units.
 
-Every line names absolute paths, because cron starts anywhere with hardly any environment. Debian's
-cron reads times in the machine's zone alone: a job of another zone is called as often as it may be
-due there, and `--scheduled` lets it do nothing at any other time.
+A job has a service and a timer of systemd. Every file names absolute paths, because a scheduler
+starts anywhere with hardly any environment. Debian's cron reads times in the machine's zone alone:
+a job of another zone is called as often as it may be due there, and `--scheduled` lets it do
+nothing at any other time. A timer of systemd knows time zones, and catches up after the machine was
+off.
 """
 
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from cronsim import CronSim
+
 from agentload.errors import AgentloadError
 from agentload.watch.job import Job
 from agentload.watch.jobs_file import Jobs
 from agentload.watch.ledger import lock_path
+from agentload.watch.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +36,7 @@ class Machine:
     jobs_file: Path
     database: Path
     local_zone: str
-    """Time zone in which its cron reads times."""
+    """Time zone in which its schedulers read times."""
     path: str
     """PATH for the commands that an arms file may call."""
 
@@ -122,6 +127,100 @@ def _apart(one: str, other: str, at: datetime) -> timedelta:
     return first - second
 
 
+WEEKDAYS: Final = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
+
+
+def systemd(jobs: Sequence[Job], machine: Machine) -> dict[str, str]:
+    """Return the units by file name."""
+    units: dict[str, str] = {}
+    for job in jobs:
+        units[f"agentload-{job.name}.service"] = _service(job, machine)
+        units[f"agentload-{job.name}.timer"] = _timer(job)
+    return units
+
+
+def _service(job: Job, machine: Machine) -> str:
+    return f"""\
+# One at a time by {machine.lock(job)}
+[Unit]
+Description=agentload job {job.name}
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+Type=oneshot
+ExecStart={" ".join(map(_quoted, machine.command(job)))}
+Environment={_quoted(f"PATH={machine.path}")}
+StandardOutput=append:{_escaped(str(machine.log(job)))}
+StandardError=inherit
+TimeoutStartSec={job.timeout_s}
+# 3 says that something got worse: the job itself has worked.
+SuccessExitStatus=3
+"""
+
+
+def _timer(job: Job) -> str:
+    events = "\n".join(f"OnCalendar={each}" for each in calendar(job.schedule))
+    return f"""\
+# {job.schedule.cron} ({job.schedule.time_zone})
+[Unit]
+Description=Schedule of agentload job {job.name}
+
+[Timer]
+{events}
+AccuracySec=1s
+Persistent=true
+
+[Install]
+WantedBy=timers.target
+"""
+
+
+def calendar(schedule: Schedule) -> tuple[str, ...]:
+    """Return systemd's calendar events for a cron schedule.
+
+    Days and weekdays that are both restricted add up, as in cron.
+    """
+    parsed = CronSim(schedule.cron, datetime(2026, 1, 1, tzinfo=UTC))
+    minutes, hours, days, months = map(
+        _numbers,
+        (parsed.minutes, parsed.hours, parsed.days, parsed.months),
+        ("minute", "hour", "day", "month"),
+    )
+    weekdays = sorted({each % 7 for each in _numbers(parsed.weekdays, "weekday")})
+    clock = f"{_listed(hours, 24)}:{_listed(minutes, 60)}:00 {schedule.time_zone}"
+    every_day, every_weekday = len(days) == 31, len(weekdays) == 7
+    month = _listed(months, 12)
+    by_day = f"*-{month}-{_listed(days, 31)} {clock}"
+    by_weekday = f"{','.join(WEEKDAYS[each] for each in weekdays)} *-{month}-* {clock}"
+    if every_weekday:
+        return (by_day,)
+    return (by_weekday,) if every_day else (by_day, by_weekday)
+
+
+def _numbers(found: Iterable[object], field: str) -> list[int]:
+    numbers = [each for each in found if isinstance(each, int) and each >= 0]
+    if len(numbers) < len(list(found)):
+        raise AgentloadError(
+            f"a schedule with L or # in its {field} has no systemd form",
+            hint="agentload watch export crontab",
+        )
+    return sorted(numbers)
+
+
+def _listed(numbers: Sequence[int], all_of_them: int) -> str:
+    return "*" if len(numbers) == all_of_them else ",".join(f"{each:02}" for each in numbers)
+
+
+def _quoted(text: str) -> str:
+    escaped = _escaped(text).replace("$", "$$").replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"' if any(each in text for each in " \t\"'\\;") else escaped
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%%")
+
+
 LOCALTIME = Path("/etc/localtime")
 TIMEZONE = Path("/etc/timezone")
 # Not the caller's own PATH: Debian's cron refuses lines of 1,000 characters.
@@ -182,6 +281,7 @@ def _program() -> str:
     found = shutil.which("crontab")
     if found is None:
         raise AgentloadError(
-            "no crontab command on this machine", hint="install cron, or: agentload watch daemon"
+            "no crontab command on this machine",
+            hint="install cron, or: agentload watch export systemd; agentload watch daemon",
         )
     return found

@@ -1,13 +1,26 @@
-"""Jobs as lines of a crontab."""
+"""Jobs as lines of a crontab and as units of systemd."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from agentload.errors import AgentloadError
 from agentload.watch.jobs_file import Jobs, add, read_jobs
-from agentload.watch.schedulers import Machine, cron_fields, crontab, with_block, without_block
+from agentload.watch.schedule import Schedule
+from agentload.watch.schedulers import (
+    Machine,
+    calendar,
+    cron_fields,
+    crontab,
+    systemd,
+    with_block,
+    without_block,
+)
 from tests.watch.test_jobs_file import ENTRY
 
 
@@ -62,3 +75,39 @@ def test_installing_twice_and_removing_leaves_a_crontab_as_it_was(tmp_path: Path
         assert with_block(once, block, mine) == once
         assert without_block(once, mine) == before
         assert without_block(once, "/other/watch.yaml") == once
+
+
+@pytest.mark.parametrize(
+    ("cron", "events"),
+    [
+        ("0 2 * * *", ("*-*-* 02:00:00 UTC",)),
+        ("*/20 8-9 * * 1-5", ("Mon,Tue,Wed,Thu,Fri *-*-* 08,09:00,20,40:00 UTC",)),
+        ("0 0 13 * 5", ("*-*-13 00:00:00 UTC", "Fri *-*-* 00:00:00 UTC")),
+        ("0 0 1 1,7 7", ("*-01,07-01 00:00:00 UTC", "Sun *-01,07-* 00:00:00 UTC")),
+    ],
+)
+def test_a_cron_schedule_has_the_same_firings_as_a_calendar(
+    cron: str, events: tuple[str, ...]
+) -> None:
+    assert calendar(Schedule(cron=cron)) == events
+
+
+def test_a_schedule_without_a_calendar_form_is_refused() -> None:
+    with pytest.raises(AgentloadError, match="L or # in its day"):
+        calendar(Schedule(cron="0 0 L * *"))
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
+def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
+    found = jobs(tmp_path)
+    program = Path(shutil.which("true") or "/bin/true")
+    for name, text in systemd(found.jobs, replace(place(found), program=program)).items():
+        (tmp_path / name).write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *map(str, tmp_path.glob("agentload-*"))],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

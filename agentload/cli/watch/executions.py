@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
 import typer
@@ -26,7 +27,7 @@ from agentload.watch.job import Job, in_words
 from agentload.watch.jobs_file import Jobs, complete_environment, read_jobs
 from agentload.watch.notices import junit, send
 from agentload.watch.schedule import firings, stagger_s, unanswered_firings
-from agentload.watch.schedulers import crontab, this_machine
+from agentload.watch.schedulers import crontab, systemd, this_machine
 from agentload.watch.trends import Trend, trends
 from agentload.watch.words import alarm_words, dollars, level_words, outcome_words, summary
 
@@ -336,25 +337,34 @@ Given = TypeVar("Given")
 
 
 def export(
-    kind: Annotated[str, typer.Argument(help="crontab or junit.", metavar="KIND")],
+    kind: Annotated[str, typer.Argument(help="crontab, systemd or junit.", metavar="KIND")],
     *,
     file: JobsFile = DEFAULT,
     job: Annotated[str | None, typer.Option(help="Job of a junit file.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for systemd.")] = None,
 ) -> None:
     """Write ready files for a scheduler or for continuous integration.
 
+    A crontab and the JUnit file of a job go to stdout, systemd's units into a folder.
+
     For example:
 
-        agentload watch export junit --job nightly-rag
+        agentload watch export systemd --out /etc/systemd/system
     """
     jobs = read_jobs(file)
     match kind:
         case "crontab":
             print(crontab(jobs.jobs, this_machine(jobs)), end="")
+        case "systemd":
+            folder = _given(out, "--out")
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, text in systemd(jobs.jobs, this_machine(jobs)).items():
+                (folder / name).write_text(text, encoding="utf-8")
+                print(folder / name)
         case "junit":
             print(_junit(jobs, _given(job, "--job")), end="")
         case _:
-            raise UsageError(f"no format '{kind}'", hint="crontab or junit")
+            raise UsageError(f"no format '{kind}'", hint="crontab, systemd or junit")
 
 
 def _junit(jobs: Jobs, name: str) -> str:
