@@ -58,14 +58,15 @@ def _ratio(mine: Estimate, theirs: Estimate) -> Estimate:
     """
     value = _likely(mine) / _likely(theirs)
 
-    def apart(low: Estimate, high: Estimate) -> float | None:
-        if not low.low or high.high is None:
+    def reach(falling: Estimate, rising: Estimate) -> float | None:
+        """Return the factor to the end of the interval where one falls and the other rises."""
+        if not falling.low or rising.high is None:
             return None
-        return math.exp(
-            math.hypot(math.log(_likely(low) / low.low), math.log(high.high / _likely(high)))
-        )
+        fall = math.log(_likely(falling) / falling.low)
+        rise = math.log(rising.high / _likely(rising))
+        return math.exp(math.hypot(fall, rise))
 
-    down, up = apart(mine, theirs), apart(theirs, mine)
+    down, up = reach(mine, theirs), reach(theirs, mine)
     return Estimate(
         value=value - 1,
         low=None if down is None else value / down - 1,
@@ -80,7 +81,7 @@ def _ratio(mine: Estimate, theirs: Estimate) -> Estimate:
 def _is_narrow(mine: Estimate, ratio: Estimate) -> bool:
     """Say whether a ratio is known well enough for a claim.
 
-    That of an arm that carries nobody is, whatever the other one carries.
+    Where the arm carries nobody, the ratio is zero, whatever the other arm carries.
     """
     if not mine.value:
         return True
@@ -122,24 +123,22 @@ def finer(case: Case, arm: str, workload: str | None, ratio: Estimate) -> Need:
 
 
 def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: Estimate) -> Leg:
-    gain, ratio, reference = (
-        case.policy.min_capacity_gain,
-        _ratio(mine, theirs),
-        case.evidence.reference,
-    )
+    gain = case.policy.min_capacity_gain
+    ratio = _ratio(mine, theirs)
     state: LegState = "unclear"
     is_narrow = _is_narrow(mine, ratio)
     # Which carries more is known long before by how much: a
     # wide interval that lies beyond twice the margin tells.
-    surely = gain if is_narrow else 2 * gain
-    if ratio.is_above(surely):
+    telling = gain if is_narrow else 2 * gain
+    if ratio.is_above(telling):
         state = "yes"
-    elif ratio.is_below(-surely):
+    elif ratio.is_below(-telling):
         state = "no"
     elif is_narrow and ratio.is_within(gain):
         state = "equal"
     told = (
-        f"{_told(mine)} agents per GPU for {_told(theirs)} on {reference} ({words.change(ratio)})"
+        f"{_told(mine)} agents per GPU for {_told(theirs)} on {case.evidence.reference} "
+        f"({words.change(ratio)})"
     )
     needs = (finer(case, arm, workload, ratio),) if state == "unclear" else ()
     return Leg(name="capacity", state=state, estimate=ratio, margin=gain, reason=told, needs=needs)

@@ -30,11 +30,11 @@ class PoolFill:
     server does not say what it found in its cache.
     """
     full_from_s: Mapping[int, float]
-    """By play that filled it: how long after its begin."""
-    share: float
-    """Of the time of all plays, with the pool full."""
+    """Seconds from the start of each play until the pool was full; without plays that never did."""
+    full_share: float
+    """Share of the time of all plays in which the pool was full."""
     is_full: bool | None
-    """In every play; None: nobody could tell."""
+    """Whether the pool became full in every play; None: nobody could tell."""
 
 
 def pool_fill(
@@ -57,7 +57,7 @@ def pool_fill(
         tokens=tokens,
         written=min((_total(found) for found in written.values()), default=None),
         full_from_s=full_from,
-        share=max(by_tokens, by_gauge),
+        full_share=max(by_tokens, by_gauge),
         is_full=is_full,
     )
 
@@ -69,16 +69,16 @@ def point(
     plays: Sequence[PlayedBlock],
     *,
     figures: Telemetry,
-    found: PoolFill,
+    pool: PoolFill,
 ) -> CapacityPoint:
     """Return a long run as one step of a search for capacity.
 
     Its turns are those released while the pool was full, where it ever was. *rows* are the
     counted ones.
     """
-    begins = {play.number: play.start_s + found.full_from_s.get(play.number, 0.0) for play in plays}
+    full_s = {play.number: play.start_s + pool.full_from_s.get(play.number, 0.0) for play in plays}
     own = rows.filter(pl.col("arm") == arm).with_columns(
-        full_s=pl.col("play").replace_strict(begins, return_dtype=pl.Float64)
+        full_s=pl.col("play").replace_strict(full_s, return_dtype=pl.Float64)
     )
     kept = own.filter(pl.col("start_s") >= pl.col("full_s"))
     turns = kept.select("status", "ttft_ms", "tpot_ms", "turn_ms").iter_rows()
@@ -88,7 +88,7 @@ def point(
         turns=kept.height,
         within_slo=sum(study.slo.holds(*turn) for turn in turns),
         minutes=figures.minutes or 0.0,
-        pool_filled=found.is_full,
+        pool_filled=pool.is_full,
         preemptions=figures.preemptions,
         hit_rate=hit_rate(kept),
     )
@@ -124,10 +124,10 @@ def _written(rows: pl.DataFrame, play: PlayedBlock) -> _Written | None:
     answered = rows.filter(pl.col("done_ns").is_not_null() & pl.col("prompt_tokens").is_not_null())
     if not answered.height or answered["cached_tokens"].null_count() == answered.height:
         return None
-    asked, cached, wrote = (
+    asked, cached, answer = (
         pl.col(name).cast(pl.Float64) for name in ("prompt_tokens", "cached_tokens", "tokens")
     )
-    new = asked - cached.fill_null(asked) + wrote.fill_null(0)
+    new = asked - cached.fill_null(asked) + answer.fill_null(0)
     at_s = (pl.col("done_ns") - play.started_ns).cast(pl.Float64) / 1e9
     return (
         answered.select(at_s=at_s, new=new)

@@ -285,10 +285,10 @@ def _capacity(
     }
     for arm, found in pools.items():
         own = figures[arm]
-        points += (fill.point(study, arm, calls.counted, view.plays, figures=own, found=found),)
+        points += (fill.point(study, arm, calls.counted, view.plays, figures=own, pool=found),)
         told[arm] = replace(
             own,
-            pool_filled_share=own.pool_filled_share if found.is_full is None else found.share,
+            pool_filled_share=own.pool_filled_share if found.is_full is None else found.full_share,
             fill_minutes=subject.noted.fill_minutes.get(arm),
         )
     return told, points, tuple(fill.notes(pools))

@@ -249,17 +249,17 @@ def _buckets(
 def _bucket(
     arm: str, task: str, context_tokens: float, rows: pl.DataFrame, *, clusters: str = "item"
 ) -> AccuracyBucket:
-    left = rows["right"].to_numpy()
-    right = rows["right_arm"].to_numpy()
+    reference_right = rows["right"].to_numpy()
+    arm_right = rows["right_arm"].to_numpy()
     graded = not rows["score"].has_nulls() and not rows["score_arm"].has_nulls()
     return AccuracyBucket(
         arm=arm,
         task=task,
         context_tokens=context_tokens,
-        both=int(np.sum(left & right)),
-        reference_only=int(np.sum(left & ~right)),
-        arm_only=int(np.sum(~left & right)),
-        neither=int(np.sum(~left & ~right)),
+        both=int(np.sum(reference_right & arm_right)),
+        reference_only=int(np.sum(reference_right & ~arm_right)),
+        arm_only=int(np.sum(~reference_right & arm_right)),
+        neither=int(np.sum(~reference_right & ~arm_right)),
         reference_scores=rows["score"].to_numpy() if graded else None,
         arm_scores=rows["score_arm"].to_numpy() if graded else None,
         garbage=_count(rows["garbage_arm"]),

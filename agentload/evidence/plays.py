@@ -57,18 +57,18 @@ class PlayedBlock:
     pair: int
     started_ns: int
     clock_ns: int
-    """When what counts began: behind the priming of a window."""
+    """When its load began: in a window, after contexts were primed."""
     drain_ns: int | None
     ended_ns: int | None
     start_s: float
     """Seconds after the run's first block, across legs."""
     restart: int
-    """Which start of this arm's servers: another one whenever the process is, or the replica."""
+    """Number of the start of this arm's server: each process on each replica has its own."""
     left_out: str | None
     """Why it is no evidence; None when it is."""
     is_void: bool
     machine: str | None = None
-    """Where the arm's server ran meanwhile; a replica is a start, and no machine."""
+    """Machine of the arm's server during the play; None on a replica, which counts as a start."""
 
 
 def plays(
@@ -113,7 +113,7 @@ class _Starts:
     """
 
     def __init__(self, fingerprints: Sequence[FingerprintRow]) -> None:
-        self._changes = _restarts(fingerprints)
+        self._changes = _process_changes(fingerprints)
         self._replicas: dict[str, dict[tuple[str | None, int], int]] = defaultdict(dict)
 
     def number(self, row: BlockRow) -> int:
@@ -127,7 +127,7 @@ class _Starts:
         return known.setdefault((row.machine, process), len(known))
 
 
-def _restarts(
+def _process_changes(
     fingerprints: Sequence[FingerprintRow],
 ) -> Mapping[str, Sequence[tuple[int, int, int]]]:
     """Return by arm each change of its server's process: (leg, ns, number of the start)."""

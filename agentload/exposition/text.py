@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from io import StringIO
 from typing import Final, NamedTuple
 
-MOST_BYTES: Final = 1 << 24
+MOST_CHARACTERS: Final = 1 << 24
 """Most characters of a page; vLLM writes 100 kB for an engine."""
 MOST_OF_A_LINE: Final = 1 << 16
 MOST_LABELS: Final = 1_000
@@ -39,8 +39,8 @@ def samples(text: str, wanted: frozenset[str]) -> Iterator[MetricSample]:
 
     A counter has the suffix `_total`, also where the page leaves it out.
     """
-    if len(text) > MOST_BYTES:
-        raise OversizeError(f"more than {MOST_BYTES >> 20} MB")
+    if len(text) > MOST_CHARACTERS:
+        raise OversizeError(f"more than {MOST_CHARACTERS >> 20} MB")
     totals: dict[str, str] = {}
     for read in StringIO(text):
         line = read.strip()
@@ -58,7 +58,7 @@ def samples(text: str, wanted: frozenset[str]) -> Iterator[MetricSample]:
         name = totals.get(name, name)
         if found is not None and name in wanted:
             yield _sample(name, line, found.end())
-        else:
+        else:  # text that is no page of metrics is refused, whatever is wanted of it
             _number(line.split()[-1])
 
 

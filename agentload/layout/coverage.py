@@ -30,7 +30,7 @@ class _Columns:
     tool_s: float = 0.0
     checked: int = 0
 
-    def task(self, session: Session, load: Load) -> None:
+    def add_task(self, session: Session, load: Load) -> None:
         """Add a session that no other one spawned."""
         waits = (wait_s(load, turn) for turn in session.turns[1:] if turn.wait == "tool")
         self.task_turns.append(len(session.turns))
@@ -54,7 +54,7 @@ def trace_shapes(trace: Trace, load: Load, *, most: int = MOST_CALLS) -> tuple[T
             break
         own = found.setdefault(session.workload, _Columns())
         if session.start_s is not None:
-            own.task(session, load)
+            own.add_task(session, load)
         sizes = cache.calls(trace.header, session)
         for place, (turn, (prompt, known)) in enumerate(zip(session.turns, sizes, strict=True)):
             own.context_tokens.append(prompt + turn.output)

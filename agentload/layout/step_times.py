@@ -1,6 +1,7 @@
 """Lay out the calls that measure an arm's step times.
 
-Prefixes are cached and then decoded at chosen batch sizes, with prompts that join them.
+Prefixes of a few lengths are put into the cache; then batches of a few sizes decode, each sequence
+behind its own prefix, and prompts join some of the batches.
 One block is the whole grid, once, a point at a time: every turn waits for all turns of the
 point before it. Prefixes of a length are sent one after the other, so that each prefills alone;
 then the first of them, as many as the batch, continue together, each after its own prefix, with a
@@ -57,6 +58,7 @@ class StepGrid:
     mixed: tuple[tuple[int, int, int], ...]
     """Context and batch that decode, and the new tokens of the prompt that joins them."""
     steps: int
+    """Steps that each batch decodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,17 +118,17 @@ def grid(bounds: Bounds) -> StepGrid:
             "leave no room for step times at two lengths",
             hint="a longer max_model_len",
         )
-    joined = contexts[min(1, len(contexts) - 1)]
+    mixed_context = contexts[min(1, len(contexts) - 1)]
     fitting = [new for new in sizes.new if new + SHORTEST <= bounds.window]
-    joins = max(fitting, default=sizes.new[0])
-    filled = FILLED * bounds.pool_tokens - joins
+    joining = max(fitting, default=sizes.new[0])
+    filled = FILLED * bounds.pool_tokens - joining
     return StepGrid(
         decode=tuple(decode),
         prefill=tuple(_prefill_points(sizes, bounds, room)),
         mixed=tuple(
-            (context, batch, joins)
+            (context, batch, joining)
             for context, batch in decode
-            if context == joined and batch in sizes.mixed
+            if context == mixed_context and batch in sizes.mixed
             if sizes.tokens(context, batch) <= filled
         ),
         steps=sizes.steps,
@@ -156,19 +158,19 @@ def _prefill_points(sizes: _Sizes, bounds: Bounds, room: int) -> Iterator[tuple[
 def step_times(found: StepGrid, *, seed: int) -> Trace:
     """Return the trace that plays a grid: one block, a point at a time."""
     script = _Script()
-    mixed = {(context, batch): joins for context, batch, joins in found.mixed}
-    for context, batches in _by(found.decode).items():
+    joining = {(context, batch): tokens for context, batch, tokens in found.mixed}
+    for context, batches in _by_first(found.decode).items():
         names = [f"decode-{context}-{number}" for number in range(max(batches))]
         for name in names:
             script.play([name], context, SHORTEST)
         for batch in batches:
             script.play(names[:batch], ADDED, found.steps)
         for batch in batches:
-            if (context, batch) in mixed:
+            if (context, batch) in joining:
                 before = script.last
                 script.play(names[:batch], ADDED, found.steps)
-                script.join(f"mixed-{context}-{batch}", mixed[context, batch], before)
-    for cached, new in _by(found.prefill).items():
+                script.join(f"mixed-{context}-{batch}", joining[context, batch], before)
+    for cached, new in _by_first(found.prefill).items():
         if cached:
             script.play([f"prefill-{cached}"], cached, SHORTEST)
         for each in new:
@@ -232,17 +234,18 @@ def seconds(
     *decode_s* is the time of a step by batch and context, *prefill_s* that of a prompt.
     """
     filled_s = sum(
-        prefill_s(context) * max(batches) for context, batches in _by(found.decode).items()
+        prefill_s(context) * max(batches) for context, batches in _by_first(found.decode).items()
     )
-    cached_s = sum(prefill_s(cached) for cached in _by(found.prefill))
+    cached_s = sum(prefill_s(cached) for cached in _by_first(found.prefill))
     new_s = sum(prefill_s(cached + new) - prefill_s(cached) for cached, new in found.prefill)
-    joining_s = sum(prefill_s(joins) for *_, joins in found.mixed)
+    joining_s = sum(prefill_s(tokens) for *_, tokens in found.mixed)
     decoding = [*found.decode, *((context, batch) for context, batch, _ in found.mixed)]
     steps_s = found.steps * sum(decode_s(batch, context) for context, batch in decoding)
     return filled_s + cached_s + new_s + joining_s + steps_s
 
 
-def _by(pairs: tuple[tuple[int, int], ...]) -> dict[int, list[int]]:
+def _by_first(pairs: tuple[tuple[int, int], ...]) -> dict[int, list[int]]:
+    """Group the second numbers of pairs by the first."""
     out: dict[int, list[int]] = {}
     for first, second in pairs:
         out.setdefault(first, []).append(second)

@@ -86,11 +86,10 @@ def task(name: str) -> Task:
 def _tasks() -> Mapping[str, Task]:
     found: dict[str, Task] = {}
     for made in PLUGINS.every(_variants):
-        found |= (
-            {}
-            if isinstance(made, Broken)
-            else {each.name: each for each in made if each.name not in found}
-        )
+        if isinstance(made, Broken):
+            continue
+        for each in made:
+            found.setdefault(each.name, each)
     return found
 
 

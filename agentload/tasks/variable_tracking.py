@@ -41,7 +41,8 @@ def generate(
         + _AFTER.format(value=shown[0])
         + _SHOWN.format(names=" ".join(shown[1:]))
     )
-    value, *names = chain = _chain(rng)
+    chain = _chain(rng)
+    value, *names = chain
     after = _AFTER.format(value=value)
     left = room(
         tokenizer,
@@ -81,8 +82,8 @@ def _assignments(chain: list[str]) -> list[str]:
 
 
 def _spread(rng: Random, sentences: list[str], chain: list[str]) -> list[str]:
-    said = _assignments(chain)
-    places = sorted(draw.below(rng, len(sentences) + 1) for _ in said)
-    for place, each in zip(reversed(places), reversed(said), strict=True):
+    assignments = _assignments(chain)
+    places = sorted(draw.below(rng, len(sentences) + 1) for _ in assignments)
+    for place, each in zip(reversed(places), reversed(assignments), strict=True):
         sentences.insert(place, each)
     return sentences

@@ -20,9 +20,10 @@ SECOND: Final = 1_000_000_000
 COUNTED: Final = 1000
 HOUR_NS: Final = 3600 * SECOND
 CORRECTED_NS: Final = 3 * HOUR_NS
-"""Nanoseconds by which a clock may go back; more, and it was wrong before.
+"""Most nanoseconds by which a clock goes back when it is corrected.
 
-Debian's cron has the same limit: what a wrong clock said is not to come.
+A clock that goes back further was wrong before, and what it said is forgotten: Debian's cron has
+the same limit.
 """
 
 

@@ -319,6 +319,6 @@ def test_a_turn_that_gave_no_token_holds_no_limit() -> None:
         rows,
         [play],
         figures=Telemetry(),
-        found=PoolFill(tokens=None, written=None, full_from_s={}, share=0.0, is_full=None),
+        pool=PoolFill(tokens=None, written=None, full_from_s={}, full_share=0.0, is_full=None),
     )
     assert (found.turns, found.within_slo) == (4, 1)

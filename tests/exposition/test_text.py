@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agentload.exposition.scrape import WANTED
 from agentload.exposition.text import (
-    MOST_BYTES,
+    MOST_CHARACTERS,
     MOST_LABELS,
     MOST_OF_A_LINE,
     MetricSample,
@@ -99,7 +99,7 @@ def test_half_a_line_and_another_page_are_no_metrics(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("\n" * (MOST_BYTES + 1), "more than 16 MB"),
+        ("\n" * (MOST_CHARACTERS + 1), "more than 16 MB"),
         (line_with('a="' + "x" * MOST_OF_A_LINE + '"'), "a line of more than 64 kB"),
         (
             line_with(*(f'l{number}="x"' for number in range(MOST_LABELS + 1))),
