@@ -38,6 +38,12 @@ ProcessChange: TypeAlias = Literal["restarted", "several"]
 `several`: replicas behind one address answer in turn, each with its own cache.
 """
 PrefixReuse: TypeAlias = Literal["hit", "no hit", "not told", "off", "failed"] | ProcessChange
+_CHANGED: Final[Mapping[str, str]] = {
+    "restarted": "{arm} was restarted between its requests: probe again",
+    "several": "{arm}: several replicas behind one address answer in turn, each with its own "
+    "cache: name each, --endpoints {arm}=URL,{arm}=URL",
+}
+"""What to do where another process answered, by the verdict."""
 _UNSURE: Final = (
     "no arm says that its cache has 16 bits: answers are held against those of {}, which may "
     "be the wrong ones"
@@ -232,16 +238,10 @@ class Probed:
         yield from self.mismatches
         if misses := [each.arm for each in self.reuse if each.verdict == "no hit"]:
             yield f"no prefix reuse on {', '.join(misses)}"
-        yield from (
-            f"{each.arm} was restarted between its requests: probe again"
+        yield from dict.fromkeys(
+            _CHANGED[each.verdict].format(arm=each.arm)
             for each in (*self.reuse, *self.crossed)
-            if each.verdict == "restarted"
-        )
-        yield from (
-            f"{each.arm}: several replicas behind one address answer in turn, each with its own "
-            f"cache: name each, --endpoints {each.arm}=URL,{each.arm}=URL"
-            for each in self.reuse
-            if each.verdict == "several"
+            if each.verdict in _CHANGED
         )
         yield from (
             f"{each.arm}: prefix reuse could not be tried: {each.error}"

@@ -13,7 +13,6 @@ and a cap that is full on one node is not eased by a free slot on another.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 from agentload.dispatch.arrivals import SECOND, rng_of, starts
 from agentload.dispatch.foresight import foresight
@@ -22,7 +21,12 @@ from agentload.layout.blocks import families
 from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Plan, Recorded
 from agentload.model.trace import Session
 
-FEWER: Final = "play from fewer nodes: --nodes"
+
+def check(plan: Plan, shares: int) -> None:
+    """Raise PlanError where a plan has too little to be divided over *shares* dispatchers."""
+    for block in plan.blocks:
+        _dealt(plan, block, shares)
+    _part(plan.load, 0, shares)
 
 
 def divide(plan: Plan, shares: int) -> tuple[Plan, ...]:
@@ -59,9 +63,9 @@ def _dealt(plan: Plan, block: Block, shares: int) -> tuple[Block, ...]:
     groups = families(kept)
     if len(groups) < shares:
         raise PlanError(
-            f"block {block.index} cannot be divided over {shares} nodes: its {len(kept):,} "
-            f"sessions are {_families(groups)}",
-            hint=FEWER,
+            f"block {block.index} cannot be divided over {shares} nodes: its sessions are "
+            f"{_families(groups)}",
+            hint=_fewer(len(groups)),
         )
     own = {
         session.session: place % shares for place, group in enumerate(groups) for session in group
@@ -87,6 +91,10 @@ def _families(groups: Sequence[Sequence[Session]]) -> str:
     return apart
 
 
+def _fewer(most: int) -> str:
+    return f"play from at most {most}: --nodes {most}" if most > 1 else "leave out --on"
+
+
 def _started(plan: Plan, block: Block) -> tuple[Session, ...]:
     """Return a block's sessions; in an open loop, with the drawn instants of their starts."""
     drawn = starts(plan.load.arrivals, rng_of(plan.seed, "arrivals", block.index))
@@ -103,7 +111,9 @@ def _part(load: Load, number: int, shares: int) -> Load:
 
     def part(whole: int, option: str) -> int:
         if whole < shares:
-            raise PlanError(f"{option} {whole} cannot be divided over {shares} nodes", hint=FEWER)
+            raise PlanError(
+                f"{option} {whole} cannot be divided over {shares} nodes", hint=_fewer(whole)
+            )
         return whole // shares + (number < whole % shares)
 
     arrivals = load.arrivals

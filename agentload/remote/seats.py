@@ -6,8 +6,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 from agentload.errors import UsageError
+from agentload.layout import division
 from agentload.live.look import cores
 from agentload.live.workers.node import NodeProcess, Seat
+from agentload.model.plan import Plan
 from agentload.remote import cluster
 from agentload.study.kinds import Replay
 
@@ -28,6 +30,13 @@ def check(study: Replay) -> None:
             "--keep-raw keeps bytes where calls are made, which is on the nodes",
             hint="leave out --keep-raw, or --on",
         )
+
+
+def check_division(study: Replay, plan: Plan) -> None:
+    """Raise PlanError if a plan cannot be divided over the nodes that a study asks for."""
+    count = count_here(study.nodes) if study.on == HERE else study.nodes
+    if study.on is not None and count is not None:
+        division.check(plan, count)
 
 
 def count_here(nodes: int | None) -> int:

@@ -27,7 +27,7 @@ from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.plan import Budget, Plan
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
-from agentload.remote.seats import check
+from agentload.remote.seats import check, check_division
 from agentload.run.arms import Arms, read_arms, with_control
 from agentload.run.files import read_traces, trace_hash
 from agentload.run.past import added_pairs, added_plan, began
@@ -246,6 +246,7 @@ def _replay(
     made = _lay(
         study, _ground(study, place, found, served, notice=notice), run=lambda _: place.name
     )
+    check_division(study, made.plan)
     expected = cost(made.plan)
     playing = Playing(
         study=made.study,

@@ -231,7 +231,20 @@ def _check_needed(verb: str, taken: Form, flag: Flag, given: Typed) -> None:
 
 _TIMED: Final = {"minutes": "; for a run of that length: --duration 2m"}
 """What else an option may have been meant for, by its name."""
-_USUAL: Final = {"rate": "2", "slo": "ttft=2s", "agents": "12"}
+_USUAL: Final = {
+    "rate": "2",
+    "ramp": "60",
+    "slo": "ttft=2s",
+    "agents": "12",
+    "capacity": "12",
+    "sessions": "16",
+    "on": "here",
+    "contexts": "4k..64k",
+    "own": "FILE",
+    "endpoints": "bf16=URL,fp8=URL",
+    "profile": "llama-3.1-8b-h100",
+}
+"""By an option's name; what only the user knows is a word in capitals."""
 
 
 def _usual(verb: str, option: str) -> str:
@@ -240,7 +253,7 @@ def _usual(verb: str, option: str) -> str:
     if flag is None or flag.is_switch:
         return option
     value = next(iter(flag.choices), None) or _USUAL.get(flag.name) or flag.shown_default
-    return f"{option} {value or flag.text.shown}"
+    return f"{option} {value}"
 
 
 def _meant(flag: Flag, given: Typed) -> str:

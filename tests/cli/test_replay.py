@@ -168,6 +168,28 @@ def test_a_dry_run_sends_nothing_and_says_what_it_would_cost(
     assert not (tmp_path / "x.duckdb").exists()
 
 
+@pytest.mark.parametrize("more", [["--dry-run"], []])
+def test_more_dispatchers_than_families_of_sessions_are_refused_before_a_server_is_asked(
+    more: list[str], trace: Path, typed: Typed
+) -> None:
+    code, out, err = typed(
+        "replay",
+        str(trace),
+        "--endpoints",
+        "a=http://127.0.0.1:9/v1",  # where nobody listens
+        "--on",
+        "here",
+        "--nodes",
+        "40",
+        "--blocks",
+        "1",
+        *more,
+    )
+    assert (code, out) == (1, "")
+    assert "cannot be divided over 40 nodes" in err
+    assert "--nodes 6" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

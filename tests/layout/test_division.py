@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agentload.dispatch.intake import intake
 from agentload.errors import PlanError
 from agentload.layout.blocks import families
-from agentload.layout.division import divide
+from agentload.layout.division import check, divide
 from agentload.layout.plan import Scheme, plan
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop, Plan, PlannedBurst, Recorded
 from agentload.model.trace import Session, TurnRef
@@ -137,8 +137,10 @@ def test_caps_and_budgets_are_divided_and_a_duration_holds_for_all() -> None:
     ],
 )
 def test_a_load_with_less_than_one_for_each_node_is_refused(load: Load, said: str) -> None:
-    with pytest.raises(PlanError, match=said):
-        divide(plan(trace(*many(30)), ("a",), run="r", scheme=Scheme(pairs=1), load=load), 3)
+    made = plan(trace(*many(30)), ("a",), run="r", scheme=Scheme(pairs=1), load=load)
+    for act in (check, divide):
+        with pytest.raises(PlanError, match=said):
+            act(made, 3)
 
 
 def test_sessions_that_wait_for_each_other_are_not_torn_apart_and_the_reason_is_said() -> None:
@@ -148,7 +150,7 @@ def test_sessions_that_wait_for_each_other_are_not_torn_apart_and_the_reason_is_
     )
     with pytest.raises(
         PlanError,
-        match=r"6 sessions are 1 family, because sessions wait for each other \(turn 0 of s1 is "
+        match=r"its sessions are 1 family, because sessions wait for each other \(turn 0 of s1 is "
         r"after s0\)",
     ):
         divide(plan(trace(*waiting), ("a",), run="r", scheme=Scheme(pairs=1)), 2)

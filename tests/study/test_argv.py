@@ -8,7 +8,7 @@ from hypothesis import given
 from agentload.errors import UsageError
 from agentload.model.plan import Arrivals, ClosedLoop, OpenLoop, PlannedBurst, Recorded
 from agentload.model.plan import Load as Planned
-from agentload.study.argv import argv, build_study, command, options, split
+from agentload.study.argv import _usual, argv, build_study, command, options, split
 from agentload.study.change import differences
 from agentload.study.fields import flags
 from agentload.study.forms import FORMS
@@ -272,3 +272,19 @@ def test_a_field_of_every_request_is_an_option_and_makes_another_study() -> None
     assert isinstance(effortful, Replay)
     assert effortful.request.body() == {"temperature": 0.2, "reasoning_effort": "low"}
     assert differences(plain, effortful) == ("temperature", "reasoning-effort")
+
+
+def test_an_option_that_another_one_needs_is_suggested_with_a_value() -> None:
+    """A suggestion is pasted: the name of a type is no value."""
+    needed = {
+        (verb, name)
+        for verb, forms in FORMS.items()
+        for name in (
+            *(form.switch for form in forms if form.switch),
+            *(each for flag in options(verb) for each in flag.said.needs),
+        )
+        if name in {each.option for each in options(verb)}
+    }
+    said = {_usual(verb, name) for verb, name in needed}
+    assert "--on here" in said
+    assert not {each for each in said if "<" in each or each.endswith(("None", " 0"))}

@@ -104,7 +104,7 @@ def _shown(profile: Profile) -> Iterator[str]:
 
 
 def _arm(arm: ArmProfile) -> Iterator[str]:
-    made = " (synthetic: no deployment was measured)" if arm.synthetic else ""
+    made = " (a prior that nobody has measured: see assumed, predicted)" if arm.synthetic else ""
     skipped = f", {', '.join(arm.skip_layers)} at two bytes" if arm.skip_layers else ""
     yield (
         f"{arm.name}: KV cache {arm.kv_dtype}{skipped}, {arm.gpu.name}, {arm.server.software}{made}"
@@ -128,11 +128,28 @@ def _arm(arm: ArmProfile) -> Iterator[str]:
                 f"{arm.encoder.ms_per_pair:g} ms a pair of its tokens"
             )
         yield f"  KV pool       {pool_of(arm).tokens:,} tokens"
+        yield from _extras(arm)
     for score in arm.accuracy:
         length = f" at {score.context_tokens:,}" if score.context_tokens else ""
         yield f"  accuracy      {score.task}{length}: {score.percent:g}% ({score.source})"
     if arm.note:
         yield f"  note          {arm.note}"
+
+
+def _extras(arm: ArmProfile) -> Iterator[str]:
+    """Say what an arm has besides its GPU's KV pool: drafted tokens, a second tier."""
+    drafting, tier = arm.speculation, arm.server.offload
+    if drafting is not None:
+        yield (
+            f"  drafts        {drafting.drafts} tokens a step ({drafting.method}), each kept in "
+            f"{drafting.acceptance:.1%} if the one before was; {drafting.draft_ms:g} ms a step"
+        )
+    if tier is not None:
+        after = "kept" if tier.outlives_restarts else "lost"
+        yield (
+            f"  second tier   {tier.gib:g} GiB of KV blocks outside the GPU, read back at "
+            f"{tier.gb_per_s:g} GB/s, {after} when the server restarts"
+        )
 
 
 def fit(

@@ -38,6 +38,20 @@ def test_a_profile_is_shown_with_its_figures_and_their_sources(
     assert "llama-3.1-8b-h100" in capsys.readouterr().err
 
 
+def test_arms_of_a_prior_say_what_they_are_and_that_nobody_has_measured_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert agentload(monkeypatch, "profile", "show", "llama-3.1-8b-h100-priors") == 0
+    arms = {part.partition(":")[0]: part for part in capsys.readouterr().out.split("\n\n")}
+    tier = (
+        "64 GiB of KV blocks outside the GPU, read back at 50 GB/s, lost when the server restarts"
+    )
+    assert {name for name, part in arms.items() if tier in part} == {"bf16-offload", "fp8-offload"}
+    assert "4 tokens a step (ngram), each kept in 72.5%" in arms["bf16-drafts"]
+    priors = {name for name, part in arms.items() if "a prior that nobody has measured" in part}
+    assert priors == {name for name in arms if name.startswith(("bf16-", "fp8-"))}
+
+
 def test_a_simulated_rocm_server_is_a_prior_whose_known_issue_is_found(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
