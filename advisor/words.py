@@ -6,7 +6,6 @@ from itertools import pairwise
 from advisor.estimate import Estimate
 from advisor.policy import ServiceLimits
 
-
 K = 1024
 """Tokens that `k` means wherever lengths and pools are printed or typed: 8k is 8,192."""
 
