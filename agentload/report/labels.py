@@ -149,8 +149,9 @@ def sentence(need: Need) -> str:
     elif need.what.startswith(_NOUNS):
         count = need.pairs
     counted = f"{say.number(count)} {need.what}" if count else need.what
-    if count and isinstance(need.step, Questions) and count < (need.step.items or 0):
-        counted = f"{say.number(count)} more {need.what} ({say.number(need.step.items)} in all)"
+    in_all = need.step.items or 0 if isinstance(need.step, Questions) else 0
+    if count and count < in_all:
+        counted = f"{say.number(count)} more {need.what} ({say.number(in_all)} in all)"
     return say.join((counted, *totals((need,))))
 
 
