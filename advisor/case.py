@@ -121,7 +121,7 @@ class PooledAccuracy:
 
     arm: str
     workload: str | None
-    estimate: Estimate  # arm minus reference, share of right answers
+    estimate: Estimate  # arm minus reference, share of right answers; n counts independent ones
     p_not_worse: float
     p_worse: float
     worst: BucketResult
@@ -129,7 +129,6 @@ class PooledAccuracy:
     good_to: BucketResult | None
     worst_p: float  # that some bucket loses more than the margin, after Holm over the buckets
     discordance: float
-    items: int  # different ones; `estimate.n` counts the independent ones they are worth
     lengths: tuple[float, ...]  # contexts of the buckets that count, the shortest first
     answers: QuestionsAsked  # what the difference is of
     asked_to: float  # longest context with answers, whether or not the workload needs it

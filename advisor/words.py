@@ -6,6 +6,9 @@ from itertools import pairwise
 from advisor.estimate import Estimate
 from advisor.policy import ServiceLimits
 
+K = 1024
+"""Tokens that `k` means wherever lengths and pools are printed or typed: 8k is 8,192."""
+
 
 def percent(value: float) -> str:
     """Return a share as signed percent."""
@@ -66,18 +69,18 @@ def _seconds(value: float) -> str:
 
 
 def tokens(count: float) -> str:
-    """Return a length: exact below ten thousand, in thousands above."""
-    return f"{count:,.0f}" if count < 10_000 else f"{count / 1000:,.0f}k"
+    """Return a length: exact below ten thousand, in k (1,024 tokens) above."""
+    return f"{count:,.0f}" if count < 10_000 else f"{count / K:,.0f}k"
 
 
 def length(context_tokens: float) -> str:
     """Return a context length as people name it: 8k, 128k."""
-    return f"{context_tokens:,.0f}" if context_tokens < 1024 else f"{context_tokens / 1024:.0f}k"
+    return f"{context_tokens:,.0f}" if context_tokens < K else f"{context_tokens / K:.0f}k"
 
 
 def lengths(tokens: Sequence[int]) -> str:
     """Return lengths as one text: `4k..128k` where they double from the first to the last."""
-    names = [f"{each // 1024}k" if each % 1024 == 0 else str(each) for each in tokens]
+    names = [f"{each // K}k" if each % K == 0 else str(each) for each in tokens]
     doubles = all(after == min(2 * before, tokens[-1]) for before, after in pairwise(tokens))
     return f"{names[0]}..{names[-1]}" if doubles and len(names) > 1 else ",".join(names)
 

@@ -210,7 +210,6 @@ def _pool(
         # The mean square difference is, for right and
         # wrong answers, the share of items that differ.
         discordance=float(np.mean(change**2)),
-        items=int(np.unique(scores.clusters).size),
         lengths=lengths,
         answers=QuestionsAsked(
             questions=scores.size, lengths=lengths, reference=whole.reference_mean

@@ -37,23 +37,23 @@ def first(case: Case, arm: str, workload: str | None) -> Need:
 def more(case: Case, found: PooledAccuracy) -> Need:
     """Return the questions, in all, that settle what *found* leaves open.
 
-    Each is taken to be worth what those asked were worth.
+    Each is taken to be worth what those asked were worth, several behind one context included.
     """
     # Where none of n differs, three in n may still (the rule
     # of three): agreement of a few is no proof for many.
-    n = max(1, found.estimate.n)
+    n, asked = max(1, found.estimate.n), found.answers.questions
     discordance = max(found.discordance, 3 / n)
-    worth = n / found.items
+    worth = n / asked
     items = math.ceil(_needed(case, found.arm, discordance) / worth)
-    if items <= found.items:
+    if items <= asked:
         # Enough for nine truths of ten, and still open: it lies at the margin itself.
-        items = 2 * found.items
+        items = 2 * asked
     lengths = tuple(round(each) for each in found.lengths)
     canary = case.evidence.canary
     if canary and set(found.lengths) <= set(canary):
         ladder = _own_ladder(case, found.arm, found.workload)
         lengths = tuple(sorted({*lengths, *ladder}))
-    return _need(case, found.arm, items, lengths, already=found.items)
+    return _need(case, found.arm, items, lengths, already=asked)
 
 
 def longer(case: Case, found: PooledAccuracy) -> Need:

@@ -25,7 +25,7 @@ def check(case: Case) -> Iterator[Finding]:
         )
         again = Questions(
             lengths=tuple(round(each) for each in control.lengths),
-            items=2 * control.items,
+            items=2 * control.answers.questions,
             aa=control.arm,
         )
         yield Finding(

@@ -137,9 +137,7 @@ def width() -> int:
     return max(_NARROWEST, min(WIDTH, columns - 1))
 
 
-def stage_lines(
-    state: DecisionState, columns: int, *, is_over: bool = False
-) -> Iterator[str]:
+def stage_lines(state: DecisionState, columns: int, *, is_over: bool = False) -> Iterator[str]:
     """Yield the lines of each stage: done, at work, or when it comes, with its time.
 
     A board at work has a line for each stage where it can; one whose decision *is_over* has two.

@@ -15,9 +15,13 @@ from agentload.cli._print import ABSENT, print_json, table
 from agentload.decision.canary import NO_CANARY
 from agentload.decision.forecast import Forecast
 from agentload.decision.lighter import caveat
+from agentload.decision.look import Criterion
 from agentload.decision.outcome import DecisionOutcome
 from agentload.decision.play import Deciding
+from agentload.decision.sequence import SETTLING
 from agentload.errors import AgentloadError, EndpointError, InterruptError
+from agentload.report import format as say
+from agentload.report import labels
 from agentload.report.parts import Document
 from agentload.report.render import render, write
 from agentload.run.arms import read_arms
@@ -184,12 +188,29 @@ def beyond_budget(ended: DecisionOutcome) -> str | None:
     if ended.wants is None:
         return None
     stage, minutes = ended.wants
-    more = max(1, math.ceil(minutes - ended.left_minutes))
+    missing = _missing(ended, stage.criterion) or f"{stage.what}, {say.minutes(minutes)}"
     return (
-        f"This budget cannot settle {stage.criterion}: {stage.what} would take "
-        f"{minutes:.0f} min, {more} more than is left; "
+        f"This budget cannot settle {stage.criterion}. Missing: {missing}; "
+        f"left: {say.minutes(ended.left_minutes)}. "
         f"--budget {math.ceil(ended.enough_minutes)}m pays for it."
     )
+
+
+def _missing(ended: DecisionOutcome, criterion: Criterion) -> str | None:
+    """Return what would settle a criterion, as the report has it: the most of all open arms.
+
+    None where the report has no figure of it.
+    """
+    kinds = SETTLING.get(criterion, ())
+    verdicts = () if ended.document is None else ended.document.decision.server
+    needs = [
+        need
+        for each in verdicts
+        for need in (*each.pays.needs, *each.safe.needs)
+        if each.verdict == "test further" and isinstance(need.step, kinds)
+    ]
+    largest = max(needs, key=lambda need: need.minutes or 0.0, default=None)
+    return None if largest is None else labels.cost(largest)
 
 
 def _needs(ended: DecisionOutcome) -> tuple[str, ...]:

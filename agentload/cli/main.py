@@ -53,6 +53,8 @@ _PLACES: Final = {
     errno.EISDIR: "that is a folder: name a file",
     errno.ENAMETOOLONG: "give it a shorter name",
     errno.ELOOP: "its symbolic links lead back to themselves",
+    errno.ENOENT: "check the path, or name another",
+    errno.EPERM: "change its permissions, or name another",
     errno.EACCES: "change its permissions, or name another",
     errno.EROFS: "write elsewhere",
 }

@@ -15,8 +15,12 @@ import scipy
 from advisor.steps import MorePairs, Questions, Restarts, Step, Swap, without_amount
 from advisor.verdict import ArmVerdict, Decision, Leg
 from agentload.decision.known import Known
-from agentload.decision.look import DRAWS, FIRST, ITEMS, LENGTHS, PAIRS, Look
+from agentload.decision.look import DRAWS, FIRST, ITEMS, LENGTHS, PAIRS, Criterion, Look
 
+SETTLING: Final[Mapping[Criterion, tuple[type[Step], ...]]] = MappingProxyType(
+    {"speed": (MorePairs, Swap), "accuracy": (Questions,)}
+)
+"""Steps that ask for more of a criterion."""
 FEW_ITEMS: Final = 300
 """Paired questions from which on the chance that more settle anything is estimated."""
 LAST_PAIRS: Final[Mapping[int, int]] = MappingProxyType({1: 16, 2: 20, 4: 26, 8: 34})
@@ -119,14 +123,10 @@ def settling_look(known: Known, look: Look) -> Look:
     """
     if known.decision is None:
         return look
-    kinds: tuple[type, ...]
-    match look.criterion:
-        case "speed":
-            schedule, kinds = PAIRS, (MorePairs, Swap)
-        case "accuracy":
-            schedule, kinds = ITEMS, (Questions,)
-        case _:
-            return look
+    kinds = SETTLING.get(look.criterion)
+    if kinds is None:
+        return look
+    schedule = PAIRS if look.criterion == "speed" else ITEMS
     needs = [need for each in known.open for need in (*each.pays.needs, *each.safe.needs)]
     steps = [need.step for need in needs if need.step is not None]
     wanted = [without_amount(step)[1] for step in steps if isinstance(step, kinds)]

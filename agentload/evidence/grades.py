@@ -5,6 +5,7 @@ on another arm.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise, product
@@ -16,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from advisor.evidence import AccuracyBucket
-from agentload.dispatch.checking import RECORDED
+from agentload.dispatch.checking import CHECK, RECORDED
 from agentload.evidence.view import RunView
 from agentload.model.controls import control_of
 from agentload.model.rows import ArmRow
@@ -190,6 +191,17 @@ def accuracy(
     )
     controlling = (_buckets(arm, by_arm.get(arm), by_arm.get(control_of(arm))) for arm in arms)
     return tuple(chain.from_iterable(challenging)), tuple(chain.from_iterable(controlling))
+
+
+def without_unread_checks(buckets: Sequence[AccuracyBucket]) -> tuple[AccuracyBucket, ...]:
+    """Leave out a trace's checks of which no arm has any right.
+
+    Emulated servers see no images, so that checks of what these show are no accuracy of theirs.
+    """
+    right: dict[str, int] = defaultdict(int)
+    for each in buckets:
+        right[each.task] += each.both + each.reference_only + each.arm_only
+    return tuple(each for each in buckets if not each.task.startswith(CHECK) or right[each.task])
 
 
 def recorded_replies(

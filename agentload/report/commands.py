@@ -322,8 +322,9 @@ def _beside(
                 if isinstance(facts.study, Ask)
                 else Ask(servers=servers, tokenizer=replay.tokenizer)
             )
+            items = None if step.items is None else ceil(step.items / asked.repetitions)
             return extend(
-                asked, own=None, contexts=step.lengths, items=step.items, aa=step.aa or asked.aa
+                asked, own=None, contexts=step.lengths, items=items, aa=step.aa or asked.aa
             )
 
 

@@ -14,7 +14,6 @@ from advisor.estimate import Estimate
 
 ABSENT: Final = "–"
 MINUS: Final = "−"
-K: Final = 1024
 _TIMES: Final = ((1_000, 1, "ms"), (120_000, 1_000, "s"), (7_200_000, 60_000, "min"))
 _HYPHEN: Final = re.compile(r"(?<![\w.)])-(?=\.?\d)")
 _LOOSE: Final = re.compile(r"(?<=\d) %")
@@ -250,20 +249,16 @@ def percent(share: float | None) -> str:
 
 
 def tokens(count: float | None) -> str:
-    """Print a token count as `875`, `7.0k`, `31k`, `1.2M`.
-
-    Multiples of 1,024 keep the name people give them (`128k`).
-    """
+    """Print a token count as `875`, `7.0k`, `31k`, `1.2M`: k is 1,024, as where they are typed."""
     if count is None or not math.isfinite(count):
         return ABSENT
     size = abs(count)
-    if size >= K and size % K == 0:
-        return f"{number(count / K**2)}M" if size % K**2 == 0 else f"{number(count / K)}k"
     if size < 999.5:
         return number(count)
-    if size < 999_500:
-        return f"{number(count / 1e3, 1 if size < 9_950 else 0)}k"
-    return f"{number(count / 1e6, 1)}M"
+    k = size / words.K
+    if k < 999.5:
+        return f"{number(count / words.K, 0 if k.is_integer() or k >= 9.95 else 1)}k"
+    return f"{number(count / words.K**2, 0 if (k / words.K).is_integer() else 1)}M"
 
 
 def duration(ms: float | None, digits: int = 3) -> str:

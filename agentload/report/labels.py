@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from advisor import words
 from advisor.evidence import Arm, Evidence
+from advisor.steps import Questions
 from advisor.verdict import Gate, Leg, LegState, Need, Word
 from advisor.words import money
 from agentload import documents
@@ -148,6 +149,9 @@ def sentence(need: Need) -> str:
     elif need.what.startswith(_NOUNS):
         count = need.pairs
     counted = f"{say.number(count)} {need.what}" if count else need.what
+    in_all = need.step.items or 0 if isinstance(need.step, Questions) else 0
+    if count and count < in_all:
+        counted = f"{say.number(count)} more {need.what} ({say.number(in_all)} in all)"
     return say.join((counted, *totals((need,))))
 
 

@@ -1,6 +1,8 @@
 """Check before anything is sent whether this machine can measure; say what to do if not."""
 
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryFile
 
 from agentload.errors import AgentloadError
 from agentload.layout.cost import Cost
@@ -17,8 +19,24 @@ def ready(made: Prepared, notice: Callable[[str], None]) -> None:
     """Check this machine before live servers are loaded; nodes of a cluster are not checked."""
     playing = made.playing
     assert isinstance(playing, Playing), playing
-    if playing.means.on in {None, HERE}:
+    means = playing.means
+    if means.on == HERE and means.share is not None:
+        check_writable(Path(means.share))
+    if means.on in {None, HERE}:
         check_client(asked_by(playing, made.cost()), notice)
+
+
+def check_writable(share: Path) -> None:
+    """Raise AgentloadError where this machine's nodes could not leave their files."""
+    try:
+        share.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=share):
+            pass
+    except OSError as error:
+        raise AgentloadError(
+            f"--share {share}: cannot write there: {error.strerror}",
+            hint="name a folder that you may write, such as --share /tmp/shards",
+        ) from error
 
 
 def asked_by(playing: Playing, cost: Cost) -> AskedLoad:

@@ -275,7 +275,9 @@ def _read(flag: Flag, value: Any) -> Any:  # noqa: ANN401
     if flag.said.repeated:
         example = f"{flag.said.repeated[0]}=30"
         read = [
-            parse_named(each, flag.option, unit=_unit(flag), kinds=flag.said.repeated, example=example)
+            parse_named(
+                each, flag.option, unit=_unit(flag), kinds=flag.said.repeated, example=example
+            )
             for each in value
         ]
         if len(found := dict(read)) < len(read):

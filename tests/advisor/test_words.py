@@ -30,7 +30,7 @@ OPEN = Estimate(value=2.4, low=None, high=None, n=5, unit="ms", method="mean")
         ),
         (words.tokens(9_999), "9,999"),
         (words.tokens(10_000), "10k"),
-        (words.tokens(1_234_567), "1,235k"),
+        (words.tokens(1_234_567), "1,206k"),
         (words.length(1023), "1,023"),
         (words.length(1024), "1k"),
         (words.length(131_072), "128k"),

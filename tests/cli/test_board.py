@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from advisor.steps import Questions
+from advisor.verdict import Need
 from agentload.cli import _decide
 from agentload.cli._board import interval_lines, stage_lines
 from agentload.cli._closing import MOST, closing
@@ -146,8 +148,39 @@ def test_what_the_budget_does_not_reach_names_its_criterion_once() -> None:
     ended = DecisionOutcome(
         run_id="r", document=None, asked=(), ending="budget", left_minutes=1.0, wants=wanted
     )
+    assert _decide.beyond_budget(replace(ended, enough_minutes=54.2)) == (
+        "This budget cannot settle accuracy. Missing: 680 paired questions, 9 min; left: 1 min. "
+        "--budget 55m pays for it."
+    )
+
+
+def test_what_is_missing_has_the_figure_of_the_report(tmp_path: Path) -> None:
+    database = tmp_path / "x.duckdb"
+    simulated(database)
+    document = advise(database, None, setting=Setting())
+    need = Need(
+        what="paired questions on fp8 at 8k",
+        pairs=407,
+        minutes=9.0,
+        usd=0.73,
+        step=Questions(lengths=(8192,), items=567),
+    )
+    server = tuple(
+        replace(each, verdict="test further", safe=replace(each.safe, needs=(need,)))
+        for each in document.decision.server
+    )
+    ended = DecisionOutcome(
+        run_id="r",
+        document=replace(document, decision=replace(document.decision, server=server)),
+        asked=(),
+        ending="budget",
+        left_minutes=0.5,
+        wants=(Look(criterion="accuracy", amount=680), 9.4),
+        enough_minutes=54.2,
+    )
     assert (_decide.beyond_budget(ended) or "").startswith(
-        "This budget cannot settle accuracy: 680 paired questions would take 9 min, 8 more"
+        "This budget cannot settle accuracy. "
+        "Missing: 407 paired questions, 9 min, 0.73 USD; left: 30 s. "
     )
 
 

@@ -362,7 +362,7 @@ def test_a_first_pair_that_others_went_before_is_played_within_what_they_left(
     assert (len(played), outcome.ending) == (asked, "stopped" if asked else "budget")
     if not asked:
         said = beyond_budget(outcome) or ""
-        assert said.endswith("would take 3 min, 2 more than is left; --budget 47m pays for it.")
+        assert said.endswith("1 block pair, 3 min; left: 2 min. --budget 47m pays for it.")
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.evidence import AccuracyBucket, Evidence
+from agentload.evidence import grades
 from agentload.evidence.gather import gather
 from agentload.evidence.grades import Curve, TaskScore, area, curves, summarise
 from agentload.evidence.view import run_view
@@ -174,3 +175,20 @@ def test_an_arm_that_answered_nothing_got_none_right_and_lost_none(tmp_path: Pat
         (each.right, each.answered, each.failed, each.lost, each.won) for each in found.arms
     ] == [(0, 0, 1, 0, 0)] * 2
     assert [each.right for each in found.cells] == [0, 0]
+
+
+def test_checks_that_no_emulated_arm_can_pass_are_no_accuracy() -> None:
+    def bucket(task: str, both: int) -> AccuracyBucket:
+        return AccuracyBucket(
+            arm="fp8",
+            task=task,
+            context_tokens=300,
+            both=both,
+            reference_only=0,
+            arm_only=0,
+            neither=4,
+        )
+
+    unread = bucket("check/multimodal", 0)
+    read = (bucket("check/rag", 0), bucket("check/rag", 1), bucket("needle", 0))
+    assert grades.without_unread_checks((unread, *read)) == read

@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor import words
 from advisor.estimate import Estimate
 from agentload.report import format as say
+from agentload.study.quantity import number
 
 
 def estimate(
@@ -54,7 +56,7 @@ def test_a_difference_of_shares_is_told_in_points() -> None:
         (estimate(2_340.0, 2_021.0, 2_862.0, "ms"), "2.3 s [2.0, 2.9]"),
         (estimate(0.14, 0.12, 0.16, "ms"), "0.140 ms [0.120, 0.160]"),
         (estimate(4.37e-5, 4.31e-5, 4.43e-5, "ms/token"), "4.37 ×10⁻⁵ ms/token [4.31, 4.43]"),
-        (estimate(7_010.0, 2_400.0, 10_500.0, "tokens"), "7.0k [2.4k, 10k]"),
+        (estimate(7_010.0, 2_400.0, 10_500.0, "tokens"), "6.8k [2.3k, 10k]"),
         (estimate(0.813, 0.79, 0.84, "share"), "81.3% [79.0, 84.0]"),
         (estimate(-1.9, -3.9, 0.1, "points"), "−1.9 pp [−3.9, +0.1]"),
         (estimate(450.3, 440.2, 460.1, "tokens/s"), "450 tokens/s [440, 460]"),
@@ -71,20 +73,30 @@ def test_an_estimate_is_told_in_the_unit_it_is_read_in(each: Estimate, text: str
         (8, "8"),
         (875, "875"),
         (999.6, "1.0k"),
-        (7_010, "7.0k"),
-        (9_960, "10k"),
-        (31_000, "31k"),
+        (7_010, "6.8k"),
+        (10_200, "10k"),
+        (31_000, "30k"),
         (8_192, "8k"),
+        (8_200, "8.0k"),
+        (116_319, "114k"),
         (131_072, "128k"),
         (1_048_576, "1M"),
-        (1_200_000, "1.2M"),
+        (1_200_000, "1.1M"),
         (None, "–"),
     ],
 )
-def test_token_counts_are_short_and_powers_of_two_keep_their_names(
+def test_token_counts_are_short_and_k_is_what_it_is_where_lengths_are_typed(
     count: float | None, text: str
 ) -> None:
     assert say.tokens(count) == text
+
+
+def test_a_length_reads_alike_in_a_table_and_in_a_sentence() -> None:
+    assert number("114k", "--contexts", unit="tokens") == 114 * words.K
+    for count in (8_192, 20_000, 116_319, 116_736, 452_032):
+        assert (
+            say.tokens(count) == words.length(count) == words.tokens(count).replace("8,192", "8k")
+        )
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ from agentload.cli import doctor
 from agentload.errors import AgentloadError
 from agentload.live.look import SWITCH, cores, look
 from agentload.model.client import AskedLoad
-from agentload.run.ready import asked_of, check_client
+from agentload.run.ready import asked_of, check_client, check_writable
 from agentload.study.parts import Load
 from tests.model.test_client import IDLE
 
@@ -82,3 +83,13 @@ def test_doctor_warns_of_a_machine_whose_cores_are_taken(monkeypatch: pytest.Mon
     assert check.state in ("warn", "fail")
     assert check.advice is not None
     assert "stop what else runs here" in check.advice
+
+
+def test_a_folder_for_nodes_that_cannot_be_written_is_named_before_they_start(
+    tmp_path: Path,
+) -> None:
+    check_writable(tmp_path / "new")
+    assert list((tmp_path / "new").iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(AgentloadError, match=f"--share {tmp_path}/file/x: cannot write there"):
+        check_writable(tmp_path / "file" / "x")

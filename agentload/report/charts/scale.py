@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from advisor import words
 from agentload.report.charts.spec import ChartAxis, Plot
 
 EDGE = 0.03
@@ -37,7 +38,8 @@ class Scale:
     def ticks(self) -> tuple[float, ...]:
         """Return round values inside the scale, at most eight."""
         if self.axis.scale == "log":
-            return _log_ticks(self.low, self.high)
+            unit = _unit(self.axis, self.high)
+            return tuple(unit * tick for tick in _log_ticks(self.low / unit, self.high / unit))
         first = math.ceil(self.low / self.step - 1e-9)
         last = math.floor(self.high / self.step + 1e-9)
         return tuple(index * self.step for index in range(first, last + 1))
@@ -63,7 +65,8 @@ def fit(
         low, high = _log_reach(axis, [value for value in values if 0 < value < math.inf])
         return Scale(axis=axis, low=low, high=high, start=start, end=end, step=low)
     low, high = _reach(axis, [value for value in values if math.isfinite(value)])
-    step = max(round_step((high - low) / 4), 1.0 if axis.whole else 0.0)
+    unit = _unit(axis, high)
+    step = max(unit * round_step((high - low) / 4 / unit), 1.0 if axis.whole else 0.0)
     edge = EDGE * (high - low)
     open_low, open_high = low - edge, high + edge
     if ends == "ticks":
@@ -77,6 +80,11 @@ def fit(
         end=end,
         step=step,
     )
+
+
+def _unit(axis: ChartAxis, high: float) -> int:
+    """Return what round values of an axis are multiples of: k where it names them in k."""
+    return words.K if axis.quantity == "tokens" and high >= words.K else 1
 
 
 def _log_reach(axis: ChartAxis, known: Sequence[float]) -> tuple[float, float]:

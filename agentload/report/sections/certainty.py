@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from advisor import words
 from advisor.estimate import Estimate
 from advisor.evidence import Kind
 from advisor.judge import measure
@@ -85,6 +86,8 @@ def _because(view: View, verdict: ArmVerdict) -> str:
     """Give the figure behind the certainty, and what it is compared with."""
     if published_loss(view, verdict) is not None:
         return "published, not measured here"
+    if _waits_for_answers(verdict):
+        return _open_answers(verdict.safe)
     leg = _deciding(verdict)
     found, margin = leg.estimate, leg.margin
     if found is None or margin is None or found.unit not in ("relative", "share"):
@@ -104,6 +107,23 @@ def _because(view: View, verdict: ArmVerdict) -> str:
         return told
     by = f"{say.number(spare, 1)} pp" if round(spare, 1) > 0 else "less than 0.1 pp"
     return f"{told}; accuracy holds by {by}"
+
+
+def _waits_for_answers(verdict: ArmVerdict) -> bool:
+    """Tell whether an arm is shown to pay, and only its accuracy is open."""
+    is_open = verdict.safe.state in ("unclear", "untested")
+    return verdict.verdict == "test further" and verdict.pays.state == "yes" and is_open
+
+
+def _open_answers(safe: Leg) -> str:
+    """Say how far accuracy may fall, by what is known of it."""
+    found, margin = safe.estimate, safe.margin
+    if found is None or margin is None:
+        return "accuracy was not measured"
+    if found.low is None or words.is_vague(found):
+        return "accuracy: too few questions"
+    worst = say.with_sign(100 * found.low, 1)
+    return f"accuracy {worst} pp at worst; {say.number(100 * margin)} pp are accepted"
 
 
 def _carries(view: View, likeness: Sequence[Likeness]) -> tuple[Basis, str]:

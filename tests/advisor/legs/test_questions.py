@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from advisor.decide import assess
-from advisor.evidence import Evidence, WorkloadClass
+from advisor.evidence import AccuracyBucket, Evidence, WorkloadClass
 from advisor.legs import questions
 from advisor.policy import Policy
 from advisor.steps import Questions
@@ -55,3 +55,31 @@ def test_questions_take_what_those_before_took() -> None:
         questions.first(assess(each, Policy()), "fp8", "chat").minutes for each in (evidence, known)
     ]
     assert minutes == [pytest.approx(1198 * 18 * K / 10_000 / 60), pytest.approx(1198 * 0.5 / 60)]
+
+
+@pytest.mark.parametrize(("together", "in_all"), [(1, 647), (4, 968)])
+def test_what_is_missing_are_questions_also_where_some_share_a_context(
+    together: int, in_all: int
+) -> None:
+    reference = np.ones(160)
+    arm = reference.copy()
+    reference[10::40] = 0.0
+    arm[0::40] = 0.0
+    bucket = AccuracyBucket(
+        arm="fp8",
+        task="needle",
+        context_tokens=30 * K,
+        both=152,
+        reference_only=4,
+        arm_only=4,
+        neither=0,
+        reference_scores=reference,
+        arm_scores=arm,
+        clusters=np.arange(160) // together,
+    )
+    case = assess(replace(_of([30_000.0] * 50), accuracy=(bucket,)), Policy())
+    found = case.accuracy_of("fp8", None)
+    assert found is not None
+    need = questions.more(case, found)
+    assert isinstance(need.step, Questions)
+    assert (need.step.items, need.pairs) == (in_all, in_all - 160)

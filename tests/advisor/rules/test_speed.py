@@ -59,7 +59,7 @@ def test_neighbours_of_other_classes_count_as_tokens_of_the_batch() -> None:
         below_break_even,
         bare(sweeps=sweeps(), observations=observed(crowded, arm), workloads=(alone,)),
     )
-    assert (found.kind, "batches of 50k KV tokens" in found.message) == ("supports", True)
+    assert (found.kind, "batches of 49k KV tokens" in found.message) == ("supports", True)
 
 
 def test_large_heads_on_hopper_lose_prefill_and_a_measurement_outranks_the_table() -> None:

@@ -90,9 +90,9 @@ def test_every_value_has_a_mark_that_says_what_it_is() -> None:
         "short & fast",
         "long",
         "BF16, fit: 0 tokens, 6.3 ms",
-        "BF16, fit: 70k tokens, 9.5 ms",
+        "BF16, fit: 68k tokens, 9.5 ms",
         "share: 0 tokens, 6 ms",
-        "share: 10k tokens, 7 ms",
+        "share: 9.8k tokens, 7 ms",
         "share: 20k tokens, 8 ms",
     ]
 

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Literal
 
+import pytest
+
 from advisor.deployment import Deployment
 from advisor.evidence import Arm, ClientHealth, Evidence
 from advisor.legs.gpus import GPUS
@@ -221,6 +223,33 @@ def test_an_effect_is_no_more_certain_than_its_accuracy_and_says_how_near_the_ma
     assert near.because.endswith("; accuracy holds by 0.5 pp")
     assert far.because.endswith("; accuracy holds by 1.5 pp")
     assert least.because.endswith("; accuracy holds by less than 0.1 pp")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "because"),
+    [
+        (-0.09, 0.09, "accuracy −9.0 pp at worst; 3 pp are accepted"),
+        (-0.4, 0.4, "accuracy: too few questions"),
+        (None, None, "accuracy was not measured"),
+    ],
+)
+def test_an_effect_that_is_open_by_its_accuracy_alone_names_accuracy(
+    low: float | None, high: float | None, because: str
+) -> None:
+    decision = sample.decision()
+    measured = replace(sample.estimate(0.0, 0.1, unit="share"), low=low, high=high)
+    found = None if low is None else measured
+    server = tuple(
+        replace(
+            each,
+            verdict="test further",
+            pays=replace(each.pays, state="yes"),
+            safe=replace(each.safe, state="unclear", estimate=found),
+        )
+        for each in decision.server
+    )
+    sure = made(replace(decision, server=server)).sure
+    assert (sure.effect, sure.because) == ("open", because)
 
 
 def test_an_effect_is_named_by_what_decided() -> None:
