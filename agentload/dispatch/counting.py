@@ -53,20 +53,25 @@ class Counted:
 
 def token_counts(chunks: Sequence[Chunk], *, total: int | None) -> Counted:
     """Count the tokens of every chunk by the best evidence there is; *total* is the final usage."""
-    has_ids = any(chunk.ids is not None for chunk in chunks)
-    if has_ids and not _lacks_ids(chunks, total):
-        listed = _listed(chunks)
-        if total is None or not _ends_early(listed, chunks):
-            return listed
+    said = _said(chunks, total)
+    if said is not None and (total is None or not _ends_early(said, chunks)):
+        return said
     shown = [chunk for chunk in chunks if chunk.shows != "nothing"]
-    if shown and shown[0].total is not None and shown[0].shows != "finish":
-        grown = _grown(chunks)
-        if total is None or not _ends_early(grown, chunks):
-            return grown
     if total is not None:
         return _fitted(shown, total)
     likely = tuple(chunk for chunk in shown if chunk.shows != "finish")
     return Counted(likely, (1,) * len(likely), "one_a_chunk" if likely else None)
+
+
+def _said(chunks: Sequence[Chunk], total: int | None) -> Counted | None:
+    """Return what the server says that each chunk carries: token ids, or a running usage."""
+    has_ids = any(chunk.ids is not None for chunk in chunks)
+    if has_ids and not _lacks_ids(chunks, total):
+        return _listed(chunks)
+    first = next((chunk for chunk in chunks if chunk.shows != "nothing"), None)
+    if first is None or first.total is None or first.shows == "finish":
+        return None
+    return _grown(chunks)
 
 
 def _listed(chunks: Sequence[Chunk]) -> Counted:
