@@ -90,10 +90,7 @@ def test_the_cron_job_types_a_command_of_ours_and_is_due_when_its_job_is() -> No
     job = read_jobs(FOLDER / "watch" / Path(typed["file"]).name).named(typed["name"])
     spec = CRON_JOB["spec"]
     assert (spec["schedule"], spec["timeZone"]) == (job.schedule.cron, job.schedule.time_zone)
-    # Its own limit twice, as a reference plays its control too, the delay, and two minutes to store.
-    plays = job.times(is_controlled=job.control)
-    needed_s = 60 * job.budget.minutes * plays + job.schedule.stagger_s + 120
-    assert spec["jobTemplate"]["spec"]["activeDeadlineSeconds"] == needed_s
+    assert spec["jobTemplate"]["spec"]["activeDeadlineSeconds"] == job.timeout_s
     assert spec["concurrencyPolicy"] == "Forbid"
 
 

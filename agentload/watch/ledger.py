@@ -33,7 +33,7 @@ PATIENCE_S: Final = 10.0  # another process of this job writes for milliseconds
 DATABASE_S: Final = 25.0
 """Seconds that an execution waits for another holder of the database.
 
-It waits four times in all, so for less than two minutes.
+It waits four times in all, within the two minutes that schedulers grant it.
 """
 
 
