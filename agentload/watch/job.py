@@ -29,6 +29,7 @@ METRICS: Final[Mapping[Metric, str]] = {
 # A job becomes a lock file, a log file and a unit of systemd.
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 
+SLACK_S: Final = 120  # beyond the job's own limit: comparing and storing
 SHOWN: Final = "agentload watch --help shows a jobs file"
 
 
@@ -107,6 +108,19 @@ class Job:
     def times(self, *, is_controlled: bool) -> int:
         """Return how often an execution plays each arm; its budget is multiplied by that."""
         return 2 if is_controlled else 1
+
+    @property
+    def longest_s(self) -> float:
+        """Seconds that an execution may take at most, before what is in flight has ended."""
+        return 60 * self.budget.minutes * self.times(is_controlled=self.control)
+
+    @property
+    def timeout_s(self) -> int:
+        """Seconds after which a scheduler may give up.
+
+        They include the delay of the scheduler, and comparing and storing.
+        """
+        return round(self.longest_s + self.schedule.stagger_s + SLACK_S)
 
 
 def job(name: str, content: object, *, at: Path) -> Job:

@@ -261,7 +261,12 @@ def test_a_name_is_one_that_files_and_schedulers_take(
 
 def test_a_control_doubles_what_an_execution_may_take(tmp_path: Path) -> None:
     made = job("nightly", LEAST, at=tmp_path / "jobs.yaml")
-    assert (made.times(is_controlled=True), made.times(is_controlled=False)) == (2, 1)
+    assert (made.times(is_controlled=True), made.times(is_controlled=False), made.longest_s) == (
+        2,
+        1,
+        7200.0,
+    )
+    assert job("nightly", LEAST | {"control": False}, at=tmp_path / "jobs.yaml").longest_s == 3600.0
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ def test_a_reference_with_its_control_may_take_twice_as_much() -> None:
         limit(job, 5.0, is_controlled=True).told
         == "cost limit of 1 USD, twice for a run with its control, at 5 USD an hour"
     )
+    assert (job.longest_s, JOB.longest_s) == (3600, 3600)
 
 
 def test_a_limit_counts_from_the_beginning_of_the_run_and_not_of_each_part(tmp_path: Path) -> None:
