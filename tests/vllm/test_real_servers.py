@@ -40,6 +40,8 @@ from agentload.model.commands import Limits, Outcome
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.rows import BlockRow, CallRow, RunRow, SampleRow
 from agentload.model.trace import Trace
+from agentload.prompts.messages import JsonPiece
+from agentload.prompts.renderer import Prompt
 from agentload.run.play import Playing, ReplayPart
 from agentload.store import journal
 from agentload.store.database import reading
@@ -70,6 +72,7 @@ pytestmark = [
         "default"
     ),  # what a vLLM's stream leaves behind when it is killed is not ours
 ]
+SPOKEN = b'{"role":"user","content":"also area arts"}'
 THREE = ("bf16", "fp8", "fp8-skip-sw")
 GENERATED = {"ok", "garbage"}
 """Random weights repeat themselves, and that is noticed."""
@@ -404,7 +407,7 @@ def _request(
         arm=arm.name,
         session=name,
         body=chat(
-            b'[{"role":"user","content":"also area arts"}]',
+            Prompt(spoken=(JsonPiece(SPOKEN, 3),), written=(), exact="exact"),
             sampling=Sampling(model="tiny", max_tokens=tokens),
         ),
         released_ns=time.monotonic_ns(),
