@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -271,7 +272,7 @@ def test_what_primed_contexts_begin_with_is_read_once() -> None:
     ],
 )
 def test_a_wait_that_makes_a_replay_long_is_named_with_a_cap_that_makes_it_short(
-    wait: str | None, load: Load, said: str | None
+    wait: Literal["user"] | None, load: Load, said: str | None
 ) -> None:
     late = replace(TURNS[1], wait=wait, wait_s=20_000.0)
     trace = Trace(
