@@ -221,10 +221,9 @@ async def test_replicas_that_answer_in_turn_are_not_a_restart(
 
     async def in_turn(*words: Any) -> Scrape | None:
         page = await scrape(*words)
-        if page is not None:
-            start_s = 5.0 + next(looks) % 2
-            return replace(page, values={**page.values, "process_start_s": start_s})
-        return page
+        if page is None:
+            return None
+        return replace(page, values={**page.values, "process_start_s": 5.0 + next(looks) % 2})
 
     scrape = pages.scrape
     monkeypatch.setattr(pages, "scrape", in_turn)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -17,7 +18,7 @@ from agentload.model.plan import (
     Recorded,
     WaitScale,
 )
-from agentload.model.trace import PRIME, Header, Segment, Session, Trace, Turn, Wait
+from agentload.model.trace import PRIME, Header, Segment, Session, Trace, Turn
 
 # Contexts of 1,100, 3,100 and 1,100 tokens. At the assumed speeds
 # the turns take 0.1 + 0.9 s, 4 + 0.2 + 1.8 s and 0.1 + 0.4 s.
@@ -271,7 +272,7 @@ def test_what_primed_contexts_begin_with_is_read_once() -> None:
     ],
 )
 def test_a_wait_that_makes_a_replay_long_is_named_with_a_cap_that_makes_it_short(
-    wait: Wait | None, load: Load, said: str | None
+    wait: Literal["user"] | None, load: Load, said: str | None
 ) -> None:
     late = replace(TURNS[1], wait=wait, wait_s=20_000.0)
     trace = Trace(
