@@ -4,16 +4,15 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, assert_never
+
+from jsonschema import Draft202012Validator, SchemaError
 
 from agentload.documents import UNREADABLE
 from agentload.errors import UsageError
 from agentload.model.check import Check, Equals, Has, JsonSchema, Length, Matches, Number, ToolCall
 from agentload.prompts.messages import calls_in
 from agentload.tasks import NOTHING, Grade, Item, texts
-
-if TYPE_CHECKING:
-    from jsonschema import Draft202012Validator
 
 ECHO_WORDS: Final = 24
 """An answer that repeats this many words of the context in a row is an echo.
@@ -178,26 +177,17 @@ def problem(check: Check) -> str | None:
 @lru_cache(maxsize=64)
 def _schema_problem(text: str) -> str | None:
     """Return why a JSON Schema cannot be applied; None if it can."""
-    from jsonschema import SchemaError  # late: few traces have schemas, and it takes 50 ms
-
     schema = json.loads(text)
     # A reference may be to itself without end, or to another machine.
     if '"$ref"' in json.dumps(schema) or '"$dynamicRef"' in json.dumps(schema):
         return "a JSON Schema with references is not supported"
-    judge = _judge(text)
     try:
-        judge.check_schema(schema, format_checker=judge.FORMAT_CHECKER)
+        Draft202012Validator.check_schema(
+            schema, format_checker=Draft202012Validator.FORMAT_CHECKER
+        )
     except SchemaError as error:
         return f"not a JSON Schema: {error.message}"
     return None
-
-
-@lru_cache(maxsize=64)
-def _judge(schema: str) -> "Draft202012Validator":
-    """Return what judges by a schema; made once, before a run is measured."""
-    from jsonschema import Draft202012Validator
-
-    return Draft202012Validator(json.loads(schema))
 
 
 def _passes(check: Check, answer: str, tokens: int | None) -> bool:
@@ -215,7 +205,7 @@ def _passes(check: Check, answer: str, tokens: int | None) -> bool:
         case JsonSchema(schema=text):
             found = json_in(answer)
             is_json = found is not None or answer.strip() == "null"
-            return is_json and _judge(text).is_valid(found)
+            return is_json and Draft202012Validator(json.loads(text)).is_valid(found)
         case ToolCall(name=name, arguments=arguments):
             return _calls(json_in(answer), name, json.loads(arguments))
         case Equals(text=text):
