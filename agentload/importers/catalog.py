@@ -213,14 +213,16 @@ class Conversion:
         except OverflowError as error:
             raise TraceError(
                 f"{self.files[0]}: a number in the source is too large: {error}",
-                hint=self._expected(),
+                hint=self._likely() or self._expected(),
             ) from error
         except TraceError as error:
             if self.importer.sniff(Head(self.files[0])):
                 raise
-            raise TraceError(error.message, hint=self._expected()) from error
+            own = "" if error.hint is None else f"; {error.hint}"
+            hint = self._likely() or f"{self._expected()}{own}"
+            raise TraceError(error.message, hint=hint) from error
         if not self._tally.sessions:
-            raise TraceError(self._nothing(), hint=self._expected())
+            raise TraceError(self._nothing(), hint=self._likely() or self._expected())
 
     def _nothing(self) -> str:
         """Say of a source without a session what was seen instead, and where first."""
@@ -236,15 +238,20 @@ class Conversion:
         none = f"{self.files[0]}{others}: no session of format {self.importer.name}"
         return f"{none}: {'; '.join(seen)}" if seen else none
 
-    def _expected(self) -> str:
-        """Say what the format reads, or which other one the first file seems to have."""
-        file, name = self.files[0], self.importer.name
+    def _likely(self) -> str | None:
+        """Say which other format the first file seems to have."""
+        file = self.files[0]
         sure, other = _surest(Head(file))
-        if sure and other != name:
-            return f"it looks like {other}: agentload trace import {other} {file}"
+        if not sure or other == self.importer.name:
+            return None
+        return f"it looks like {other}: agentload trace import {other} {file}"
+
+    def _expected(self) -> str:
+        """Say what the format reads."""
+        name = self.importer.name
         reads = summary(self.importer.help).rstrip(".:")
         files = " ".join(self.importer.files)
-        return f"{name} ({files}): {reads}; all of it: agentload trace import {name}"
+        return f"{name} ({files}): {reads}; agentload trace import {name} says more"
 
 
 def _playable(session: Session, notes: ImportNotes) -> Session:

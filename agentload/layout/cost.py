@@ -62,8 +62,8 @@ class LongestWait:
     def __str__(self) -> str:
         return (
             f"one {self.kind} wait takes {about(self.seconds / 60)}, before turn {self.turn} of "
-            f"session {self.session}: --wait-cap {self.kind}={self.cap_s} makes it "
-            f"{about(self.capped_minutes)}"
+            f"session {self.session}: --wait-cap {self.kind}={self.cap_s} shortens the whole "
+            f"run to {about(self.capped_minutes)}"
         )
 
 
@@ -183,7 +183,9 @@ def _longest_wait(plan: Plan, minutes: float) -> LongestWait | None:
 def _played_minutes(plan: Plan, load: Load) -> float:
     """Return how long a plan without windows takes under a load without a budget."""
     seconds = {block.index: _played_s(load, block) for block in plan.blocks}
-    rounds = (max(seconds[play.block] for play in round_.plays) for round_ in plan.rounds)
+    rounds = (
+        max((seconds[play.block] for play in round_.plays), default=0.0) for round_ in plan.rounds
+    )
     return sum(rounds) / 60
 
 

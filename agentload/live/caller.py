@@ -1,7 +1,8 @@
 """Carry out what the dispatcher decides: render prompts early, then hand them to the wire.
 
 A request's body is a list of pieces that were rendered before its instant, and that the
-prompts of a session share: half a megabyte of prompt is neither decoded, copied nor hashed again.
+prompts of a session share: half a megabyte of prompt is neither decoded nor hashed again, and
+copied once, on its way to the socket.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -97,6 +98,14 @@ class RequestStyle:
     """
 
 
+class _Last(NamedTuple):
+    """The last prompt of a session, and the call that it was rendered for."""
+
+    request_id: str
+    turn: int
+    prompt: Prompt
+
+
 class PromptCaller:
     """Build requests from contexts and send them over the wire."""
 
@@ -107,10 +116,10 @@ class PromptCaller:
         self._speech = speech
         self._renderer = renderer
         self._seed = seed
-        self._last: OrderedDict[Key, tuple[str, Prompt]] = OrderedDict()
-        """The last prompt of each session, and the request id that it was rendered for."""
+        self._last: OrderedDict[Key, _Last] = OrderedDict()
         self._last_bytes = 0
-        self._orders: OrderedDict[Key, Prepare] = OrderedDict()
+        self._orders: OrderedDict[Key, list[Prepare]] = OrderedDict()
+        """Prompts to render by session; one is still due while the next is ordered."""
         self._ordered = asyncio.Event()
         self._handed_s = 0.0
         self._cancelled: dict[str, Halt] = {}
@@ -122,18 +131,16 @@ class PromptCaller:
 
     def prepare(self, command: Prepare) -> None:
         """Have a prompt rendered soon, after the calls that are due; `cook` must be running."""
-        key = command.arm, command.call.session
-        self._orders.pop(key, None)  # orders are carried out as they came
-        self._orders[key] = command
+        self._orders.setdefault((command.arm, command.call.session), []).append(command)
         self._ordered.set()
 
     async def call(self, send: Send, streamed: Callable[[int], None]) -> tuple[Outcome, str | None]:
         """Send a call and follow it to its end; return its outcome and its prompt's hash."""
         self._handed_s = asyncio.get_running_loop().time()
         key = send.arm, send.call.session
-        order = self._orders.get(key)
-        if order is not None and order.request_id == send.request_id:
-            del self._orders[key]  # the call came before its prompt was rendered
+        if (orders := self._orders.pop(key, None)) is not None:
+            # The call may have come before its prompt was rendered.
+            self._order_on(key, [each for each in orders if each.request_id != send.request_id])
         if (why := self._cancelled.pop(send.request_id, None)) is not None:
             return Outcome(status=why), None  # cancelled before the first byte was sent
         prompt = self._prompt(send)
@@ -177,9 +184,8 @@ class PromptCaller:
         """Drop everything kept for a session whose play is over."""
         key = command.arm, command.session
         self._orders.pop(key, None)
-        _, prompt = self._last.pop(key, (None, None))
-        if prompt is not None:
-            self._last_bytes -= prompt.size
+        if (last := self._last.pop(key, None)) is not None:
+            self._last_bytes -= last.prompt.size
         self._wire.forget(command.arm, command.session)
 
     def facts(self) -> WireFacts:
@@ -199,10 +205,15 @@ class PromptCaller:
                     await self._let_calls_go()
                     if not self._orders:  # all were taken while this waited
                         break
-                    _, order = self._orders.popitem(last=False)
+                    key, (order, *others) = self._orders.popitem(last=False)
+                    self._order_on(key, others)
                     self._prompt(order)
                     if order.call.turn == 0 and order.connects:
                         tasks.create_task(self._connect(order))
+
+    def _order_on(self, key: Key, orders: list[Prepare]) -> None:
+        if orders:
+            self._orders[key] = orders
 
     async def _let_calls_go(self) -> None:
         """Wait until the call handed over last has been sent.
@@ -226,14 +237,21 @@ class PromptCaller:
     def _prompt(self, asked: Prepare | Send) -> Prompt:
         """Return a call's prompt, rendered now unless it is there already."""
         key = asked.arm, asked.call.session
-        name, before = self._last.pop(key, ("", None))
-        if before is not None and name == asked.request_id:
-            self._last[key] = name, before
-            return before
+        last = self._last.get(key)
+        if last is not None and last.request_id == asked.request_id:
+            return last.prompt
+        before = None if last is None else last.prompt
         prompt = self._renderer.render(asked.call.context, salt=asked.salt, after=before)
-        self._last[key] = asked.request_id, prompt
-        self._last_bytes += prompt.size - (0 if before is None else before.size)
-        while self._last_bytes > KEPT_BYTES and len(self._last) > 1:
-            _, (_, dropped) = self._last.popitem(last=False)
-            self._last_bytes -= dropped.size
+        # A call that is sent again leaves the next one its prompt.
+        if last is None or asked.call.turn >= last.turn:
+            self._keep(key, _Last(asked.request_id, asked.call.turn, prompt))
         return prompt
+
+    def _keep(self, key: Key, last: _Last) -> None:
+        if (before := self._last.pop(key, None)) is not None:
+            self._last_bytes -= before.prompt.size
+        self._last[key] = last
+        self._last_bytes += last.prompt.size
+        while self._last_bytes > KEPT_BYTES and len(self._last) > 1:
+            _, dropped = self._last.popitem(last=False)
+            self._last_bytes -= dropped.prompt.size

@@ -149,8 +149,8 @@ def sentence(need: Need) -> str:
     elif need.what.startswith(_NOUNS):
         count = need.pairs
     counted = f"{say.number(count)} {need.what}" if count else need.what
-    in_all = need.step.items or 0 if isinstance(need.step, Questions) else 0
-    if count and count < in_all:
+    in_all = need.step.items if isinstance(need.step, Questions) else None
+    if count and in_all and count < in_all:
         counted = f"{say.number(count)} more {need.what} ({say.number(in_all)} in all)"
     return say.join((counted, *totals((need,))))
 

@@ -206,7 +206,7 @@ def test_a_file_of_another_kind_is_an_error_that_says_what_the_format_reads(
     assert caught.value.message.startswith(str(tmp_path / "foreign"))
     assert caught.value.hint is not None
     assert caught.value.hint.startswith(f"{name} (")
-    assert caught.value.hint.endswith(f"; all of it: agentload trace import {name}")
+    assert f"; agentload trace import {name} says more" in caught.value.hint
 
 
 @every_format
@@ -224,3 +224,13 @@ def test_a_page_among_the_files_is_counted_and_the_others_are_imported(tmp_path:
     made = conversion([*paths, tmp_path / "page.json"], key=KEY, format="tau_bench")
     assert list(made)
     assert made.summary.odd == (("a file without a JSON object", 1, f"{tmp_path / 'page.json'}:1"),)
+
+
+def test_a_record_that_cannot_be_read_keeps_the_hint_that_leads_past_it(tmp_path: Path) -> None:
+    [file] = laid_out(tmp_path, SAMPLES["mooncake"])
+    file.write_text('{"comment": "made by hand"}\n' + file.read_text())
+    with pytest.raises(TraceError, match="line 1|:1:") as caught:
+        list(conversion([file], key=KEY, format="mooncake"))
+    assert caught.value.hint is not None
+    assert "--lenient" in caught.value.hint
+    assert list(conversion([file], key=KEY, format="mooncake", tolerance="lenient"))

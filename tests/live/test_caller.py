@@ -130,6 +130,39 @@ async def test_a_call_that_may_come_is_made_ready_without_a_connection_and_dropp
 
 
 @pytest.mark.loopback
+async def test_a_call_and_the_next_of_its_session_are_each_rendered_once_and_a_retry_drops_none() -> (
+    None
+):
+    rendered: list[int] = []
+
+    class Noting(Renderer):
+        def render(
+            self, context: tuple[Segment, ...], *, salt: str, after: Prompt | None = None
+        ) -> Prompt:
+            rendered.append(len(context))
+            return super().render(context, salt=salt, after=after)
+
+    grown = (*CALL.context, Segment(role="assistant", tokens=3, key="a"))
+    following = replace(CALL, turn=1, context=(*grown, Segment(role="user", tokens=9, key="v")))
+    async with serving(Peer.answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        renderer = Noting(seed=0, tokenizer=WORD_TOKENS)
+        caller = PromptCaller(wire, {"a": RequestStyle(model="m")}, renderer, seed=0)
+        for name, call in (("s", CALL), ("next", following)):
+            caller.prepare(
+                Prepare(request_id=name, call=call, arm="a", salt="salt", connects=False)
+            )
+        await caller.call(send("s"), lambda _: None)
+        cooking = asyncio.create_task(caller.cook())
+        while len(rendered) < 2:
+            await asyncio.sleep(0.001)
+        assert rendered == [1, 3]
+        await caller.call(replace(send("s"), request_id="s again"), lambda _: None)
+        await caller.call(replace(send("s"), request_id="next", call=following), lambda _: None)
+        cooking.cancel()
+    assert rendered == [1, 3, 1]
+
+
+@pytest.mark.loopback
 async def test_prompts_beyond_the_limit_are_dropped_and_rendered_again_when_they_are_due(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
