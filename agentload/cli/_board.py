@@ -14,6 +14,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
+from textwrap import shorten
 from typing import Final
 
 from agentload.cli._audience import DRAWN_S, AnswerProgress, CallProgress, terminal
@@ -140,7 +141,7 @@ def width() -> int:
 def stage_lines(state: DecisionState, columns: int, *, is_over: bool = False) -> Iterator[str]:
     """Yield the lines of each stage: done, at work, or when it comes, with its time.
 
-    A board at work has a line for each stage where it can; one whose decision *is_over* has two.
+    A board at work has a line for each stage; one whose decision *is_over* has two at most.
     """
     stage = partial(_stage, columns=columns, most=2 if is_over else 1)
     asking = None if state.asking is None else state.asking.look.criterion
@@ -173,7 +174,10 @@ def _stage(
     """Yield the statements of a stage that fit into *most* lines; its time ends the first."""
     took = "" if minutes is None else f"{int(minutes)}:{int(60 * minutes) % 60:02}"
     room = columns - _STAGE - len(took) - 5
-    first, *others = whole_statements(said, room, most=most) or [""]
+    lines = whole_statements(said, room, most=most) or [""]
+    if len(lines) > most:  # the first statement alone is longer
+        lines = [*lines[: most - 1], shorten(" ".join(lines[most - 1 :]), room, placeholder=" …")]
+    first, *others = lines
     yield f" {mark} {name:<{_STAGE}}{first:<{room}} {took}".rstrip()
     yield from (f"   {'':<{_STAGE}}{each}" for each in others)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from advisor.verdict import Need
 from agentload.cli._board import Board, BoardTitle, width
 from agentload.cli._closing import closing
 from agentload.cli._print import ABSENT, print_json, table
@@ -26,6 +27,7 @@ from agentload.report.parts import Document
 from agentload.report.render import render, write
 from agentload.run.arms import read_arms
 from agentload.run.place import StudyPlace
+from agentload.run.ready import check_writable
 from agentload.run.record import again
 from agentload.store.places import journals
 from agentload.study.kinds import Decide
@@ -48,6 +50,8 @@ def decide(
         else:
             print(forecast_text(study, forecasts, replicas=deciding.means.replicas))
         return None
+    if out is not None:
+        check_writable(out, "--out")
     with board.shown():
         ended = deciding.play()
     if ended.document is None:
@@ -188,7 +192,11 @@ def beyond_budget(ended: DecisionOutcome) -> str | None:
     if ended.wants is None:
         return None
     stage, minutes = ended.wants
-    missing = _missing(ended, stage.criterion) or f"{stage.what}, {say.minutes(minutes)}"
+    missing = f"{stage.what}, {say.minutes(minutes)}"
+    need = _largest_need(ended, stage.criterion)
+    # What would fit into the time left is not what the budget lacks.
+    if need is not None and (need.minutes or 0.0) > ended.left_minutes:
+        missing = labels.cost(need)
     return (
         f"This budget cannot settle {stage.criterion}. Missing: {missing}; "
         f"left: {say.minutes(ended.left_minutes)}. "
@@ -196,11 +204,8 @@ def beyond_budget(ended: DecisionOutcome) -> str | None:
     )
 
 
-def _missing(ended: DecisionOutcome, criterion: Criterion) -> str | None:
-    """Return what would settle a criterion, as the report has it: the most of all open arms.
-
-    None where the report has no figure of it.
-    """
+def _largest_need(ended: DecisionOutcome, criterion: Criterion) -> Need | None:
+    """Return what would settle a criterion, as the report has it: the most of all open arms."""
     kinds = SETTLING.get(criterion, ())
     verdicts = () if ended.document is None else ended.document.decision.server
     needs = [
@@ -209,8 +214,7 @@ def _missing(ended: DecisionOutcome, criterion: Criterion) -> str | None:
         for need in (*each.pays.needs, *each.safe.needs)
         if each.verdict == "test further" and isinstance(need.step, kinds)
     ]
-    largest = max(needs, key=lambda need: need.minutes or 0.0, default=None)
-    return None if largest is None else labels.cost(largest)
+    return max(needs, key=lambda need: need.minutes or 0.0, default=None)
 
 
 def _needs(ended: DecisionOutcome) -> tuple[str, ...]:

@@ -21,21 +21,21 @@ def ready(made: Prepared, notice: Callable[[str], None]) -> None:
     assert isinstance(playing, Playing), playing
     means = playing.means
     if means.on == HERE and means.share is not None:
-        check_writable(Path(means.share))
+        check_writable(Path(means.share), "--share")
     if means.on in {None, HERE}:
         check_client(asked_by(playing, made.cost()), notice)
 
 
-def check_writable(share: Path) -> None:
-    """Raise AgentloadError where this machine's nodes could not leave their files."""
+def check_writable(folder: Path, option: str) -> None:
+    """Raise AgentloadError where what is measured could not be written to an option's folder."""
     try:
-        share.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=share):
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise AgentloadError(
-            f"--share {share}: cannot write there: {error.strerror}",
-            hint="name a folder that you may write, such as --share /tmp/shards",
+            f"{option} {folder}: cannot write there: {error.strerror}",
+            hint=f"name a folder that you may write, such as {option} /tmp/agentload",
         ) from error
 
 

@@ -17,6 +17,7 @@ from agentload.decision.ledger import LedgerEntry
 from agentload.decision.look import Look
 from agentload.decision.outcome import DecisionOutcome
 from agentload.decision.state import AskedLook, DecisionState
+from agentload.errors import AgentloadError
 from agentload.report.advise import advise
 from agentload.report.parts import Step
 from agentload.run.place import StudyPlace
@@ -182,6 +183,9 @@ def test_what_is_missing_has_the_figure_of_the_report(tmp_path: Path) -> None:
         "This budget cannot settle accuracy. "
         "Missing: 407 paired questions, 9 min, 0.73 USD; left: 30 s. "
     )
+    assert (_decide.beyond_budget(replace(ended, left_minutes=9.2)) or "").startswith(
+        "This budget cannot settle accuracy. Missing: 680 paired questions, 9 min; left: 9 min. "
+    )
 
 
 def test_a_decision_in_a_pipe_is_plain_lines_that_say_what_is_still_possible(
@@ -201,3 +205,18 @@ def test_a_decision_in_a_pipe_is_plain_lines_that_say_what_is_still_possible(
     assert "Do this next:\n" in out
     assert len(out.splitlines()) <= MOST
     assert sys.stderr.isatty() is False
+
+
+def test_a_decision_whose_report_cannot_be_written_ends_before_anything_is_asked(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
+    database, out = tmp_path / "x.duckdb", tmp_path / "file" / "report"
+    study = Decide(
+        traces=(TraceRef(path="demo-chat"),),
+        servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")),
+    )
+    with pytest.raises(AgentloadError, match=f"--out {out}: cannot write there") as caught:
+        _decide.decide(study, StudyPlace(database=database), is_dry=False, as_json=False, out=out)
+    assert caught.value.hint is not None
+    assert not database.exists()

@@ -163,7 +163,7 @@ def test_a_mistyped_command_line_exits_with_2(
         (
             FileNotFoundError(errno.ENOENT, "No such file or directory", "x.yaml"),
             1,
-            "error: No such file or directory: x.yaml\n",
+            "error: No such file or directory: x.yaml\nhint: check the path, or name another\n",
         ),
         (
             OSError(errno.ENOSPC, "No space left on device"),

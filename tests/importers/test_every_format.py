@@ -229,7 +229,7 @@ def test_a_page_among_the_files_is_counted_and_the_others_are_imported(tmp_path:
 def test_a_record_that_cannot_be_read_keeps_the_hint_that_leads_past_it(tmp_path: Path) -> None:
     [file] = laid_out(tmp_path, SAMPLES["mooncake"])
     file.write_text('{"comment": "made by hand"}\n' + file.read_text())
-    with pytest.raises(TraceError, match="line 1|:1:") as caught:
+    with pytest.raises(TraceError, match=":1:") as caught:
         list(conversion([file], key=KEY, format="mooncake"))
     assert caught.value.hint is not None
     assert "--lenient" in caught.value.hint

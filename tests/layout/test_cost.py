@@ -265,7 +265,11 @@ def test_what_primed_contexts_begin_with_is_read_once() -> None:
     ("wait", "load", "said"),
     [
         ("user", Load(), "user=600 shortens the whole run to about 20 min"),
-        ("user", Load(waits={"user": WaitScale(scale=0.5)}), "user=600 shortens the whole run to about 20 min"),
+        (
+            "user",
+            Load(waits={"user": WaitScale(scale=0.5)}),
+            "user=600 shortens the whole run to about 20 min",
+        ),
         ("user", Load(waits={"user": WaitScale(cap_s=60)}), None),
         ("user", Load(budget=Budget(seconds=3_600)), None),
         (None, Load(), None),

@@ -134,12 +134,15 @@ async def test_a_call_and_the_next_of_its_session_are_each_rendered_once_and_a_r
     None
 ):
     rendered: list[int] = []
+    both = asyncio.Event()
 
     class Noting(Renderer):
         def render(
             self, context: tuple[Segment, ...], *, salt: str, after: Prompt | None = None
         ) -> Prompt:
             rendered.append(len(context))
+            if len(rendered) == 2:
+                both.set()
             return super().render(context, salt=salt, after=after)
 
     grown = (*CALL.context, Segment(role="assistant", tokens=3, key="a"))
@@ -153,8 +156,7 @@ async def test_a_call_and_the_next_of_its_session_are_each_rendered_once_and_a_r
             )
         await caller.call(send("s"), lambda _: None)
         cooking = asyncio.create_task(caller.cook())
-        while len(rendered) < 2:
-            await asyncio.sleep(0.001)
+        await both.wait()
         assert rendered == [1, 3]
         await caller.call(replace(send("s"), request_id="s again"), lambda _: None)
         await caller.call(replace(send("s"), request_id="next", call=following), lambda _: None)

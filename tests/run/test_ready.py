@@ -88,8 +88,8 @@ def test_doctor_warns_of_a_machine_whose_cores_are_taken(monkeypatch: pytest.Mon
 def test_a_folder_for_nodes_that_cannot_be_written_is_named_before_they_start(
     tmp_path: Path,
 ) -> None:
-    check_writable(tmp_path / "new")
+    check_writable(tmp_path / "new", "--share")
     assert list((tmp_path / "new").iterdir()) == []
     (tmp_path / "file").touch()
     with pytest.raises(AgentloadError, match=f"--share {tmp_path}/file/x: cannot write there"):
-        check_writable(tmp_path / "file" / "x")
+        check_writable(tmp_path / "file" / "x", "--share")

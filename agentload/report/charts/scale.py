@@ -38,8 +38,8 @@ class Scale:
     def ticks(self) -> tuple[float, ...]:
         """Return round values inside the scale, at most eight."""
         if self.axis.scale == "log":
-            unit = _unit(self.axis, self.high)
-            return tuple(unit * tick for tick in _log_ticks(self.low / unit, self.high / unit))
+            doubled = _doublings(self.low, self.high) if self.axis.quantity == "tokens" else ()
+            return doubled if len(doubled) > 1 else _log_ticks(self.low, self.high)
         first = math.ceil(self.low / self.step - 1e-9)
         last = math.floor(self.high / self.step + 1e-9)
         return tuple(index * self.step for index in range(first, last + 1))
@@ -83,8 +83,9 @@ def fit(
 
 
 def _unit(axis: ChartAxis, high: float) -> int:
-    """Return what round values of an axis are multiples of: k where it names them in k."""
-    return words.K if axis.quantity == "tokens" and high >= words.K else 1
+    """Return what round values of an axis are multiples of: k or M where it names them so."""
+    units = (words.K**2, words.K) if axis.quantity == "tokens" else ()
+    return next((unit for unit in units if high >= unit), 1)
 
 
 def _log_reach(axis: ChartAxis, known: Sequence[float]) -> tuple[float, float]:
@@ -127,6 +128,12 @@ def round_step(rough: float) -> float:
     """Return the smallest of 1, 2, 5 times a power of ten that is not below *rough*."""
     power = 10.0 ** math.floor(math.log10(rough))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+
+
+def _doublings(low: float, high: float) -> tuple[float, ...]:
+    """Return powers of two, as lengths of contexts are named: 512, 2k, 8k."""
+    exponents = range(math.ceil(math.log2(low) - 1e-9), math.floor(math.log2(high) + 1e-9) + 1)
+    return tuple(2.0**each for each in exponents)[:: math.ceil(len(exponents) / 7) or 1]
 
 
 def _log_ticks(low: float, high: float) -> tuple[float, ...]:

@@ -20,6 +20,7 @@ from agentload.report.charts.spec import (
     Square,
     legend,
 )
+from agentload.report.format import tokens as format_tokens
 from tests.report.golden import assert_golden
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -248,3 +249,20 @@ def test_every_value_lies_on_a_log_axis(values: list[float]) -> None:
 
 def test_values_that_cannot_be_drawn_do_not_stretch_the_axis() -> None:
     assert fit(LOG, [0.0, float("nan"), 10.0, 100.0], start=0, end=1, ends="values").low == 10.0
+
+
+@pytest.mark.parametrize(
+    ("high", "said"),
+    [(4e3, "0 1k 2k 3k 4k"), (3.6 * 1024**2, "0 1M 2M 3M 4M"), (1.5 * 1024**2, "0 512k 1M 1.5M")],
+)
+def test_ticks_of_tokens_are_round_in_the_unit_that_names_them(high: float, said: str) -> None:
+    axis = ChartAxis(label="context", quantity="tokens", low=0.0)
+    scale = fit(axis, [high], start=0.0, end=1.0, ends="ticks")
+    assert " ".join(format_tokens(tick) for tick in scale.ticks()) == said
+
+
+def test_ticks_of_tokens_on_a_log_scale_double() -> None:
+    axis = ChartAxis(label="context", quantity="tokens", scale="log")
+    ticks = fit(axis, [100, 5e5], start=0.0, end=1.0, ends="values").ticks()
+    assert [format_tokens(tick) for tick in ticks] == ["128", "512", "2k", "8k", "32k", "128k"]
+    assert len(fit(axis, [9_000, 10_000], start=0.0, end=1.0, ends="values").ticks()) < 3
