@@ -229,9 +229,7 @@ def test_a_server_that_hangs_ends_a_decision_which_goes_on_where_it_was(tmp_path
         with suppress(AgentloadError):  # this machine may be too busy to time anything
             asked = decided(made, StudyPlace(database=database, resume=deciding.run), stops_at=2)[2]
     assert all("checks" not in each for each in asked), "what was asked is not asked again"
-    known = set(stored(database, "SELECT request_id FROM calls_row"))
-    assert set(kept) <= known, "nothing is lost"
-    assert not asked or set(kept) < known, "it went on"
+    assert set(kept) < set(stored(database, "SELECT request_id FROM calls_row"))
 
 
 @pytest.mark.slow
