@@ -135,6 +135,13 @@ def times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
+def part_of(share: float) -> str:
+    """Return a share as `95% of`, or as `55 times` where it is more than the whole."""
+    if share <= 1:
+        return f"{share:.0%} of"
+    return f"{share:,.{0 if share >= 10 else 1}f} times"
+
+
 def cost(minutes: float | None, usd: float | None) -> str:
     """Return a time, and its price where known, as the end of a list; empty without a time."""
     if not minutes:

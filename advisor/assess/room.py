@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from advisor import words
 from advisor.case import Room
 from advisor.evidence import Calls, Evidence, Telemetry, present
 from advisor.policy import Policy
@@ -176,7 +177,7 @@ def _room(
             working_set_tokens=tokens,
         )
     share = alive.tokens / pool
-    told = f"{alive.told(workload)}, {share:.0%} of the pool of {evidence.reference}"
+    told = f"{alive.told(workload)}, {words.part_of(share)} the pool of {evidence.reference}"
     if share >= policy.capacity_binds_at:
         return Room(workload=workload, state="binds", reason=told, working_set_tokens=tokens)
     binds_from = (
