@@ -97,9 +97,18 @@ class BlockPairs:
     def said(self, known: Known) -> str:
         """Say by how much the turns of each arm are shorter or longer."""
         if known.decision is not None:
-            return reasons(known, _of_pairs)
+            return f"{reasons(known, _of_pairs)}{self._until_capacity(known)}"
         few = f"{known.pairs} of {PAIRS[0]} block pairs; first comparison after {PAIRS[0]}"
         return few if known.invalid is None else f"{few}; others are invalid: {known.invalid}"
+
+    def _until_capacity(self, known: Known) -> str:
+        """Say at which level intervals are, and at which once capacity may decide as well."""
+        study = self.means.study
+        found = [each.pays.estimate for each in known.challengers if each.pays.estimate is not None]
+        if known.tried or (study.slo, study.agents) == (None, None) or not found:
+            return ""
+        alone = found[0].level
+        return f" ({alone:.1%} interval; {(1 + alone) / 2:.1%} once agents per GPU are measured)"
 
     @cached_property
     def _first(self) -> Cost:

@@ -12,6 +12,7 @@ import duckdb
 import pytest
 
 import agentload
+from advisor.estimate import Estimate
 from agentload.builtin import find
 from agentload.decision import checks
 from agentload.decision.block_pairs import BlockPairs, NewSizesError
@@ -360,3 +361,28 @@ def test_a_limit_that_no_session_begins_within_is_named(tmp_path: Path) -> None:
         PlanError, match="every session begins with more than the 9,000 tokens of --max-context"
     ):
         agentload.decide(study, db=tmp_path / "x.duckdb")
+
+
+def test_an_interval_of_speed_alone_says_its_level_and_the_one_that_it_will_share(
+    tmp_path: Path,
+) -> None:
+    estimate = Estimate(
+        value=-0.186, low=-0.218, high=-0.151, n=4, unit="relative", method="pairs", level=0.966
+    )
+    found = verdict()
+    found = replace(found, pays=replace(found.pays, reason="faster", estimate=estimate))
+    study = Decide(
+        traces=(TraceRef(path="demo-chat"),),
+        servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")),
+    )
+    for agents, tried, said in (
+        (400, 0, "fp8: faster (96.6% interval; 98.3% once agents per GPU are measured)"),
+        (400, 3, "fp8: faster"),
+        (None, 0, "fp8: faster"),
+    ):
+        deciding = Deciding(
+            study=extend(study, agents=agents),
+            place=StudyPlace(database=tmp_path / "x.duckdb", run="r"),
+            audience=Audience(),
+        )
+        assert deciding._agenda.of["speed"].said(known(found, tried=tried)) == said
