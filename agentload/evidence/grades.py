@@ -174,6 +174,19 @@ def area(scores: Mapping[int, float]) -> float | None:
     return whole / (points[-1][0] - points[0][0])
 
 
+def questions_asked(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[int, int]:
+    """Return the tokens of all contexts that a run's questions share, and how many questions."""
+    found = connection.execute(
+        "SELECT coalesce(sum(tokens), 0)::BIGINT, coalesce(sum(questions), 0)::BIGINT FROM ("
+        "SELECT any_value(context_tokens) AS tokens, "
+        "count(DISTINCT coalesce(depth, -1)) AS questions FROM graded "
+        "WHERE run_id = ? GROUP BY task, context_tokens, item, repetition)",
+        [run_id],
+    ).fetchone()
+    assert found is not None
+    return int(found[0]), int(found[1])
+
+
 _KEY = ("task", "context_tokens", "item", "depth", "repetition")
 
 

@@ -68,7 +68,7 @@ def suggestion(
         case steps.ArmsFile():
             return _arms_file(facts, "-")
         case steps.CapacitySearch() | steps.Lengths() | steps.Questions():
-            into = facts.made.run if joins else None
+            into = facts.made.run if joins or _adds_questions(step, facts) else None
             return _command(facts, _beside(step, facts), db=database, into=into)
         case _:
             assert_never(step)
@@ -320,12 +320,34 @@ def _beside(
             asked = (
                 facts.study
                 if isinstance(facts.study, Ask)
-                else Ask(servers=servers, tokenizer=replay.tokenizer)
+                else Ask(
+                    servers=servers,
+                    tokenizer=replay.tokenizer,
+                    per_context=facts.per_context,
+                    seed=replay.seed,
+                    request=replay.request,
+                    timeouts=replay.timeouts,
+                )
             )
             items = None if step.items is None else ceil(step.items / asked.repetitions)
             return extend(
-                asked, own=None, contexts=step.lengths, items=items, aa=step.aa or asked.aa
+                asked,
+                own=None,
+                screen=False,
+                traces=(),
+                contexts=step.lengths,
+                items=items,
+                aa=step.aa or asked.aa,
             )
+
+
+def _adds_questions(step: steps.Step, facts: RunFacts) -> bool:
+    """Tell whether a step asks more of a run that asked questions of the same arms."""
+    match step, facts.study:
+        case steps.Questions(aa=again), Ask(own=None, screen=False, aa=asked):
+            return again in (None, asked)
+        case _:
+            return False
 
 
 def _limits(step: steps.CapacitySearch, replay: Replay) -> dict[str, Any]:

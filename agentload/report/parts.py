@@ -146,6 +146,8 @@ class RunFacts:
     """Options that a defaults file sets where commands are to be typed: these say them."""
     budget_s: float | None = None
     """What a decision was given; None for any other run."""
+    per_context: int = 1
+    """Questions that a decision asks behind one context."""
     price_usd: float | None = None
     """What a GPU costs an hour, where the reader said so."""
 

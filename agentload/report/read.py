@@ -61,6 +61,7 @@ def facts(
             unmeasured=_unmeasured(study),
             spelled=setting.spelled,
             budget_s=setting.budget_s,
+            per_context=setting.per_context,
             price_usd=None if setting.price is None else setting.price.usd_per_gpu_hour,
         )
 

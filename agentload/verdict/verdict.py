@@ -9,16 +9,22 @@ import duckdb
 import msgspec
 
 from advisor.decide import decide
+from advisor.deployment import Asking
 from advisor.evidence import Evidence
 from advisor.verdict import Decision
 from agentload.builtin import find
 from agentload.emulator import profile as profiles
 from agentload.errors import AgentloadError
 from agentload.evidence.gather import gather
+from agentload.evidence.grades import questions_asked
 from agentload.evidence.view import RunView, run_view
+from agentload.layout.cost import asking_s, assumed_prefill_s
+from agentload.model.controls import is_control
 from agentload.model.profile import ArmProfile, Profile
 from agentload.store.database import reading
 from agentload.store.runs import run_named
+from agentload.study.kinds import Ask
+from agentload.study.parts import Live
 from agentload.verdict.policy import DECISION, Setting
 
 
@@ -61,16 +67,54 @@ def verdict(
     return Verdict(view=view, decision=decision, evidence=evidence, setting=setting)
 
 
-def with_question_time(found: Verdict, *, question_s: float | None) -> Verdict:
-    """Return a decision whose further questions take *question_s* seconds each."""
-    evidence = replace(
-        found.evidence, deployment=replace(found.evidence.deployment, question_s=question_s)
+def with_question_pace(found: Verdict, *, pace: float | None) -> Verdict:
+    """Return a decision whose further questions take *pace* times what is assumed of servers."""
+    setting = replace(found.setting, question_pace=pace)
+    asking = _asking(found.view, setting, pace)
+    evidence = replace(found.evidence, deployment=replace(found.evidence.deployment, asking=asking))
+    decision = decide(evidence, setting.policy)
+    return replace(found, evidence=evidence, setting=setting, decision=decision)
+
+
+def question_pace(database: Path, run: str) -> float | None:
+    """Return how much longer the questions of a run took than is assumed; None before any."""
+    with reading(database) as connection:
+        view = run_view(connection, run)
+        return _pace(connection, view, _decided_with(view) or Setting())
+
+
+def _pace(connection: duckdb.DuckDBPyConnection, view: RunView, setting: Setting) -> float | None:
+    """Return the pace that a decision noted, or that of a run of questions on running servers."""
+    study = view.study()
+    if not isinstance(study, Ask) or not isinstance(study.servers, Live) or study.servers.launch:
+        return setting.question_pace
+    spent_ns = [leg.ended_ns - leg.monotonic_ns for leg in view.legs if leg.ended_ns is not None]
+    tokens, answers = questions_asked(connection, view.name)
+    assumed_s = _assumed_s(view, assumed_prefill_s(tokens), answers)
+    return sum(spent_ns) / 1e9 / assumed_s if spent_ns and answers else None
+
+
+def _asking(view: RunView, setting: Setting, pace: float | None) -> Asking:
+    """Return what further questions take on the arms of a run."""
+    study, factor = view.study(), 1.0 if pace is None else pace
+    return Asking(
+        token_s=factor * _assumed_s(view, assumed_prefill_s(1), 0),
+        answer_s=factor * _assumed_s(view, 0.0, 1),
+        per_context=study.per_context if isinstance(study, Ask) else setting.per_context,
     )
-    return replace(
-        found,
-        evidence=evidence,
-        setting=replace(found.setting, question_s=question_s),
-        decision=decide(evidence, found.setting.policy),
+
+
+def _assumed_s(view: RunView, reading_s: float, answers: int) -> float:
+    """Return what questions are assumed to take on the arms of a run, asked as it asked them."""
+    study = view.study()
+    asked = study if isinstance(study, Ask) else Ask(servers=Live(endpoints=""))
+    arms = [row.arm for row in view.arms if isinstance(study, Ask) or not is_control(row.arm)]
+    return asking_s(
+        reading_s,
+        answers,
+        arms=len(arms),
+        concurrency=asked.concurrency,
+        thinking_tokens=asked.thinking_tokens,
     )
 
 
@@ -106,7 +150,7 @@ def evidence_of(
     deployment = replace(
         shared,
         gpu=gpu,
-        question_s=setting.question_s,
+        asking=_asking(view, setting, _pace(connection, view, setting)),
         peak_agents=load.peak_agents,
         load_growth_per_month=load.load_growth_per_month,
         spare_replicas=load.spare_replicas,

@@ -338,9 +338,8 @@ def test_a_question_takes_what_is_left_of_its_price_without_starts_at_the_pace_o
         audience=Audience(),
     )
     paying, questions = known(verdict(pays="yes")), deciding._agenda
-    at_first_s = questions.question_s(paying)
-    assert at_first_s is not None
-    assert at_first_s > 0
+    at_first = questions.question_pace(paying)
+    assert at_first == 1, "the profile says nothing of these servers"
     # The servers of the canary were running already.
     canary = LedgerEntry(
         stage=Look(criterion="canary", amount=12, lengths=(4096,)),
@@ -349,7 +348,7 @@ def test_a_question_takes_what_is_left_of_its_price_without_starts_at_the_pace_o
         said="",
     )
     paying = replace(paying, ledger=replace(paying.ledger, asked=(canary,)))
-    assert questions.question_s(paying) == pytest.approx(0.1 * at_first_s)
+    assert questions.question_pace(paying) == pytest.approx(0.1)
 
 
 def test_a_limit_that_no_session_begins_within_is_named(tmp_path: Path) -> None:
