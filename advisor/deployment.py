@@ -4,7 +4,7 @@ A fact that is not known is None.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -50,6 +50,7 @@ class Asking:
     token_s: float = 1 / PROMPT_TOKENS_PER_S  # a token of a context
     answer_s: float = 0.0
     per_context: int = 1  # questions behind a context, which is read once
+    stored: Mapping[int, int] = field(default_factory=dict)  # those that are not asked again
 
     def minutes(self, questions: Mapping[int, float]) -> float:
         """Return what so many questions take at each length."""

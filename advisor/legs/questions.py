@@ -74,16 +74,14 @@ def _need(case: Case, arm: str, items: int, lengths: tuple[int, ...], *, already
     nothing.
     """
     more = items - already
-    stored = dict.fromkeys(lengths, 0)
-    for bucket in case.evidence.accuracy:
-        if bucket.arm == arm and bucket.context_tokens in stored:
-            stored[round(bucket.context_tokens)] += bucket.items
+    asking = case.evidence.deployment.asking
+    stored = {each: asking.stored.get(each, 0) for each in lengths}
     in_all = sum(stored.values()) + more
     # In all, each length is asked as often, whatever it was asked before.
     lacking = {each: max(0.0, in_all / len(lengths) - had) for each, had in stored.items()}
     scale = more / sum(lacking.values())
     missing = {each: scale * number for each, number in lacking.items()}
-    minutes = case.evidence.deployment.asking.minutes(missing)
+    minutes = asking.minutes(missing)
     what = f"paired questions on {arm} at {words.lengths(lengths)}"
     return Need(
         what=what,

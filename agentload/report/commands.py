@@ -317,18 +317,7 @@ def _beside(
         case steps.Lengths(lengths=lengths):
             return _playable(Sweep(servers=servers, contexts=lengths))
         case steps.Questions():
-            asked = (
-                facts.study
-                if isinstance(facts.study, Ask)
-                else Ask(
-                    servers=servers,
-                    tokenizer=replay.tokenizer,
-                    per_context=facts.per_context,
-                    seed=replay.seed,
-                    request=replay.request,
-                    timeouts=replay.timeouts,
-                )
-            )
+            asked = facts.study if isinstance(facts.study, Ask) else _questions(facts, replay)
             items = None if step.items is None else ceil(step.items / asked.repetitions)
             return extend(
                 asked,
@@ -339,6 +328,28 @@ def _beside(
                 items=items,
                 aa=step.aa or asked.aa,
             )
+
+
+def _questions(facts: RunFacts, replay: Replay) -> Ask:
+    """Return the questions to the servers of a replay, made like those that have answers."""
+    asked = Ask(
+        servers=replay.servers,
+        tokenizer=replay.tokenizer,
+        per_context=facts.per_context,
+        seed=replay.seed,
+        request=replay.request,
+        timeouts=replay.timeouts,
+    )
+    form = facts.asked
+    if form is None:
+        return asked
+    return extend(
+        asked,
+        tasks=asked.tasks if {*form.tasks} <= {*asked.tasks} else form.tasks,
+        depths=form.depths or asked.depths,
+        per_context=form.per_context,
+        seed=form.seed,
+    )
 
 
 def _adds_questions(step: steps.Step, facts: RunFacts) -> bool:

@@ -16,10 +16,9 @@ from agentload.builtin import find
 from agentload.emulator import profile as profiles
 from agentload.errors import AgentloadError
 from agentload.evidence.gather import gather
-from agentload.evidence.grades import questions_asked
+from agentload.evidence.grades import asked_form, questions_asked
 from agentload.evidence.view import RunView, run_view
 from agentload.layout.cost import asking_s, assumed_prefill_s
-from agentload.model.controls import is_control
 from agentload.model.profile import ArmProfile, Profile
 from agentload.store.database import reading
 from agentload.store.runs import run_named
@@ -70,7 +69,7 @@ def verdict(
 def with_question_pace(found: Verdict, *, pace: float | None) -> Verdict:
     """Return a decision whose further questions take *pace* times what is assumed of servers."""
     setting = replace(found.setting, question_pace=pace)
-    asking = _asking(found.view, setting, pace)
+    asking = _asking(found.view, pace, before=found.evidence.deployment.asking)
     evidence = replace(found.evidence, deployment=replace(found.evidence.deployment, asking=asking))
     decision = decide(evidence, setting.policy)
     return replace(found, evidence=evidence, setting=setting, decision=decision)
@@ -94,25 +93,32 @@ def _pace(connection: duckdb.DuckDBPyConnection, view: RunView, setting: Setting
     return sum(spent_ns) / 1e9 / assumed_s if spent_ns and answers else None
 
 
-def _asking(view: RunView, setting: Setting, pace: float | None) -> Asking:
-    """Return what further questions take on the arms of a run."""
-    study, factor = view.study(), 1.0 if pace is None else pace
-    return Asking(
+def _asking(view: RunView, pace: float | None, *, before: Asking) -> Asking:
+    """Return what further questions take on the arms of a run, made like those *before*."""
+    factor = 1.0 if pace is None else pace
+    return replace(
+        before,
         token_s=factor * _assumed_s(view, assumed_prefill_s(1), 0),
         answer_s=factor * _assumed_s(view, 0.0, 1),
-        per_context=study.per_context if isinstance(study, Ask) else setting.per_context,
     )
+
+
+def _asked(connection: duckdb.DuckDBPyConnection, view: RunView, setting: Setting) -> Asking:
+    """Return how the questions of a run are made, and how many of them have answers."""
+    form = asked_form(connection, view.name, view.arms_asked)
+    if form is None:
+        return Asking(per_context=setting.per_context)
+    return Asking(per_context=form.per_context, stored=form.by_length)
 
 
 def _assumed_s(view: RunView, reading_s: float, answers: int) -> float:
     """Return what questions are assumed to take on the arms of a run, asked as it asked them."""
     study = view.study()
     asked = study if isinstance(study, Ask) else Ask(servers=Live(endpoints=""))
-    arms = [row.arm for row in view.arms if isinstance(study, Ask) or not is_control(row.arm)]
     return asking_s(
         reading_s,
         answers,
-        arms=len(arms),
+        arms=len(view.arms_asked),
         concurrency=asked.concurrency,
         thinking_tokens=asked.thinking_tokens,
     )
@@ -150,7 +156,9 @@ def evidence_of(
     deployment = replace(
         shared,
         gpu=gpu,
-        asking=_asking(view, setting, _pace(connection, view, setting)),
+        asking=_asking(
+            view, _pace(connection, view, setting), before=_asked(connection, view, setting)
+        ),
         peak_agents=load.peak_agents,
         load_growth_per_month=load.load_growth_per_month,
         spare_replicas=load.spare_replicas,
