@@ -4,7 +4,7 @@ A fact that is not known is None.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 
@@ -50,7 +50,8 @@ class Asking:
     token_s: float = 1 / PROMPT_TOKENS_PER_S  # a token of a context
     answer_s: float = 0.0
     per_context: int = 1  # questions behind a context, which is read once
-    stored: Mapping[int, int] = field(default_factory=dict)  # those that are not asked again
+    # those at each length that are not asked again; None: all that count, evenly
+    stored: Mapping[int, int] | None = None
 
     def minutes(self, questions: Mapping[int, float]) -> float:
         """Return what so many questions take at each length."""

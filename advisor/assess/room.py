@@ -39,7 +39,9 @@ class LiveContexts:
             return f"sessions at once hold {self.tokens:,.0f} tokens"
         scaled = "" if self.played is None else f" (scaled from {self.played:,.0f} in the replay)"
         of = "" if workload is None else f" of {workload}"
-        return f"{self.sessions:,.0f} sessions{of} at once hold {self.tokens:,.0f} tokens{scaled}"
+        at_once = words.quantity(max(1.0, self.sessions), "session")
+        verb = "holds" if at_once == "1 session" else "hold"
+        return f"{at_once}{of} at once {verb} {self.tokens:,.0f} tokens{scaled}"
 
 
 def working_set(calls: list[Calls]) -> LiveContexts:

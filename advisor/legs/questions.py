@@ -75,10 +75,12 @@ def _need(case: Case, arm: str, items: int, lengths: tuple[int, ...], *, already
     """
     more = items - already
     asking = case.evidence.deployment.asking
-    stored = {each: asking.stored.get(each, 0) for each in lengths}
-    in_all = sum(stored.values()) + more
+    known = dict.fromkeys(lengths, already / len(lengths))
+    if asking.stored is not None:
+        known = {each: float(asking.stored.get(each, 0)) for each in lengths}
+    in_all = round(sum(known.values())) + more
     # In all, each length is asked as often, whatever it was asked before.
-    lacking = {each: max(0.0, in_all / len(lengths) - had) for each, had in stored.items()}
+    lacking = {each: max(0.0, in_all / len(lengths) - had) for each, had in known.items()}
     scale = more / sum(lacking.values())
     missing = {each: scale * number for each, number in lacking.items()}
     minutes = asking.minutes(missing)

@@ -20,10 +20,12 @@ def check(case: Case) -> Iterator[Finding]:
         ratio = arm.pool_tokens / reference.pool_tokens
         known = case.agents_of(arm.name, room.workload)
         base = case.agents_of(reference.name, room.workload)
-        # What was carried counts for more than what would fit.
-        gain = ratio if known is None or base is None else known.value / base.value
+        larger, than = ratio, 1.0
+        if known is not None and base is not None:
+            # What was carried counts for more than what would fit.
+            larger, than = known.value, base.value
         yield Finding(
-            kind="supports" if gain > 1 + case.policy.min_capacity_gain else "informs",
+            kind="supports" if larger > than * (1 + case.policy.min_capacity_gain) else "informs",
             arm=arm.name,
             workload=room.workload,
             message=f"The pool limits this load ({room.reason}); {arm.name} holds {ratio:.2f}x the "

@@ -36,8 +36,8 @@ def describe(
     questions: Sequence[Question], cost: QuestionsCost, arms: Sequence[str], *, had: int
 ) -> str:
     """Return what would be asked, for people; the run has answers to *had* others already."""
-    others = f"; {had:,} others have answers, or are too long for a window" if had else ""
-    on_each = f" ({len(questions):,} on each arm{others})"
+    others = f"{had:,} others have answers, or are too long for a window"
+    on_each = f" ({len(questions):,} on each arm; {others})" if had else ""
     lengths = sorted({each.context for each in questions})
     depths = len({each.depth for each in questions if each.depth is not None})
     times = len({each.repetition for each in questions})

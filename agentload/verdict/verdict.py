@@ -107,7 +107,7 @@ def _asked(connection: duckdb.DuckDBPyConnection, view: RunView, setting: Settin
     """Return how the questions of a run are made, and how many of them have answers."""
     form = asked_form(connection, view.name, view.arms_asked)
     if form is None:
-        return Asking(per_context=setting.per_context)
+        return Asking(per_context=setting.per_context, stored={})
     return Asking(per_context=form.per_context, stored=form.by_length)
 
 
