@@ -104,10 +104,11 @@ class BlockPairs:
     def _until_capacity(self, known: Known) -> str:
         """Say at which level intervals are, and at which once capacity may decide as well."""
         study = self.means.study
-        found = [each.pays.estimate for each in known.challengers if each.pays.estimate is not None]
-        if known.tried or (study.slo, study.agents) == (None, None) or not found:
+        changes = () if known.decision is None else known.decision.changes
+        levels = [each.relative.level for each in changes if each.metric == "turn_ms"]
+        if known.tried or (study.slo, study.agents) == (None, None) or not levels:
             return ""
-        alone = found[0].level
+        alone = levels[0]
         return f" ({alone:.1%} interval; {(1 + alone) / 2:.1%} once agents per GPU are measured)"
 
     @cached_property

@@ -13,6 +13,7 @@ import pytest
 
 import agentload
 from advisor.estimate import Estimate
+from advisor.verdict import Change
 from agentload.builtin import find
 from agentload.decision import checks
 from agentload.decision.block_pairs import BlockPairs, NewSizesError
@@ -369,7 +370,10 @@ def test_an_interval_of_speed_alone_says_its_level_and_the_one_that_it_will_shar
         value=-0.186, low=-0.218, high=-0.151, n=4, unit="relative", method="pairs", level=0.966
     )
     found = verdict()
-    found = replace(found, pays=replace(found.pays, reason="faster", estimate=estimate))
+    found = replace(found, pays=replace(found.pays, reason="faster"))
+    change = Change(
+        metric="turn_ms", arm="fp8", workload=None, relative=estimate, pairs=4, calls=90
+    )
     study = Decide(
         traces=(TraceRef(path="demo-chat"),),
         servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")),
@@ -384,4 +388,7 @@ def test_an_interval_of_speed_alone_says_its_level_and_the_one_that_it_will_shar
             place=StudyPlace(database=tmp_path / "x.duckdb", run="r"),
             audience=Audience(),
         )
-        assert deciding._agenda.of["speed"].said(known(found, tried=tried)) == said
+        now = known(found, tried=tried)
+        assert now.decision is not None
+        now = replace(now, decision=replace(now.decision, changes=(change,)))
+        assert deciding._agenda.of["speed"].said(now) == said

@@ -170,6 +170,7 @@ def test_what_is_missing_and_the_dry_run_of_its_command_are_one_forecast(
         assert needs
         for need in needs:
             assert need.step is not None
+            assert need.pairs is not None
             found = foretold(told.next_commands[need.step], capsys)
             arms = len(told.decision.server) + 1
             assert found["questions"] == need.pairs * arms
