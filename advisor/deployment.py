@@ -44,7 +44,7 @@ PROMPT_TOKENS_PER_S = 10_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class QuestionRates:
     """Say what graded questions take, all arms asked at once, by those that were asked before."""
 
     token_s: float = 1 / PROMPT_TOKENS_PER_S  # a token of a context
@@ -72,7 +72,7 @@ class Deployment:
     max_model_len: int | None = None
     machines: tuple[str, ...] = ()  # distinct machines that served an arm
     swapped: bool = False  # each arm ran on each machine
-    asking: Asking = Asking()
+    asking: QuestionRates = QuestionRates()
     peak_agents: int | None = None  # concurrent agents at the user's peak
     load_growth_per_month: float | None = None  # share, 0.05 is five percent
     spare_replicas: int = 0

@@ -12,10 +12,10 @@ K = 1024
 
 def percent(value: float) -> str:
     """Return a share as signed percent."""
-    return f"{signed(100 * value)} %"
+    return f"{with_sign(100 * value)} %"
 
 
-def signed(value: float) -> str:
+def with_sign(value: float) -> str:
     """Return a number to one decimal with its sign, which a zero has not."""
     return f"{value:+.1f}" if round(value, 1) else "0.0"
 
@@ -23,7 +23,7 @@ def signed(value: float) -> str:
 def _end(value: float) -> str:
     """Return an end of an interval: one that is not zero is not printed as zero."""
     is_hidden = not round(value, 1) and abs(value) >= 1e-4
-    return f"{value:+.1g}" if is_hidden else signed(value)
+    return f"{value:+.1g}" if is_hidden else with_sign(value)
 
 
 def interval(low: str | None, high: str | None) -> str:
@@ -62,9 +62,9 @@ def is_vague(difference: Estimate) -> bool:
 def points(difference: Estimate) -> str:
     """Return an accuracy difference in points of 100 with its interval."""
     if is_vague(difference):
-        return f"{signed(100 * difference.value)} pp {TOO_FEW}"
+        return f"{with_sign(100 * difference.value)} pp {TOO_FEW}"
     ends = _spread(difference, lambda end: _end(100 * end))
-    return f"{signed(100 * difference.value)} pp {ends}"
+    return f"{with_sign(100 * difference.value)} pp {ends}"
 
 
 def latency(estimate: Estimate) -> str:

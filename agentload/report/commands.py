@@ -68,7 +68,7 @@ def suggestion(
         case steps.ArmsFile():
             return _arms_file(facts, "-")
         case steps.CapacitySearch() | steps.Lengths() | steps.Questions():
-            into = facts.made.run if joins or _adds_questions(step, facts) else None
+            into = _run_to_join(step, facts, joins=joins)
             return _command(facts, _beside(step, facts), db=database, into=into)
         case _:
             assert_never(step)
@@ -352,13 +352,12 @@ def _questions(facts: RunFacts, replay: Replay) -> Ask:
     )
 
 
-def _adds_questions(step: steps.Step, facts: RunFacts) -> bool:
-    """Tell whether a step asks more of a run that asked questions of the same arms."""
+def _run_to_join(step: steps.Step, facts: RunFacts, *, joins: bool) -> str | None:
+    """Return the run that a step adds to: one with calls, or with questions to the same arms."""
     match step, facts.study:
         case steps.Questions(aa=again), Ask(own=None, screen=False, aa=asked):
-            return again in (None, asked)
-        case _:
-            return False
+            joins = joins or again in (None, asked)
+    return facts.made.run if joins else None
 
 
 def _limits(step: steps.CapacitySearch, replay: Replay) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from agentload.run.past import (
     check_same_questions,
     past_answers,
     replies,
-    unanswered,
+    without_answers,
 )
 from agentload.run.questions import Question, QuestionSet
 from agentload.run.record import Stored, again, fingerprint
@@ -74,7 +74,7 @@ class Eval(PartWork):
         if self.mode == "new":
             return self.fitting({})
         before = past_answers(self.database, self.run, self.names)
-        return unanswered(self.fitting({}), before.answered)
+        return without_answers(self.fitting({}), before.answered)
 
     def fitting(self, identities: Mapping[str, Identity]) -> tuple[Question, ...]:
         """Return the questions that fit every window that is known.
@@ -430,4 +430,4 @@ class EvalPart:
                 f"{longer:,} questions are longer than {longest:,} tokens, "
                 "the shortest window of the arms: left out"
             )
-        return unanswered(fit, before.answered)
+        return without_answers(fit, before.answered)

@@ -221,7 +221,9 @@ def asked_of(question: Question) -> QuestionKey:
     return (question.task, question.context, question.item, question.depth, question.repetition)
 
 
-def unanswered(order: Sequence[Question], answered: frozenset[QuestionKey]) -> tuple[Question, ...]:
+def without_answers(
+    order: Sequence[Question], answered: frozenset[QuestionKey]
+) -> tuple[Question, ...]:
     """Return the questions of an order that every arm is still to answer."""
     return tuple(each for each in order if asked_of(each) not in answered)
 
@@ -240,7 +242,7 @@ def order_after(asking: Asking, answered: frozenset[QuestionKey]) -> tuple[Quest
         return order
     most = replace(asking, items=asking.items * len(asking.contexts) * asking.together)
     had = [each for each in most.questions() if asked_of(each) in answered]
-    return (*had, *unanswered(order, answered)[: max(0, len(order) - len(had))])
+    return (*had, *without_answers(order, answered)[: max(0, len(order) - len(had))])
 
 
 def _asked(row: AnswerRow) -> QuestionKey:

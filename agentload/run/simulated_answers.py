@@ -20,7 +20,7 @@ from agentload.model.rows import AnswerRow, Row
 from agentload.run.answer_rows import answer_row
 from agentload.run.arms import ALL, read_arms
 from agentload.run.ask import Evaluated
-from agentload.run.past import asked_of, check_joined, order_after, past_answers, unanswered
+from agentload.run.past import asked_of, check_joined, order_after, past_answers, without_answers
 from agentload.run.place import StudyPlace
 from agentload.run.questions import Question, QuestionSet, asking_of, catalog_questions
 from agentload.run.record import PlayedOn, again, run_row
@@ -88,7 +88,7 @@ class Answering:
             kind="simulated",
             database=self.place.database,
         )
-        return unanswered(fit, before.answered)
+        return without_answers(fit, before.answered)
 
     def rows(self, questions: tuple[Question, ...]) -> Iterator[Row]:
         """Yield the rows of the answers, after the description of a run of its own."""

@@ -9,7 +9,7 @@ import duckdb
 import msgspec
 
 from advisor.decide import decide
-from advisor.deployment import Asking
+from advisor.deployment import QuestionRates
 from advisor.evidence import Evidence
 from advisor.verdict import Decision
 from agentload.builtin import find
@@ -93,7 +93,7 @@ def _pace(connection: duckdb.DuckDBPyConnection, view: RunView, setting: Setting
     return sum(spent_ns) / 1e9 / assumed_s if spent_ns and answers else None
 
 
-def _asking(view: RunView, pace: float | None, *, before: Asking) -> Asking:
+def _asking(view: RunView, pace: float | None, *, before: QuestionRates) -> QuestionRates:
     """Return what further questions take on the arms of a run, made like those *before*."""
     factor = 1.0 if pace is None else pace
     return replace(
@@ -103,12 +103,12 @@ def _asking(view: RunView, pace: float | None, *, before: Asking) -> Asking:
     )
 
 
-def _asked(connection: duckdb.DuckDBPyConnection, view: RunView, setting: Setting) -> Asking:
+def _asked(connection: duckdb.DuckDBPyConnection, view: RunView, setting: Setting) -> QuestionRates:
     """Return how the questions of a run are made, and how many of them have answers."""
     form = asked_form(connection, view.name, view.arms_asked)
     if form is None:
-        return Asking(per_context=setting.per_context, stored={})
-    return Asking(per_context=form.per_context, stored=form.by_length)
+        return QuestionRates(per_context=setting.per_context, stored={})
+    return QuestionRates(per_context=form.per_context, stored=form.by_length)
 
 
 def _assumed_s(view: RunView, reading_s: float, answers: int) -> float:

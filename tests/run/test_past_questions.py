@@ -22,7 +22,7 @@ from agentload.run.past import (
     order_after,
     past_answers,
     replies,
-    unanswered,
+    without_answers,
 )
 from agentload.run.questions import Question, asking_of
 from agentload.store import journal
@@ -237,4 +237,4 @@ def test_as_many_questions_are_left_as_all_items_lack_however_uneven_those_befor
     assert len(order) == len(set(order))
     if len(answered) <= items:
         assert answered <= {asked_of(each) for each in order}
-    assert len(unanswered(order, frozenset(answered))) == max(0, items - len(answered))
+    assert len(without_answers(order, frozenset(answered))) == max(0, items - len(answered))
