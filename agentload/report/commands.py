@@ -356,8 +356,9 @@ def _run_to_join(step: steps.Step, facts: RunFacts, *, joins: bool) -> str | Non
     """Return the run that a step adds to: one with calls, or with questions to the same arms."""
     match step, facts.study:
         case steps.Questions(aa=again), Ask(own=None, screen=False, aa=asked):
-            joins = joins or again in (None, asked)
-    return facts.made.run if joins else None
+            return facts.made.run if joins or again in (None, asked) else None
+        case _:
+            return facts.made.run if joins else None
 
 
 def _limits(step: steps.CapacitySearch, replay: Replay) -> dict[str, Any]:
