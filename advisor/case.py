@@ -354,15 +354,21 @@ class Case:
         )
 
     def carries(self, arm: str, workload: str | None) -> bool:
-        """Say whether the agents that *arm* carries of *workload* are known.
+        """Say whether the agents that *arm* carries of *workload* are known."""
+        return self.agents_of(arm, workload) is not None
+
+    def agents_of(self, arm: str, workload: str | None) -> Estimate | None:
+        """Return how many agents of *workload* a GPU carries on *arm*; None where not known.
 
         With a single workload class, a search on the mix answers for it.
         """
         alike = (workload, None) if len(self.evidence.workloads) < 2 else (workload,)
-        return any(
-            each.arm == arm and each.workload in alike and each.agents_per_gpu is not None
+        known = (
+            each.agents_per_gpu
             for each in self.capacity
+            if each.arm == arm and each.workload in alike and each.agents_per_gpu is not None
         )
+        return next(known, None)
 
     def room(self, workload: str | None) -> Room:
         """Return whether the pool can limit *workload*."""

@@ -3,6 +3,7 @@
 A fact that is not known is None.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,6 +39,26 @@ class Model:
     checkpoint: str | None = None  # revision or hash
 
 
+# what one server reads, as a dry run assumes: an ordinary 8B model on one current GPU
+PROMPT_TOKENS_PER_S = 10_000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionRates:
+    """Say what graded questions take, all arms asked at once, by those that were asked before."""
+
+    token_s: float = 1 / PROMPT_TOKENS_PER_S  # a token of a context
+    answer_s: float = 0.0
+    per_context: int = 1  # questions behind a context, which is read once
+    # those at each length that are not asked again; None: all that count, evenly
+    stored: Mapping[int, int] | None = None
+
+    def minutes(self, questions: Mapping[int, float]) -> float:
+        """Return what so many questions take at each length."""
+        contexts = sum(length * number for length, number in questions.items()) / self.per_context
+        return (contexts * self.token_s + sum(questions.values()) * self.answer_s) / 60
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
     """Describe what all arms share: engine, machines, load at the peak."""
@@ -51,9 +72,7 @@ class Deployment:
     max_model_len: int | None = None
     machines: tuple[str, ...] = ()  # distinct machines that served an arm
     swapped: bool = False  # each arm ran on each machine
-    # what one more paired question takes, judged by earlier ones;
-    # None: judged by the length of its prompt
-    question_s: float | None = None
+    asking: QuestionRates = QuestionRates()
     peak_agents: int | None = None  # concurrent agents at the user's peak
     load_growth_per_month: float | None = None  # share, 0.05 is five percent
     spare_replicas: int = 0

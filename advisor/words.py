@@ -12,7 +12,18 @@ K = 1024
 
 def percent(value: float) -> str:
     """Return a share as signed percent."""
-    return f"{100 * value:+.1f} %"
+    return f"{with_sign(100 * value)} %"
+
+
+def with_sign(value: float) -> str:
+    """Return a number to one decimal with its sign, which a zero has not."""
+    return f"{value:+.1f}" if round(value, 1) else "0.0"
+
+
+def _end(value: float) -> str:
+    """Return an end of an interval: one that is not zero is not printed as zero."""
+    is_hidden = not round(value, 1) and abs(value) >= 1e-4
+    return f"{value:+.1g}" if is_hidden else with_sign(value)
 
 
 def interval(low: str | None, high: str | None) -> str:
@@ -35,7 +46,7 @@ def change(estimate: Estimate) -> str:
             f"at least {abs(100 * estimate.value):.1f} % "
             f"{'less' if estimate.low is None else 'more'}"
         )
-    return f"{percent(estimate.value)} {_spread(estimate, percent)}"
+    return f"{percent(estimate.value)} {_spread(estimate, lambda end: f'{_end(100 * end)} %')}"
 
 
 VAGUE = 0.5  # an interval of a difference of shares that is wider, and holds zero, shows nothing
@@ -51,10 +62,9 @@ def is_vague(difference: Estimate) -> bool:
 def points(difference: Estimate) -> str:
     """Return an accuracy difference in points of 100 with its interval."""
     if is_vague(difference):
-        return f"{100 * difference.value:+.1f} pp {TOO_FEW}"
-    return (
-        f"{100 * difference.value:+.1f} pp {_spread(difference, lambda end: f'{100 * end:+.1f}')}"
-    )
+        return f"{with_sign(100 * difference.value)} pp {TOO_FEW}"
+    ends = _spread(difference, lambda end: _end(100 * end))
+    return f"{with_sign(100 * difference.value)} pp {ends}"
 
 
 def latency(estimate: Estimate) -> str:
@@ -133,6 +143,13 @@ def beyond(factor: float) -> str:
 def times(count: int) -> str:
     """Return how often something happened: once, 3 times."""
     return "once" if count == 1 else f"{count} times"
+
+
+def part_of(share: float) -> str:
+    """Return a share as `95% of`, or as `55 times` where it is more than the whole."""
+    if share <= 1:
+        return f"{share:.0%} of"
+    return f"{share:,.{0 if share >= 10 else 1}f} times"
 
 
 def cost(minutes: float | None, usd: float | None) -> str:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from advisor import words
 from advisor.case import Room
 from advisor.evidence import Calls, Evidence, Telemetry, present
 from advisor.policy import Policy
@@ -38,7 +39,9 @@ class LiveContexts:
             return f"sessions at once hold {self.tokens:,.0f} tokens"
         scaled = "" if self.played is None else f" (scaled from {self.played:,.0f} in the replay)"
         of = "" if workload is None else f" of {workload}"
-        return f"{self.sessions:,.0f} sessions{of} at once hold {self.tokens:,.0f} tokens{scaled}"
+        at_once = words.quantity(max(1.0, self.sessions), "session")
+        verb = "holds" if at_once == "1 session" else "hold"
+        return f"{at_once}{of} at once {verb} {self.tokens:,.0f} tokens{scaled}"
 
 
 def working_set(calls: list[Calls]) -> LiveContexts:
@@ -176,7 +179,7 @@ def _room(
             working_set_tokens=tokens,
         )
     share = alive.tokens / pool
-    told = f"{alive.told(workload)}, {share:.0%} of the pool of {evidence.reference}"
+    told = f"{alive.told(workload)}, {words.part_of(share)} the pool of {evidence.reference}"
     if share >= policy.capacity_binds_at:
         return Room(workload=workload, state="binds", reason=told, working_set_tokens=tokens)
     binds_from = (

@@ -92,8 +92,10 @@ def _is_narrow(mine: Estimate, ratio: Estimate) -> bool:
     )
 
 
-def _told(found: Estimate) -> str:
-    return f"{math.floor(found.value)}" if found.value else f"at most {math.floor(found.high or 0)}"
+def _told(found: Estimate, *, noun: bool = True) -> str:
+    number = math.floor(found.value or found.high or 0)
+    said = words.quantity(number, "agent") if noun else f"{number:,}"
+    return said if found.value else f"at most {said}"
 
 
 def _need(case: Case, what: str, *, seconds: float = 0.0) -> Need:
@@ -137,7 +139,7 @@ def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: 
     elif is_narrow and ratio.is_within(gain):
         state = "equal"
     told = (
-        f"{_told(mine)} agents per GPU for {_told(theirs)} on {case.evidence.reference} "
+        f"{_told(mine)} per GPU for {_told(theirs, noun=False)} on {case.evidence.reference} "
         f"({words.change(ratio)})"
     )
     needs = (finer(case, arm, workload, ratio),) if state == "unclear" else ()

@@ -18,8 +18,6 @@ from advisor.verdict import Need
 SHORTEST = 4096
 # of an equal share, at least: few calls may be as long, but a loss there is to be seen
 LEAST_SHARE = 0.3
-# what one server reads, as a dry run assumes: an ordinary 8B model on one current GPU
-PROMPT_TOKENS_PER_S = 10_000.0
 
 
 def first(case: Case, arm: str, workload: str | None) -> Need:
@@ -70,21 +68,29 @@ def _needed(case: Case, arm: str, discordance: float) -> int:
 
 
 def _need(case: Case, arm: str, items: int, lengths: tuple[int, ...], *, already: int = 0) -> Need:
-    """Return the need for *items* questions in all, with what the missing ones take.
+    """Return the need for *items* questions where *already* many count, with what more take.
 
-    Every arm is asked at the same time.
+    The step is told how many the run has then at these lengths, those included that count for
+    nothing.
     """
     more = items - already
-    prompt_tokens = sum(lengths) / len(lengths)
-    seconds = case.evidence.deployment.question_s or prompt_tokens / PROMPT_TOKENS_PER_S
-    minutes = more * seconds / 60
+    asking = case.evidence.deployment.asking
+    known = dict.fromkeys(lengths, already / len(lengths))
+    if asking.stored is not None:
+        known = {each: float(asking.stored.get(each, 0)) for each in lengths}
+    in_all = round(sum(known.values())) + more
+    # In all, each length is asked as often, whatever it was asked before.
+    lacking = {each: max(0.0, in_all / len(lengths) - had) for each, had in known.items()}
+    scale = more / sum(lacking.values())
+    missing = {each: scale * number for each, number in lacking.items()}
+    minutes = asking.minutes(missing)
     what = f"paired questions on {arm} at {words.lengths(lengths)}"
     return Need(
         what=what,
         pairs=more,
         minutes=minutes,
         usd=case.usd(minutes),
-        step=Questions(lengths=lengths, items=items),
+        step=Questions(lengths=lengths, items=in_all),
     )
 
 

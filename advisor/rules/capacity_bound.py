@@ -18,9 +18,14 @@ def check(case: Case) -> Iterator[Finding]:
         if room.state != "binds" or not reference.pool_tokens or not arm.pool_tokens:
             continue
         ratio = arm.pool_tokens / reference.pool_tokens
-        known = case.carries(arm.name, room.workload)
+        known = case.agents_of(arm.name, room.workload)
+        base = case.agents_of(reference.name, room.workload)
+        larger, than = ratio, 1.0
+        if known is not None and base is not None:
+            # What was carried counts for more than what would fit.
+            larger, than = known.value, base.value
         yield Finding(
-            kind="supports" if ratio > 1 + case.policy.min_capacity_gain else "informs",
+            kind="supports" if larger > than * (1 + case.policy.min_capacity_gain) else "informs",
             arm=arm.name,
             workload=room.workload,
             message=f"The pool limits this load ({room.reason}); {arm.name} holds {ratio:.2f}x the "

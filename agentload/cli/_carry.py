@@ -20,11 +20,13 @@ from agentload.run.find import require_found
 from agentload.run.lay import Prepared
 from agentload.run.place import StudyPlace
 from agentload.run.play import Played
+from agentload.run.questions import questions_cost
 from agentload.run.record import Stored, again
 from agentload.run.simulated_answers import Answering
 from agentload.study.kinds import Ask, Decide, Search, Study
 from agentload.study.parts import Live
 from agentload.verdict.policy import Setting
+from agentload.verdict.verdict import question_pace
 
 if TYPE_CHECKING:
     from agentload.ask.probes import Probed
@@ -52,7 +54,7 @@ def carry_out(
 
         decide(study, place, is_dry=is_dry, as_json=as_json)
     elif is_dry:
-        _print_forecast(door.forecast(study, place, notice=notice), as_json=as_json)
+        _print_forecast(door.forecast(study, place, notice=notice), place, as_json=as_json)
     elif isinstance(study, Ask) and study.until_settled and not study.screen:
         from agentload.decision.answers import in_sequence  # late: as above
 
@@ -85,9 +87,9 @@ def _print_result(
             _print_probed(result, as_json=as_json, is_gated=is_gated)
 
 
-def _print_forecast(made: Prepared | Eval | Answering, *, as_json: bool) -> None:
+def _print_forecast(made: Prepared | Eval | Answering, place: StudyPlace, *, as_json: bool) -> None:
     if not isinstance(made, Prepared):
-        _print_questions(made, as_json=as_json)
+        _print_questions(made, place, as_json=as_json)
         return
     expected = made.cost()
     if not as_json:
@@ -164,12 +166,19 @@ def _print_asked(
     _decide_on(ended, place, then="advise", as_json=as_json)
 
 
-def _print_questions(made: Eval | Answering, *, as_json: bool) -> None:
-    study, expected = made.study, made.cost
+def _print_questions(made: Eval | Answering, place: StudyPlace, *, as_json: bool) -> None:
+    study, left, run = made.study, made.left(), place.into or place.resume
+    expected = questions_cost(
+        replace(made.asked, order=left),
+        arms=len(made.names),
+        concurrency=study.concurrency,
+        thinking_tokens=study.thinking_tokens,
+        pace=question_pace(place.database, run) if run and place.database.exists() else None,
+    )
     if as_json:
         print_json(expected)
         return
-    print(_asking.describe(made.asked.order, expected, made.names))
+    print(_asking.describe(left, expected, made.names, had=len(made.asked.order) - len(left)))
     if not study.until_settled:
         return
     from agentload.decision.answers import looks  # late: most studies decide nothing

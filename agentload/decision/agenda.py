@@ -34,6 +34,7 @@ class Agenda:
         self.twins = Twins(means=means, aside=aside)
         self.canary, self._screen = Canary(means=means), Screen(means=means)
         self._single = SingleSession(means=means)
+        self._answers = PairedAnswers(means=means)
         self._checks = Checks(means=means, canary=self.canary, learn=learn)
         self.of: dict[Criterion, QuestionKind] = {
             "checks": self._checks,
@@ -43,7 +44,7 @@ class Agenda:
             "speed": BlockPairs(means=means, learn=learn),
             "step times": self.twins,
             "capacity": LoadTrials(means=means, twins=self.twins),
-            "accuracy": PairedAnswers(means=means),
+            "accuracy": self._answers,
         }
 
     def asked_with(self, means: Means) -> "Agenda":
@@ -84,15 +85,16 @@ class Agenda:
         price = self.of[look.criterion].price(look, known)
         return replace(price, minutes=_pace(look, known) * price.minutes)
 
-    def question_s(self, known: Known) -> float | None:
-        """Return the seconds per question that would settle accuracy next; None without any."""
+    def question_pace(self, known: Known) -> float | None:
+        """Return how much longer than assumed the questions take that would settle accuracy next.
+
+        None where nothing is to be asked.
+        """
         looks = [look for look in self.next_looks(known) if look.criterion == "accuracy"]
         if not looks:
             return None
         last = settling_look(known, looks[0])
-        starts_minutes = _pace(last, known) * self.means.starts_minutes
-        minutes = self.price(last, known).minutes - starts_minutes
-        return 60 * minutes / (last.amount - known.items)
+        return _pace(last, known) * self._answers.pace(last)
 
     def forecast(self, known: Known) -> tuple[Forecast, ...]:
         """Return what the budget can settle."""

@@ -186,7 +186,7 @@ def _together(buckets: Sequence[AccuracyBucket]) -> float:
 
 @lru_cache(maxsize=16)
 def _shared(asking: Asking, shares: frozenset[tuple[int, float]]) -> tuple[Question, ...]:
-    """Return the questions, a few more than asked for, each length with its share.
+    """Return the questions, each length with its share.
 
     A larger number of questions begins with the same ones at each length.
     """
@@ -205,7 +205,8 @@ def _shared(asking: Asking, shares: frozenset[tuple[int, float]]) -> tuple[Quest
         asked[question.context] += 1
         if place < most:
             placed.append(((place + 0.5) / most, question))
-    return tuple(question for _, question in sorted(placed, key=lambda each: each[0]))
+    ordered = sorted(placed, key=lambda each: each[0])
+    return tuple(question for _, question in ordered[: asking.items])
 
 
 def _looked(place: StudyPlace, run: str) -> tuple[AnswersEnding | None, str]:

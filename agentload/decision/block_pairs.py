@@ -97,9 +97,19 @@ class BlockPairs:
     def said(self, known: Known) -> str:
         """Say by how much the turns of each arm are shorter or longer."""
         if known.decision is not None:
-            return reasons(known, _of_pairs)
+            return f"{reasons(known, _of_pairs)}{self._until_capacity(known)}"
         few = f"{known.pairs} of {PAIRS[0]} block pairs; first comparison after {PAIRS[0]}"
         return few if known.invalid is None else f"{few}; others are invalid: {known.invalid}"
+
+    def _until_capacity(self, known: Known) -> str:
+        """Say at which level intervals are, and at which once capacity may decide as well."""
+        study = self.means.study
+        changes = () if known.decision is None else known.decision.changes
+        levels = [each.relative.level for each in changes if each.metric == "turn_ms"]
+        if known.tried or (study.slo, study.agents) == (None, None) or not levels:
+            return ""
+        alone = levels[0]
+        return f" ({alone:.1%} interval; {(1 + alone) / 2:.1%} once agents per GPU are measured)"
 
     @cached_property
     def _first(self) -> Cost:

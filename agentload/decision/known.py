@@ -45,8 +45,8 @@ class Known:
     """Plays of the grid that are wanted before capacity is measured."""
     starts: int = 1
     """Number of starts that pairs take turns on, where servers run all the time."""
-    question_s: float | None = None
-    """Seconds of each question that would settle accuracy; None before that is known."""
+    question_pace: float | None = None
+    """How much longer than assumed questions about accuracy take; None before that is known."""
 
     @property
     def challengers(self) -> tuple[ArmVerdict, ...]:

@@ -317,10 +317,10 @@ class Means:
             timeouts=study.timeouts,
         )
 
-    def setting(self, *, question_s: float | None = None) -> Setting:
+    def setting(self, *, question_pace: float | None = None) -> Setting:
         """Return what the user decides on beyond the run.
 
-        *question_s* is the time of each further question.
+        Further questions take *question_pace* times what is assumed.
         """
         study, slo = self.study, self.study.slo
         levels = []
@@ -338,7 +338,8 @@ class Means:
                 decide_by=study.decide_by,
             ),
             load=Peak(peak_agents=study.agents),
-            question_s=question_s,
+            question_pace=question_pace,
+            per_context=self.together,
             budget_s=study.budget_s,
             price=price,
             name="decide",

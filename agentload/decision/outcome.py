@@ -15,7 +15,7 @@ from agentload.store import runs
 from agentload.store.database import writing
 from agentload.store.places import journal_folder
 from agentload.verdict.policy import Setting
-from agentload.verdict.verdict import Verdict, with_question_time
+from agentload.verdict.verdict import Verdict, with_question_pace
 
 DecisionEnding: TypeAlias = Literal["decided", "open", "budget", "stopped", "late"]
 """How a decision ended.
@@ -49,10 +49,10 @@ class DecisionOutcome:
 def kept_document(found: Verdict, database: Path, setting: Setting) -> Document:
     """Make the document of a verdict, and keep it with the run.
 
-    Each further question takes as long as the setting says.
+    Further questions take as long as the setting says.
     """
-    if setting.question_s != found.setting.question_s:
-        found = with_question_time(found, question_s=setting.question_s)
+    if setting.question_pace != found.setting.question_pace:
+        found = with_question_pace(found, pace=setting.question_pace)
     document = document_of(found, database)
     keep(document, database, setting=setting)
     return document

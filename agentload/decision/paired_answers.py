@@ -18,9 +18,11 @@ from agentload.decision.look import Criterion, Look
 from agentload.decision.means import Means
 from agentload.decision.sequence import reasons
 from agentload.errors import EndpointError
+from agentload.layout.cost import Prefill, assumed_prefill_s
 from agentload.run import door
 from agentload.run.questions import (
     Question,
+    QuestionsCost,
     asking_of,
     catalog_questions,
     questions_cost,
@@ -38,18 +40,23 @@ Only what comes later decides between sound arms.
 
 def price_of_questions(means: Means, study: Ask, order: tuple[Question, ...]) -> LookPrice:
     """Return what graded questions take on all arms."""
-    asked = replace(catalog_questions(asking_of(study)), order=order)
-    found = questions_cost(
-        asked,
-        arms=len(means.arms),
-        concurrency=study.concurrency,
-        thinking_tokens=0,
-        prefill_s=means.rates.prefill_s,
-    )
+    found = _cost(means, study, order, means.rates.prefill_s)
     return LookPrice(
         minutes=found.minutes + means.starts_minutes,
         calls=found.questions,
         tokens=found.prompt_tokens,
+    )
+
+
+def _cost(
+    means: Means, study: Ask, order: tuple[Question, ...], prefill_s: Prefill
+) -> QuestionsCost:
+    return questions_cost(
+        replace(catalog_questions(asking_of(study)), order=order),
+        arms=len(means.arms),
+        concurrency=study.concurrency,
+        thinking_tokens=study.thinking_tokens,
+        prefill_s=prefill_s,
     )
 
 
@@ -63,6 +70,13 @@ class PairedAnswers:
         """Return what the questions take that were not asked before."""
         left = open_questions(self._order(look), self.means.beside)
         return price_of_questions(self.means, self.means.questions(look), left)
+
+    def pace(self, look: Look) -> float:
+        """Return how much longer than assumed the open questions take by the arms' profiles."""
+        means, study = self.means, self.means.questions(look)
+        left = open_questions(self._order(look), means.beside)
+        assumed = _cost(means, study, left, assumed_prefill_s).minutes
+        return _cost(means, study, left, means.rates.prefill_s).minutes / assumed if left else 1.0
 
     def ask(self, look: Look, known: Known) -> float | None:
         """Ask until there are as many answers as the look says; return minutes if simulated."""

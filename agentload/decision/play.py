@@ -114,7 +114,7 @@ class Deciding:
 
     @property
     def _setting(self) -> Setting:
-        return self.means.setting(question_s=self.known.question_s)
+        return self.means.setting(question_pace=self.known.question_pace)
 
     @property
     def left_minutes(self) -> float:
@@ -236,7 +236,7 @@ class Deciding:
         if found.decision is not None:
             if asks.searches and not found.tried:
                 found = replace(found, step_times=asks.twins.wanted(rows.step_times))
-            found = replace(found, question_s=asks.question_s(found))
+            found = replace(found, question_pace=asks.question_pace(found))
         self.known = found
 
     def _ask(self, look: Look, price: LookPrice) -> float:

@@ -5,7 +5,8 @@ on another arm.
 """
 
 import json
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise, product
@@ -172,6 +173,72 @@ def area(scores: Mapping[int, float]) -> float | None:
         (long - short) * (low + high) / 2 for (short, high), (long, low) in pairwise(points)
     )
     return whole / (points[-1][0] - points[0][0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedForm:
+    """State with which options most questions of a run were made."""
+
+    seed: int
+    per_context: int
+    depths: int | None
+    """None where the answers do not tell."""
+    tasks: tuple[str, ...]
+    by_length: Mapping[int, int]
+    """Questions that all arms have answered, by the tokens of their contexts."""
+
+
+_NAME: Final = re.compile(r"s(?P<seed>\d+)(-x(?P<per_context>\d+)|-d(?P<place>\d+))?-\d+")
+"""Name of an item of the catalog (`run/questions.py` gives it)."""
+
+
+def asked_form(
+    connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str]
+) -> AskedForm | None:
+    """Return how most questions of a run were made; None where none of the catalog was asked."""
+    asked = connection.execute(
+        "SELECT task, context_tokens, item, depth FROM graded WHERE run_id = ? AND arm IN "
+        '(SELECT unnest(?::VARCHAR[])) AND "right" IS NOT NULL '
+        "GROUP BY task, context_tokens, item, depth, repetition HAVING count(DISTINCT arm) = ? "
+        "ORDER BY ALL",
+        [run_id, list(arms), len(arms)],
+    ).fetchall()
+    found = defaultdict[tuple[int, int], list[tuple[str, int, int | None]]](list)
+    for task, tokens, item, depth in asked:
+        if (name := _NAME.fullmatch(item)) is not None:
+            key = (int(name["seed"]), int(name["per_context"] or 1))
+            found[key].append((task, tokens, _depths(name["place"], depth)))
+    if not found:
+        return None
+    seed, per_context = max(found, key=lambda each: len(found[each]))
+    of_form = found[seed, per_context]
+    told = Counter(depths for _, _, depths in of_form if depths is not None)
+    depths = told.most_common(1)[0][0] if told else None
+    return AskedForm(
+        seed=seed,
+        per_context=per_context,
+        depths=depths,
+        tasks=tuple(dict.fromkeys(task for task, _, _ in of_form)),
+        by_length=Counter(tokens for _, tokens, each in of_form if each in (None, depths)),
+    )
+
+
+def _depths(place: str | None, depth: float | None) -> int | None:
+    """Return at how many places a task was asked, by the number of one of them."""
+    return round(int(place) / depth) + 1 if place and depth and int(place) else None
+
+
+def questions_asked(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[int, int]:
+    """Return the tokens of all contexts that a run's questions share, and how many questions."""
+    found = connection.execute(
+        "SELECT coalesce(sum(tokens), 0)::BIGINT, coalesce(sum(questions), 0)::BIGINT FROM ("
+        "SELECT any_value(context_tokens) AS tokens, "
+        "count(DISTINCT coalesce(depth, -1)) AS questions FROM graded "
+        "WHERE run_id = ? GROUP BY task, context_tokens, item, repetition)",
+        [run_id],
+    ).fetchone()
+    assert found is not None
+    return int(found[0]), int(found[1])
 
 
 _KEY = ("task", "context_tokens", "item", "depth", "repetition")

@@ -16,7 +16,7 @@ from agentload.evidence.servers import ArmServer, servers
 from agentload.model.controls import is_control
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, ProbeRow, RunRow
 from agentload.store import tables
-from agentload.study.kinds import Study
+from agentload.study.kinds import Ask, Study
 from agentload.study.stored import Notes, notes, study_of
 
 
@@ -49,6 +49,12 @@ class RunView:
         Raises UsageError for one of a newer version.
         """
         return study_of(self.run)
+
+    @property
+    def arms_asked(self) -> tuple[str, ...]:
+        """Name the arms that questions go to: second copies only where the run is about these."""
+        is_ask = isinstance(self.study(), Ask)
+        return tuple(row.arm for row in self.arms if is_ask or not is_control(row.arm))
 
     def notes(self) -> Notes:
         """Read what was noted when the run started."""

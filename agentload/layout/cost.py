@@ -46,6 +46,22 @@ def assumed_prefill_s(tokens: int) -> float:
     return tokens / ASSUMED_PREFILL_TOKENS_PER_S
 
 
+ANSWER_TOKENS: Final = 64
+"""Tokens of a typical graded answer: most caps are far above what is said."""
+
+
+def asking_s(
+    reading_s: float, answers: int, *, arms: int, concurrency: int, thinking_tokens: int = 0
+) -> float:
+    """Return how many seconds graded questions take, whose contexts a server reads in so many.
+
+    Prompts queue for one GPU and answers share it; each arm has its own GPU. An item is asked of
+    one arm after the other, so arms wait for each other only where few items are in flight.
+    """
+    decoding_s = answers * (ANSWER_TOKENS + thinking_tokens) * ASSUMED_TOKEN_S
+    return (reading_s + decoding_s / max(1, concurrency / arms)) * max(1.0, arms / concurrency)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongestWait:
     """Name the longest wait of a plan, and the cap that makes the plan short."""

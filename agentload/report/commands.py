@@ -68,7 +68,7 @@ def suggestion(
         case steps.ArmsFile():
             return _arms_file(facts, "-")
         case steps.CapacitySearch() | steps.Lengths() | steps.Questions():
-            into = facts.made.run if joins else None
+            into = _run_to_join(step, facts, joins=joins)
             return _command(facts, _beside(step, facts), db=database, into=into)
         case _:
             assert_never(step)
@@ -317,15 +317,48 @@ def _beside(
         case steps.Lengths(lengths=lengths):
             return _playable(Sweep(servers=servers, contexts=lengths))
         case steps.Questions():
-            asked = (
-                facts.study
-                if isinstance(facts.study, Ask)
-                else Ask(servers=servers, tokenizer=replay.tokenizer)
-            )
+            asked = facts.study if isinstance(facts.study, Ask) else _questions(facts, replay)
             items = None if step.items is None else ceil(step.items / asked.repetitions)
             return extend(
-                asked, own=None, contexts=step.lengths, items=items, aa=step.aa or asked.aa
+                asked,
+                own=None,
+                screen=False,
+                traces=(),
+                contexts=step.lengths,
+                items=items,
+                aa=step.aa or asked.aa,
             )
+
+
+def _questions(facts: RunFacts, replay: Replay) -> Ask:
+    """Return the questions to the servers of a replay, made like those that have answers."""
+    asked = Ask(
+        servers=replay.servers,
+        tokenizer=replay.tokenizer,
+        per_context=facts.per_context,
+        seed=replay.seed,
+        request=replay.request,
+        timeouts=replay.timeouts,
+    )
+    form = facts.asked
+    if form is None:
+        return asked
+    return extend(
+        asked,
+        tasks=asked.tasks if {*form.tasks} <= {*asked.tasks} else form.tasks,
+        depths=form.depths or asked.depths,
+        per_context=form.per_context,
+        seed=form.seed,
+    )
+
+
+def _run_to_join(step: steps.Step, facts: RunFacts, *, joins: bool) -> str | None:
+    """Return the run that a step adds to: one with calls, or with questions to the same arms."""
+    match step, facts.study:
+        case steps.Questions(aa=again), Ask(own=None, screen=False, aa=asked):
+            return facts.made.run if joins or again in (None, asked) else None
+        case _:
+            return facts.made.run if joins else None
 
 
 def _limits(step: steps.CapacitySearch, replay: Replay) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from advisor.evidence import Kind
 from advisor.policy import Policy
 from advisor.steps import Step as Suggestion
 from advisor.verdict import Decision
+from agentload.evidence.grades import AskedForm
 from agentload.exposition.likeness import Likeness
 from agentload.exposition.scrape import Scrape
 from agentload.report.charts.spec import Chart, is_empty
@@ -146,6 +147,10 @@ class RunFacts:
     """Options that a defaults file sets where commands are to be typed: these say them."""
     budget_s: float | None = None
     """What a decision was given; None for any other run."""
+    asked: AskedForm | None = None
+    """How the questions were made that have answers; None before any."""
+    per_context: int = 1
+    """Questions that a decision asks behind one context."""
     price_usd: float | None = None
     """What a GPU costs an hour, where the reader said so."""
 

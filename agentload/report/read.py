@@ -17,6 +17,7 @@ import duckdb
 from agentload.emulator.profile import read
 from agentload.endpoints.facts import LASTING, VERIFIES, Facts, changes, reported_facts
 from agentload.errors import ProfileError
+from agentload.evidence.grades import asked_form
 from agentload.evidence.plays import PlayedBlock, plays_table, valid_plays
 from agentload.evidence.view import RunView
 from agentload.exposition.scrape import Scrape
@@ -61,6 +62,8 @@ def facts(
             unmeasured=_unmeasured(study),
             spelled=setting.spelled,
             budget_s=setting.budget_s,
+            asked=asked_form(connection, view.name, view.arms_asked),
+            per_context=setting.per_context,
             price_usd=None if setting.price is None else setting.price.usd_per_gpu_hour,
         )
 

@@ -30,8 +30,9 @@ from agentload.run.past import (
     check_same_questions,
     past_answers,
     replies,
+    without_answers,
 )
-from agentload.run.questions import Question, QuestionsCost, QuestionSet, questions_cost
+from agentload.run.questions import Question, QuestionSet
 from agentload.run.record import Stored, again, fingerprint
 from agentload.run.relay import Relay
 from agentload.run.servers import window
@@ -68,15 +69,21 @@ class Eval(PartWork):
         """Names of the arms."""
         return tuple(each.name for each in self.endpoints)
 
-    @property
-    def cost(self) -> QuestionsCost:
-        """Cost of asking all the questions."""
-        return questions_cost(
-            self.asked,
-            arms=len(self.endpoints),
-            concurrency=self.study.concurrency,
-            thinking_tokens=self.study.thinking_tokens,
-        )
+    def left(self) -> tuple[Question, ...]:
+        """Return the questions that the run has no answers to, and that fit the stated windows."""
+        if self.mode == "new":
+            return self.fitting({})
+        before = past_answers(self.database, self.run, self.names)
+        return without_answers(self.fitting({}), before.answered)
+
+    def fitting(self, identities: Mapping[str, Identity]) -> tuple[Question, ...]:
+        """Return the questions that fit every window that is known.
+
+        Known are those of *identities* and those that the arms file states.
+        """
+        longest = window(identities.values(), self.endpoints)
+        order = self.asked.order
+        return tuple(each for each in order if longest is None or each.context <= longest)
 
     @property
     def goes_on_by(self) -> str:
@@ -414,16 +421,13 @@ class EvalPart:
                 pass
 
     def _open(self, before: Past, identities: Mapping[str, Identity]) -> tuple[Question, ...]:
-        """Return the unanswered questions that fit every window that is known.
-
-        Known are those of *identities* and those that the arms file states.
-        """
-        longest = window(identities.values(), self._eval.endpoints)
-        order = self._eval.asked.order
-        fit = [each for each in order if longest is None or each.context <= longest]
-        if len(fit) < len(order) and identities:
+        """Return the unanswered questions that fit every window that is known."""
+        fit = self._eval.fitting(identities)
+        longer = len(self._eval.asked.order) - len(fit)
+        if longer and identities:
+            longest = window(identities.values(), self._eval.endpoints)
             self._notice(
-                f"{len(order) - len(fit):,} questions are longer than {longest:,} tokens, "
+                f"{longer:,} questions are longer than {longest:,} tokens, "
                 "the shortest window of the arms: left out"
             )
-        return tuple(each for each in fit if asked_of(each) not in before.answered)
+        return without_answers(fit, before.answered)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -15,6 +16,7 @@ from agentload.prompts.tokenizer import Tokenizer
 from agentload.run.arms import EMULATED_SPEED, Arms, read_arms, with_control
 from agentload.run.ask import Eval, EvalPart, Evaluated, Listener
 from agentload.run.audience import Audience, ending
+from agentload.run.past import order_after, past_answers
 from agentload.run.place import StudyPlace
 from agentload.run.questions import (
     Asking,
@@ -49,6 +51,10 @@ def evaluation(study: Ask, place: StudyPlace, *, is_dry: bool = False) -> Iterat
         # An emulated model's tokens are words: no server is asked how it counts.
         reference = None if is_dry or arms.is_emulated else served[0]
         questions, notes = _laid_questions(study, asking, arms, reference)
+        names = tuple(each.name for each in served)
+        if study.own is None and (place.into or place.resume):
+            before = past_answers(place.database, place.name, names)
+            questions = replace(questions, order=order_after(asking, before.answered))
         joined: Literal["new", "join"] = "join" if place.into else "new"
         yield Eval(
             run=place.name,
@@ -56,7 +62,7 @@ def evaluation(study: Ask, place: StudyPlace, *, is_dry: bool = False) -> Iterat
             asked=questions,
             endpoints=served,
             database=place.database,
-            notes=msgspec.structs.replace(notes, arms=tuple(each.name for each in served)),
+            notes=msgspec.structs.replace(notes, arms=names),
             mode="resume" if place.resume else joined,
             launching=arms.launching,
         )

@@ -24,7 +24,7 @@ from agentload.model.rows import (
     RunRow,
 )
 from agentload.run.known import began_as
-from agentload.run.questions import Question
+from agentload.run.questions import Asking, Question
 from agentload.store.places import journal_rows
 from agentload.study.change import differences
 from agentload.study.kinds import Ask, Replay, Study
@@ -219,6 +219,30 @@ def past_answers(database: Path, run_id: str, arms: tuple[str, ...]) -> Past:
 def asked_of(question: Question) -> QuestionKey:
     """Return the key of a question."""
     return (question.task, question.context, question.item, question.depth, question.repetition)
+
+
+def without_answers(
+    order: Sequence[Question], answered: frozenset[QuestionKey]
+) -> tuple[Question, ...]:
+    """Return the questions of an order that every arm is still to answer."""
+    return tuple(each for each in order if asked_of(each) not in answered)
+
+
+def order_after(asking: Asking, answered: frozenset[QuestionKey]) -> tuple[Question, ...]:
+    """Return what a run is asked until it has all items, whichever it was asked first.
+
+    Another verb may have asked some lengths more often than others.
+    """
+    order = asking.questions()
+    named = {asked_of(each) for each in order}
+    beyond = {
+        key for key in answered - named if key[0] in asking.tasks and key[1] in asking.contexts
+    }
+    if not beyond:
+        return order
+    most = replace(asking, items=asking.items * len(asking.contexts) * asking.together)
+    had = [each for each in most.questions() if asked_of(each) in answered]
+    return (*had, *without_answers(order, answered)[: max(0, len(order) - len(had))])
 
 
 def _asked(row: AnswerRow) -> QuestionKey:

@@ -20,7 +20,7 @@ from agentload.dispatch.naming import hex_name
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, served_model
 from agentload.errors import EndpointError, UsageError
-from agentload.layout.cost import Prefill, assumed_prefill_s
+from agentload.layout.cost import ANSWER_TOKENS, Prefill, asking_s, assumed_prefill_s
 from agentload.layout.passages import Passages, own_passages, random_passages
 from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
 from agentload.prompts.count import count
@@ -306,10 +306,6 @@ def own_questions(path: Path, *, repetitions: int, form: Format = "own") -> Ques
     )
 
 
-OUTPUT_TOKENS: Final = 64
-"""Tokens of a typical answer: most caps are far above what is said."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionsCost:
     """Figures of a whole evaluation."""
@@ -329,29 +325,33 @@ def questions_cost(
     concurrency: int,
     thinking_tokens: int,
     prefill_s: Prefill = assumed_prefill_s,
+    pace: float | None = None,
 ) -> QuestionsCost:
     """Estimate what all questions cost.
 
-    Prompts queue for one GPU and answers share it; each arm has its own GPU. *prefill_s* returns
-    the seconds that a prompt takes.
+    *prefill_s* returns the seconds that a prompt takes; those asked before took *pace* times what
+    is assumed.
     """
     questions = asked.order
     # A context that several questions share is read once.
     contexts = [context for _, context, *_ in {each.behind for each in questions}]
-    output = len(questions) * (OUTPUT_TOKENS + thinking_tokens)
-    # An item is asked of one arm after the other, so that arms
-    # wait for each other only where few items are in flight.
-    seconds = (
-        sum(map(prefill_s, contexts)) + output * ASSUMED_TOKEN_S / max(1, concurrency / arms)
-    ) * max(1.0, arms / concurrency)
+    seconds = asking_s(
+        sum(map(prefill_s, contexts)),
+        len(questions),
+        arms=arms,
+        concurrency=concurrency,
+        thinking_tokens=thinking_tokens,
+    )
+    assumed = (
+        f"{ASSUMED_PREFILL_TOKENS_PER_S:,.0f} prompt tokens a second, "
+        f"{ASSUMED_TOKEN_S * 1000:g} ms a token, answers of {ANSWER_TOKENS}"
+    )
     return QuestionsCost(
         items=len({(each.task, each.context, each.item) for each in questions}),
         questions=len(questions) * arms,
         prompt_tokens=sum(contexts) * arms,
-        minutes=seconds / 60,
-        assumed=f"{ASSUMED_PREFILL_TOKENS_PER_S:,.0f} prompt tokens a second, "
-        f"{ASSUMED_TOKEN_S * 1000:g} ms a token, answers of "
-        f"{OUTPUT_TOKENS}",
+        minutes=seconds * (1.0 if pace is None else pace) / 60,
+        assumed=assumed if pace is None else "the pace of those that the run has",
     )
 
 

@@ -6,7 +6,7 @@ No prompt is written and no server is started.
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,16 +20,9 @@ from agentload.model.rows import AnswerRow, Row
 from agentload.run.answer_rows import answer_row
 from agentload.run.arms import ALL, read_arms
 from agentload.run.ask import Evaluated
-from agentload.run.past import asked_of, check_joined, past_answers
+from agentload.run.past import asked_of, check_joined, order_after, past_answers, without_answers
 from agentload.run.place import StudyPlace
-from agentload.run.questions import (
-    Question,
-    QuestionsCost,
-    QuestionSet,
-    asking_of,
-    catalog_questions,
-    questions_cost,
-)
+from agentload.run.questions import Question, QuestionSet, asking_of, catalog_questions
 from agentload.run.record import PlayedOn, again, run_row
 from agentload.run.simulate import PART, closing, opening, simulated_id
 from agentload.store.loader import rewrite
@@ -78,13 +71,6 @@ class Answering:
         """Names of the arms."""
         return tuple(self.arms)
 
-    @property
-    def cost(self) -> QuestionsCost:
-        """Cost that asking all the questions would have on servers."""
-        return questions_cost(
-            self.asked, arms=len(self.arms), concurrency=self.study.concurrency, thinking_tokens=0
-        )
-
     def left(self) -> tuple[Question, ...]:
         """Return the questions that fit every arm's window and that no earlier part has asked.
 
@@ -102,7 +88,7 @@ class Answering:
             kind="simulated",
             database=self.place.database,
         )
-        return tuple(each for each in fit if asked_of(each) not in before.answered)
+        return without_answers(fit, before.answered)
 
     def rows(self, questions: tuple[Question, ...]) -> Iterator[Row]:
         """Yield the rows of the answers, after the description of a run of its own."""
@@ -202,9 +188,13 @@ def answers_of(study: Ask, place: StudyPlace) -> Answering:
     if study.aa is not None and study.aa not in (ALL, *arms):
         raise UsageError(f"--aa: no arm '{study.aa}'", hint=f"one of: {', '.join(arms)}")
     arms |= {control_of(arm.name): arm for arm in found if study.aa in (ALL, arm.name)}
+    asked = catalog_questions(made)
+    if place.into is not None:
+        before = past_answers(place.database, place.into, tuple(arms))
+        asked = replace(asked, order=order_after(made, before.answered))
     return Answering(
         study=study,
-        asked=catalog_questions(made),
+        asked=asked,
         arms=arms,
         place=place,
         run=place.into or place.run or simulated_id(study, found),

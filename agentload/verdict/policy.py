@@ -51,8 +51,10 @@ class Setting:
     policy: Policy = field(default_factory=Policy)
     load: UserLoad = field(default_factory=UserLoad)
     price: Price | None = None
-    question_s: float | None = None
-    """Seconds that a further paired question takes, where `decide` knows."""
+    question_pace: float | None = None
+    """How much longer a further paired question takes than is assumed, where `decide` knows."""
+    per_context: int = 1
+    """Paired questions that `decide` asks behind one context."""
     budget_s: float | None = None
     """Seconds that `decide` was given."""
     name: str = "default"

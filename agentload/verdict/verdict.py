@@ -9,16 +9,21 @@ import duckdb
 import msgspec
 
 from advisor.decide import decide
+from advisor.deployment import QuestionRates
 from advisor.evidence import Evidence
 from advisor.verdict import Decision
 from agentload.builtin import find
 from agentload.emulator import profile as profiles
 from agentload.errors import AgentloadError
 from agentload.evidence.gather import gather
+from agentload.evidence.grades import asked_form, questions_asked
 from agentload.evidence.view import RunView, run_view
+from agentload.layout.cost import asking_s, assumed_prefill_s
 from agentload.model.profile import ArmProfile, Profile
 from agentload.store.database import reading
 from agentload.store.runs import run_named
+from agentload.study.kinds import Ask
+from agentload.study.parts import Live
 from agentload.verdict.policy import DECISION, Setting
 
 
@@ -61,16 +66,61 @@ def verdict(
     return Verdict(view=view, decision=decision, evidence=evidence, setting=setting)
 
 
-def with_question_time(found: Verdict, *, question_s: float | None) -> Verdict:
-    """Return a decision whose further questions take *question_s* seconds each."""
-    evidence = replace(
-        found.evidence, deployment=replace(found.evidence.deployment, question_s=question_s)
-    )
+def with_question_pace(found: Verdict, *, pace: float | None) -> Verdict:
+    """Return a decision whose further questions take *pace* times what is assumed of servers."""
+    setting = replace(found.setting, question_pace=pace)
+    asking = _asking(found.view, pace, before=found.evidence.deployment.asking)
+    evidence = replace(found.evidence, deployment=replace(found.evidence.deployment, asking=asking))
+    decision = decide(evidence, setting.policy)
+    return replace(found, evidence=evidence, setting=setting, decision=decision)
+
+
+def question_pace(database: Path, run: str) -> float | None:
+    """Return how much longer the questions of a run took than is assumed; None before any."""
+    with reading(database) as connection:
+        view = run_view(connection, run)
+        return _pace(connection, view, _decided_with(view) or Setting())
+
+
+def _pace(connection: duckdb.DuckDBPyConnection, view: RunView, setting: Setting) -> float | None:
+    """Return the pace that a decision noted, or that of a run of questions on running servers."""
+    study = view.study()
+    if not isinstance(study, Ask) or not isinstance(study.servers, Live) or study.servers.launch:
+        return setting.question_pace
+    spent_ns = [leg.ended_ns - leg.monotonic_ns for leg in view.legs if leg.ended_ns is not None]
+    tokens, answers = questions_asked(connection, view.name)
+    assumed_s = _assumed_s(view, assumed_prefill_s(tokens), answers)
+    return sum(spent_ns) / 1e9 / assumed_s if spent_ns and answers else None
+
+
+def _asking(view: RunView, pace: float | None, *, before: QuestionRates) -> QuestionRates:
+    """Return what further questions take on the arms of a run, made like those *before*."""
+    factor = 1.0 if pace is None else pace
     return replace(
-        found,
-        evidence=evidence,
-        setting=replace(found.setting, question_s=question_s),
-        decision=decide(evidence, found.setting.policy),
+        before,
+        token_s=factor * _assumed_s(view, assumed_prefill_s(1), 0),
+        answer_s=factor * _assumed_s(view, 0.0, 1),
+    )
+
+
+def _asked(connection: duckdb.DuckDBPyConnection, view: RunView, setting: Setting) -> QuestionRates:
+    """Return how the questions of a run are made, and how many of them have answers."""
+    form = asked_form(connection, view.name, view.arms_asked)
+    if form is None:
+        return QuestionRates(per_context=setting.per_context, stored={})
+    return QuestionRates(per_context=form.per_context, stored=form.by_length)
+
+
+def _assumed_s(view: RunView, reading_s: float, answers: int) -> float:
+    """Return what questions are assumed to take on the arms of a run, asked as it asked them."""
+    study = view.study()
+    asked = study if isinstance(study, Ask) else Ask(servers=Live(endpoints=""))
+    return asking_s(
+        reading_s,
+        answers,
+        arms=len(view.arms_asked),
+        concurrency=asked.concurrency,
+        thinking_tokens=asked.thinking_tokens,
     )
 
 
@@ -106,7 +156,9 @@ def evidence_of(
     deployment = replace(
         shared,
         gpu=gpu,
-        question_s=setting.question_s,
+        asking=_asking(
+            view, _pace(connection, view, setting), before=_asked(connection, view, setting)
+        ),
         peak_agents=load.peak_agents,
         load_growth_per_month=load.load_growth_per_month,
         spare_replicas=load.spare_replicas,

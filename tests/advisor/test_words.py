@@ -71,3 +71,11 @@ OPEN = Estimate(value=2.4, low=None, high=None, n=5, unit="ms", method="mean")
 )
 def test_each_figure_reads_in_one_way(said: str, expected: str) -> None:
     assert said == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "told"),
+    [(0.95, "95% of"), (1.0, "100% of"), (1.58, "1.6 times"), (55.23, "55 times")],
+)
+def test_more_than_the_whole_is_no_share(share: float, told: str) -> None:
+    assert words.part_of(share) == told

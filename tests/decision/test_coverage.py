@@ -12,6 +12,8 @@ import duckdb
 import pytest
 
 import agentload
+from advisor.estimate import Estimate
+from advisor.verdict import Change
 from agentload.builtin import find
 from agentload.decision import checks
 from agentload.decision.block_pairs import BlockPairs, NewSizesError
@@ -337,9 +339,8 @@ def test_a_question_takes_what_is_left_of_its_price_without_starts_at_the_pace_o
         audience=Audience(),
     )
     paying, questions = known(verdict(pays="yes")), deciding._agenda
-    at_first_s = questions.question_s(paying)
-    assert at_first_s is not None
-    assert at_first_s > 0
+    at_first = questions.question_pace(paying)
+    assert at_first == 1, "the profile says nothing of these servers"
     # The servers of the canary were running already.
     canary = LedgerEntry(
         stage=Look(criterion="canary", amount=12, lengths=(4096,)),
@@ -348,7 +349,7 @@ def test_a_question_takes_what_is_left_of_its_price_without_starts_at_the_pace_o
         said="",
     )
     paying = replace(paying, ledger=replace(paying.ledger, asked=(canary,)))
-    assert questions.question_s(paying) == pytest.approx(0.1 * at_first_s)
+    assert questions.question_pace(paying) == pytest.approx(0.1)
 
 
 def test_a_limit_that_no_session_begins_within_is_named(tmp_path: Path) -> None:
@@ -360,3 +361,34 @@ def test_a_limit_that_no_session_begins_within_is_named(tmp_path: Path) -> None:
         PlanError, match="every session begins with more than the 9,000 tokens of --max-context"
     ):
         agentload.decide(study, db=tmp_path / "x.duckdb")
+
+
+def test_an_interval_of_speed_alone_says_its_level_and_the_one_that_it_will_share(
+    tmp_path: Path,
+) -> None:
+    estimate = Estimate(
+        value=-0.186, low=-0.218, high=-0.151, n=4, unit="relative", method="pairs", level=0.966
+    )
+    found = verdict()
+    found = replace(found, pays=replace(found.pays, reason="faster"))
+    change = Change(
+        metric="turn_ms", arm="fp8", workload=None, relative=estimate, pairs=4, calls=90
+    )
+    study = Decide(
+        traces=(TraceRef(path="demo-chat"),),
+        servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")),
+    )
+    for agents, tried, said in (
+        (400, 0, "fp8: faster (96.6% interval; 98.3% once agents per GPU are measured)"),
+        (400, 3, "fp8: faster"),
+        (None, 0, "fp8: faster"),
+    ):
+        deciding = Deciding(
+            study=extend(study, agents=agents),
+            place=StudyPlace(database=tmp_path / "x.duckdb", run="r"),
+            audience=Audience(),
+        )
+        now = known(found, tried=tried)
+        assert now.decision is not None
+        now = replace(now, decision=replace(now.decision, changes=(change,)))
+        assert deciding._agenda.of["speed"].said(now) == said

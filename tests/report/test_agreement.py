@@ -6,11 +6,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
+from advisor.steps import Questions
 from agentload.report import labels
+from agentload.report.format import typeset
 from agentload.report.parts import Cell, Document, Table
+from agentload.report.render import render
 from tests.report.random_runs import random_document
 
 QUICK = (*range(6), 11, 29)  # they reach every verdict
@@ -21,6 +25,9 @@ _CHANGE = re.compile(r"^([+−]?[\d.,]+)%")
 _POINTS = re.compile(r"^([+−]?[\d.,]+) pp")
 _SHARE = re.compile(r"^([\d.,]+)%$")
 _USD = re.compile(r"([\d,.]+) USD")
+_STATED = re.compile(r"[+−]?[\d.,]+(?:%| pp)\s+\[[^\]|]*\d\]")
+_OF_WHOLE = re.compile(r"([\d,]+)% of the (?:pool|trace|peak)")
+_NO_COUNT = re.compile(r"\b(?:0|1) (?:sessions|agents|questions|replicas|GPUs|pairs|turns)\b")
 _COST = re.compile(r"\+([\d,]+) (?:calls|block pairs)")
 
 
@@ -65,12 +72,58 @@ def disagreeing(document: Document) -> Iterator[str]:
     yield from _lower_case(document)
     yield from _extrapolated(document)
     yield from _verdicts(document)
+    yield from _other_intervals(document)
+    yield from _other_counts(document)
+    page = render(document, "md")
+    yield from misprints(page)
+    missing = stated(render(document, "txt")) - stated(page)
+    yield from (f"the screen alone says {each}" for each in sorted(missing))
     if document.kind != "measured" and document.sure.basis == "measured":
         yield "a run without servers is called measured"
     for step in document.do_now:
         is_cure = "before you test" in step.text
         if is_cure and step.command:
             yield f"{step.text} {step.command} reproduces what is to be avoided"
+
+
+def stated(text: str) -> set[str]:
+    """Return the changes that a text gives with their intervals."""
+    return {re.sub(r"\s+", " ", each) for each in _STATED.findall(text.replace("\\", ""))}
+
+
+def misprints(page: str) -> Iterator[str]:
+    """Yield what no page may say: a share above the whole, a count that is none."""
+    yield from (each[0] for each in _OF_WHOLE.finditer(page) if value(each[1]) > 100)
+    yield from (each[0] for each in _NO_COUNT.finditer(page))
+
+
+def _other_intervals(document: Document) -> Iterator[str]:
+    """Yield a change that a verdict's reason gives otherwise than the row of its arm."""
+    decision, rows = document.decision, [*triples(document)]
+    for place, verdict in enumerate(decision.server):
+        told = typeset(verdict.reason).casefold()
+        for name in ("turn latency", "accuracy"):
+            own = [change.text for row, _, _, change in rows if row.startswith(name)]
+            match = re.search(rf"{name} ({_STATED.pattern})", told)
+            if match and len(own) > place and stated(own[place]) not in (set(), {match[1]}):
+                yield f"{verdict.arm}: {match[0]} beside {own[place]}"
+
+
+def _other_counts(document: Document) -> Iterator[str]:
+    """Yield a row that counts other questions than its verdict rests on, or needs that add up to
+    less than is missing.
+    """
+    for name, _, _, _ in triples(document):
+        counted = re.search(r"([\d,]+) questions", name)
+        asked = {
+            each.safe.answers.questions for each in document.decision.server if each.safe.answers
+        }
+        if counted and value(counted[1]) not in asked:
+            yield f"{name}, of verdicts that rest on {sorted(asked)}"
+    for need in document.decision.needs:
+        in_all = need.step.items if isinstance(need.step, Questions) else None
+        if in_all is not None and not 0 < (need.pairs or 0) <= in_all:
+            yield f"{need.pairs} more of {in_all} questions in all"
 
 
 def _apart(name: str, reference: str, own: str, change: str) -> Iterator[str]:
@@ -188,3 +241,38 @@ def test_a_page_whose_figures_contradict_each_other_is_found() -> None:
     ]
     wrong = replace(document, arms=replace(document.arms, rows=tuple(rows)))
     assert [each.partition(":")[0] for each in disagreeing(wrong)] == ["turn latency"]
+
+
+@pytest.mark.parametrize(
+    ("page", "found"),
+    [
+        ("400 sessions hold 5523% of the pool of BF16", "5523% of the pool"),
+        ("1 sessions at once", "1 sessions"),
+        ("21 sessions, 95% of the pool", None),
+    ],
+)
+def test_what_no_page_may_say_is_found(page: str, found: str | None) -> None:
+    assert [*misprints(page)] == ([] if found is None else [found])
+
+
+def test_a_second_interval_or_count_of_one_figure_is_found() -> None:
+    document = told(2)
+    server = document.decision.server
+    reason = "turn latency −20.5% [−22.6, −14.2]"
+    other = tuple(replace(each, reason=reason) for each in server)
+    wrong = replace(document, decision=replace(document.decision, server=other))
+    assert any(reason in each for each in disagreeing(wrong))
+    answers = server[0].safe.answers
+    assert answers is not None
+    asked = replace(answers, questions=answers.questions + 1)
+    more = tuple(replace(each, safe=replace(each.safe, answers=asked)) for each in server)
+    wrong = replace(document, decision=replace(document.decision, server=more))
+    assert any("rest on [6001]" in each for each in disagreeing(wrong))
+
+
+PAGES = sorted(Path(__file__).parents[2].glob("reports/**/decision.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+def test_no_kept_report_says_what_no_page_may_say(page: Path) -> None:
+    assert [*misprints(page.read_text(encoding="utf-8"))] == []

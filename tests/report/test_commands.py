@@ -15,6 +15,7 @@ from advisor import steps
 from advisor.policy import Policy, ServiceLimits
 from agentload.cli._lazy import verbs
 from agentload.errors import PlanError
+from agentload.evidence.grades import AskedForm
 from agentload.layout.plan import of_study
 from agentload.layout.traces import sweep
 from agentload.model.controls import control_of
@@ -458,14 +459,35 @@ def test_answers_that_join_a_run_find_its_database() -> None:
     assert whole(asked, run) == joined
 
 
-def test_more_questions_are_asked_as_the_first_were() -> None:
+def test_more_questions_are_asked_as_the_first_were_and_of_the_same_run() -> None:
     run = ran(
         "agentload eval --endpoints arms.yaml --tasks needle --contexts 4k --items 20 "
         "--depths 5 --aa bf16"
     )
     assert whole(steps.Questions(lengths=(4096,), items=90), run) == (
         "agentload eval --endpoints arms.yaml --tasks needle --contexts 4k --depths 5 "
-        "--items 90 --aa bf16"
+        "--items 90 --aa bf16 --into r"
+    )
+    # Who was not asked twice yet is no arm of the run.
+    other = whole(steps.Questions(lengths=(4096,), items=90, aa="fp8"), run)
+    assert other.endswith("--items 90 --aa fp8")
+
+
+def test_questions_added_to_a_replay_are_made_like_those_that_it_has() -> None:
+    run = ran("agentload replay chat --endpoints arms.yaml --tokenizer t.json --seed 5")
+    step = steps.Questions(lengths=(4096, 8192), items=90)
+    begin = "agentload eval --endpoints arms.yaml "
+    assert whole(step, run, joins=True) == (
+        f"{begin}--contexts 4k..8k --items 90 --seed 5 --tokenizer t.json --into r"
+    )
+    form = AskedForm(seed=3, per_context=4, depths=None, tasks=("needle",), by_length={4096: 8})
+    assert whole(step, replace(run, asked=form), joins=True) == (
+        f"{begin}--contexts 4k..8k --items 90 --per-context 4 --seed 3 --tokenizer t.json --into r"
+    )
+    others = replace(form, tasks=("pointer_chase",), per_context=1, depths=3)
+    assert whole(step, replace(run, asked=others), joins=True) == (
+        f"{begin}--tasks pointer_chase --contexts 4k..8k --depths 3 --items 90 --seed 3 "
+        "--tokenizer t.json --into r"
     )
 
 

@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 
+from advisor import steps
 from agentload.cli import main as cli
 from agentload.report.advise import advise
 from agentload.report.formats.json import json as as_json
@@ -146,6 +147,44 @@ def test_a_simulation_of_an_old_kernel_says_which_version_to_upgrade_to(
     assert ("upgrade vLLM to 0.19.1, then test it again" in told.headline) == is_old
     cures = [each for each in told.do_now if each.text.startswith("Upgrade vLLM to 0.19.1")]
     assert [each.command for each in cures] == [None] * is_old  # a profile's kernel stays old
+
+
+ADDED = (
+    (),  # not even one question was asked
+    ("--contexts", "8k", "--per-context", "2", "--items", "37"),
+    ("--contexts", "8k,16k", "--items", "100", "--depths", "3"),
+)
+
+
+def test_what_is_missing_and_the_dry_run_of_its_command_are_one_forecast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("simulate", *EXAMPLES["windows"], "--db", "a.duckdb") == 0
+    name, setting = advise(Path("a.duckdb"), None, setting=Setting()).run, Setting()
+    for added in ADDED:
+        asked = ("--profile", "gpt-oss-20b-h100", *added, "--db", "a.duckdb", "--into", name)
+        assert not added or run("eval", *asked) == 0
+        told = advise(Path("a.duckdb"), name, setting=setting)
+        needs = [each for each in told.decision.needs if isinstance(each.step, steps.Questions)]
+        assert needs
+        for need in needs:
+            assert need.step is not None
+            assert need.pairs is not None
+            found = foretold(told.next_commands[need.step], capsys)
+            arms = len(told.decision.server) + 1
+            assert found["questions"] == need.pairs * arms
+            assert found["minutes"] == pytest.approx(need.minutes, rel=0.05)
+
+
+def foretold(command: str | None, capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
+    """Return what the dry run of a suggested command says."""
+    assert command is not None
+    capsys.readouterr()
+    _, verb, *words = shlex.split(command)
+    assert run(verb, *words, "--dry-run", "--json") == 0
+    found: dict[str, float] = json.loads(capsys.readouterr().out)
+    return found
 
 
 BUDGETS = ("4m", "6m", "8m", "12m")

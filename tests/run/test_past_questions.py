@@ -7,19 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agentload.ask.asker import EndpointAnswer
 from agentload.errors import PlanError
 from agentload.model.rows import AnswerRow, ArmRow, Kind, LegRow, Row, RunRow
 from agentload.run.past import (
     Past,
+    QuestionKey,
     asked_of,
     check_joined,
     check_same_questions,
+    order_after,
     past_answers,
     replies,
+    without_answers,
 )
-from agentload.run.questions import Question
+from agentload.run.questions import Question, asking_of
 from agentload.store import journal
 from agentload.store.places import journal_folder
 from agentload.study.change import extend
@@ -210,3 +215,26 @@ def test_answers_join_a_run_of_the_same_arms_and_what_was_measured_mixes_with_no
     except PlanError as error:
         said = error.message
     assert said == says
+
+
+@given(
+    had=st.tuples(st.integers(0, 60), st.integers(0, 60)),
+    items=st.integers(1, 120),
+    together=st.sampled_from((1, 4)),
+)
+@settings(max_examples=40, deadline=None)
+def test_as_many_questions_are_left_as_all_items_lack_however_uneven_those_before(
+    had: tuple[int, int], items: int, together: int
+) -> None:
+    asking = asking_of(extend(ASKS, contexts=(4096, 8192), items=items, per_context=together))
+    whole = replace(asking, items=1_000).questions()
+    answered: set[QuestionKey] = set()
+    for context, number in zip(asking.contexts, had, strict=True):
+        at = [each for each in whole if each.context == context][: min(number, items)]
+        answered |= {asked_of(each) for each in at}
+    other = asked_of(replace(QUESTION, task="json_recall"))
+    order = order_after(asking, frozenset({*answered, other}))
+    assert len(order) == len(set(order))
+    if len(answered) <= items:
+        assert answered <= {asked_of(each) for each in order}
+    assert len(without_answers(order, frozenset(answered))) == max(0, items - len(answered))

@@ -3,6 +3,7 @@
 Two lines on the first screen, and a table of the quantiles of both.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -78,15 +79,23 @@ def load(view: View) -> str:
     carries = any(each.agents_per_gpu is not None for each in view.decision.capacity)
     if carries and played.cuts_waits:
         parts.append("agents per GPU are of users who wait as in your trace")
-    parts += dict.fromkeys(map(_on_twins, view.decision.twin_changes))
+    parts += dict.fromkeys(_on_twins(view, each) for each in view.decision.twin_changes)
     return say.join(parts, "; ")
 
 
-def _on_twins(each: TwinChange) -> str:
+def _on_twins(view: View, each: TwinChange) -> str:
     """Name the load that twins were played under: the user's peak, or the pairs' for hours."""
-    if each.is_own:
-        return f"at your peak a replica has {say.plural(each.agents, 'agent')} (twins)"
-    return f"{say.plural(each.agents, 'session')} for hours (twins)"
+    if not each.is_own:
+        return f"{say.plural(each.agents, 'session')} for hours (twins)"
+    told = f"turn latency at your peak is of {say.plural(each.agents, 'agent')} a replica"
+    deployed, carried = view.evidence.deployment, view.capacity(view.reference)
+    if deployed.peak_agents is None or carried is None or carried.replicas_at_peak is None:
+        return f"{told} (twins)"
+    # Twins size the replicas before trials do.
+    busy = carried.replicas_at_peak - deployed.spare_replicas
+    measured = math.ceil(deployed.peak_agents / max(1, busy))
+    of_trials = "" if measured == each.agents else f", where trials say {measured}"
+    return f"{told}, by {view.against}'s twin{of_trials}"
 
 
 def _at_once(played: PairLoad) -> str:

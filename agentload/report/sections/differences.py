@@ -153,6 +153,8 @@ def looks(view: View) -> Lanes:
     low, high = min([-INDIFFERENT * margin, *ends]), max([INDIFFERENT * margin, *ends])
     edge = EDGE * (high - low)
     low, high = low - edge, high + edge
+    is_shared = any(each.agents_per_gpu is not None for each in view.decision.capacity)
+    later = " Once agents per GPU are measured, intervals are wider: either may decide."
     spans = (
         LaneSpan(
             lane=counts.index(each.pairs),
@@ -172,6 +174,7 @@ def looks(view: View) -> Lanes:
         caption=(
             f"Each row is what was known after that number of block pairs. Wholly left of the band "
             f"(±{say.shorten(margin)}%) an arm is faster, wholly right of it slower."
+            f"{later if is_shared else ''}"
         ),
         x=ChartAxis(
             label=f"change against {view.against}, %", quantity="percent", low=low, high=high

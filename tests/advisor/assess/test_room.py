@@ -70,8 +70,8 @@ def _room(evidence: Evidence) -> Room:
             1,
             "binds",
             (
-                "42 sessions at once hold 630,000 tokens (scaled from 16 in the replay), 150% "
-                "of the pool of bf16"
+                "42 sessions at once hold 630,000 tokens (scaled from 16 in the replay), 1.5 times "
+                "the pool of bf16"
             ),
         ),
         (

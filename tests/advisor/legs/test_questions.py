@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from advisor.decide import assess
+from advisor.deployment import QuestionRates
 from advisor.evidence import AccuracyBucket, Evidence, WorkloadClass
 from advisor.legs import questions
 from advisor.policy import Policy
@@ -50,7 +51,10 @@ def test_first_questions_settle_a_class_at_lengths_that_others_share(
 
 def test_questions_take_what_those_before_took() -> None:
     evidence = _of([5_000.0] * 50 + [30_000.0] * 50)
-    known = replace(evidence, deployment=replace(evidence.deployment, question_s=0.5))
+    known = replace(
+        evidence,
+        deployment=replace(evidence.deployment, asking=QuestionRates(token_s=0.0, answer_s=0.5)),
+    )
     minutes = [
         questions.first(assess(each, Policy()), "fp8", "chat").minutes for each in (evidence, known)
     ]

@@ -124,7 +124,7 @@ def test_what_a_server_changes_by_itself_stands_beside_what_an_arm_changes() -> 
     assert (found.kind, found.arm, found.leg, found.next_step) == ("informs", "bf16", "safe", None)
     assert (
         found.message
-        == "bf16 asked twice changed 5.0% of 200 answers, +0.0 pp [-3.6, +3.6]; fp8 changed 5.0%."
+        == "bf16 asked twice changed 5.0% of 200 answers, 0.0 pp [-3.6, +3.6]; fp8 changed 5.0%."
     )
     known = case(bare(accuracy=(asked,), aa_accuracy=(again,)))
     of_a_class = tuple(

@@ -380,6 +380,9 @@ def test_a_pool_that_limits_the_load_counts_for_what_it_holds(pool: float, kind:
     tried = replace(evidence, capacity=(*search("bf16", 16), *search("fp8", 33)))
     known, only = findings(capacity_bound, tried)
     assert (known.message, known.next_step, only.next_step) == (told + holds, None, None)
+    # Where the loads that were tried show no gain, more tokens are none.
+    alike = replace(evidence, capacity=(*search("bf16", 16), *search("fp8", 16)))
+    assert {each.kind for each in findings(capacity_bound, alike)} == {"informs"}
     two = replace(
         tried,
         workloads=(

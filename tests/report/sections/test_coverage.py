@@ -10,7 +10,7 @@ from agentload.report.document import document
 from agentload.study.kinds import Replay
 from agentload.study.parts import Load, TraceRef, Virtual
 from agentload.study.stored import Notes
-from tests.report import sample
+from tests.report import sample, telling
 
 ARMS = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
 
@@ -36,3 +36,13 @@ def test_the_load_of_pairs_is_said_as_it_was_played(load: Load, said: str) -> No
     assert document(decision, sample.evidence(), sample.facts(), policy=Policy()).load.startswith(
         f"block pairs have {said}"
     )
+
+
+@pytest.mark.parametrize(("replicas", "said"), [(2, ""), (4, ", where trials say 11")])
+def test_agents_of_a_replica_that_twins_and_trials_size_otherwise_are_told_apart(
+    replicas: int, said: str
+) -> None:
+    before = sample.decision()
+    capacity = tuple(replace(each, replicas_at_peak=replicas) for each in before.capacity)
+    load = telling.made(replace(before, capacity=capacity)).load
+    assert load.endswith(f"your peak is of 21 agents a replica, by BF16's twin{said}")
