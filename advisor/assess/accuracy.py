@@ -4,6 +4,7 @@ Where the user's own trace is known, a length weighs as many calls as it represe
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,9 +29,11 @@ from advisor.verdict import BucketResult, QuestionsAsked
 
 def _changed_p(bucket: AccuracyBucket) -> float | None:
     """Return exact McNemar's p-value where items are right or wrong and independent."""
+    if not is_binary(bucket):
+        return None
     clusters = paired_scores([bucket]).clusters
-    is_clustered = np.unique(clusters).size < clusters.size
-    if is_clustered or not is_binary(bucket):
+    shares_contexts = np.unique(clusters).size < clusters.size
+    if shares_contexts:
         return None
     return accuracy.mcnemar(reference_only=bucket.reference_only, arm_only=bucket.arm_only)
 
@@ -52,21 +55,19 @@ def correlation(bucket: AccuracyBucket) -> float:
     As they show, joined by what is assumed of ten more.
     """
     scores = paired_scores([bucket])
-    found = accuracy.counts(scores.arm - scores.reference, scores.clusters)
-    if found.beside == 0:
+    change = scores.arm - scores.reference
+    counts = accuracy.counts(change, scores.clusters)
+    if counts.beside == 0:
         return 0.0
-    return accuracy.RESEMBLANCE * (found.effect - 1) / found.beside
+    return accuracy.RESEMBLANCE * (counts.effect - 1) / counts.beside
 
 
 def bucket_results(evidence: Evidence, policy: Policy) -> tuple[BucketResult, ...]:
     """Return the paired difference of every bucket with answers."""
     level = answer_level(evidence, policy)
-    results = []
-    for bucket in filter(has_answers, evidence.accuracy):
-        found = margin_test([bucket], policy, level)
-        if found is not None:
-            results.append(_result(bucket, found.difference))
-    return tuple(results)
+    answered = [each for each in evidence.accuracy if has_answers(each)]
+    alone = _alone(answered, policy, level)
+    return tuple(_result(bucket, found.difference) for bucket, found in alone)
 
 
 def _own(
@@ -76,9 +77,10 @@ def _own(
 
     These are its own buckets and those of no workload.
     """
-    mine = [each for each in buckets if each.workload in (None, workload)]
-    lengths = reach.own((each.context_tokens for each in mine), between)
-    return [each for each in mine if each.context_tokens in lengths]
+    about = [each for each in buckets if each.workload in (None, workload)]
+    tested = [each.context_tokens for each in about]
+    lengths = reach.own(tested, between)
+    return [each for each in about if each.context_tokens in lengths]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,7 @@ def by_workload(evidence: Evidence, policy: Policy) -> tuple[PooledAccuracy, ...
     The server's is over all buckets that its weighty workloads need.
     """
     level = answer_level(evidence, policy)
+    level_of_rivals = level / rivals(evidence)  # Bonferroni
     out: list[PooledAccuracy] = []
     for arm in evidence.challengers:
         asked = [each for each in evidence.accuracy if each.arm == arm.name]
@@ -104,7 +107,7 @@ def by_workload(evidence: Evidence, policy: Policy) -> tuple[PooledAccuracy, ...
             if not scope.buckets:
                 continue
             shares = _shares(evidence, scope.buckets, scope.classes)
-            whole = margin_test(scope.buckets, policy, level / rivals(evidence), shares)
+            whole = margin_test(scope.buckets, policy, level_of_rivals, shares)
             pool = _pool(scope, whole, arm.name, policy, level, asked=able)
             if pool is not None:
                 out.append(pool)
@@ -119,14 +122,21 @@ def _scopes(evidence: Evidence, able: tuple[AccuracyBucket, ...]) -> Iterator[_S
         each.name: _own(able, each.name, reach.usual(evidence, each.name))
         for each in evidence.workloads
     }
-    needed = {id(bucket) for name in binding for bucket in own[name]}
     yield _Scope(
         workload=None,
-        buckets=[each for each in able if id(each) in needed] if binding else able,
+        buckets=_needed(able, [own[name] for name in binding]) if binding else able,
         classes=[(name, share) for name, share in mix if name in binding],
     )
     for name, buckets in own.items():
         yield _Scope(workload=name, buckets=buckets, classes=[(name, 1.0)])
+
+
+def _needed(
+    able: Sequence[AccuracyBucket], parts: Sequence[Sequence[AccuracyBucket]]
+) -> list[AccuracyBucket]:
+    """Return the buckets that are in some of the *parts*, each once."""
+    needed = {id(bucket) for buckets in parts for bucket in buckets}
+    return [each for each in able if id(each) in needed]
 
 
 def _shares(
@@ -137,10 +147,11 @@ def _shares(
     None where no class says how long its calls are, or only one length was tested.
     """
     tested = sorted({each.context_tokens for each in buckets})
-    shares = dict(mix)
+    share_of = dict(mix)
     represented = []
     for workload in evidence.workloads:
-        share, contexts = shares.get(workload.name, 0.0), workload.context_tokens
+        share = share_of.get(workload.name, 0.0)
+        contexts = workload.context_tokens
         if share > 0 and contexts is not None and contexts.size:
             represented.append(share * reach.standing(tested, contexts))
     if len(tested) < 2 or not represented:
@@ -155,11 +166,11 @@ def controls(evidence: Evidence, policy: Policy) -> tuple[PooledAccuracy, ...]:
     They are pooled over all lengths.
     """
     level = answer_level(evidence, policy)
-    again: dict[str, list[AccuracyBucket]] = {}
+    by_arm = defaultdict[str, list[AccuracyBucket]](list)
     for bucket in filter(has_answers, evidence.aa_accuracy):
-        again.setdefault(bucket.arm, []).append(bucket)
+        by_arm[bucket.arm].append(bucket)
     out = []
-    for arm, buckets in again.items():
+    for arm, buckets in by_arm.items():
         scope = _Scope(workload=None, buckets=buckets, classes=())
         whole = margin_test(buckets, policy, level)
         pool = _pool(scope, whole, arm, policy, level, asked=buckets)
@@ -181,23 +192,18 @@ def _pool(
 
     *asked* are all buckets that were asked, whether or not the scope needs them.
     """
-    alone: list[tuple[AccuracyBucket, MarginTest]] = []
-    for bucket in scope.buckets:
-        found = margin_test([bucket], policy, level)
-        if found is not None:
-            alone.append((bucket, found))
+    alone = _alone(scope.buckets, policy, level)
     if whole is None or not alone:
         return None
     worst, worst_found = min(alone, key=_harm)
     p_of_buckets = [found.p_worse for _, found in alone]
     scores = paired_scores(scope.buckets)
     change = scores.arm - scores.reference
-    reaching = [
-        each.context_tokens
-        for each in asked
-        if scope.workload is None or each.workload in (None, scope.workload)
+    about = [
+        each for each in asked if scope.workload is None or each.workload in (None, scope.workload)
     ]
     lengths = tuple(sorted({each.context_tokens for each in scope.buckets}))
+    answers = QuestionsAsked(questions=scores.size, lengths=lengths, reference=whole.reference_mean)
     return PooledAccuracy(
         arm=arm,
         workload=scope.workload,
@@ -211,11 +217,21 @@ def _pool(
         # wrong answers, the share of items that differ.
         discordance=float(np.mean(change**2)),
         lengths=lengths,
-        answers=QuestionsAsked(
-            questions=scores.size, lengths=lengths, reference=whole.reference_mean
-        ),
-        asked_to=max(reaching),
+        answers=answers,
+        asked_to=max(each.context_tokens for each in about),
     )
+
+
+def _alone(
+    buckets: Sequence[AccuracyBucket], policy: Policy, level: float
+) -> list[tuple[AccuracyBucket, MarginTest]]:
+    """Return the test of each bucket by itself; those that cannot be tested are left out."""
+    out = []
+    for bucket in buckets:
+        found = margin_test([bucket], policy, level)
+        if found is not None:
+            out.append((bucket, found))
+    return out
 
 
 def _harm(judged: tuple[AccuracyBucket, MarginTest]) -> tuple[float, float]:
@@ -230,8 +246,11 @@ def _harm(judged: tuple[AccuracyBucket, MarginTest]) -> tuple[float, float]:
 def _result_of(buckets: Sequence[AccuracyBucket], difference: Estimate) -> BucketResult:
     """Return buckets as one, under the longest of their lengths."""
     longest = max(buckets, key=lambda each: each.context_tokens)
-    reference = paired_scores(buckets).reference_mean
-    return replace(_result(longest, difference), reference=reference, changed_p=None)
+    return replace(
+        _result(longest, difference),
+        reference=paired_scores(buckets).reference_mean,
+        changed_p=None,
+    )
 
 
 def _good_to(
@@ -248,19 +267,20 @@ def _good_to(
         beyond = [each for each in buckets if each.context_tokens > length]
         good = margin_test(below, policy, level)
         bad = margin_test(beyond, policy, level)
-        if good is None or bad is None or bad.p_worse > level:
+        if good is None or bad is None:
             continue
         is_within_margin = good.difference.value > -policy.accuracy_margin
-        if is_within_margin and good.p_worse > level and shortest_worse > length:
+        is_good = is_within_margin and good.p_worse > level and shortest_worse > length
+        if is_good and bad.p_worse <= level:
             return _result_of(below, good.difference)
     return None
 
 
 def _shortest_worse(buckets: Sequence[AccuracyBucket], policy: Policy, level: float) -> float:
     """Return the shortest length of a bucket that is surely worse by itself; infinite for none."""
-    shortest = math.inf
-    for bucket in buckets:
-        found = margin_test([bucket], policy, level)
-        if found is not None and found.p_worse <= level:
-            shortest = min(shortest, bucket.context_tokens)
-    return shortest
+    worse = [
+        bucket.context_tokens
+        for bucket, found in _alone(buckets, policy, level)
+        if found.p_worse <= level
+    ]
+    return min(worse, default=math.inf)

@@ -52,17 +52,20 @@ class MarginTest:
 
 def is_binary(bucket: AccuracyBucket) -> bool:
     """Say whether answers are right or wrong and nothing between, so that counts are enough."""
-    scores = present((bucket.reference_scores, bucket.arm_scores))
-    return all(bool(np.isin(each, (0.0, 1.0)).all()) for each in scores)
+    for scores in present((bucket.reference_scores, bucket.arm_scores)):
+        is_right_or_wrong = np.isin(scores, (0.0, 1.0))
+        if not is_right_or_wrong.all():
+            return False
+    return True
 
 
 def _scores_of(bucket: AccuracyBucket) -> tuple[Floats, Floats]:
     """Return the scores of reference and arm; right answers that were only counted are ones."""
     if bucket.reference_scores is not None and bucket.arm_scores is not None:
         return bucket.reference_scores, bucket.arm_scores
-    counts = (bucket.both, bucket.reference_only, bucket.arm_only, bucket.neither)
-    reference = np.repeat([1.0, 1.0, 0.0, 0.0], counts)
-    arm = np.repeat([1.0, 0.0, 1.0, 0.0], counts)
+    items = (bucket.both, bucket.reference_only, bucket.arm_only, bucket.neither)
+    reference = np.repeat([1.0, 1.0, 0.0, 0.0], items)
+    arm = np.repeat([1.0, 0.0, 1.0, 0.0], items)
     return reference, arm
 
 
@@ -101,14 +104,16 @@ def _weights(
     """
     if shares is None:
         return None
-    sizes = [_scores_of(each)[0].size for each in buckets]
+    rows_of = [_scores_of(each)[0].size for each in buckets]
     rows_at = Counter[float]()
-    for bucket, size in zip(buckets, sizes, strict=True):
-        rows_at[bucket.context_tokens] += size
-    lengths = [each.context_tokens for each in buckets]
-    weights = [shares[length] / max(1, rows_at[length]) for length in lengths]
-    rows = np.repeat(weights, sizes)
-    return rows if rows.sum() > 0 else None
+    for bucket, rows in zip(buckets, rows_of, strict=True):
+        rows_at[bucket.context_tokens] += rows
+    weights = []
+    for bucket in buckets:
+        length = bucket.context_tokens
+        weights.append(shares[length] / max(1, rows_at[length]))
+    weight_of_row = np.repeat(weights, rows_of)
+    return weight_of_row if weight_of_row.sum() > 0 else None
 
 
 def margin_test(
@@ -153,8 +158,10 @@ def margin_test(
 
 def has_answers(bucket: AccuracyBucket) -> bool:
     """Say whether a bucket holds any answer, counted or graded."""
+    if bucket.items > 0:
+        return True
     graded = bucket.reference_scores
-    return bucket.items > 0 or (graded is not None and graded.size > 0)
+    return graded is not None and graded.size > 0
 
 
 def telling(buckets: tuple[AccuracyBucket, ...], policy: Policy) -> tuple[AccuracyBucket, ...]:
@@ -163,8 +170,9 @@ def telling(buckets: tuple[AccuracyBucket, ...], policy: Policy) -> tuple[Accura
     The others count for nothing, and what they cover is untested.
     """
     least = LEAST_IN_A_BUCKET * policy.accuracy_margin
-    return tuple(
-        each
-        for each in buckets
-        if each.reference_right is not None and each.reference_right >= least
-    )
+    out = []
+    for each in buckets:
+        right = each.reference_right
+        if right is not None and right >= least:
+            out.append(each)
+    return tuple(out)

@@ -4,10 +4,10 @@ That is not a loss of some points, which calibrated scales may win back: from a 
 depth, most of what the reference gets right is gone, as it is where a kernel is broken.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -47,14 +47,16 @@ class _Answers:
         )
 
     @property
-    def lost(self) -> Bools:
+    def is_lost(self) -> Bools:
         """Tell which answers are better on the reference."""
-        return np.asarray(self.arm < self.reference, dtype=np.bool_)
+        is_lower = self.arm < self.reference
+        return np.asarray(is_lower, dtype=np.bool_)
 
     @property
     def is_mostly_lost(self) -> bool:
         """Tell whether the arm has less than half of what the reference gets right."""
-        return bool(self.arm.sum() < (1 - COLLAPSED) * self.reference.sum())
+        half = (1 - COLLAPSED) * self.reference.sum()
+        return bool(self.arm.sum() < half)
 
 
 def _answers(buckets: tuple[AccuracyBucket, ...]) -> _Answers:
@@ -85,6 +87,10 @@ class Faults:
     suspects: tuple[BrokenAnswers, ...]
 
 
+_Fault: TypeAlias = tuple[BrokenAnswers, _Answers]
+"""Where answers are gone, and the answers there."""
+
+
 def faults(evidence: Evidence, policy: Policy) -> Faults:
     """Return where the answers of each arm are wrong altogether.
 
@@ -108,65 +114,77 @@ def faults(evidence: Evidence, policy: Policy) -> Faults:
             is_gone = _is_surely_gone(within, fault.lengths, policy, level)
             if is_gone or _is_against(within, LEAST_LOST, LEAST_CONTEXTS):
                 found.append(fault)
-        for fault, within in at_depths:
-            if _is_against(within, LEAST_LOST, LEAST_CONTEXTS):
-                found.append(fault)
-        broken.extend(found)
-        if found:
-            continue
-        for fault, within in at_depths:
-            if _is_against(within, LEAST_SUSPECT, LEAST_SUSPECT):
-                suspects.append(fault)
+        found += _of_depths(at_depths, LEAST_LOST, LEAST_CONTEXTS)
+        broken += found
+        if not found:
+            suspects += _of_depths(at_depths, LEAST_SUSPECT, LEAST_SUSPECT)
     return Faults(broken=tuple(broken), suspects=tuple(suspects))
 
 
-def _gone(answers: _Answers, arm: str) -> Iterator[tuple[BrokenAnswers, _Answers]]:
+def _of_depths(
+    at_depths: Sequence[_Fault], least_lost: int, least_contexts: int
+) -> list[BrokenAnswers]:
+    """Return the faults at single depths that enough answers in enough contexts show."""
+    return [fault for fault, within in at_depths if _is_against(within, least_lost, least_contexts)]
+
+
+def _gone(answers: _Answers, arm: str) -> Iterator[_Fault]:
     """Yield each run of lengths at which most right answers are gone, at every depth.
 
     The longest lengths come first.
     """
-    lengths = [float(each) for each in np.unique(answers.lengths)]
-    is_gone_at = {each: answers.only(answers.lengths == each).is_mostly_lost for each in lengths}
-    runs = [(is_gone, tuple(run)) for is_gone, run in groupby(lengths, is_gone_at.__getitem__)]
+    runs = _runs(answers)
     for number in reversed(range(len(runs))):
-        is_gone, run = runs[number]
-        within = answers.only(np.isin(answers.lengths, run))
-        lost_at = set(within.depths[within.lost])
+        is_gone, lengths = runs[number]
+        within = answers.only(np.isin(answers.lengths, lengths))
+        lost_at = set(within.depths[within.is_lost])
         if not is_gone or lost_at != set(within.depths):
             continue
         # Runs take turns, so both neighbours of one that is gone are sound.
-        before = runs[number - 1][1] if number else None
-        after = runs[number + 1][1] if number + 1 < len(runs) else None
+        is_first = number == 0
+        is_last = number == len(runs) - 1
         found = BrokenAnswers(
             arm=arm,
-            lengths=run,
+            lengths=lengths,
             depths=(),
             right=round(float(within.arm.sum())),
             reference_right=round(float(within.reference.sum())),
             items=within.arm.size,
-            sound_to=before[-1] if before else None,
-            sound_from=after[0] if after else None,
+            sound_to=None if is_first else runs[number - 1][1][-1],
+            sound_from=None if is_last else runs[number + 1][1][0],
         )
         yield found, within
 
 
-def _at_depths(answers: _Answers, arm: str) -> Iterator[tuple[BrokenAnswers, _Answers]]:
+def _runs(answers: _Answers) -> list[tuple[bool, tuple[float, ...]]]:
+    """Return the rising lengths, parted where right answers begin or cease to be mostly gone."""
+
+    def is_gone_at(length: float) -> bool:
+        return answers.only(answers.lengths == length).is_mostly_lost
+
+    lengths = [float(each) for each in np.unique(answers.lengths)]
+    return [(is_gone, tuple(run)) for is_gone, run in groupby(lengths, is_gone_at)]
+
+
+def _at_depths(answers: _Answers, arm: str) -> Iterator[_Fault]:
     """Yield the same for each single depth, where other depths of its lengths are sound."""
     for depth in np.unique(answers.depths):
-        for found, within in _gone(answers.only(answers.depths == depth), arm):
-            around = (answers.depths != depth) & np.isin(answers.lengths, found.lengths)
-            others = answers.only(around)
+        is_here = answers.depths == depth
+        for found, within in _gone(answers.only(is_here), arm):
+            is_as_long = np.isin(answers.lengths, found.lengths)
+            others = answers.only(~is_here & is_as_long)
             if others.arm.size and not others.is_mostly_lost:
                 yield replace(found, depths=(float(depth),)), within
 
 
 def _is_against(answers: _Answers, least_lost: int, least_contexts: int) -> bool:
     """Tell whether all that differs speaks against the arm, and there is enough of it."""
-    if np.any(answers.arm > answers.reference):
+    is_won = answers.arm > answers.reference
+    if np.any(is_won):
         return False
-    lost = answers.lost
-    contexts = np.unique(answers.contexts[lost])
-    return int(lost.sum()) >= least_lost and contexts.size >= least_contexts
+    is_lost = answers.is_lost
+    contexts = np.unique(answers.contexts[is_lost])
+    return int(is_lost.sum()) >= least_lost and contexts.size >= least_contexts
 
 
 def _is_surely_gone(
@@ -177,5 +195,5 @@ def _is_surely_gone(
     found = margin_test(within, policy, level)
     if found is None:
         return False
-    over_half = COLLAPSED * float(answers.reference.mean())
-    return found.difference.is_below(-over_half)
+    half = COLLAPSED * float(answers.reference.mean())
+    return found.difference.is_below(-half)

@@ -27,11 +27,8 @@ def beyond(contexts: Floats, length: float, *, slack: float = SLACK) -> Beyond:
     It covers contexts up to *slack* times as long.
     """
     is_longer = contexts > slack * length
-    return Beyond(
-        to=length,
-        calls=float(is_longer.mean()),
-        tokens=float(contexts[is_longer].sum() / max(1.0, contexts.sum())),
-    )
+    tokens = contexts[is_longer].sum() / max(1.0, contexts.sum())
+    return Beyond(to=length, calls=float(is_longer.mean()), tokens=float(tokens))
 
 
 def lengths(calls: Calls) -> Floats:
@@ -46,25 +43,30 @@ def timed_to(contexts: Floats, pairs: Ints, own: Floats) -> float | None:
     """
     if not contexts.size:
         return None
-    return max(_in_enough_pairs(contexts, pairs), _as_often(contexts, own))
+    by_pairs = _in_enough_pairs(contexts, pairs)
+    by_share = _as_often(contexts, own)
+    return max(by_pairs, by_share)
 
 
 def _in_enough_pairs(contexts: Floats, pairs: Ints) -> float:
     """Return the longest context that enough pairs reach; all of them where there are few."""
-    names, place = np.unique(pairs, return_inverse=True)
+    names, pair = np.unique(pairs, return_inverse=True)
     longest = np.zeros(names.size)
-    np.maximum.at(longest, place, contexts)
-    return float(np.sort(longest)[-min(MIN_PAIRS, names.size)])
+    np.maximum.at(longest, pair, contexts)
+    enough = min(MIN_PAIRS, names.size)
+    falling = np.sort(longest)[::-1]
+    return float(falling[enough - 1])
 
 
 def _as_often(contexts: Floats, own: Floats) -> float:
     """Return the context up to which long calls were played about as often as in the trace."""
-    ordered = np.sort(contexts)
-    # share of calls that are at least as long
-    played = np.arange(ordered.size, 0, -1) / ordered.size
-    wanted = 1 - np.searchsorted(np.sort(own), ordered, side="right") / own.size
-    rare = np.flatnonzero(played < AS_OFTEN * wanted)
-    return float(ordered[rare[0] - 1] if rare.size else ordered[-1])
+    rising = np.sort(contexts)
+    played_as_long = np.arange(rising.size, 0, -1) / rising.size
+    own_shorter = np.searchsorted(np.sort(own), rising, side="right") / own.size
+    own_as_long = 1 - own_shorter
+    rare = np.flatnonzero(played_as_long < AS_OFTEN * own_as_long)
+    last = rare[0] - 1 if rare.size else -1
+    return float(rising[last])
 
 
 def beyond_timed(evidence: Evidence, arm: str, own: OwnCalls) -> Beyond | None:
@@ -78,9 +80,12 @@ def beyond_timed(evidence: Evidence, arm: str, own: OwnCalls) -> Beyond | None:
     reference, _ = sides
     rows, _ = same_turns(*sides)
     contexts = lengths(reference)[rows]
-    known = np.isfinite(contexts)
-    length = timed_to(contexts[known], reference.pair[rows][known], own.context_tokens)
-    return None if length is None else beyond(own.context_tokens, length)
+    pairs = reference.pair[rows]
+    is_known = np.isfinite(contexts)
+    length = timed_to(contexts[is_known], pairs[is_known], own.context_tokens)
+    if length is None:
+        return None
+    return beyond(own.context_tokens, length)
 
 
 def together(parts: Sequence[tuple[OwnCalls, Beyond | None]]) -> Beyond | None:
@@ -88,20 +93,26 @@ def together(parts: Sequence[tuple[OwnCalls, Beyond | None]]) -> Beyond | None:
 
     A class that was not timed lies beyond altogether.
     """
-    found = [each for _, each in parts if each is not None]
-    if not found:
+    timed = present(each for _, each in parts)
+    if not timed:
         return None
+    untimed = Beyond(to=0.0, calls=1.0, tokens=1.0)
+    shares = [each or untimed for _, each in parts]
     calls = np.array([own.calls for own, _ in parts], dtype=np.float64)
     tokens = calls * [own.context_tokens.mean() for own, _ in parts]
-    none = Beyond(to=0.0, calls=1.0, tokens=1.0)
-    shares = [each or none for _, each in parts]
+    calls_beyond = calls @ [each.calls for each in shares]
+    tokens_beyond = tokens @ [each.tokens for each in shares]
     return Beyond(
-        to=min(
-            (each.to for each in found if each.calls > 0), default=max(each.to for each in found)
-        ),
-        calls=float(calls @ [each.calls for each in shares] / calls.sum()),
-        tokens=float(tokens @ [each.tokens for each in shares] / max(1.0, tokens.sum())),
+        to=covered_by_all(timed),
+        calls=float(calls_beyond / calls.sum()),
+        tokens=float(tokens_beyond / max(1.0, tokens.sum())),
     )
+
+
+def covered_by_all(parts: Sequence[Beyond]) -> float:
+    """Return the length up to which every class is covered; the longest, if all are whole."""
+    ends = [each.to for each in parts if each.calls > 0]
+    return min(ends) if ends else max(each.to for each in parts)
 
 
 def refusal(evidence: Evidence, arm: str) -> Beyond | None:
@@ -110,10 +121,13 @@ def refusal(evidence: Evidence, arm: str) -> Beyond | None:
     None where the reference takes no more of it, or either limit is unknown.
     """
     mine, theirs = (_beyond_window(evidence, each) for each in evidence.both(arm))
-    return mine if mine is not None and theirs is not None and mine.calls > theirs.calls else None
+    if mine is None or theirs is None or mine.calls <= theirs.calls:
+        return None
+    return mine
 
 
 def _beyond_window(evidence: Evidence, arm: Arm) -> Beyond | None:
+    """Return what of the trace is longer than *arm* takes; None where its limit is unknown."""
     window = arm.max_model_len
     if window is None or not evidence.trace:
         return None
@@ -127,28 +141,23 @@ def coverages(evidence: Evidence) -> tuple[Coverage, ...]:
 
     Classes are left out where there is only one.
     """
-    return tuple(_coverages(evidence)) if evidence.trace else ()
-
-
-def _coverages(evidence: Evidence) -> Iterator[Coverage]:
+    if not evidence.trace:
+        return ()
     parts = [(own, beyond_timed(evidence, evidence.reference, own)) for own in evidence.trace]
-    played = {
-        own.workload: evidence.calls(own.workload, evidence.reference) for own in evidence.trace
-    }
-    yield _coverage(
-        None,
-        evidence.trace,
-        together(parts),
-        [each for each in played.values() if each is not None],
-    )
-    for own, found in parts if len(parts) > 1 else ():
-        calls = played[own.workload]
-        yield _coverage(own.workload, (own,), found, [] if calls is None else [calls])
+    played = [evidence.calls(own.workload, evidence.reference) for own in evidence.trace]
+    whole = _coverage(None, evidence.trace, together(parts), present(played))
+    if len(parts) == 1:
+        return (whole,)
+    out = [whole]
+    for (own, found), calls in zip(parts, played, strict=True):
+        out.append(_coverage(own.workload, (own,), found, present([calls])))
+    return tuple(out)
 
 
 def _coverage(
     workload: str | None, own: Sequence[OwnCalls], found: Beyond | None, played: Sequence[Calls]
 ) -> Coverage:
+    """Return the coverage of the classes *own*, of which *found* lies beyond what was timed."""
     return Coverage(
         workload=workload,
         calls=sum(each.calls for each in own),
@@ -166,18 +175,19 @@ def _quantiles(own: Sequence[OwnCalls], played: Sequence[Calls]) -> Iterator[Qua
     """Yield, quantity by quantity, the quantiles of the trace's calls and of those played."""
     calls = [each.calls for each in own]
     for quantity, of_trace, of_played in QUANTITIES:
+        in_trace = [of_trace(each) for each in own]
         seen = present(of_played(each) for each in played)
+        sizes = [column.size for column in seen]
         yield Quantiles(
-            quantity=quantity,
-            trace=quantiles([of_trace(each) for each in own], calls),
-            played=quantiles(seen, [column.size for column in seen]),
+            quantity=quantity, trace=quantiles(in_trace, calls), played=quantiles(seen, sizes)
         )
 
 
 def _hit_rate(calls: Calls) -> Floats | None:
     if calls.computed_tokens is None:
         return None
-    return 1 - calls.computed_tokens / np.maximum(calls.prompt_tokens, 1)
+    computed = calls.computed_tokens / np.maximum(calls.prompt_tokens, 1)
+    return 1 - computed
 
 
 QUANTITIES: Final[
@@ -201,10 +211,9 @@ def quantiles(columns: Sequence[Floats], calls: Sequence[int]) -> tuple[float, .
     values = np.concatenate([np.zeros(0), *known])
     if not values.size:
         return ()
-    weights = np.concatenate(
-        [
-            np.full(column.size, each / max(1, column.size))
-            for column, each in zip(known, calls, strict=True)
-        ]
-    )
-    return tuple(np.quantile(values, LEVELS, weights=weights, method="inverted_cdf").tolist())
+    weights = []
+    for column, represented in zip(known, calls, strict=True):
+        weight = represented / max(1, column.size)
+        weights.append(np.full(column.size, weight))
+    found = np.quantile(values, LEVELS, weights=np.concatenate(weights), method="inverted_cdf")
+    return tuple(found.tolist())

@@ -10,7 +10,17 @@ import numpy as np
 import scipy
 
 from advisor.estimate import Estimate
-from advisor.evidence import Arm, Calls, Evidence, Floats, Observation, Telemetry, present
+from advisor.evidence import (
+    Arm,
+    Bools,
+    Calls,
+    Evidence,
+    Floats,
+    Ints,
+    Observation,
+    Telemetry,
+    present,
+)
 from advisor.policy import Metric, Policy, ServiceLimits
 from advisor.statistics.quantiles import quantile, wilson
 from advisor.statistics.resampling import cluster_variance
@@ -28,19 +38,14 @@ def rate(values: Floats, *, unit: str, method: str) -> Estimate | None:
 
     From four blocks on with Student's interval, on a log scale: no rate lies below zero.
     """
-    n, mean = values.size, float(values.mean()) if values.size else 0.0
+    n = values.size
+    if n < 2:
+        return None
+    mean = float(values.mean())
     if n < LEAST_BLOCKS or mean <= 0:
-        return (
-            None
-            if n < 2
-            else _counted(mean, unit=unit, method=f"{method}, too few for an interval", n=n)
-        )
-    reach = (
-        float(scipy.special.stdtrit(n - 1, 0.5 + LEVEL / 2))
-        * float(values.std(ddof=1))
-        / n**0.5
-        / mean
-    )
+        return _counted(mean, unit=unit, method=f"{method}, too few for an interval", n=n)
+    deviation = float(values.std(ddof=1))
+    reach = student(n) * deviation / n**0.5 / mean
     return Estimate(
         value=mean,
         low=mean / exp(reach),
@@ -52,7 +57,13 @@ def rate(values: Floats, *, unit: str, method: str) -> Estimate | None:
     )
 
 
+def student(n: int) -> float:
+    """Return Student's t of an interval at `LEVEL` from *n* observations."""
+    return float(scipy.special.stdtrit(n - 1, 0.5 + LEVEL / 2))
+
+
 def _counted(value: float, *, unit: str, method: str, n: int = 1) -> Estimate:
+    """Return a figure without an interval."""
     return Estimate(value=value, low=None, high=None, n=n, unit=unit, method=method)
 
 
@@ -71,32 +82,40 @@ def _within(calls: Calls, slo: ServiceLimits) -> Floats:
 
 def by_block(calls: list[Calls], weights: list[Floats]) -> Floats:
     """Return the sum of *weights* per second of each block, its drain tail left out."""
-    loaded = np.concatenate(
-        [np.ones(len(each), dtype=bool) if each.tail is None else ~each.tail for each in calls]
-    )
-    block = np.concatenate([each.block for each in calls])[loaded]
+    is_loaded = np.concatenate([_under_load(each) for each in calls])
+    block = np.concatenate([each.block for each in calls])[is_loaded]
     start = np.concatenate([each.start_s for each in calls])
-    end = start + np.nan_to_num(np.concatenate([each.turn_ms for each in calls])) / 1e3
+    took_ms = np.concatenate([each.turn_ms for each in calls])
+    end = start + np.nan_to_num(took_ms) / 1e3
+    weight = np.concatenate(weights)[is_loaded]
     names, index = np.unique(block, return_inverse=True)
-    first, last = np.full(names.size, np.inf), np.full(names.size, -np.inf)
-    np.minimum.at(first, index, start[loaded])
-    np.maximum.at(last, index, end[loaded])
-    total = np.bincount(index, weights=np.concatenate(weights)[loaded], minlength=names.size)
+    total = np.bincount(index, weights=weight, minlength=names.size)
+    first = np.full(names.size, np.inf)
+    last = np.full(names.size, -np.inf)
+    np.minimum.at(first, index, start[is_loaded])
+    np.maximum.at(last, index, end[is_loaded])
     span = last - first
-    rate: Floats = np.divide(total[span > 0], span[span > 0], dtype=np.float64)
-    return rate
+    has_span = span > 0
+    rates: Floats = np.divide(total[has_span], span[has_span], dtype=np.float64)
+    return rates
+
+
+def _under_load(calls: Calls) -> Bools:
+    """Tell which calls are outside of the drain tail of their block."""
+    if calls.tail is None:
+        return np.ones(len(calls), dtype=np.bool_)
+    return ~calls.tail
 
 
 def _latencies(calls: Calls) -> Iterator[tuple[str, Estimate]]:
     for metric in LATENCIES:
+        took_ms = calls.lasting(metric)
         for q, name in QUANTILES:
-            found = quantile(calls.lasting(metric), calls.session, q, unit="ms")
+            found = quantile(took_ms, calls.session, q, unit="ms")
             if found is not None:
                 yield f"{metric}.{name}", found
-    yield (
-        "dropped_share",
-        _counted(1 - float(calls.ok.mean()), unit="share", method="counted turns", n=len(calls)),
-    )
+    dropped = 1 - float(calls.ok.mean())
+    yield "dropped_share", _counted(dropped, unit="share", method="counted turns", n=len(calls))
 
 
 def under_load(calls: list[Calls]) -> bool:
@@ -104,13 +123,18 @@ def under_load(calls: list[Calls]) -> bool:
 
     Otherwise a rate says how sessions end, not what a server does.
     """
-    tail = sum(int(each.tail.sum()) for each in calls if each.tail is not None)
-    return tail <= MOST_TAIL * sum(len(each) for each in calls)
+    tails = present(each.tail for each in calls)
+    in_tail = sum(int(tail.sum()) for tail in tails)
+    turns = sum(len(each) for each in calls)
+    return in_tail <= MOST_TAIL * turns
 
 
 def output_rate(calls: list[Calls]) -> Estimate | None:
     """Return the output tokens of turns that succeeded, per second of their blocks."""
-    tokens = [np.where(each.ok, np.nan_to_num(each.output_tokens), 0.0) for each in calls]
+    tokens = []
+    for each in calls:
+        known = np.nan_to_num(each.output_tokens)
+        tokens.append(np.where(each.ok, known, 0.0))
     return rate(by_block(calls, tokens), unit="tokens/s", method="blocks")
 
 
@@ -119,14 +143,14 @@ def _throughput(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[
     calls = list(observed.values())
     if not calls or not under_load(calls):
         return
-    tokens = output_rate(calls)
-    turns = by_block(calls, [each.ok.astype(np.float64) for each in calls])
-    requests = rate(turns, unit="requests/s", method="blocks")
     good = _goodput_rate(observed, policy)
     if good is not None:
         yield "goodput_per_s", good
+    done = [each.ok.astype(np.float64) for each in calls]
+    requests = rate(by_block(calls, done), unit="requests/s", method="blocks")
     if requests is not None:
         yield "requests_per_s", requests
+    tokens = output_rate(calls)
     if tokens is not None:
         yield "output_tokens_per_s", tokens
         yield from _costs(evidence, arm, tokens, requests)
@@ -134,28 +158,31 @@ def _throughput(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[
 
 def _goodput_rate(observed: Mapping[str, Calls], policy: Policy) -> Estimate | None:
     """Return the rate of turns within the service level; None where a class has none."""
-    calls, slos = list(observed.values()), [policy.slo(name) for name in observed]
-    known = present(slos)
-    if len(known) < len(slos):
-        return None
-    within = [_within(each, slo) for each, slo in zip(calls, known, strict=True)]
-    method = "blocks, turns within the service level"
-    return rate(by_block(calls, within), unit="requests/s", method=method)
+    within = []
+    for workload, calls in observed.items():
+        slo = policy.slo(workload)
+        if slo is None:
+            return None
+        within.append(_within(calls, slo))
+    rates = by_block(list(observed.values()), within)
+    return rate(rates, unit="requests/s", method="blocks, turns within the service level")
 
 
 def _costs(
     evidence: Evidence, arm: Arm, tokens: Estimate, requests: Estimate | None
 ) -> Iterator[tuple[str, Estimate]]:
     """Yield what tokens and turns cost in money and energy, where a rate surely exceeds 0."""
-    price = evidence.deployment.gpu.usd_per_hour
-    gpus = evidence.gpus(arm.name) * evidence.deployment.replicas
-    if price is not None and tokens.is_above(0.0):
-        yield "usd_per_mtok", tokens.inverse(price * gpus / 3600 * 1e6, unit="USD/1M output tokens")
-    if price is not None and requests is not None and requests.is_above(0.0):
-        yield "usd_per_turn", requests.inverse(price * gpus / 3600, unit="USD/turn")
-    watts = next((figures.watts for name, figures in evidence.server if name == arm.name), None)
-    if watts is not None and tokens.is_above(0.0):
-        yield "joule_per_token", tokens.inverse(watts, unit="J/output token")
+    usd_per_gpu_hour = evidence.deployment.gpu.usd_per_hour
+    if usd_per_gpu_hour is not None:
+        gpus = evidence.gpus(arm.name) * evidence.deployment.replicas
+        usd_per_s = usd_per_gpu_hour * gpus / 3600
+        if tokens.is_above(0.0):
+            yield "usd_per_mtok", tokens.inverse(usd_per_s * 1e6, unit="USD/1M output tokens")
+        if requests is not None and requests.is_above(0.0):
+            yield "usd_per_turn", requests.inverse(usd_per_s, unit="USD/turn")
+    server = evidence.telemetry(None, arm.name)
+    if server is not None and server.watts is not None and tokens.is_above(0.0):
+        yield "joule_per_token", tokens.inverse(server.watts, unit="J/output token")
 
 
 def _telemetry(figures: Telemetry) -> Iterator[tuple[str, Estimate]]:
@@ -187,11 +214,8 @@ def _telemetry(figures: Telemetry) -> Iterator[tuple[str, Estimate]]:
 
 
 def _facts(arm: Arm) -> Iterator[tuple[str, Estimate]]:
-    for name, unit in (
-        ("pool_tokens", "tokens"),
-        ("page_bytes", "bytes"),
-        ("max_concurrency", "requests"),
-    ):
+    units = {"pool_tokens": "tokens", "page_bytes": "bytes", "max_concurrency": "requests"}
+    for name, unit in units.items():
         value = getattr(arm, name)
         if value is not None:
             yield name, _counted(value, unit=unit, method="read from the server")
@@ -201,63 +225,75 @@ def figures(evidence: Evidence, policy: Policy) -> tuple[Figure, ...]:
     """Return the evidence table: whole server first, then each workload."""
     out: list[Figure] = []
     for arm in evidence.arms:
-        server = [*_facts(arm), *_throughput(evidence, arm, policy)]
-        for name, telemetry in evidence.server:
-            if name == arm.name:
-                server.extend(_telemetry(telemetry))
-        out.extend(
-            Figure(name=name, arm=arm.name, workload=None, estimate=found, kind=evidence.kind)
-            for name, found in server
-        )
+        for name, found in _of_server(evidence, arm, policy):
+            out.append(_figure(evidence, arm, None, name, found))
         for each in evidence.observations:
             if each.arm != arm.name:
                 continue
-            out.extend(
-                Figure(
-                    name=name,
-                    arm=arm.name,
-                    workload=each.workload,
-                    estimate=value,
-                    kind=evidence.kind,
-                )
-                for name, value in _of_workload(each, policy)
-            )
+            for name, found in _of_workload(each, policy):
+                out.append(_figure(evidence, arm, each.workload, name, found))
     return tuple(out)
 
 
+def _figure(
+    evidence: Evidence, arm: Arm, workload: str | None, name: str, found: Estimate
+) -> Figure:
+    return Figure(name=name, arm=arm.name, workload=workload, estimate=found, kind=evidence.kind)
+
+
+def _of_server(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[str, Estimate]]:
+    yield from _facts(arm)
+    yield from _throughput(evidence, arm, policy)
+    for name, telemetry in evidence.server:
+        if name == arm.name:
+            yield from _telemetry(telemetry)
+
+
 def _of_workload(seen: Observation, policy: Policy) -> Iterator[tuple[str, Estimate]]:
-    if seen.calls is not None and len(seen.calls):
-        yield from _latencies(seen.calls)
-        yield from _goodput(seen.calls, policy.slo(seen.workload))
+    calls = seen.calls
+    if calls is not None and len(calls):
+        yield from _latencies(calls)
+        slo = policy.slo(seen.workload)
+        if slo is not None:
+            yield "within_slo", _goodput(calls, slo)
     if seen.telemetry is not None:
         yield from _telemetry(seen.telemetry)
 
 
-def _goodput(calls: Calls, slo: ServiceLimits | None) -> Iterator[tuple[str, Estimate]]:
-    """Yield the share of turns within the service level, with Wilson's interval.
+def _goodput(calls: Calls, slo: ServiceLimits) -> Estimate:
+    """Return the share of turns within the service level, with Wilson's interval.
 
     The interval counts turns by what they are worth where those of a block resemble each other.
     """
-    if slo is None:
-        return
-    names, index = np.unique(calls.block, return_inverse=True)
-    within, blocks = _within(calls, slo), names.size
-    share, method = float(within.mean()), f"{blocks} blocks, turns within the service level"
+    names, block = np.unique(calls.block, return_inverse=True)
+    blocks = names.size
+    within = _within(calls, slo)
+    share = float(within.mean())
+    method = f"{blocks} blocks, turns within the service level"
     if blocks < LEAST_BLOCKS:
-        yield (
-            "within_slo",
-            _counted(share, unit="share", method=f"{method}, too few for an interval", n=blocks),
-        )
-        return
-    # Where all turns are alike, each block counts as one observation.
-    alone, together = share * (1 - share) / within.size, cluster_variance(within, index)
-    worth = within.size * min(1.0, alone / together) if together > 0 else float(blocks)
-    turns = max(1, round(worth))
+        method = f"{method}, too few for an interval"
+        return _counted(share, unit="share", method=method, n=blocks)
+    turns = max(1, round(_independent_turns(within, block, blocks)))
     low, high = wilson(round(share * turns), turns, level=LEVEL)
-    low, high = min(low, share), max(high, share)
-    yield (
-        "within_slo",
-        Estimate(
-            value=share, low=low, high=high, n=blocks, unit="share", method=method, level=LEVEL
-        ),
+    return Estimate(
+        value=share,
+        low=min(low, share),
+        high=max(high, share),
+        n=blocks,
+        unit="share",
+        method=method,
+        level=LEVEL,
     )
+
+
+def _independent_turns(within: Floats, block: Ints, blocks: int) -> float:
+    """Return the number of independent turns that would tell the share as well as these do.
+
+    Where all turns are alike, each block counts as one observation.
+    """
+    variance_in_blocks = cluster_variance(within, block)
+    if variance_in_blocks <= 0:
+        return float(blocks)
+    share = float(within.mean())
+    variance_if_independent = share * (1 - share) / within.size
+    return within.size * min(1.0, variance_if_independent / variance_in_blocks)

@@ -5,7 +5,6 @@ It may miss the level with a single session, or at the load that was played.
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import median
 
 from advisor import words
@@ -31,48 +30,55 @@ def service_levels(
         return ()
     # Where GPUs decide, each arm runs at a load that is within the level.
     is_played = policy.decider(evidence.deployment.peak_agents) != "gpus"
-    found = (_of_arm(evidence, arm.name, policy, slo, capacities) for arm in evidence.arms)
     return tuple(
-        replace(each, is_missed_as_played=is_played and each.is_missed_as_played) for each in found
+        ServiceLevel(
+            arm=arm.name,
+            limits=words.limits(slo),
+            state=_state(evidence, arm.name, slo, capacities),
+            is_missed_as_played=is_played and _is_missed(evidence, arm.name, policy, slo),
+            reason=_reason(_lightest(evidence, arm.name, slo), slo),
+            agents_per_gpu=_agents_per_gpu(arm.name, capacities),
+        )
+        for arm in evidence.arms
     )
 
 
-def _of_arm(
-    evidence: Evidence, arm: str, policy: Policy, slo: ServiceLimits, capacities: Sequence[Capacity]
-) -> ServiceLevel:
-    alone = [each for each in evidence.alone if each.arm == arm and each.slo == slo]
-    of_mix = [each for each in capacities if each.arm == arm and each.workload is None]
-    found = of_mix[0] if of_mix else None
-    return ServiceLevel(
-        arm=arm,
-        limits=words.limits(slo),
-        state=_state(evidence, alone, slo, found),
-        is_missed_as_played=_is_missed(evidence, arm, policy, slo),
-        reason=_reason(alone or _lightest(evidence, arm, slo), slo),
-        agents_per_gpu=None if found is None else found.agents_per_gpu,
-    )
+def _agents_per_gpu(arm: str, capacities: Sequence[Capacity]) -> Estimate | None:
+    """Return the agents of the mix that a GPU of the arm carries; None where unknown."""
+    for each in capacities:
+        if each.arm == arm and each.workload is None:
+            return each.agents_per_gpu
+    return None
+
+
+def _alone(evidence: Evidence, arm: str, slo: ServiceLimits) -> list[CapacityPoint]:
+    """Return the trials of a single session on an arm."""
+    return [each for each in evidence.alone if each.arm == arm and each.slo == slo]
 
 
 def _state(
-    evidence: Evidence, alone: Sequence[CapacityPoint], slo: ServiceLimits, found: Capacity | None
+    evidence: Evidence, arm: str, slo: ServiceLimits, capacities: Sequence[Capacity]
 ) -> LegState:
     """Return whether a single session is within the level.
 
     A search with many trials of many sessions says more than a few trials of one.
     """
-    if found is not None and found.agents_per_gpu is not None:
-        gpus = evidence.gpus(found.arm) * evidence.deployment.replicas
-        carried = _carries_one(found.agents_per_gpu, gpus)
-        if carried is not None:
-            return "yes" if carried else "no"
-    return _state_alone([each for each in alone if each.turns], slo)
+    agents_per_gpu = _agents_per_gpu(arm, capacities)
+    if agents_per_gpu is not None:
+        gpus = evidence.gpus(arm) * evidence.deployment.replicas
+        carries = _carries_one(agents_per_gpu, gpus)
+        if carries is not None:
+            return "yes" if carries else "no"
+    with_turns = [each for each in _alone(evidence, arm, slo) if each.turns]
+    return _state_alone(with_turns, slo)
 
 
-def _carries_one(agents: Estimate, gpus: float) -> bool | None:
+def _carries_one(agents_per_gpu: Estimate, gpus: float) -> bool | None:
     """Say whether a server of *gpus* GPUs carries one agent; None where a search leaves it open."""
-    if agents.low is not None and agents.low * gpus >= 1:
+    low, high = agents_per_gpu.low, agents_per_gpu.high
+    if low is not None and low * gpus >= 1:
         return True
-    if agents.high is not None and agents.high * gpus < 1:
+    if high is not None and high * gpus < 1:
         return False
     return None
 
@@ -86,14 +92,19 @@ def _state_alone(trials: Sequence[CapacityPoint], slo: ServiceLimits) -> LegStat
     if turns >= FEWEST and within >= slo.share * turns:
         return "yes"
     all_miss = all(each.within_slo <= MISSED * each.turns for each in trials)
-    return "no" if all_miss and len(trials) >= SESSIONS else "unclear"
+    if all_miss and len(trials) >= SESSIONS:
+        return "no"
+    return "unclear"
 
 
 def _lightest(evidence: Evidence, arm: str, slo: ServiceLimits) -> list[CapacityPoint]:
-    """Return an arm's trials at the smallest load that its search tried."""
-    own = [each for each in evidence.capacity if each.arm == arm and each.slo == slo]
-    least = min((each.agents for each in own), default=0)
-    return [each for each in own if each.agents == least]
+    """Return the trials of a single session, or else those at the smallest load of a search."""
+    alone = _alone(evidence, arm, slo)
+    if alone:
+        return alone
+    searched = [each for each in evidence.capacity if each.arm == arm and each.slo == slo]
+    least = min((each.agents for each in searched), default=0)
+    return [each for each in searched if each.agents == least]
 
 
 def _reason(points: Sequence[CapacityPoint], slo: ServiceLimits) -> str:
@@ -120,13 +131,15 @@ def _is_missed(evidence: Evidence, arm: str, policy: Policy, slo: ServiceLimits)
 
     Classes with a service level of their own are held to that one, not to this.
     """
-    held = [each.name for each in evidence.workloads if policy.slo(each.name) == slo]
-    return any(_surely_breaks(evidence.calls(name, arm), slo) for name in held)
+    for workload in evidence.workloads:
+        calls = evidence.calls(workload.name, arm)
+        is_held = policy.slo(workload.name) == slo
+        if is_held and calls is not None and _surely_breaks(calls, slo):
+            return True
+    return False
 
 
-def _surely_breaks(calls: Calls | None, slo: ServiceLimits) -> bool:
-    if calls is None:
-        return False
+def _surely_breaks(calls: Calls, slo: ServiceLimits) -> bool:
     for metric, limit in slo.limits():
         took = quantile(calls.lasting(metric), calls.session, slo.share, unit="ms")
         if took is not None and took.is_above(limit) and math.isfinite(limit):

@@ -1,12 +1,12 @@
 """Fit token latency, prefill time and break-even of every arm that was swept."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
 
 from advisor.assess.speed import start_spread
-from advisor.evidence import Evidence, Floats, Ints, Prior
+from advisor.evidence import ContextSweep, Evidence, Floats, Ints, present
 from advisor.policy import Policy
 from advisor.statistics import resampling
 from advisor.statistics.break_even import break_even, break_even_from_calls
@@ -34,9 +34,8 @@ def itl_lines(evidence: Evidence) -> tuple[ItlLine, ...]:
                 itl_ms=sweep.itl_ms[rows],
                 kv_bytes_per_token=evidence.arm(sweep.arm).kv_bytes_per_token,
             )
-            if found is not None:
-                out.append(found)
-    return tuple(out)
+            out.append(found)
+    return tuple(present(out))
 
 
 def ttft_curves(evidence: Evidence) -> tuple[TtftCurve, ...]:
@@ -46,19 +45,19 @@ def ttft_curves(evidence: Evidence) -> tuple[TtftCurve, ...]:
     """
     out = []
     for sweep in evidence.sweeps:
-        alone = sweep.users == 1
-        if sweep.ttft_ms is None or sweep.computed_tokens is None or not alone.any():
+        is_alone = sweep.users == 1
+        if sweep.ttft_ms is None or sweep.computed_tokens is None or not is_alone.any():
             continue
+        prompt_tokens = sweep.prompt_tokens
         found = ttft_curve(
             sweep.arm,
-            pair=sweep.pair[alone],
-            computed_tokens=sweep.computed_tokens[alone],
-            ttft_ms=sweep.ttft_ms[alone],
-            prompt_tokens=None if sweep.prompt_tokens is None else sweep.prompt_tokens[alone],
+            pair=sweep.pair[is_alone],
+            computed_tokens=sweep.computed_tokens[is_alone],
+            ttft_ms=sweep.ttft_ms[is_alone],
+            prompt_tokens=None if prompt_tokens is None else prompt_tokens[is_alone],
         )
-        if found is not None:
-            out.append(found)
-    return tuple(out)
+        out.append(found)
+    return tuple(present(out))
 
 
 def ttft_curve(
@@ -77,78 +76,103 @@ def ttft_curve(
     for a cold prompt). Coefficients below zero predict negative times for short prompts, and
     an unweighted fit spends all its accuracy on the longest one, so residuals are relative.
     """
-    seen = (
-        np.isfinite(ttft_ms) & np.isfinite(computed_tokens) & (ttft_ms > 0) & (computed_tokens > 0)
-    )
+    is_timed = np.isfinite(ttft_ms) & (ttft_ms > 0)
+    is_counted = np.isfinite(computed_tokens) & (computed_tokens > 0)
+    seen = is_timed & is_counted
     if not seen.any():
         return None
-    n, y, group = (
-        computed_tokens[seen],
-        ttft_ms[seen],
-        np.unique(pair[seen], return_inverse=True)[1],
-    )
-    prompt = n if prompt_tokens is None else np.maximum(prompt_tokens[seen], n)
-    column, lengths = length_index(n)
-    other, _ = length_index(prompt)
+    computed = computed_tokens[seen]
+    prompt = computed if prompt_tokens is None else np.maximum(prompt_tokens[seen], computed)
+    lengths = length_index(computed)[1]
     if lengths.size < MIN_LENGTHS:
         return None
-    _, cell = np.unique(np.stack([group, column, other]), axis=1, return_inverse=True)
-    size = np.bincount(cell)
-    n, prompt, y = (
-        np.bincount(cell, weights=n) / size,
-        np.bincount(cell, weights=prompt) / size,
-        cell_medians(cell, y),
-    )
-    group = (np.bincount(cell, weights=group.astype(np.float64)) / size).round().astype(np.int64)
-    rows = (
-        np.stack([prompt**2 - (prompt - n) ** 2, n, np.ones_like(n)], axis=1) / _SCALE / y[:, None]
-    )
-    units, lost = int(group.max()) + 1, 1
-    if units < MIN_PAIRS:
-        group, units, lost = np.arange(n.size), n.size, len(_SCALE)
-    weights = np.sqrt(
-        np.vstack([np.ones(units), resampling.draw_weights(units, draws=DRAWS)])[:, group]
-    )
-    value, *drawn = (
-        scipy.optimize.nnls(weight[:, None] * rows, weight)[0] / _SCALE for weight in weights
-    )
+    cells = _cells(pair[seen], computed, prompt, ttft_ms[seen])
+    unit_of_cell = cells.pair
+    lost = 1
+    by = "block pairs"
+    if int(cells.pair.max()) + 1 < MIN_PAIRS:
+        unit_of_cell = np.arange(cells.computed.size)
+        lost = len(_SCALE)
+        by = "cells"
+    units = int(unit_of_cell.max()) + 1
+    value, drawn = _fits(cells, unit_of_cell, units)
+    method = f"non-negative least squares, relative residuals, Student's t over {units} {by}"
+    coefficients = []
     # Few units: the draws' own quantiles would be the range of
     # three. Their error, widened and read against t, is not.
-    spreads = [
-        resampling.spread(float(v), column, units=units, lost=lost)
-        for v, column in zip(value, np.array(drawn).T, strict=True)
-    ]
-    method = (
-        f"non-negative least squares, relative residuals, Student's t over {units} "
-        f"{'block pairs' if lost == 1 else 'cells'}"
+    for each, of_draws, unit in zip(value, drawn.T, _UNITS, strict=True):
+        spread = resampling.spread(float(each), of_draws, units=units, lost=lost)
+        found = spread.estimate(unit=unit, method=method)
+        # below zero lies no coefficient
+        coefficients.append(replace(found, low=max(found.low or 0.0, 0.0)))
+    a, b, c = coefficients
+    range_tokens = (float(lengths.min()), float(lengths.max()))
+    return TtftCurve(arm=arm, a=a, b=b, c=c, range_tokens=range_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Cells:
+    """Hold one row a cell: the calls of one pair with as long a prompt and as much computed."""
+
+    pair: Ints  # numbered from 0
+    computed: Floats
+    prompt: Floats
+    ttft_ms: Floats
+
+
+def _cells(pair: Ints, computed: Floats, prompt: Floats, ttft_ms: Floats) -> _Cells:
+    """Join the calls of each cell: means of their tokens, the median of their times."""
+    pair_number = np.unique(pair, return_inverse=True)[1]
+    by_computed, _ = length_index(computed)
+    by_prompt, _ = length_index(prompt)
+    keys = np.stack([pair_number, by_computed, by_prompt])
+    cell = np.unique(keys, axis=1, return_inverse=True)[1]
+    size = np.bincount(cell)
+    pair_of_cell = np.bincount(cell, weights=pair_number.astype(np.float64)) / size
+    return _Cells(
+        pair=pair_of_cell.round().astype(np.int64),
+        computed=np.bincount(cell, weights=computed) / size,
+        prompt=np.bincount(cell, weights=prompt) / size,
+        ttft_ms=cell_medians(cell, ttft_ms),
     )
-    found = (
-        each.estimate(unit=unit, method=method) for each, unit in zip(spreads, _UNITS, strict=True)
-    )
-    # below zero lies no coefficient
-    a, b, c = (replace(each, low=max(each.low or 0.0, 0.0)) for each in found)
-    return TtftCurve(
-        arm=arm, a=a, b=b, c=c, range_tokens=(float(lengths.min()), float(lengths.max()))
-    )
+
+
+def _fits(cells: _Cells, unit_of_cell: Ints, units: int) -> tuple[Floats, Floats]:
+    """Return the coefficients of all units, and those of each draw of units, one row a draw."""
+    cached = cells.prompt - cells.computed
+    attended = cells.prompt**2 - cached**2
+    design = np.stack([attended, cells.computed, np.ones_like(cells.computed)], axis=1)
+    rows = design / _SCALE / cells.ttft_ms[:, None]
+    drawn = resampling.draw_weights(units, draws=DRAWS)
+    times_taken = np.vstack([np.ones(units), drawn])[:, unit_of_cell]
+    # The right side is 1: a time over itself. A row that is taken twice counts twice its square.
+    fits = []
+    for weight in np.sqrt(times_taken):
+        solution, _ = scipy.optimize.nnls(weight[:, None] * rows, weight)
+        fits.append(solution / _SCALE)
+    return fits[0], np.array(fits[1:])
 
 
 def _own_batch(evidence: Evidence, shares: dict[str, float]) -> float | None:
-    known = [
-        (shares[each.name], each.batch) for each in evidence.workloads if each.batch is not None
-    ]
-    weight = sum(share for share, _ in known)
-    return sum(share * batch for share, batch in known) / weight if weight > 0 else None
+    """Return the batch of the user's mix, weighted over the classes that state theirs."""
+    weights = []
+    weighted = []
+    for each in evidence.workloads:
+        if each.batch is not None:
+            share = shares[each.name]
+            weights.append(share)
+            weighted.append(share * each.batch)
+    whole = sum(weights)
+    return sum(weighted) / whole if whole > 0 else None
 
 
 def _prior(evidence: Evidence, arm: str) -> float | None:
-    def fits(prior: Prior) -> bool:
-        return (
-            prior.what == "break_even_tokens"
-            and prior.arm == arm
-            and prior.gpu in (None, evidence.deployment.gpu.name)
-        )
-
-    return next((prior.value for prior in evidence.priors if fits(prior)), None)
+    """Return the published break-even of *arm*, on the user's GPU or on any."""
+    for prior in evidence.priors:
+        is_break_even = prior.what == "break_even_tokens" and prior.arm == arm
+        if is_break_even and prior.gpu in (None, evidence.deployment.gpu.name):
+            return prior.value
+    return None
 
 
 def break_evens(
@@ -158,12 +182,13 @@ def break_evens(
 
     They are from its sweeps, one a batch size, or else from the replay itself.
     """
-    own, spread = _own_batch(evidence, dict(shares)), start_spread(evidence, policy)
-    reference = next((each for each in evidence.sweeps if each.arm == evidence.reference), None)
-    out = []
+    own_users = _own_batch(evidence, dict(shares))
+    spread = start_spread(evidence, policy)
+    reference = _sweep(evidence, evidence.reference)
+    out: list[BreakEven | None] = []
     for arm in evidence.challengers:
         prior = _prior(evidence, arm.name)
-        sweep = next((each for each in evidence.sweeps if each.arm == arm.name), None)
+        sweep = _sweep(evidence, arm.name)
         if reference is not None and sweep is not None:
             for users in np.intersect1d(reference.users, sweep.users):
                 found = break_even(
@@ -171,18 +196,19 @@ def break_evens(
                     sweep,
                     users=int(users),
                     spread=spread,
-                    own_users=own,
+                    own_users=own_users,
                     prior_tokens=prior,
                 )
-                if found is not None:
-                    out.append(found)
+                out.append(found)
             continue
-        theirs, mine = (
-            list(evidence.calls_of(name).values()) for name in (evidence.reference, arm.name)
-        )
+        theirs = list(evidence.calls_of(evidence.reference).values())
+        mine = list(evidence.calls_of(arm.name).values())
         found = break_even_from_calls(
-            arm.name, theirs, mine, spread=spread, own_users=own, prior_tokens=prior
+            arm.name, theirs, mine, spread=spread, own_users=own_users, prior_tokens=prior
         )
-        if found is not None:
-            out.append(found)
-    return tuple(out)
+        out.append(found)
+    return tuple(present(out))
+
+
+def _sweep(evidence: Evidence, arm: str) -> ContextSweep | None:
+    return next((each for each in evidence.sweeps if each.arm == arm), None)

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from advisor.assess import coverage
-from advisor.assess.coverage import SLACK, beyond
+from advisor.assess.coverage import SLACK, beyond, covered_by_all
 from advisor.case import Beyond, PooledAccuracy, TestedReach
-from advisor.evidence import Evidence, Floats
+from advisor.evidence import Evidence, Floats, present
 
 USUAL = (
     0.10,
@@ -23,28 +23,35 @@ USUAL = (
 
 def shares(evidence: Evidence) -> tuple[tuple[str, float], ...]:
     """Return the weight of each workload, adding up to 1; equal where nothing was observed."""
-    told = {each.name: each.gpu_time_share for each in evidence.workloads}
-    weights = {name: float(share) for name, share in told.items() if share is not None}
-    if len(weights) < len(told):
-        weights = {}
-        for name in told:
-            calls = evidence.calls(name, evidence.reference)
-            weights[name] = 0.0 if calls is None else float(np.nansum(calls.turn_ms[calls.ok]))
+    weights = _weights(evidence)
     total = sum(weights.values())
     if total <= 0:
-        return tuple((name, 1 / len(told)) for name in told)
+        return tuple((name, 1 / len(weights)) for name in weights)
     return tuple((name, weight / total) for name, weight in weights.items())
+
+
+def _weights(evidence: Evidence) -> dict[str, float]:
+    """Return the server's time of each workload where known for all, else the turns' time."""
+    told = {each.name: each.gpu_time_share for each in evidence.workloads}
+    known = {name: float(share) for name, share in told.items() if share is not None}
+    if len(known) == len(told):
+        return known
+    took_ms = {}
+    for name in told:
+        calls = evidence.calls(name, evidence.reference)
+        took_ms[name] = 0.0 if calls is None else float(np.nansum(calls.turn_ms[calls.ok]))
+    return took_ms
 
 
 def contexts(evidence: Evidence, workload: str) -> Floats | None:
     """Return the contexts of *workload*: the user's own, else those played on the reference."""
-    own = next((each.context_tokens for each in evidence.workloads if each.name == workload), None)
-    if own is not None and own.size:
-        return own
+    for each in evidence.workloads:
+        if each.name == workload and each.context_tokens is not None and each.context_tokens.size:
+            return each.context_tokens
     calls = evidence.calls(workload, evidence.reference)
     if calls is None:
         return None
-    lengths = calls.prompt_tokens + calls.output_tokens
+    lengths = coverage.lengths(calls)
     return lengths[np.isfinite(lengths)]
 
 
@@ -53,6 +60,10 @@ def usual(evidence: Evidence, workload: str) -> tuple[float, float] | None:
     lengths = contexts(evidence, workload)
     if lengths is None or not lengths.size:
         return None
+    return _usual(lengths)
+
+
+def _usual(lengths: Floats) -> tuple[float, float]:
     low, high = np.quantile(lengths, USUAL)
     return float(low), float(high)
 
@@ -66,10 +77,18 @@ def own(tested: Iterable[float], between: tuple[float, float] | None) -> frozens
     lengths = sorted(set(tested))
     if between is None or not lengths:
         return frozenset(lengths)
-    first, last = (
-        next((each for each in lengths if SLACK * each >= end), lengths[-1]) for end in between
-    )
+    shortest, longest = between
+    first = _first_covering(lengths, shortest)
+    last = _first_covering(lengths, longest)
     return frozenset(each for each in lengths if first <= each <= last)
+
+
+def _first_covering(lengths: Sequence[float], end: float) -> float:
+    """Return the first of the rising *lengths* that covers calls of *end* tokens, or the last."""
+    for each in lengths:
+        if SLACK * each >= end:
+            return each
+    return lengths[-1]
 
 
 def standing(tested: Sequence[float], contexts: Floats) -> Floats:
@@ -79,11 +98,12 @@ def standing(tested: Sequence[float], contexts: Floats) -> Floats:
     longer.
     """
     ends = SLACK * np.asarray(tested[:-1], dtype=np.float64)
-    counts = np.bincount(np.searchsorted(ends, contexts, side="left"), minlength=len(tested))
+    representing = np.searchsorted(ends, contexts, side="left")
+    counts = np.bincount(representing, minlength=len(tested))
     return counts / contexts.size
 
 
-def _one(
+def _of_workload(
     evidence: Evidence, arm: str, workload: str, tested_to: float | None, timed: Beyond | None
 ) -> TestedReach:
     lengths = contexts(evidence, workload)
@@ -92,27 +112,27 @@ def _one(
     return TestedReach(
         arm=arm,
         workload=workload,
-        usual=usual(evidence, workload),
+        usual=_usual(lengths),
         longest=float(lengths.max()),
         asked=None if tested_to is None else beyond(lengths, tested_to),
         timed=timed,
     )
 
 
-def _asked(parts: Sequence[tuple[float, TestedReach]]) -> Beyond | None:
+def _asked(parts: Sequence[TestedReach], shares: Sequence[float]) -> Beyond | None:
     """Return what of the mix lies beyond the lengths at which answers were compared."""
-    known = [(share, part.asked) for share, part in parts if part.asked is not None]
-    weight = sum(share for share, _ in known)
-    if weight <= 0:
+    known = []
+    weights = []
+    for part, share in zip(parts, shares, strict=True):
+        if part.asked is not None:
+            known.append(part.asked)
+            weights.append(share)
+    whole = sum(weights)
+    if whole <= 0:
         return None
-    return Beyond(
-        to=min(
-            (each.to for _, each in known if each.calls > 0),
-            default=max(each.to for _, each in known),
-        ),
-        calls=sum(share * each.calls for share, each in known) / weight,
-        tokens=sum(share * each.tokens for share, each in known) / weight,
-    )
+    calls = sum(weight * each.calls for weight, each in zip(weights, known, strict=True))
+    tokens = sum(weight * each.tokens for weight, each in zip(weights, known, strict=True))
+    return Beyond(to=covered_by_all(known), calls=calls / whole, tokens=tokens / whole)
 
 
 def reaches(
@@ -122,32 +142,36 @@ def reaches(
 
     The mix weighs workloads by their shares.
     """
-    tested = {(each.arm, each.workload): each.asked_to for each in accuracy}
+    tested_to = {(each.arm, each.workload): each.asked_to for each in accuracy}
     out = []
     for arm in evidence.challengers:
-        timed = {
-            own.workload: coverage.beyond_timed(evidence, arm.name, own) for own in evidence.trace
-        }
+        beyond_timed = [
+            (own, coverage.beyond_timed(evidence, arm.name, own)) for own in evidence.trace
+        ]
+        timed = {own.workload: found for own, found in beyond_timed}
         parts = [
-            _one(evidence, arm.name, name, tested.get((arm.name, name)), timed.get(name))
+            _of_workload(evidence, arm.name, name, tested_to.get((arm.name, name)), timed.get(name))
             for name, _ in shares
         ]
-        ends = [part.usual for part in parts if part.usual is not None]
-        out.append(
-            TestedReach(
-                arm=arm.name,
-                workload=None,
-                usual=(min(low for low, _ in ends), max(high for _, high in ends))
-                if ends
-                else None,
-                longest=max(
-                    (part.longest for part in parts if part.longest is not None), default=None
-                ),
-                asked=_asked(
-                    [(share, part) for (_, share), part in zip(shares, parts, strict=True)]
-                ),
-                timed=coverage.together([(own, timed[own.workload]) for own in evidence.trace]),
-            )
-        )
+        asked = _asked(parts, [share for _, share in shares])
+        out.append(_of_mix(arm.name, parts, asked, coverage.together(beyond_timed)))
         out.extend(parts)
     return tuple(out)
+
+
+def _of_mix(
+    arm: str, parts: Sequence[TestedReach], asked: Beyond | None, timed: Beyond | None
+) -> TestedReach:
+    """Return the reach of the whole mix: its usual lengths span those of all workloads."""
+    usual = present(part.usual for part in parts)
+    lows = [low for low, _ in usual]
+    highs = [high for _, high in usual]
+    longest = present(part.longest for part in parts)
+    return TestedReach(
+        arm=arm,
+        workload=None,
+        usual=(min(lows), max(highs)) if usual else None,
+        longest=max(longest, default=None),
+        asked=asked,
+        timed=timed,
+    )

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from advisor import words
+from advisor.assess.coverage import lengths
 from advisor.case import Room
 from advisor.evidence import Calls, Evidence, Telemetry, present
 from advisor.policy import Policy
@@ -37,8 +38,8 @@ class LiveContexts:
         """Say in words how many tokens the sessions hold."""
         if self.sessions is None:
             return f"sessions at once hold {self.tokens:,.0f} tokens"
-        scaled = "" if self.played is None else f" (scaled from {self.played:,.0f} in the replay)"
         of = "" if workload is None else f" of {workload}"
+        scaled = "" if self.played is None else f" (scaled from {self.played:,.0f} in the replay)"
         at_once = words.quantity(max(1.0, self.sessions), "session")
         verb = "holds" if at_once == "1 session" else "hold"
         return f"{at_once}{of} at once {verb} {self.tokens:,.0f} tokens{scaled}"
@@ -49,32 +50,39 @@ def working_set(calls: list[Calls]) -> LiveContexts:
 
     A shared prefix counts once for each session.
     """
-    numbers, found = [], 0
+    numbers = []
+    sessions = 0
     for each in calls:
-        numbers.append(session_numbers(each) + found)
-        found = int(numbers[-1].max()) + 1
-    index = np.concatenate(numbers)
+        own = session_numbers(each) + sessions
+        numbers.append(own)
+        sessions = int(own.max()) + 1
+    session_of = np.concatenate(numbers)
     start = np.concatenate([each.start_s for each in calls])
-    end = start + np.nan_to_num(np.concatenate([each.turn_ms for each in calls])) / 1e3
-    tokens = np.nan_to_num(
-        np.concatenate([each.prompt_tokens + each.output_tokens for each in calls])
-    )
-    first, last, most = np.full(found, np.inf), np.full(found, -np.inf), np.zeros(found)
-    np.minimum.at(first, index, start)
-    np.maximum.at(last, index, end)
-    np.maximum.at(most, index, tokens)
+    took_ms = np.concatenate([each.turn_ms for each in calls])
+    end = start + np.nan_to_num(took_ms) / 1e3
+    tokens = np.nan_to_num(np.concatenate([lengths(each) for each in calls]))
+    first = np.full(sessions, np.inf)
+    last = np.full(sessions, -np.inf)
+    most = np.zeros(sessions)
+    np.minimum.at(first, session_of, start)
+    np.maximum.at(last, session_of, end)
+    np.maximum.at(most, session_of, tokens)
     # Ends come before starts: a session that begins as another ends takes its place.
     moments = np.round(np.concatenate([last, first]), MICROSECONDS)
     order = np.argsort(moments, kind="stable")
-    held = np.cumsum(np.concatenate([-most, most])[order])
-    count = np.cumsum(np.concatenate([-np.ones(found), np.ones(found)])[order])
+    tokens_gained = np.concatenate([-most, most])
+    sessions_gained = np.repeat([-1.0, 1.0], sessions)
+    held = np.cumsum(tokens_gained[order])
+    count = np.cumsum(sessions_gained[order])
     fullest = int(np.argmax(held))
     return LiveContexts(tokens=float(held[fullest]), sessions=float(count[fullest]))
 
 
 def _replayed(evidence: Evidence, workload: str | None) -> LiveContexts | None:
     calls = evidence.calls_of(evidence.reference, workload)
-    return working_set(list(calls.values())) if calls else None
+    if not calls:
+        return None
+    return working_set(list(calls.values()))
 
 
 def _alive(
@@ -84,17 +92,15 @@ def _alive(
 
     Without a peak, what it held in the replay.
     """
-    told = [each.working_set_tokens for each in evidence.workloads if workload in (None, each.name)]
-    known = [each for each in told if each is not None]
-    if known and len(known) == len(told):
-        return LiveContexts(tokens=float(sum(known)), sessions=None)
-    replayed, peak = (
-        whole if workload is None else _replayed(evidence, workload),
-        evidence.deployment.peak_agents,
-    )
+    scope = [each for each in evidence.workloads if workload in (None, each.name)]
+    stated = present(each.working_set_tokens for each in scope)
+    if stated and len(stated) == len(scope):
+        return LiveContexts(tokens=float(sum(stated)), sessions=None)
+    replayed = whole if workload is None else _replayed(evidence, workload)
     if replayed is None or whole is None or not replayed.sessions or not whole.sessions:
         return replayed
     replicas = evidence.deployment.replicas
+    peak = evidence.deployment.peak_agents
     if peak is None:
         return LiveContexts(
             tokens=replayed.tokens / replicas, sessions=replayed.sessions / replicas
@@ -110,13 +116,11 @@ def _alive(
 
 def _never_full(evidence: Evidence) -> bool:
     """Say whether the reference's pool could hold all that was ever sent, so evicted nothing."""
-    figures, pool = evidence.telemetry(None, evidence.reference), evidence.base.pool_tokens
-    return (
-        figures is not None
-        and figures.sent_tokens is not None
-        and pool is not None
-        and figures.sent_tokens < pool
-    )
+    figures = evidence.telemetry(None, evidence.reference)
+    pool = evidence.base.pool_tokens
+    if figures is None or figures.sent_tokens is None or pool is None:
+        return False
+    return figures.sent_tokens < pool
 
 
 def _misses_alike(evidence: Evidence, workload: str | None) -> bool:
@@ -128,14 +132,14 @@ def _misses_alike(evidence: Evidence, workload: str | None) -> bool:
     ours = evidence.telemetry(workload, reference.name)
     if ours is None or ours.hit_rate is None or not reference.pool_tokens:
         return False
-    larger = [
-        arm.name
-        for arm in evidence.challengers
-        if arm.pool_tokens and arm.pool_tokens >= LARGER * reference.pool_tokens
-    ]
-    theirs = present(evidence.telemetry(workload, arm) for arm in larger)
-    known = present(each.hit_rate for each in theirs)
-    return bool(known) and max(known) - ours.hit_rate < HIT_GAP
+    much_larger = LARGER * reference.pool_tokens
+    rates = []
+    for arm in evidence.challengers:
+        theirs = evidence.telemetry(workload, arm.name)
+        is_larger = arm.pool_tokens and arm.pool_tokens >= much_larger
+        if is_larger and theirs is not None and theirs.hit_rate is not None:
+            rates.append(theirs.hit_rate)
+    return bool(rates) and max(rates) - ours.hit_rate < HIT_GAP
 
 
 def _strain(figures: Telemetry | None, *, has_room: bool) -> str | None:
@@ -146,25 +150,20 @@ def _strain(figures: Telemetry | None, *, has_room: bool) -> str | None:
         return f"{figures.preemptions:.0f} preemptions"
     if figures.peak_kv_usage is not None and figures.peak_kv_usage >= FULL:
         return f"KV usage peaked at {figures.peak_kv_usage:.0%}"
+    hit, ideal = figures.hit_rate, figures.ideal_hit_rate
     # A cache keeps whole blocks only: short prompts hit less than they could in a pool of any size.
-    if has_room:
+    if has_room or hit is None or ideal is None:
         return None
-    if (
-        figures.hit_rate is not None
-        and figures.ideal_hit_rate is not None
-        and figures.ideal_hit_rate - figures.hit_rate >= HIT_GAP
-    ):
-        return (
-            f"the cache hits {figures.hit_rate:.0%} of the prompt where "
-            f"{figures.ideal_hit_rate:.0%} could hit"
-        )
-    return None
+    if ideal - hit < HIT_GAP:
+        return None
+    return f"the cache hits {hit:.0%} of the prompt where {ideal:.0%} could hit"
 
 
 def _room(
     evidence: Evidence, policy: Policy, workload: str | None, whole: LiveContexts | None
 ) -> Room:
-    alive, pool = _alive(evidence, workload, whole), evidence.base.pool_tokens
+    alive = _alive(evidence, workload, whole)
+    pool = evidence.base.pool_tokens
     tokens = None if alive is None else alive.tokens
     has_room = _never_full(evidence) or _misses_alike(evidence, workload)
     strain = _strain(evidence.telemetry(workload, evidence.reference), has_room=has_room)
@@ -179,23 +178,18 @@ def _room(
             working_set_tokens=tokens,
         )
     share = alive.tokens / pool
+    binds_at = policy.capacity_binds_at
     told = f"{alive.told(workload)}, {words.part_of(share)} the pool of {evidence.reference}"
-    if share >= policy.capacity_binds_at:
+    if share >= binds_at:
         return Room(workload=workload, state="binds", reason=told, working_set_tokens=tokens)
-    binds_from = (
-        math.ceil(alive.sessions * policy.capacity_binds_at / share)
-        if alive.sessions and share > 0
-        else None
-    )
-    until = (
-        ""
-        if binds_from is None
-        else f" ({policy.capacity_binds_at:.0%} from about {binds_from:,} sessions on)"
-    )
+    binds_from = None
+    if alive.sessions and share > 0:
+        binds_from = math.ceil(alive.sessions * binds_at / share)
+        told += f" ({binds_at:.0%} from about {binds_from:,} sessions on)"
     return Room(
         workload=workload,
         state="slack",
-        reason=f"{told}{until}",
+        reason=told,
         working_set_tokens=tokens,
         binds_from=binds_from,
     )
@@ -204,10 +198,8 @@ def _room(
 def rooms(evidence: Evidence, policy: Policy) -> tuple[Room, ...]:
     """Return the room that the whole mix, and each workload, has on the reference's pool."""
     whole = _replayed(evidence, None)
-    return tuple(
-        _room(evidence, policy, workload, whole)
-        for workload in (None, *(each.name for each in evidence.workloads))
-    )
+    scopes = (None, *(each.name for each in evidence.workloads))
+    return tuple(_room(evidence, policy, workload, whole) for workload in scopes)
 
 
 Tried: TypeAlias = tuple[float, float | None, float | None]
@@ -224,15 +216,16 @@ def hit_cliff(arm: str, workload: str | None, tried: Iterable[Tried]) -> HitClif
     for load, found, ideal in tried:
         if found is not None and ideal is not None:
             by_load[load].append((found, ideal))
-    means = {load: np.mean(by_load[load], axis=0) for load in sorted(by_load)}
-    loads = list(means)
-    lost = [float(ideal - found) for found, ideal in means.values()]
+    loads = sorted(by_load)
+    means = [np.mean(by_load[load], axis=0) for load in loads]
+    lost = [float(ideal - found) for found, ideal in means]
     fallen = len(loads)
     while fallen and lost[fallen - 1] - lost[0] >= HIT_GAP:
         fallen -= 1
-    if not fallen or fallen == len(loads):
+    has_fallen = fallen < len(loads)
+    if not fallen or not has_fallen:
         return None
-    found, ideal = means[loads[fallen]]
+    found, ideal = means[fallen]
     return HitCliff(
         arm=arm,
         workload=workload,
@@ -247,5 +240,7 @@ def hit_cliffs(evidence: Evidence) -> tuple[HitCliff, ...]:
     """Return where the hit rate of each arm falls off, by what was searched."""
     tried: dict[tuple[str, str | None], list[Tried]] = defaultdict(list)
     for each in evidence.capacity:
-        tried[each.arm, each.workload].append((each.agents, each.hit_rate, each.ideal_hit_rate))
-    return tuple(present(hit_cliff(*scope, points) for scope, points in tried.items()))
+        rates = (each.agents, each.hit_rate, each.ideal_hit_rate)
+        tried[each.arm, each.workload].append(rates)
+    cliffs = [hit_cliff(arm, workload, points) for (arm, workload), points in tried.items()]
+    return tuple(present(cliffs))

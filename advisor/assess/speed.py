@@ -6,7 +6,7 @@ what one start differs from the next by, which informs the width and nothing els
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from advisor.assess.tasks import task_table
 from advisor.case import Control, SpeedComparison
-from advisor.evidence import Calls, Evidence, Ints, OwnCalls
+from advisor.evidence import Calls, Evidence, Ints, OwnCalls, present
 from advisor.policy import Compared, Metric, Policy
 from advisor.statistics import paired, planning, starts
 from advisor.statistics.paired import PairTable, same_turns
@@ -38,11 +38,9 @@ def start_spread(evidence: Evidence, policy: Policy) -> float:
 
     By the history of starts, else as the policy assumes; 0 where the policy says 0.
     """
-    return (
-        policy.start_spread
-        if evidence.starts is None or not policy.start_spread
-        else evidence.starts.spread
-    )
+    if evidence.starts is None or not policy.start_spread:
+        return policy.start_spread
+    return evidence.starts.spread
 
 
 def start_scale(evidence: Evidence, policy: Policy) -> float:
@@ -61,64 +59,91 @@ def controls(
 
     The mix weighs classes as it does for the arms.
     """
+    share_of = dict(shares)
     found: dict[tuple[str | None, Metric], list[Control]] = defaultdict(list)
     for metric in metrics:
-        mixes: dict[int, dict[str, tuple[PairTable, bool]]] = defaultdict(dict)
-        seen: dict[str, int] = defaultdict(int)
-        for each in evidence.aa:
-            table = paired.pair_table(each.first, each.second, metric)
-            if table is None:
-                continue
-            across = each.across_starts or each.across_machines
-            mixes[seen[each.workload]][each.workload] = (table, across)
-            seen[each.workload] += 1
-            found[each.workload, metric] += _control(table, across=across, position=position)
-        for tables in mixes.values():
-            mixed = paired.mixture(
-                tuple(table for table, _ in tables.values()),
-                tuple(dict(shares).get(name, 0.0) for name in tables),
-            )
+        copies = _copies(evidence, metric)
+        for each in copies:
+            found[each.workload, metric] += _control([each], each.table, position)
+        for mix in _mixes(copies):
+            weights = tuple(share_of.get(each.workload, 0.0) for each in mix)
+            mixed = paired.mixture(tuple(each.table for each in mix), weights)
             if mixed is not None:
-                found[None, metric] += _control(
-                    mixed, across=any(across for _, across in tables.values()), position=position
-                )
+                found[None, metric] += _control(mix, mixed, position)
     return {scope: tuple(each) for scope, each in found.items()}
 
 
-def _control(table: PairTable, *, across: bool, position: float) -> list[Control]:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Copies:
+    """Hold the pairs of two copies of one configuration, and whether a start lies between them."""
+
+    workload: str
+    table: PairTable
+    across: bool
+
+
+def _copies(evidence: Evidence, metric: Metric) -> list[_Copies]:
+    out = []
+    for each in evidence.aa:
+        table = paired.pair_table(each.first, each.second, metric)
+        if table is not None:
+            across = each.across_starts or each.across_machines
+            out.append(_Copies(workload=each.workload, table=table, across=across))
+    return out
+
+
+def _mixes(copies: Sequence[_Copies]) -> list[list[_Copies]]:
+    """Group the first control of every workload, the second of every workload, and so on."""
+    mixes: dict[int, list[_Copies]] = defaultdict(list)
+    seen = Counter[str]()
+    for each in copies:
+        mixes[seen[each.workload]].append(each)
+        seen[each.workload] += 1
+    return list(mixes.values())
+
+
+def _control(copies: Sequence[_Copies], table: PairTable, position: float) -> list[Control]:
+    """Return what the *table* of all these copies shows; nothing where its pairs are too few."""
     if len(table) < paired.MIN_PAIRS:
         return []
     pairs = paired.pairs_of(table)
     spread = starts.inside(pairs)
     # More than a place in the order adds: whatever it is, it may be between the arms as well.
-    odd = abs(spread.value) - 2 * spread.se > NO_PLACE * position
-    return [Control(spread=spread, draws=starts.start_draws(pairs) if across or odd else ())]
+    is_odd = abs(spread.value) - 2 * spread.se > NO_PLACE * position
+    has_starts = is_odd or any(each.across for each in copies)
+    return [Control(spread=spread, draws=starts.start_draws(pairs) if has_starts else ())]
 
 
 def controls_of(found: Controls, metric: Metric, workload: str | None) -> tuple[Control, ...]:
     """Return the controls of *workload*; those of the mix for one without its own."""
-    return found.get((workload, metric)) or found.get((None, metric), ())
+    own = found.get((workload, metric))
+    of_mix = found.get((None, metric), ())
+    return own or of_mix
 
 
 def controlled_change(
     table: PairTable, scale: float, known: Sequence[Control] = (), *, position: float = 0.0
 ) -> Spread | None:
     """Return the change that *table* shows, with what controls say of starts and order."""
-    spread = paired.change(
-        table, scale=scale, draws=tuple(draw for each in known for draw in each.draws)
-    )
-    here = min(
-        (each.spread for each in known if not each.draws), key=lambda each: each.se, default=None
-    )
+    draws = tuple(draw for each in known for draw in each.draws)
+    spread = paired.change(table, scale=scale, draws=draws)
+    here = _surest([each for each in known if not each.draws])
     if spread is None or here is None or position == 0:
         return spread
-    trusted = position**2 / (position**2 + here.se**2)  # the rest is shrunk to none
+    # A normal prior around no effect of the place: what is not trusted is shrunk to none.
+    trusted = position**2 / (position**2 + here.se**2)
     return spread.shifted(trusted * here.value, here.se * math.sqrt(trusted))
+
+
+def _surest(known: Sequence[Control]) -> Spread | None:
+    """Return what the control with the least error shows; None where there is none."""
+    return min((each.spread for each in known), key=lambda each: each.se, default=None)
 
 
 def floor_of(control: Spread) -> float:
     """Return the largest relative change that a control leaves possible between equal sides."""
-    return max(abs(math.expm1(end)) for end in control.interval())
+    low, high = control.interval()
+    return max(abs(math.expm1(low)), abs(math.expm1(high)))
 
 
 def _minutes_per_pair(evidence: Evidence) -> float:
@@ -126,21 +151,24 @@ def _minutes_per_pair(evidence: Evidence) -> float:
 
     The blocks of all arms and of the control count, gaps between them do not.
     """
-    sides = [
-        each.calls for each in evidence.observations if each.calls is not None and len(each.calls)
-    ]
-    if not sides:
+    played = [each for each in present(each.calls for each in evidence.observations) if len(each)]
+    if not played:
         return 0.0
-    sides += [each.second for each in evidence.aa if len(each.second)]
-    block = np.concatenate([each.block for each in sides])
-    start = np.concatenate([each.start_s for each in sides])
-    took = np.nan_to_num(np.concatenate([each.turn_ms for each in sides])) / 1e3
+    played += [each.second for each in evidence.aa if len(each.second)]
+    start = np.concatenate([each.start_s for each in played])
+    took_ms = np.concatenate([each.turn_ms for each in played])
+    end = start + np.nan_to_num(took_ms) / 1e3
+    block = np.concatenate([each.block for each in played])
     index = block - block.min()  # positions in time: nearly dense, so nothing has to be sorted
-    first, last = np.full(index.max() + 1, np.inf), np.full(index.max() + 1, -np.inf)
+    blocks = index.max() + 1
+    first = np.full(blocks, np.inf)
+    last = np.full(blocks, -np.inf)
     np.fmin.at(first, index, start)  # a turn that was never sent has no start
-    np.fmax.at(last, index, start + took)
-    span, pairs = last - first, np.unique(np.concatenate([each.pair for each in sides])).size
-    return float(span[np.isfinite(span)].sum()) / 60 / pairs
+    np.fmax.at(last, index, end)
+    span = last - first
+    pairs = np.unique(np.concatenate([each.pair for each in played])).size
+    total_s = float(span[np.isfinite(span)].sum())
+    return total_s / 60 / pairs
 
 
 def _speed(
@@ -155,19 +183,21 @@ def _speed(
     known: tuple[Control, ...],
 ) -> SpeedComparison | None:
     scale = start_scale(evidence, policy)
-    spread = controlled_change(table, scale, known, position=policy.position_spread)
+    position = policy.position_spread
+    spread = controlled_change(table, scale, known, position=position)
     if spread is None:
         return None
-    mildest = np.expm1(np.quantile(table.value, (0.25, 0.75)))
-    pairs, calls, own = len(table), int(table.calls.sum()), workload is not None
     drawn = paired.pairs_of(table)
-    few = drawn.starts < starts.OWN_STARTS and metric in ("turn_ms", "task_ms")
     method = OF_TASKS if metric == "task_ms" else METHOD
-    doubted = (
-        controlled_change(table, 2 * scale, known, position=policy.position_spread) if few else None
-    )
-    control = min((each.spread for each in known), key=lambda each: each.se, default=None)
     level = 1 - 2 * planning.look_level(evidence.looks, policy.alpha)
+    doubted = None
+    if drawn.starts < starts.OWN_STARTS and metric in ("turn_ms", "task_ms"):
+        doubted = controlled_change(table, 2 * scale, known, position=position)
+    quartiles = np.expm1(np.quantile(table.value, (0.25, 0.75)))
+    control = _surest(known)
+    pairs = len(table)
+    calls = int(table.calls.sum())
+    is_own = workload is not None
     change = Change(
         metric=metric,
         arm=arm,
@@ -176,15 +206,15 @@ def _speed(
         pairs=pairs,
         calls=calls,
         floor=None if control is None else floor_of(control),
-        by_pair=tuple(np.expm1(table.value).tolist()) if own else (),
-        pair_ids=tuple(table.pair.tolist()) if own else (),
+        by_pair=tuple(np.expm1(table.value).tolist()) if is_own else (),
+        pair_ids=tuple(table.pair.tolist()) if is_own else (),
     )
     return SpeedComparison(
         change=change,
         spread=spread,
         calls_per_pair=calls / max(pairs, 1),
         minutes_per_pair=minutes,
-        mildest=(float(mildest[0]), float(mildest[1])),
+        mildest=(float(quartiles[0]), float(quartiles[1])),
         starts=drawn.starts,
         in_turn=starts.in_turn(drawn),
         scatter=starts.scatter(drawn, scale=scale),
@@ -211,7 +241,9 @@ class _Matched:
             table = task_table(self.reference, self.calls, self.own)
         else:
             table = paired.pair_table(self.reference, self.calls, metric, rows=self.rows)
-        return table if table is not None and len(table) >= paired.MIN_PAIRS else None
+        if table is None or len(table) < paired.MIN_PAIRS:
+            return None
+        return table
 
 
 def _matched(evidence: Evidence, arm: str) -> Iterator[_Matched]:
@@ -240,38 +272,36 @@ def _tables(
             tables[each.workload] = table
             weights.append(shares[each.workload])
     mixed = paired.mixture(tuple(tables.values()), tuple(weights))
-    return tables if mixed is None else {**tables, None: mixed}
+    if mixed is not None:
+        tables[None] = mixed
+    return tables
 
 
 def speeds(
     evidence: Evidence, shares: tuple[tuple[str, float], ...], policy: Policy
 ) -> tuple[SpeedComparison, ...]:
     """Return every comparison that the evidence allows."""
-    known, minutes = (
-        controls(evidence, shares, METRICS, position=policy.position_spread),
-        _minutes_per_pair(evidence),
-    )
+    known = controls(evidence, shares, METRICS, position=policy.position_spread)
+    minutes = _minutes_per_pair(evidence)
     out: list[SpeedComparison | None] = []
     for arm in evidence.challengers:
         matched = tuple(_matched(evidence, arm.name))
         for metric in COMPARED:
+            # Controls of turns are those of the tasks that they add up to.
+            of_turn: Metric = "turn_ms" if metric == "task_ms" else metric
             for scope, table in _tables(matched, metric, dict(shares)).items():
-                # Controls of turns are those of the tasks that they add up to.
-                of_turn: Metric = "turn_ms" if metric == "task_ms" else metric
-                told = controls_of(known, of_turn, scope)
-                out.append(
-                    _speed(
-                        metric,
-                        arm.name,
-                        scope,
-                        table,
-                        evidence=evidence,
-                        policy=policy,
-                        minutes=minutes,
-                        known=told,
-                    )
+                found = _speed(
+                    metric,
+                    arm.name,
+                    scope,
+                    table,
+                    evidence=evidence,
+                    policy=policy,
+                    minutes=minutes,
+                    known=controls_of(known, of_turn, scope),
                 )
-    return tuple(each for each in out if each is not None)
+                out.append(found)
+    return tuple(present(out))
 
 
 def between(
@@ -285,7 +315,8 @@ def between(
 
     It is taken on the turns that both finished.
     """
-    tables, weights = [], []
+    tables = []
+    weights = []
     for name, share in shares:
         sides = evidence.sides(name, second, against=first)
         table = None if sides is None else paired.pair_table(*sides, "turn_ms")
@@ -293,4 +324,6 @@ def between(
             tables.append(table)
             weights.append(share)
     mixed = paired.mixture(tuple(tables), tuple(weights))
-    return None if mixed is None else controlled_change(mixed, start_scale(evidence, policy))
+    if mixed is None:
+        return None
+    return controlled_change(mixed, start_scale(evidence, policy))

@@ -24,13 +24,13 @@ So tasks that a block cuts count in part, and a task costs what its turns cost.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
-import scipy
 
-from advisor.assess.figures import LEAST_BLOCKS, LEVEL, by_block, rate, under_load
+from advisor.assess.figures import LEAST_BLOCKS, LEVEL, by_block, rate, student, under_load
 from advisor.estimate import Estimate
-from advisor.evidence import Bools, Calls, Evidence, Floats, Ints, OwnCalls
+from advisor.evidence import Bools, Calls, Evidence, Floats, Ints, OwnCalls, present
 from advisor.statistics import paired
 from advisor.statistics.paired import PairTable, session_numbers
 from advisor.statistics.quantiles import quantile, wilson
@@ -40,13 +40,14 @@ WHOLE = 0.95  # share of the sessions seen that were played from end to end, and
 MISSING = 0.05  # share of a task's turns that may lie at places that nothing was seen of
 LEAST_TURNS = 20  # at one place, or it shares the mean of its neighbours
 HOUR_S = 3600.0
+_Ends: TypeAlias = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlayedTasks:
     """Hold the tasks of one class on one arm: a value each, and each turn's task."""
 
-    task_of: Ints  # of each turn
+    task_of: Ints  # of each turn; -1: its session is no task
     is_whole: Bools  # played from the first turn to the last
     is_done: Bools  # whole, and every turn ended cleanly
     took_ms: Floats
@@ -58,41 +59,53 @@ class PlayedTasks:
     @property
     def are_whole(self) -> bool:
         """Say whether so few tasks were cut that the others speak for all."""
-        return bool(self.is_whole.size and self.is_whole.mean() >= WHOLE)
+        if not self.is_whole.size:
+            return False
+        return bool(self.is_whole.mean() >= WHOLE)
 
 
 def played_tasks(calls: Calls) -> PlayedTasks | None:
-    """Return the tasks of one class on one arm; None where it is not known what ends a task."""
+    """Return the tasks of one class on one arm; None where it is not known what ends a task.
+
+    A session that another one spawned has no `turns_left`, and is no task.
+    """
     left = calls.turns_left
     if left is None or not np.isfinite(left).any():
         return None
-    task_of = session_numbers(calls)
-    count = int(task_of.max()) + 1
-    is_own = np.bincount(task_of, weights=np.isfinite(left), minlength=count) > 0
-    turns = np.bincount(task_of, minlength=count).astype(np.int64)
-    until = np.full(count, -1.0)
-    np.maximum.at(until, task_of, np.nan_to_num(calls.turn + left, nan=-1.0))
-    is_whole = is_own & (turns == until + 1)
-    failed = np.bincount(task_of, weights=~calls.ok, minlength=count) > 0
-    checks = np.full(calls.turn.size, np.nan) if calls.right is None else calls.right
-    is_checked = np.isfinite(checks)
-    checked = np.bincount(task_of, weights=is_checked, minlength=count)
-    passed = np.bincount(task_of, weights=np.where(is_checked, checks, 0.0), minlength=count)
-    took_ms = np.bincount(task_of, weights=calls.turn_ms, minlength=count).astype(np.float64)
-    first = np.unique(task_of, return_index=True)[1]
-    kept = np.flatnonzero(is_own)
-    names = np.full(count, -1, dtype=np.int64)
-    names[kept] = np.arange(kept.size)
+    session_of = session_numbers(calls)
+    sessions = int(session_of.max()) + 1
+    is_task = np.bincount(session_of, weights=np.isfinite(left), minlength=sessions) > 0
+    turns = np.bincount(session_of, minlength=sessions).astype(np.int64)
+    last_turn = np.full(sessions, -1.0)
+    np.maximum.at(last_turn, session_of, np.nan_to_num(calls.turn + left, nan=-1.0))
+    is_whole = is_task & (turns == last_turn + 1)
+    has_failed = np.bincount(session_of, weights=~calls.ok, minlength=sessions) > 0
+    took_ms = np.bincount(session_of, weights=calls.turn_ms, minlength=sessions)
+    first_row = np.unique(session_of, return_index=True)[1]
+    tasks = np.flatnonzero(is_task)
+    number_of = np.full(sessions, -1, dtype=np.int64)
+    number_of[tasks] = np.arange(tasks.size)
     return PlayedTasks(
-        task_of=names[task_of],
-        is_whole=is_whole[kept],
-        is_done=(is_whole & ~failed)[kept],
-        took_ms=took_ms[kept],
-        turns=turns[kept],
-        block=calls.block[first][kept],
-        session=calls.session[first][kept],
-        right=np.where(checked > 0, passed == checked, np.nan)[kept],
+        task_of=number_of[session_of],
+        is_whole=is_whole[tasks],
+        is_done=(is_whole & ~has_failed)[tasks],
+        took_ms=took_ms.astype(np.float64)[tasks],
+        turns=turns[tasks],
+        block=calls.block[first_row][tasks],
+        session=calls.session[first_row][tasks],
+        right=_are_right(calls, session_of, sessions)[tasks],
     )
+
+
+def _are_right(calls: Calls, session_of: Ints, sessions: int) -> Floats:
+    """Return 1 for each session whose checked answers all passed, 0 for others, NaN unchecked."""
+    if calls.right is None:
+        return np.full(sessions, np.nan)
+    is_checked = np.isfinite(calls.right)
+    right = np.where(is_checked, calls.right, 0.0)
+    checked = np.bincount(session_of, weights=is_checked, minlength=sessions)
+    passed = np.bincount(session_of, weights=right, minlength=sessions)
+    return np.where(checked > 0, passed == checked, np.nan)
 
 
 # --- latency ---
@@ -110,36 +123,47 @@ class _Terms:
     def mean(self) -> Estimate:
         """Return the sum of the weighted means, with a jackknife interval over the blocks."""
         names, block = np.unique(self.block, return_inverse=True)
-        shape = (names.size, self.weights.size)
-        total, seen = np.zeros(shape), np.zeros(shape)
-        np.add.at(total, (block, self.place), self.values)
-        np.add.at(seen, (block, self.place), 1.0)
-        whole, count = total.sum(axis=0), seen.sum(axis=0)
-        value = float(self.weights @ (whole / count))
-        others = count - seen  # a place that one block alone has seen keeps its mean
-        without = np.where(others > 0, (whole - total) / np.maximum(others, 1.0), whole / count)
-        means_ms = without @ self.weights
-        n = names.size
-        found = Estimate(value=value, low=None, high=None, n=n, unit="ms", method="blocks")
-        if n < LEAST_BLOCKS:
-            return replace(found, method="blocks, too few for an interval")
-        if (means_ms <= 0).any():  # clocks that say so
-            return replace(found, method="blocks, no time at all")
-        logs = np.log(means_ms)
-        error = math.sqrt((n - 1) / n * float(((logs - logs.mean()) ** 2).sum()))
-        reach = math.exp(float(scipy.special.stdtrit(n - 1, 0.5 + LEVEL / 2)) * error)
-        return replace(found, low=value / reach, high=value * reach, level=LEVEL)
+        cells = (block, self.place)
+        total = np.zeros((names.size, self.weights.size))
+        seen = np.zeros_like(total)
+        np.add.at(total, cells, self.values)
+        np.add.at(seen, cells, 1.0)
+        whole = total.sum(axis=0)
+        count = seen.sum(axis=0)
+        means = whole / count
+        # A place that one block alone has seen keeps its mean where that block is left out.
+        others = count - seen
+        means_of_others = (whole - total) / np.maximum(others, 1.0)
+        means_without = np.where(others > 0, means_of_others, means)
+        return _jackknifed(float(self.weights @ means), means_without @ self.weights)
+
+
+def _jackknifed(value: float, without: Floats) -> Estimate:
+    """Return a time with Student's interval of its logarithm, from its values *without* a block."""
+    n = without.size
+    found = Estimate(value=value, low=None, high=None, n=n, unit="ms", method="blocks")
+    if n < LEAST_BLOCKS:
+        return replace(found, method="blocks, too few for an interval")
+    if (without <= 0).any():  # clocks that say so
+        return replace(found, method="blocks, no time at all")
+    logs = np.log(without)
+    squares = float(((logs - logs.mean()) ** 2).sum())
+    error = math.sqrt((n - 1) / n * squares)
+    reach = math.exp(student(n) * error)
+    return replace(found, low=value / reach, high=value * reach, level=LEVEL)
 
 
 def _whole_terms(played: PlayedTasks) -> _Terms | None:
-    done = played.is_done & np.isfinite(played.took_ms)
-    if not done.any():
+    """Return the terms over whole tasks, which are all at one place; None where none was done."""
+    is_timed = played.is_done & np.isfinite(played.took_ms)
+    if not is_timed.any():
         return None
+    values = played.took_ms[is_timed]
     return _Terms(
-        values=played.took_ms[done],
-        place=np.zeros(int(done.sum()), dtype=np.int64),
+        values=values,
+        place=np.zeros(values.size, dtype=np.int64),
         weights=np.ones(1),
-        block=played.block[done],
+        block=played.block[is_timed],
     )
 
 
@@ -147,47 +171,75 @@ def _cut_terms(calls: Calls, own: OwnCalls) -> _Terms | None:
     """Return the terms over places; None where too few of a task's turns were seen."""
     left = calls.turns_left
     assert left is not None, "tasks were seen"
-    seen = calls.ok & np.isfinite(left) & np.isfinite(calls.turn_ms)
-    places = _places(left[seen].astype(np.int64), own)
+    is_timed = calls.ok & np.isfinite(left) & np.isfinite(calls.turn_ms)
+    places = _places(left[is_timed].astype(np.int64), own)
     if places is None:
         return None
-    of_turn, weights = places
     return _Terms(
-        values=calls.turn_ms[seen], place=of_turn, weights=weights, block=calls.block[seen]
+        values=calls.turn_ms[is_timed],
+        place=places.of_turn,
+        weights=places.weights,
+        block=calls.block[is_timed],
     )
 
 
-def _places(left: Ints, own: OwnCalls) -> tuple[Ints, Floats] | None:
-    """Return the place of each turn, and the turns that a task has at each place, on average."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Places:
+    """Hold the place of each turn, and the turns that a task has at each place, on average."""
+
+    of_turn: Ints
+    weights: Floats
+
+    def turn_weights(self) -> Floats:
+        """Return what each turn weighs, so that the turns of a place weigh as much as it does."""
+        turns = np.bincount(self.of_turn)
+        weights: Floats = self.weights[self.of_turn] / turns[self.of_turn]
+        return weights
+
+
+def _places(left: Ints, own: OwnCalls) -> _Places | None:
+    """Return the places of turns that have so many turns *left*; None where too few were seen."""
     longest = int(own.task_turns.max()) if own.task_turns.size else 0
     if left.size < LEAST_TURNS or not longest:
         return None
-    expected = np.array([float((own.task_turns > place).mean()) for place in range(longest)])
+    shares = [float((own.task_turns > place).mean()) for place in range(longest)]
+    expected = np.array(shares)
     left = np.minimum(left, longest - 1)
-    if expected[int(left.max()) + 1 :].sum() > MISSING * expected.sum():
+    unseen = expected[int(left.max()) + 1 :]
+    if unseen.sum() > MISSING * expected.sum():
         return None
-    counts = np.bincount(left, minlength=longest)
-    # A place ends where enough turns were seen; the last ones join the place before them.
-    groups = np.zeros(longest, dtype=np.int64)
+    group_of = _groups(np.bincount(left, minlength=longest))
+    weights = np.bincount(group_of, weights=expected)
+    return _Places(of_turn=group_of[left], weights=weights.astype(np.float64))
+
+
+def _groups(counts: Ints) -> Ints:
+    """Return the group of each place, where `LEAST_TURNS` turns make a group.
+
+    The last places join the group before them if they are too few for one of their own.
+    """
+    groups = np.zeros(counts.size, dtype=np.int64)
     group = held = 0
     for place, count in enumerate(counts):
         if held >= LEAST_TURNS and counts[place:].sum() >= LEAST_TURNS:
-            group, held = group + 1, 0
+            group += 1
+            held = 0
         groups[place] = group
         held += int(count)
-    return groups[left], np.bincount(groups, weights=expected).astype(np.float64)
+    return groups
 
 
-def _together(parts: Sequence[tuple[_Terms, float]]) -> _Terms:
+def _together(parts: Sequence[_Terms], shares: Sequence[float]) -> _Terms:
     """Return the terms of a mix of classes, each with its share of the tasks."""
-    firsts = np.cumsum([0, *(terms.weights.size for terms, _ in parts)])
+    sizes = [each.weights.size for each in parts]
+    firsts = np.cumsum([0, *sizes[:-1]])
+    places = [each.place + first for each, first in zip(parts, firsts, strict=True)]
+    weights = [share * each.weights for share, each in zip(shares, parts, strict=True)]
     return _Terms(
-        values=np.concatenate([terms.values for terms, _ in parts]),
-        place=np.concatenate(
-            [terms.place + first for (terms, _), first in zip(parts, firsts, strict=False)]
-        ),
-        weights=np.concatenate([share * terms.weights for terms, share in parts]),
-        block=np.concatenate([terms.block for terms, _ in parts]),
+        values=np.concatenate([each.values for each in parts]),
+        place=np.concatenate(places),
+        weights=np.concatenate(weights),
+        block=np.concatenate([each.block for each in parts]),
     )
 
 
@@ -207,18 +259,23 @@ class _Class:
     @property
     def worth(self) -> Floats:
         """Return which part of a task each turn is that ended cleanly."""
-        if self.played.are_whole:
-            part = np.where(self.played.is_done, 1.0 / self.played.turns, 0.0)
-            worth = np.where(self.played.task_of >= 0, part[self.played.task_of], 0.0)
-            return worth.astype(np.float64)
-        return self.calls.ok.astype(np.float64) * (self.own.tasks / self.own.calls)
+        played = self.played
+        if not played.are_whole:
+            tasks_per_call = self.own.tasks / self.own.calls
+            return self.calls.ok.astype(np.float64) * tasks_per_call
+        part_of = np.where(played.is_done, 1.0 / played.turns, 0.0)
+        is_of_task = played.task_of >= 0
+        worth = np.where(is_of_task, part_of[played.task_of], 0.0)
+        return worth.astype(np.float64)
 
 
 def _classes(evidence: Evidence, arm: str) -> Iterator[_Class]:
+    """Yield the classes of which tasks were played on *arm*; a sweep has no tasks."""
     trace = {each.workload: each for each in evidence.trace}
     for name, calls in evidence.calls_of(arm).items():
-        played, own = played_tasks(calls), trace.get(name)
-        if played is None or own is None or not own.tasks:  # a sweep has no tasks
+        played = played_tasks(calls)
+        own = trace.get(name)
+        if played is None or own is None or not own.tasks:
             continue
         terms = _whole_terms(played) if played.are_whole else _cut_terms(calls, own)
         yield _Class(workload=name, calls=calls, own=own, played=played, terms=terms)
@@ -231,49 +288,60 @@ def task_figures(evidence: Evidence) -> tuple[TaskFigures, ...]:
         classes = list(_classes(evidence, arm.name))
         if not classes:
             continue
-        if len(classes) == len(evidence.calls_of(arm.name)):
-            out.append(_of(evidence, arm.name, None, classes))
+        has_all = len(classes) == len(evidence.calls_of(arm.name))
+        if has_all:
+            out.append(_figures(evidence, arm.name, None, classes))
         if len(classes) > 1:
-            out += [_of(evidence, arm.name, each.workload, [each]) for each in classes]
+            out += [_figures(evidence, arm.name, each.workload, [each]) for each in classes]
     return tuple(out)
 
 
-def _of(
+def _figures(
     evidence: Evidence, arm: str, workload: str | None, classes: Sequence[_Class]
 ) -> TaskFigures:
+    """Return the figures of the tasks of some classes, as far as they are known."""
     are_whole = all(each.played.are_whole for each in classes)
+    tool_s = _tool_s(classes)
     found = TaskFigures(
         arm=arm,
         workload=workload,
         are_whole=are_whole,
         tasks=sum(int(each.played.is_whole.sum()) for each in classes),
         done=sum(int(each.played.is_done.sum()) for each in classes),
-        tool_s=_shared(classes, [each.own.tool_s for each in classes]),
+        tool_s=tool_s,
         ungraded=_ungraded(evidence, arm, classes, are_whole=are_whole),
     )
-    terms = [each.terms for each in classes]
-    known = [each for each in terms if each is not None]
-    if len(known) < len(terms):
+    terms = present(each.terms for each in classes)
+    if len(terms) < len(classes):
         return replace(found, unknown=_unknown(classes))
-    shares = _shares(classes)
-    latency = _together(list(zip(known, shares, strict=True))).mean()
-    found = replace(found, latency_ms=latency, per_user_hour=_per_user(latency, found.tool_s))
-    if are_whole and len(classes) == 1:
-        took = np.where(classes[0].played.is_done, classes[0].played.took_ms, np.inf)
-        p95 = quantile(took, classes[0].played.session, 0.95, unit="ms")
-        found = replace(found, p95_ms=p95)
-    success = None if found.ungraded else _success(classes)
-    return _with_costs(evidence, replace(found, success=success), classes)
+    latency = _together(terms, _shares(classes)).mean()
+    found = replace(
+        found,
+        latency_ms=latency,
+        per_user_hour=_per_user(latency, tool_s),
+        p95_ms=_p95(classes[0].played) if are_whole and len(classes) == 1 else None,
+        success=None if found.ungraded else _success(classes),
+    )
+    return _with_costs(evidence, found, classes)
+
+
+def _p95(played: PlayedTasks) -> Estimate | None:
+    """Return the 95th percentile of the latency of whole tasks; one not done is the slowest."""
+    took_ms = np.where(played.is_done, played.took_ms, np.inf)
+    return quantile(took_ms, played.session, 0.95, unit="ms")
 
 
 def _shares(classes: Sequence[_Class]) -> list[float]:
     """Return the share of each class in the tasks of the mix."""
-    whole = sum(each.own.tasks for each in classes)
-    return [each.own.tasks / whole for each in classes]
+    tasks = [each.own.tasks for each in classes]
+    whole = sum(tasks)
+    return [count / whole for count in tasks]
 
 
-def _shared(classes: Sequence[_Class], values: Sequence[float]) -> float:
-    return sum(share * value for share, value in zip(_shares(classes), values, strict=True))
+def _tool_s(classes: Sequence[_Class]) -> float:
+    """Return what tools take of a task of the mix, on average."""
+    shares = _shares(classes)
+    return sum(share * each.own.tool_s for share, each in zip(shares, classes, strict=True))
 
 
 def _per_user(latency: Estimate, tool_s: float) -> Estimate | None:
@@ -281,11 +349,15 @@ def _per_user(latency: Estimate, tool_s: float) -> Estimate | None:
 
     There is no such number where a task takes no time, as on a clock of coarse ticks.
     """
-    if latency.value + 1e3 * tool_s <= 0:
+    tools_ms = 1e3 * tool_s
+    busy = replace(
+        latency,
+        value=latency.value + tools_ms,
+        low=None if latency.low is None else latency.low + tools_ms,
+        high=None if latency.high is None else latency.high + tools_ms,
+    )
+    if busy.value <= 0:
         return None
-    ends = (None if end is None else end + 1e3 * tool_s for end in (latency.low, latency.high))
-    low, high = ends
-    busy = replace(latency, value=latency.value + 1e3 * tool_s, low=low, high=high)
     return busy.inverse(1e3 * HOUR_S, unit="tasks/h")
 
 
@@ -295,35 +367,36 @@ def _with_costs(evidence: Evidence, found: TaskFigures, classes: Sequence[_Class
     # The cost of a class alone cannot be told from that of the others on its server.
     if found.workload is not None or not under_load(calls):
         return found
-    per_s = rate(by_block(calls, [each.worth for each in classes]), unit="tasks/s", method="blocks")
+    worth = [each.worth for each in classes]
+    per_s = rate(by_block(calls, worth), unit="tasks/s", method="blocks")
     if per_s is None or per_s.value <= 0:
         return found
     gpus = evidence.gpus(found.arm) * evidence.deployment.replicas
     found = replace(found, per_gpu_hour=_times(per_s, HOUR_S / gpus, "tasks/h/GPU"))
-    price = evidence.deployment.gpu.usd_per_hour
-    if price is None:
+    usd_per_gpu_hour = evidence.deployment.gpu.usd_per_hour
+    if usd_per_gpu_hour is None:
         return found
-    usd = per_s.inverse(price * gpus / HOUR_S, unit="USD/task")
+    usd = per_s.inverse(usd_per_gpu_hour * gpus / HOUR_S, unit="USD/task")
     if found.success is None or found.success.value <= 0:
         return replace(found, usd=usd)
     return replace(found, usd=usd, usd_successful=_quotient(usd, found.success))
 
 
 def _times(found: Estimate, factor: float, unit: str) -> Estimate:
-    low, high = (None if end is None else factor * end for end in (found.low, found.high))
-    return replace(found, value=factor * found.value, low=low, high=high, unit=unit)
+    return replace(
+        found,
+        value=factor * found.value,
+        low=None if found.low is None else factor * found.low,
+        high=None if found.high is None else factor * found.high,
+        unit=unit,
+    )
 
 
 def _quotient(usd: Estimate, share: Estimate) -> Estimate:
     """Return the cost over the share, with an interval from those of both on the log scale."""
     value = usd.value / share.value
-
-    def apart(*ends: tuple[float | None, float]) -> float | None:
-        logs = [math.log(high / low) for high, low in ends if high and low]
-        return math.exp(math.hypot(*logs)) if len(logs) == len(ends) else None
-
-    up = apart((usd.high, usd.value), (share.value, share.low or 0.0))
-    down = apart((usd.value, usd.low or 0.0), (share.high, share.value))
+    up = _both_apart((usd.value, usd.high), (share.low, share.value))
+    down = _both_apart((usd.low, usd.value), (share.value, share.high))
     return replace(
         usd,
         value=value,
@@ -333,12 +406,26 @@ def _quotient(usd: Estimate, share: Estimate) -> Estimate:
     )
 
 
+def _both_apart(first: _Ends, second: _Ends) -> float | None:
+    """Return the factor between the ends of two independent figures together.
+
+    The logarithms of their factors add up as errors do. None where an end is open or zero.
+    """
+    logs = []
+    for low, high in (first, second):
+        if not low or not high:
+            return None
+        logs.append(math.log(high / low))
+    return math.exp(math.hypot(*logs))
+
+
 # --- success ---
 
 
 def _ungraded(evidence: Evidence, arm: str, classes: Sequence[_Class], *, are_whole: bool) -> str:
     """Say why the success of tasks is not graded; empty where it is."""
-    if not any(np.isfinite(each.played.right).any() for each in classes):
+    is_checked = any(np.isfinite(each.played.right).any() for each in classes)
+    if not is_checked:
         return "the trace checks no answer"
     if arm not in evidence.free_lengths:
         return "output lengths are forced, so answers do not end where the model ends them"
@@ -383,36 +470,50 @@ def task_table(reference: Calls, arm: Calls, own: OwnCalls | None) -> PairTable 
 
     Of cut tasks, with that of the same turns, each weighted as its place counts in a task.
     """
-    theirs, mine = played_tasks(reference), played_tasks(arm)
-    if theirs is None or mine is None:
+    same = _same_turns_of_tasks(reference, arm, own)
+    if same is None:
         return None
-    left, right = paired.same_turns(reference, arm)
-    if theirs.are_whole and mine.are_whole:
-        both = (
-            (theirs.task_of[left] >= 0)
-            & theirs.is_done[theirs.task_of[left]]
-            & mine.is_done[mine.task_of[right]]
-        )
-        left, right = left[both], right[both]
-        weights = np.ones(left.size)
-    else:
-        if own is None or reference.turns_left is None:
-            return None
-        places = reference.turns_left[left]
-        is_own = np.isfinite(places)
-        left, right = left[is_own], right[is_own]
-        found = _places(places[is_own].astype(np.int64), own)
-        if found is None:
-            return None
-        weights = found[1][found[0]] / np.bincount(found[0])[found[0]]
-    took = reference.turn_ms[left], arm.turn_ms[right]
-    is_timed = (took[0] > 0) & (took[1] > 0) & np.isfinite(took[0] + took[1])
-    left, right = left[is_timed], right[is_timed]
+    theirs_ms = reference.turn_ms[same.left]
+    mine_ms = arm.turn_ms[same.right]
+    is_timed = (theirs_ms > 0) & (mine_ms > 0) & np.isfinite(theirs_ms + mine_ms)
+    left = same.left[is_timed]
+    right = same.right[is_timed]
+    weights = same.weights[is_timed]
     table = paired.pair_table(reference, arm, "turn_ms", rows=(left, right))
     if table is None:
         return None
     pair = np.searchsorted(table.pair, reference.pair[left])
-    theirs_ms, mine_ms = (
-        np.bincount(pair, weights=weights[is_timed] * times[is_timed]) for times in took
-    )
-    return replace(table, value=np.log(mine_ms / theirs_ms))
+    theirs_total = np.bincount(pair, weights=weights * theirs_ms[is_timed])
+    mine_total = np.bincount(pair, weights=weights * mine_ms[is_timed])
+    return replace(table, value=np.log(mine_total / theirs_total))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _SameTurns:
+    """Hold the rows of the same turns on the reference and the arm, and what each weighs."""
+
+    left: Ints
+    right: Ints
+    weights: Floats
+
+
+def _same_turns_of_tasks(reference: Calls, arm: Calls, own: OwnCalls | None) -> _SameTurns | None:
+    """Return the turns of tasks that both sides did, or of cut tasks; None where unknown."""
+    theirs = played_tasks(reference)
+    mine = played_tasks(arm)
+    if theirs is None or mine is None:
+        return None
+    left, right = paired.same_turns(reference, arm)
+    if theirs.are_whole and mine.are_whole:
+        task = theirs.task_of[left]
+        both_done = theirs.is_done[task] & mine.is_done[mine.task_of[right]]
+        both = (task >= 0) & both_done
+        return _SameTurns(left=left[both], right=right[both], weights=np.ones(int(both.sum())))
+    if own is None or reference.turns_left is None:
+        return None
+    turns_left = reference.turns_left[left]
+    is_of_task = np.isfinite(turns_left)
+    places = _places(turns_left[is_of_task].astype(np.int64), own)
+    if places is None:
+        return None
+    return _SameTurns(left=left[is_of_task], right=right[is_of_task], weights=places.turn_weights())

@@ -31,19 +31,17 @@ def _equal_pools(case: Case, arm: str) -> bool:
 
 
 def _measured(case: Case, arm: str, workload: str | None) -> tuple[Estimate, Estimate] | None:
-    mine, theirs = (
-        case.capacity_of(arm, workload),
-        case.capacity_of(case.evidence.reference, workload),
-    )
-    if (
-        mine is None
-        or theirs is None
-        or mine.agents_per_gpu is None
-        or theirs.agents_per_gpu is None
-    ):
+    """Return the agents per GPU of the arm and of the reference; None where one is unknown."""
+    mine = case.capacity_of(arm, workload)
+    theirs = case.capacity_of(case.evidence.reference, workload)
+    if mine is None or mine.agents_per_gpu is None:
+        return None
+    if theirs is None or theirs.agents_per_gpu is None:
         return None
     # A reference that carries nobody at all is no measure.
-    return None if theirs.agents_per_gpu.high == 0 else (mine.agents_per_gpu, theirs.agents_per_gpu)
+    if theirs.agents_per_gpu.high == 0:
+        return None
+    return mine.agents_per_gpu, theirs.agents_per_gpu
 
 
 def _likely(found: Estimate) -> float:
@@ -85,11 +83,10 @@ def _is_narrow(mine: Estimate, ratio: Estimate) -> bool:
     """
     if not mine.value:
         return True
-    return (
-        ratio.low is not None
-        and ratio.high is not None
-        and 1 + ratio.high <= (1 + ratio.low) * (1 + WIDEST) ** 2
-    )
+    if ratio.low is None or ratio.high is None:
+        return False
+    widest = (1 + ratio.low) * (1 + WIDEST) ** 2
+    return 1 + ratio.high <= widest
 
 
 def _told(found: Estimate, *, noun: bool = True) -> str:
@@ -99,7 +96,8 @@ def _told(found: Estimate, *, noun: bool = True) -> str:
 
 
 def _need(case: Case, what: str, *, seconds: float = 0.0) -> Need:
-    minutes = TRIALS * len(case.evidence.arms) * max(seconds, case.trial_seconds()) / 60
+    trial_s = max(seconds, case.trial_seconds())
+    minutes = TRIALS * len(case.evidence.arms) * trial_s / 60
     return Need(
         what=what, minutes=minutes, usd=case.usd(minutes), step=case.search(seconds=seconds)
     )
@@ -109,19 +107,16 @@ def finer(case: Case, arm: str, workload: str | None, ratio: Estimate) -> Need:
     """Return a search with longer steps, or a first search where there was a single step."""
     reference = case.evidence.reference
     if ratio.n <= 1:
-        return _need(
-            case, f"a search for capacity on {reference} and {arm}, in addition to its one step"
-        )
-    tried = (
+        what = f"a search for capacity on {reference} and {arm}, in addition to its one step"
+        return _need(case, what)
+    tried = [
         each.minutes
         for each in case.evidence.capacity
         if each.arm in (arm, reference) and each.workload in (workload, None)
-    )
-    return _need(
-        case,
-        f"longer steps of the capacity search on {reference} and {arm}",
-        seconds=60 * LONGER * min(tried, default=0.0),
-    )
+    ]
+    shortest = min(tried, default=0.0)
+    what = f"longer steps of the capacity search on {reference} and {arm}"
+    return _need(case, what, seconds=60 * LONGER * shortest)
 
 
 def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: Estimate) -> Leg:

@@ -5,7 +5,7 @@ one GPU carries, so arms that meet the level are compared by GPUs. Turns that ar
 are a fact and no harm. Latency breaks a tie.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from advisor import words
 from advisor.assess.capacity import fewer_gpus
@@ -20,49 +20,57 @@ TIE = 0.20
 UNMEASURED = "GPUs were not measured"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gpus:
+    """Hold the GPUs that the arm and the reference need, and how many fewer the arm needs."""
+
+    arm: Estimate
+    reference: Estimate
+    fewer: Estimate
+
+
 def gpus_leg(case: Case, arm: str, workload: str | None, capacity: Leg) -> Leg:
     """Return whether the arm surely saves or costs a GPU, and the least change that counts."""
-    both = None if capacity.estimate is None else _measured(case, arm, workload)
-    if both is None:  # known by argument, not known, or no number of GPUs is enough
+    found = None if capacity.estimate is None else _measured(case, arm, workload)
+    if found is None:  # known by argument, not known, or no number of GPUs is enough
         return replace(capacity, name="pays")
-    mine, theirs, fewer = both
-    margin = max(1.0, case.policy.min_change * theirs.value)
-    reason = _told(case, mine, theirs, fewer)
-    relative = _relative(fewer, theirs.value)
-    state = _state(fewer, margin)
+    of_reference = found.reference.value
+    margin = max(1.0, case.policy.min_change * of_reference)
+    relative = _relative(found.fewer, of_reference)
+    state = _state(found.fewer, margin)
     needs = capacity.needs or (finer(case, arm, workload, relative),)
     return Leg(
         name="pays",
         state=state,
         estimate=relative,
-        margin=margin / theirs.value,
-        reason=reason,
+        margin=margin / of_reference,
+        reason=_told(case, found),
         needs=needs if state == "unclear" else (),
     )
 
 
-def _measured(
-    case: Case, arm: str, workload: str | None
-) -> tuple[Estimate, Estimate, Estimate] | None:
-    """Return the GPUs of the arm, those of the reference, and what the arm saves.
+def _measured(case: Case, arm: str, workload: str | None) -> _Gpus | None:
+    """Return the GPUs of the class, or of the mix where the class has none.
 
-    They are the mix's where the class has none; None where neither is known.
+    None where neither is known.
     """
-    for scope in dict.fromkeys((workload, None)):
+    scopes = (workload,) if workload is None else (workload, None)
+    for scope in scopes:
         mine: Capacity | None = case.capacity_of(arm, scope)
         theirs: Capacity | None = case.capacity_of(case.evidence.reference, scope)
         fewer = fewer_gpus(theirs, mine)
         if fewer is not None and mine is not None and theirs is not None:
             assert mine.gpus_at_peak is not None
             assert theirs.gpus_at_peak is not None
-            return mine.gpus_at_peak, theirs.gpus_at_peak, fewer
+            return _Gpus(arm=mine.gpus_at_peak, reference=theirs.gpus_at_peak, fewer=fewer)
     return None
 
 
 def _state(fewer: Estimate, margin: float) -> LegState:
-    if fewer.low is not None and fewer.low >= margin:
+    low, high = fewer.low, fewer.high
+    if low is not None and low >= margin:
         return "yes"
-    if fewer.high is not None and -fewer.high >= margin:
+    if high is not None and -high >= margin:
         return "no"
     return "equal" if fewer.is_within(margin) else "unclear"
 
@@ -70,15 +78,22 @@ def _state(fewer: Estimate, margin: float) -> LegState:
 def _relative(fewer: Estimate, gpus: float) -> Estimate:
     """Return the change of GPUs, as a share of the reference's."""
     more = _opposite(fewer)
-    low, high = (None if end is None else end / gpus for end in (more.low, more.high))
-    share = more.value / gpus
-    return replace(more, value=share, low=low, high=high, unit="relative", method=GPUS)
+    return replace(
+        more,
+        value=more.value / gpus,
+        low=None if more.low is None else more.low / gpus,
+        high=None if more.high is None else more.high / gpus,
+        unit="relative",
+        method=GPUS,
+    )
 
 
-def _told(case: Case, mine: Estimate, theirs: Estimate, fewer: Estimate) -> str:
-    peak, reference = case.evidence.deployment.peak_agents, case.evidence.reference
-    gpus = f"{words.whole(mine, 'GPU')} for {words.whole(theirs)} on {reference}"
-    said = f"{gpus} at {words.quantity(peak or 0, 'agent')}"
+def _told(case: Case, found: _Gpus) -> str:
+    peak = words.quantity(case.evidence.deployment.peak_agents or 0, "agent")
+    mine = words.whole(found.arm, "GPU")
+    theirs = words.whole(found.reference)
+    said = f"{mine} for {theirs} on {case.evidence.reference} at {peak}"
+    fewer = found.fewer
     if not any((fewer.value, fewer.low, fewer.high)):
         return said
     if fewer.value >= 0:
@@ -87,9 +102,12 @@ def _told(case: Case, mine: Estimate, theirs: Estimate, fewer: Estimate) -> str:
 
 
 def _opposite(found: Estimate) -> Estimate:
-    ends = (None if end is None else -end for end in (found.high, found.low))
-    low, high = ends
-    return replace(found, value=-found.value, low=low, high=high)
+    return replace(
+        found,
+        value=-found.value,
+        low=None if found.high is None else -found.high,
+        high=None if found.low is None else -found.low,
+    )
 
 
 def pays_by_gpus(speed: Leg, gpus: Leg) -> Leg:

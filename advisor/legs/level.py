@@ -7,29 +7,34 @@ from dataclasses import replace
 
 from advisor.case import Case
 from advisor.estimate import Estimate
-from advisor.verdict import Leg, ServiceLevel
+from advisor.verdict import Leg, LegState, ServiceLevel
 
 LEVEL = "turns of a single session within the service level"
 
 
 def level_leg(case: Case, arm: str, speed: Leg) -> Leg | None:
     """Return the criterion that the service level decides; None where it decides nothing."""
-    mine, theirs = case.service_level(arm), case.service_level(case.evidence.reference)
+    mine = case.service_level(arm)
+    theirs = case.service_level(case.evidence.reference)
     if mine is None or theirs is None:
         return None
-    share = _share(case, arm, speed)
-    fact = "" if speed.estimate is None else f"; {speed.reason}"
-    if mine.state == "no" and theirs.state == "no":
-        both = f"{_of(mine)}, {_of(theirs)}"
-        reason = f"neither arm meets {mine.limits} even with one session ({both})"
-        return Leg(name="pays", state="no", estimate=share, reason=f"{reason}{fact}")
-    if mine.state == "no":
-        reason = miss_text(mine) + (f", {theirs.arm} meets it" if theirs.state == "yes" else "")
-        return Leg(name="pays", state="no", estimate=share, reason=f"{reason}{fact}")
-    if theirs.state == "no" and mine.state == "yes":
-        reason = f"{mine.arm} meets {mine.limits}, and {miss_text(theirs)}"
-        return Leg(name="pays", state="yes", estimate=share, reason=f"{reason}{fact}")
-    return None
+    state: LegState = "no"
+    match mine.state, theirs.state:
+        case "no", "no":
+            both = f"{_reason(mine)}, {_reason(theirs)}"
+            reason = f"neither arm meets {mine.limits} even with one session ({both})"
+        case "no", "yes":
+            reason = f"{miss_text(mine)}, {theirs.arm} meets it"
+        case "no", _:
+            reason = miss_text(mine)
+        case "yes", "no":
+            state = "yes"
+            reason = f"{mine.arm} meets {mine.limits}, and {miss_text(theirs)}"
+        case _:
+            return None
+    if speed.estimate is not None:
+        reason = f"{reason}; {speed.reason}"
+    return Leg(name="pays", state=state, estimate=_share(case, arm, speed), reason=reason)
 
 
 def miss_text(level: ServiceLevel) -> str:
@@ -38,8 +43,9 @@ def miss_text(level: ServiceLevel) -> str:
     return f"{level.arm} misses {level.limits} even with one session{why}"
 
 
-def _of(level: ServiceLevel) -> str:
-    return f"{level.arm}: {level.reason or 'by how much is not known'}"
+def _reason(level: ServiceLevel) -> str:
+    why = level.reason or "by how much is not known"
+    return f"{level.arm}: {why}"
 
 
 def _share(case: Case, arm: str, speed: Leg) -> Estimate | None:
@@ -48,7 +54,10 @@ def _share(case: Case, arm: str, speed: Leg) -> Estimate | None:
     turns = sum(each.turns for each in alone)
     if not turns:
         return None
-    within = sum(each.within_slo for each in alone) / turns
-    counted = Estimate(value=within, low=None, high=None, n=turns, unit="share", method=LEVEL)
+    within = sum(each.within_slo for each in alone)
+    share = within / turns
+    counted = Estimate(value=share, low=None, high=None, n=turns, unit="share", method=LEVEL)
+    if speed.estimate is None:
+        return counted
     # A report shows it next to the interval of speed: the level is that one's.
-    return counted if speed.estimate is None else replace(counted, level=speed.estimate.level)
+    return replace(counted, level=speed.estimate.level)

@@ -25,11 +25,11 @@ def first(case: Case, arm: str, workload: str | None) -> Need:
 
     There are enough at the lengths that count, and as many at each other length.
     """
-    found = case.reach_of(arm, workload)
     lengths = _own_ladder(case, arm, workload)
-    counting = own(lengths, found.usual)
+    counting = own(lengths, case.reach_of(arm, workload).usual)
     items = _needed(case, arm, PLANNED_DISCORDANCE)
-    return _need(case, arm, math.ceil(items * len(lengths) / len(counting)), lengths)
+    at_all_lengths = math.ceil(items * len(lengths) / len(counting))
+    return _need(case, arm, at_all_lengths, lengths)
 
 
 def more(case: Case, found: PooledAccuracy) -> Need:
@@ -37,9 +37,10 @@ def more(case: Case, found: PooledAccuracy) -> Need:
 
     Each is taken to be worth what those asked were worth, several behind one context included.
     """
+    n = max(1, found.estimate.n)
+    asked = found.answers.questions
     # Where none of n differs, three in n may still (the rule
     # of three): agreement of a few is no proof for many.
-    n, asked = max(1, found.estimate.n), found.answers.questions
     discordance = max(found.discordance, 3 / n)
     worth = n / asked
     items = math.ceil(_needed(case, found.arm, discordance) / worth)
@@ -73,21 +74,19 @@ def _need(case: Case, arm: str, items: int, lengths: tuple[int, ...], *, already
     The step is told how many the run has then at these lengths, those included that count for
     nothing.
     """
-    more = items - already
+    missing = items - already
     asking = case.evidence.deployment.asking
     known = dict.fromkeys(lengths, already / len(lengths))
     if asking.stored is not None:
         known = {each: float(asking.stored.get(each, 0)) for each in lengths}
-    in_all = round(sum(known.values())) + more
+    in_all = round(sum(known.values())) + missing
     # In all, each length is asked as often, whatever it was asked before.
     lacking = {each: max(0.0, in_all / len(lengths) - had) for each, had in known.items()}
-    scale = more / sum(lacking.values())
-    missing = {each: scale * number for each, number in lacking.items()}
-    minutes = asking.minutes(missing)
-    what = f"paired questions on {arm} at {words.lengths(lengths)}"
+    scale = missing / sum(lacking.values())
+    minutes = asking.minutes({each: scale * number for each, number in lacking.items()})
     return Need(
-        what=what,
-        pairs=more,
+        what=f"paired questions on {arm} at {words.lengths(lengths)}",
+        pairs=missing,
         minutes=minutes,
         usd=case.usd(minutes),
         step=Questions(lengths=lengths, items=in_all),
@@ -107,11 +106,12 @@ def _ladder(case: Case, first: float | None, last: float | None) -> tuple[int, .
 
 def lengths(contexts: Iterable[Sequence[float]], *, window: int | None) -> tuple[int, ...]:
     """Return the lengths to ask at where calls have these *contexts*, class by class."""
-    columns = (np.asarray(each, dtype=np.float64) for each in contexts)
+    columns = [np.asarray(each, dtype=np.float64) for each in contexts]
     classes = [each for each in columns if each.size]
     if not classes:
         return ladder(None, None, window=window)
-    usual = min(float(np.quantile(each, USUAL[0])) for each in classes)
+    shortest, _ = USUAL
+    usual = min(float(np.quantile(each, shortest)) for each in classes)
     longest = max(float(each.max()) for each in classes)
     return ladder(usual / SLACK, longest, window=window)
 
@@ -125,15 +125,16 @@ def shares_by_length(
     asked in proportion to its weight, over the square root of its price.
     *calls* are classes: how many calls each has, and contexts that represent them.
     """
-    represented = [
-        number * standing(lengths, np.asarray(contexts, dtype=np.float64))
-        for number, contexts in calls
-        if len(contexts)
-    ]
+    represented = []
+    for number, contexts in calls:
+        if len(contexts):
+            columns = np.asarray(contexts, dtype=np.float64)
+            represented.append(number * standing(lengths, columns))
     weights = np.sum(represented, axis=0) if represented else np.ones(len(lengths))
     price = np.asarray(lengths, dtype=np.float64)
     best = weights / np.sqrt(price)
-    floored = np.maximum(best / best.sum(), LEAST_SHARE / len(lengths))
+    least = LEAST_SHARE / len(lengths)
+    floored = np.maximum(best / best.sum(), least)
     shares = floored / floored.sum()
     return dict(zip(lengths, shares.tolist(), strict=True))
 
@@ -144,9 +145,12 @@ def ladder(first: float | None, last: float | None, *, window: int | None) -> tu
     None is longer than what the servers take. They double, and all classes share them, so that
     what one class is asked counts for the others that get there; the last is the longest context.
     """
-    longest = LONGEST if last is None else 1024 * max(1, math.ceil(last / 1024))
+    longest = LONGEST
+    if last is not None:
+        longest = 1024 * max(1, math.ceil(last / 1024))
     if window is not None:
-        longest = max(1024, min(longest, window // 1024 * 1024))
+        window_of_steps = window // 1024 * 1024
+        longest = max(1024, min(longest, window_of_steps))
     shortest = max(SHORTEST, _holding(first or 0.0))
     found = doubling(min(longest, shortest), longest)
     # The longest speaks for one that is hardly shorter.

@@ -7,7 +7,7 @@ binds it is: a loss that one of them has at its own lengths is not thinned by th
 from dataclasses import replace
 
 from advisor import words
-from advisor.case import Case, Tested
+from advisor.case import Case, PooledAccuracy, Tested
 from advisor.dtypes import same_numbers
 from advisor.legs import questions
 from advisor.verdict import Leg, LegState, Need
@@ -16,76 +16,74 @@ from advisor.verdict import Leg, LegState, Need
 def safe_leg(case: Case, arm: str, workload: str | None) -> Tested:
     """Return whether answers are shown to be as good, shown to be worse, or neither."""
     own = _alone(case, arm, workload)
-    if workload is not None or own.leg.state == "no" or same_numbers(*case.evidence.both(arm)):
+    is_same = same_numbers(*case.evidence.both(arm))
+    if workload is not None or own.leg.state == "no" or is_same:
         return own
-    return _with(
-        own,
-        {name: _alone(case, arm, name) for name in case.weighty()},
-        level=case.level(arm, alone=True),
-    )
+    parts = {name: _alone(case, arm, name) for name in case.weighty()}
+    return _with(own, parts, level=case.level(arm, alone=True))
 
 
 def _alone(case: Case, arm: str, workload: str | None) -> Tested:
+    """Return the criterion of one workload, or of all answers pooled."""
     margin = case.policy.accuracy_margin
     if same_numbers(*case.evidence.both(arm)):
         reason = "same KV dtype and kernel: nothing that touches the answers changed"
         return Tested(leg=Leg(name="safe", state="yes", margin=margin, reason=reason))
-    found, spoiled = case.accuracy_of(arm, workload), case.spoiler("accuracy", arm, workload)
-    if spoiled is not None:
-        reason = (
-            f"answers cannot be judged, because a validity check failed ({spoiled.name}: "
-            f"{spoiled.message})"
+    failed = case.spoiler("accuracy", arm, workload)
+    if failed is not None:
+        return _untested(
+            margin,
+            "answers cannot be judged, because a validity check failed "
+            f"({failed.name}: {failed.message})",
+            Need(what=f"answers that pass the check '{failed.name}'"),
         )
-        needs = (Need(what=f"answers that pass the check '{spoiled.name}'"),)
-        return Tested(
-            leg=Leg(name="safe", state="untested", margin=margin, reason=reason, needs=needs),
-            if_unclear=needs,
-        )
+    found = case.accuracy_of(arm, workload)
     if found is None:
         asked = any(each.arm == arm for each in case.evidence.accuracy)
         reason = f"accuracy was not tested{' at these context lengths' if asked else ''}"
-        needs = (questions.first(case, arm, workload),)
-        return Tested(
-            leg=Leg(name="safe", state="untested", margin=margin, reason=reason, needs=needs),
-            if_unclear=needs,
-        )
-    told = (
-        f"accuracy {words.points(found.estimate)} {_where(found.lengths)}, margin "
-        f"{100 * margin:.0f} pp"
-    )
-    needs = (questions.more(case, found),)
-    level = case.level(arm, alone=True)
+        return _untested(margin, reason, questions.first(case, arm, workload))
+    return _judged(case, found)
+
+
+def _untested(margin: float, reason: str, need: Need) -> Tested:
+    leg = Leg(name="safe", state="untested", margin=margin, reason=reason, needs=(need,))
+    return Tested(leg=leg, if_unclear=(need,))
+
+
+def _judged(case: Case, found: PooledAccuracy) -> Tested:
+    """Return the criterion as pooled answers and their worst bucket decide it."""
+    margin = case.policy.accuracy_margin
+    level = case.level(found.arm, alone=True)
     # Pooled, by the interval that is printed; a bucket that was looked for has to be twice as sure.
-    p_for, p_against = found.p_not_worse, min(1.0, found.p_worse, 2 * found.worst_p)
-
-    def tested(state: LegState, reason: str, settles: tuple[Need, ...] = ()) -> Tested:
-        leg = Leg(
-            name="safe",
-            state=state,
-            estimate=found.estimate,
-            margin=margin,
-            reason=reason,
-            needs=settles,
-            answers=found.answers,
-        )
-        return Tested(leg=leg, p_for=p_for, p_against=p_against, if_unclear=needs)
-
+    p_for = found.p_not_worse
+    p_of_bucket = 2 * found.worst_p
+    p_against = min(1.0, found.p_worse, p_of_bucket)
+    change = f"{words.points(found.estimate)} {_where(found.lengths)}"
+    reason = f"accuracy {change}, margin {100 * margin:.0f} pp"
+    state: LegState = "unclear" if p_for > level else "yes"
     if p_against <= level:
-        worst = (
-            f"{words.bucket(found.worst.task, found.worst.context_tokens)} "
-            f"{words.points(found.worst.difference)}"
-        )
-        return tested("no", told if found.p_worse <= 2 * found.worst_p else f"{told}; {worst}")
-    return tested("unclear", told, needs) if p_for > level else tested("yes", told)
+        state = "no"
+        if found.p_worse > p_of_bucket:
+            worst = words.bucket(found.worst.task, found.worst.context_tokens)
+            reason += f"; {worst} {words.points(found.worst.difference)}"
+    needs = (questions.more(case, found),)
+    leg = Leg(
+        name="safe",
+        state=state,
+        estimate=found.estimate,
+        margin=margin,
+        reason=reason,
+        needs=needs if state == "unclear" else (),
+        answers=found.answers,
+    )
+    return Tested(leg=leg, p_for=p_for, p_against=p_against, if_unclear=needs)
 
 
 def _where(lengths: tuple[float, ...]) -> str:
-    first, last = lengths[0], lengths[-1]
-    return (
-        f"at {words.length(last)}"
-        if first == last
-        else f"at {words.length(first)} to {words.length(last)}"
-    )
+    first = words.length(lengths[0])
+    if lengths[0] == lengths[-1]:
+        return f"at {first}"
+    return f"at {first} to {words.length(lengths[-1])}"
 
 
 def _with(own: Tested, parts: dict[str, Tested], *, level: float) -> Tested:

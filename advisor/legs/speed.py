@@ -7,7 +7,6 @@ history says of starts. No claim is lost to a control: a noisy one tells little.
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 from advisor import words
 from advisor.case import Case, SpeedComparison, Tested
@@ -33,12 +32,10 @@ FEWEST = 6  # pairs, three a half: with fewer, the machine cannot be taken out o
 def is_confounded(case: Case, arm: str) -> bool:
     """Say whether *arm* and the reference ran on different machines and never changed places."""
     deployment = case.evidence.deployment
+    if len(deployment.machines) <= 1 or deployment.swapped:
+        return False
     mine, theirs = (each.machine for each in case.evidence.both(arm))
-    return (
-        len(deployment.machines) > 1
-        and not deployment.swapped
-        and (mine is None or theirs is None or mine != theirs)
-    )
+    return mine is None or theirs is None or mine != theirs
 
 
 def swap(pairs: int) -> Swap:
@@ -58,28 +55,31 @@ def more_pairs(case: Case, speed: SpeedComparison) -> Need:
 
 
 def _pairs(case: Case, speed: SpeedComparison) -> Need | None:
-    have, scatter, margin = speed.change.pairs, speed.scatter, math.log1p(case.policy.min_change)
+    """Return the pairs that settle *speed*; None where the starts they share leave no room."""
     # A simulation starts again, longer, which is the same look; a run is looked at once more.
-    level = _planned_level(
-        case, speed, look=case.evidence.looks + (case.evidence.kind != "simulated")
-    )
+    is_looked_at_again = case.evidence.kind != "simulated"
+    level = _planned_level(case, speed, look=case.evidence.looks + is_looked_at_again)
+    margin = math.log1p(case.policy.min_change)
     # More pairs do not shrink the error of their starts:
     # they have to settle within what it leaves of the margin.
-    room = margin**2 - (z_reach(level) * scatter.start) ** 2 / speed.starts
+    reach_of_starts = z_reach(level) * speed.scatter.start
+    room = margin**2 - reach_of_starts**2 / speed.starts
     if room <= 0:
         return None
-    units = units_needed(scatter.pair, math.sqrt(room), level=level)
+    units = units_needed(speed.scatter.pair, math.sqrt(room), level=level)
     if units > MOST_PAIRS:
         return None
+    have = speed.change.pairs
     # Enough for nine truths of ten, and still open: it lies at the
     # margin itself, where only a narrower interval can settle it.
     more = units - have if units > have else have
+    minutes = more * speed.minutes_per_pair
     return Need(
         what=f"paired calls of {words.scope(speed.change.workload)} on {speed.change.arm}",
         calls=math.ceil(more * speed.calls_per_pair),
         pairs=more,
-        minutes=more * speed.minutes_per_pair,
-        usd=case.usd(more * speed.minutes_per_pair),
+        minutes=minutes,
+        usd=case.usd(minutes),
         step=MorePairs(pairs=have + more),
     )
 
@@ -100,24 +100,27 @@ def restarts(case: Case, speed: SpeedComparison) -> Need:
     """
     total = math.hypot(speed.scatter.pair, speed.scatter.start)
     level = _planned_level(case, speed, look=1)
-    pairs = max(ENOUGH_STARTS, units_needed(total, math.log1p(case.policy.min_change), level=level))
+    units = units_needed(total, math.log1p(case.policy.min_change), level=level)
+    pairs = max(ENOUGH_STARTS, units)
+    step = Restarts(restarts=pairs)
+    scope = words.scope(speed.change.workload)
     if pairs > MOST_PAIRS:
         what = (
-            f"steadier block pairs of {words.scope(speed.change.workload)} on "
+            f"steadier block pairs of {scope} on "
             f"{speed.change.arm}; those played scatter by {total:.0%}, and "
             f"over {MOST_PAIRS:,} such pairs would be needed: play longer blocks, keep "
             "other load off the servers and this machine, or "
             "accept a larger margin (min_change)"
         )
-        return Need(what=what, step=Restarts(restarts=pairs))
+        return Need(what=what, step=step)
     arms = len(case.evidence.arms) + bool(case.evidence.aa)
+    minutes_of_starts = arms * START_MINUTES
     return Need(
-        what=f"block pairs with starts of their own ({words.scope(speed.change.workload)} on "
-        f"{speed.change.arm})",
+        what=f"block pairs with starts of their own ({scope} on {speed.change.arm})",
         calls=math.ceil(pairs * speed.calls_per_pair),
         pairs=pairs,
-        minutes=pairs * (speed.minutes_per_pair + arms * START_MINUTES),
-        step=Restarts(restarts=pairs),
+        minutes=pairs * (speed.minutes_per_pair + minutes_of_starts),
+        step=step,
     )
 
 
@@ -155,12 +158,10 @@ def by_prior(case: Case, speed: SpeedComparison) -> bool:
     if speed.doubted is None:
         return False
     margin = case.policy.min_change
-    claimed, doubted = (
-        claim(speed.change.relative, margin=margin),
-        claim(speed.doubted, margin=margin),
-    )
-    assumed = speed.starts == 1 and case.evidence.starts is None
-    return claimed in ("yes", "no") and (assumed or claimed != doubted)
+    claimed = claim(speed.change.relative, margin=margin)
+    doubted = claim(speed.doubted, margin=margin)
+    is_assumed = speed.starts == 1 and case.evidence.starts is None
+    return claimed in ("yes", "no") and (is_assumed or claimed != doubted)
 
 
 def claim(relative: Estimate, *, margin: float) -> LegState:
@@ -172,11 +173,9 @@ def claim(relative: Estimate, *, margin: float) -> LegState:
         return "yes"
     if relative.is_above(margin):
         return "no"
-    return (
-        "equal"
-        if abs(relative.value) < margin and relative.is_within(INDIFFERENT * margin)
-        else "unclear"
-    )
+    if abs(relative.value) < margin and relative.is_within(INDIFFERENT * margin):
+        return "equal"
+    return "unclear"
 
 
 def _untested(case: Case, arm: str, workload: str | None) -> Tested:
@@ -210,11 +209,11 @@ def _untested(case: Case, arm: str, workload: str | None) -> Tested:
 
 def _unsized(speed: SpeedComparison) -> str:
     """Say whose KV pool the pairs overfilled: capacity alone shows how large the change is."""
-    full = speed.change.overfull
-    if not full:
+    if not speed.change.overfull:
         return ""
+    full = " and ".join(speed.change.overfull)
     return (
-        f" (the contexts of the pairs do not fit the KV pool of {' and '.join(full)}: how much "
+        f" (the contexts of the pairs do not fit the KV pool of {full}: how much "
         "is capacity's to say)"
     )
 
@@ -250,36 +249,35 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
     speed = case.speed(arm, workload, case.decisive)
     if speed is None:
         return _untested(case, arm, workload)
-    spread, relative, margin = speed.spread, speed.change.relative, case.policy.min_change
-    needs = (more_pairs(case, speed), *more_replicas(case, speed))
+    relative = speed.change.relative
+    margin = case.policy.min_change
     what = "task latency" if case.decisive == "task_ms" else "turn latency"
     told = f"{what} {words.change(relative)}{_unsized(speed)}"
-
-    def tested(state: LegState, reason: str, settles: tuple[Need, ...] = ()) -> Tested:
-        leg = Leg(
-            name="pays", state=state, estimate=relative, margin=margin, reason=reason, needs=settles
-        )
-        p_for, p_against = spread.p_below(math.log1p(-margin)), spread.p_above(math.log1p(margin))
-        return Tested(leg=leg, p_for=p_for, p_against=p_against, if_unclear=needs)
-
-    match claim(relative, margin=margin):
+    if_unclear = (more_pairs(case, speed), *more_replicas(case, speed))
+    state = claim(relative, margin=margin)
+    shown = margin
+    needs: tuple[Need, ...] = ()
+    match state:
         case "equal":
-            within = margin if relative.is_within(margin) else INDIFFERENT * margin
-            equal = tested("equal", f"{told}, within ±{within:.1%}")
-            return replace(equal, leg=replace(equal.leg, margin=within))
+            shown = margin if relative.is_within(margin) else INDIFFERENT * margin
+            told += f", within ±{shown:.1%}"
         case "unclear" if is_confounded(case, arm):
-            swapped = Need(
-                what="arms that change machines half way",
-                pairs=speed.change.pairs,
-                step=swap(speed.change.pairs),
-            )
-            return tested(
-                "unclear",
-                f"{told}; each arm stayed on one machine: let them change machines half way "
-                "(--swap)",
-                (swapped,),
-            )
+            told += "; each arm stayed on one machine: let them change machines half way (--swap)"
+            needs = (_swapped(speed.change.pairs),)
         case "unclear":
-            return tested("unclear", f"{told}, undecided", needs)
-        case state:
-            return tested(state, told)
+            told += ", undecided"
+            needs = if_unclear
+        case _:
+            pass
+    return Tested(
+        leg=Leg(
+            name="pays", state=state, estimate=relative, margin=shown, reason=told, needs=needs
+        ),
+        p_for=speed.spread.p_below(math.log1p(-margin)),
+        p_against=speed.spread.p_above(math.log1p(margin)),
+        if_unclear=if_unclear,
+    )
+
+
+def _swapped(pairs: int) -> Need:
+    return Need(what="arms that change machines half way", pairs=pairs, step=swap(pairs))

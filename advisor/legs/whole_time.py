@@ -8,6 +8,7 @@ decides (`counts`).
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -26,6 +27,9 @@ EVERY = slice(None)
 # margins, and levels: the typical turn has shown the claim, the total only has to bear it out
 TWICE = 2
 
+_Kind: TypeAlias = tuple[str, Spread | None]
+"""Some turns in words, and how they differ; None where no pair has such turns."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Matched:
@@ -43,19 +47,17 @@ class _Matched:
 
     def table(self, taken: Bools | slice = EVERY) -> PairTable | None:
         """Return the pairs of the turns that are *taken*."""
-        return paired.pair_table(
-            *self.sides, "turn_ms", rows=(self.rows[0][taken], self.rows[1][taken])
-        )
+        left, right = self.rows
+        return paired.pair_table(*self.sides, "turn_ms", rows=(left[taken], right[taken]))
 
     def total(self) -> PairTable | None:
         """Return the pairs with the log ratio of the summed time of their turns."""
         table = self.table()
         if table is None:
             return None
-        pair_of_turn = self.sides[0].pair[self.rows[0]]
-        index = np.searchsorted(table.pair, pair_of_turn)
-        theirs = np.bincount(index, weights=self.column("turn_ms", 0))
-        mine = np.bincount(index, weights=self.column("turn_ms", 1))
+        pair = np.searchsorted(table.pair, self.column("pair", 0))
+        theirs = np.bincount(pair, weights=self.column("turn_ms", 0))
+        mine = np.bincount(pair, weights=self.column("turn_ms", 1))
         return replace(table, value=np.log(mine / theirs))
 
 
@@ -66,7 +68,8 @@ def _matched(case: Case, arm: str, workload: str | None) -> Iterator[_Matched]:
         if workload not in (None, name) or sides is None:
             continue
         left, right = paired.same_turns(*sides)
-        theirs, mine = sides[0].turn_ms[left], sides[1].turn_ms[right]
+        theirs = sides[0].turn_ms[left]
+        mine = sides[1].turn_ms[right]
         is_timed = (theirs > 0) & (mine > 0) & np.isfinite(theirs + mine)
         if is_timed.any():
             rows = (left[is_timed], right[is_timed])
@@ -77,43 +80,57 @@ def _mixed(
     case: Case, tables: Iterable[tuple[PairTable | None, float]], controls: Sequence[Control] = ()
 ) -> Spread | None:
     """Compare the mix of these classes; None where no pair has their turns."""
-    known = [(table, share) for table, share in tables if table is not None]
-    mixed = paired.mixture(tuple(table for table, _ in known), tuple(share for _, share in known))
+    known = []
+    shares = []
+    for table, share in tables:
+        if table is not None:
+            known.append(table)
+            shares.append(share)
+    mixed = paired.mixture(tuple(known), tuple(shares))
     if mixed is None:
         return None
     scale = start_scale(case.evidence, case.policy)
     return controlled_change(mixed, scale, controls, position=case.policy.position_spread)
 
 
-def _kinds(case: Case, matched: Sequence[_Matched]) -> Iterator[list[tuple[str, Spread | None]]]:
+def _kinds(case: Case, matched: Sequence[_Matched]) -> Iterator[Sequence[_Kind]]:
     """Yield ways to group the turns: by class, by tokens read or written, by duration."""
     yield [(each.workload, _mixed(case, [(each.table(), 1.0)])) for each in matched]
     read = [each.column("prompt_tokens") for each in matched]
-    yield _thirds(case, matched, read, kind="prompts", text=words.tokens, unit="tokens")
+    yield _thirds(case, matched, read, "prompts", _tokens)
     written = [each.column("output_tokens") for each in matched]
-    yield _thirds(case, matched, written, kind="answers", text=words.tokens, unit="tokens")
-    # By what both arms take: a turn that is long on one of them alone is no long one.
-    taken = [np.sqrt(each.column("turn_ms") * each.column("turn_ms", 1)) / 1e3 for each in matched]
-    yield _thirds(case, matched, taken, kind="turns", text="{:.3g}".format, unit="s")
+    yield _thirds(case, matched, written, "answers", _tokens)
+    yield _thirds(case, matched, [_seconds_of_both(each) for each in matched], "turns", _seconds)
+
+
+def _seconds_of_both(matched: _Matched) -> Floats:
+    """Return what both arms take: a turn that is long on one of them alone is no long one."""
+    theirs_ms = matched.column("turn_ms", 0)
+    mine_ms = matched.column("turn_ms", 1)
+    mean_ms: Floats = np.sqrt(theirs_ms * mine_ms)
+    return mean_ms / 1e3
+
+
+def _tokens(value: float) -> str:
+    return f"{words.tokens(value)} tokens"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g} s"
 
 
 def _thirds(
     case: Case,
     matched: Sequence[_Matched],
     values: Sequence[Floats],
-    *,
     kind: str,
     text: Callable[[float], str],
-    unit: str,
-) -> list[tuple[str, Spread | None]]:
+) -> Sequence[_Kind]:
     """Compare the third of the turns with the lowest values, and that with the highest."""
     low, high = np.nanquantile(np.concatenate(values), (1 / 3, 2 / 3))
     lowest = _of_some(case, matched, [each <= low for each in values])
     highest = _of_some(case, matched, [each > high for each in values])
-    return [
-        (f"{kind} up to {text(low)} {unit}", lowest),
-        (f"{kind} above {text(high)} {unit}", highest),
-    ]
+    return [(f"{kind} up to {text(low)}", lowest), (f"{kind} above {text(high)}", highest)]
 
 
 def _of_some(case: Case, matched: Sequence[_Matched], rows: Sequence[Bools]) -> Spread | None:
@@ -131,13 +148,14 @@ def _who(case: Case, matched: Sequence[_Matched], level: float) -> str:
         values = [spread.value for _, spread in known]
         apart = max(values) - min(values) if values else 0.0
         if apart > widest:
-            furthest, widest = known, apart
-    changes = [
-        (name, spread.relative(unit="relative", method="", level=1 - 2 * level))
-        for name, spread in furthest
-    ]
-    changes.sort(key=lambda each: each[1].value)
-    return ", ".join(f"{name} {words.change(change)}" for name, change in changes)
+            furthest = known
+            widest = apart
+    changes = []
+    for name, spread in furthest:
+        change = spread.relative(unit="relative", method="", level=1 - 2 * level)
+        changes.append((change.value, f"{name} {words.change(change)}"))
+    changes.sort(key=lambda each: each[0])
+    return ", ".join(text for _, text in changes)
 
 
 def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> Tested:
@@ -145,7 +163,9 @@ def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> T
 
     Or that of the one alone that the policy counts.
     """
-    leg, counts, speed = typical.leg, case.policy.counts, case.speed(arm, workload)
+    leg = typical.leg
+    counts = case.policy.counts
+    speed = case.speed(arm, workload)
     is_settled = leg.state in ("yes", "no", "equal")
     is_asked = counts == "time" or (counts == "both" and is_settled)
     if speed is None or leg.estimate is None or not is_asked:
@@ -153,11 +173,12 @@ def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> T
     matched = tuple(_matched(case, arm, workload))
     # A control shows what a place in the order adds, and what
     # starts differ by, for single turn times and their total alike.
-    total = _mixed(case, ((each.total(), each.share) for each in matched), speed.controls)
+    total = _mixed(case, [(each.total(), each.share) for each in matched], speed.controls)
     if total is None:
         return typical
-    level, least = case.level(arm), case.policy.min_change
-    whole, near = (_relative(total, times * level) for times in (1, TWICE))
+    level = case.level(arm)
+    least = case.policy.min_change
+    whole = _relative(total, level)
     if speed.change.overfull:
         whole = whole.as_bound(speed.mildest)
     needs = (more_pairs(case, speed),)
@@ -170,7 +191,7 @@ def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> T
             "set counts to turns or time in the policy to say which decides, or split"
         )
         return replace(typical, leg=replace(leg, state="unclear", reason=reason, needs=()))
-    if _bears_out(leg.state, near, least):
+    if _bears_out(leg.state, _relative(total, TWICE * level), least):
         return typical
     reason = f"{leg.reason}, but the time of all turns {words.change(whole)}"
     return replace(typical, leg=replace(leg, state="unclear", reason=reason, needs=needs))
@@ -178,14 +199,13 @@ def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> T
 
 def _contradicts(state: LegState, whole: Estimate, least: float) -> bool:
     """Say whether the total surely does not change as the typical turn does."""
-    is_gain, is_harm = whole.is_below(-least), whole.is_above(least)
     match state:
         case "yes":
             return whole.is_above(-least)
         case "no":
             return whole.is_below(least)
         case _:
-            return is_gain or is_harm
+            return whole.is_below(-least) or whole.is_above(least)
 
 
 def _bears_out(state: LegState, near: Estimate, least: float) -> bool:

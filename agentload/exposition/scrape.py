@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -32,16 +32,19 @@ LARGEST: Final = 1e300
 """A larger value, an infinite one or NaN is no measurement."""
 INFO: Final = "vllm:cache_config_info"
 """A gauge of 1 for each engine; its labels are the cache configuration."""
-WANTED: Final = frozenset(
-    {INFO, *SPLIT}
-    | {name for theirs in VALUES.values() for name in theirs}
-    | {
-        f"{name}_{part}"
-        for theirs in HISTOGRAMS.values()
-        for name in theirs
-        for part in ("bucket", "sum", "count")
-    }
-)
+
+
+def _wanted_names() -> Iterator[str]:
+    yield INFO
+    yield from SPLIT
+    for theirs in VALUES.values():
+        yield from theirs
+    for theirs in HISTOGRAMS.values():
+        for name in theirs:
+            yield from (f"{name}_bucket", f"{name}_sum", f"{name}_count")
+
+
+WANTED: Final = frozenset(_wanted_names())
 """Names of the samples that are read from a page."""
 EACH: Final = ("kv_cache_size_tokens", "kv_cache_max_concurrency")
 """Labels with each engine's own number: summed over engines and over replicas."""
@@ -66,27 +69,31 @@ class Histogram:
     @property
     def mean(self) -> float | None:
         """Mean of the values; None if there are none."""
-        return self.total / self.count if self.count else None
+        count = self.count
+        return self.total / count if count else None
 
     def bucket(self, share: float) -> tuple[float, float]:
         """Return the bounds of the bucket with this quantile."""
         wanted = share * self.count
         seen = 0.0
-        for low, high, count in zip((0.0, *self.bounds), self.bounds, self.counts, strict=False):
+        low = 0.0
+        for high, count in zip(self.bounds, self.counts, strict=True):
             seen += count
             if seen >= wanted and count:
                 return low, high
-        return (self.bounds[-2] if len(self.bounds) > 1 else 0.0), math.inf
+            low = high
+        last_finite = self.bounds[-2] if len(self.bounds) > 1 else 0.0
+        return last_finite, math.inf
 
     def minus(self, earlier: "Histogram") -> "Histogram":
         """Return what was added since an earlier reading; everything if the buckets changed."""
         if earlier.bounds != self.bounds:
             return self
-        counts = tuple(
-            max(0.0, now - before) for now, before in zip(self.counts, earlier.counts, strict=True)
-        )
+        added = (now - before for now, before in zip(self.counts, earlier.counts, strict=True))
         return Histogram(
-            bounds=self.bounds, counts=counts, total=max(0.0, self.total - earlier.total)
+            bounds=self.bounds,
+            counts=tuple(max(0.0, each) for each in added),
+            total=max(0.0, self.total - earlier.total),
         )
 
     def plus(self, other: "Histogram") -> "Histogram":
@@ -94,18 +101,17 @@ class Histogram:
         total = self.total + other.total
         if other.bounds != self.bounds:
             return Histogram(bounds=(math.inf,), counts=(self.count + other.count,), total=total)
-        return Histogram(
-            bounds=self.bounds,
-            counts=tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)),
-            total=total,
-        )
+        counts = (own + theirs for own, theirs in zip(self.counts, other.counts, strict=True))
+        return Histogram(bounds=self.bounds, counts=tuple(counts), total=total)
 
 
 def of_cumulative(upto: Mapping[float, float], total: float) -> Histogram:
     """Make a histogram from the count up to each bound and the sum of the values."""
     bounds = tuple(sorted(upto))
-    counts = tuple(max(0.0, upto[high] - upto[low]) for low, high in pairwise(bounds))
-    return Histogram(bounds=bounds, counts=(max(0.0, upto[bounds[0]]), *counts), total=total)
+    counts = [max(0.0, upto[bounds[0]])]
+    for low, high in pairwise(bounds):
+        counts.append(max(0.0, upto[high] - upto[low]))
+    return Histogram(bounds=bounds, counts=tuple(counts), total=total)
 
 
 def is_level(name: str) -> bool:
@@ -127,7 +133,9 @@ class Scrape:
     def histogram(self, name: str) -> Histogram | None:
         """Return a histogram that is not empty."""
         found = self.histograms.get(name)
-        return found if found is not None and found.count else None
+        if found is None or not found.count:
+            return None
+        return found
 
     @property
     def cached_share(self) -> float | None:
@@ -171,36 +179,54 @@ class Scrape:
 
 def parse(text: str) -> Scrape:
     """Parse an exposition text. Raises ValueError if it is not one."""
-    values: dict[str, float] = {}
-    parts: dict[str, float] = {}
-    upto: dict[str, dict[float, float]] = {}
-    engines: dict[str, Mapping[str, str]] = {}
+    page = _Page()
     for sample in samples(text, WANTED):
-        if sample.name == INFO:
-            engines[sample.labels.get("engine", "")] = sample.labels
-        elif not abs(sample.value) <= LARGEST:
-            continue
-        elif (bound := _bound(sample)) is not None:
-            if bound >= 0:  # NaN is no bound
-                buckets = upto.setdefault(sample.name.removesuffix("_bucket"), {})
-                buckets[bound] = buckets.get(bound, 0.0) + sample.value
-        elif sample.name in SPLIT:
-            ours, label = SPLIT[sample.name]
-            part = f"{ours}_{sample.labels.get(label)}"
-            parts[part] = parts.get(part, 0.0) + sample.value
-        else:
-            name = sample.name
-            values[name] = (
-                max(values.get(name, 0.0), sample.value)
-                if name in _SHARES
-                else values.get(name, 0.0) + sample.value
-            )
+        page.add(sample)
     return Scrape(
-        values={**dict(_ours(values)), **parts},
-        histograms=dict(_histograms(upto, values)),
-        cache_config=_together(tuple(engines.values()), EACH),
-        engines=len(engines) or 1,
+        values={**dict(_ours(page.values)), **page.parts},
+        histograms=dict(_histograms(page.upto, page.values)),
+        cache_config=_together(tuple(page.engines.values()), EACH),
+        engines=len(page.engines) or 1,
     )
+
+
+def _sums() -> dict[Any, float]:
+    return defaultdict(float)
+
+
+@dataclass(slots=True)
+class _Page:
+    """The samples of a page, added up over the engines and models of a server."""
+
+    values: dict[str, float] = field(default_factory=_sums)
+    """Values by the server's own names."""
+    parts: dict[str, float] = field(default_factory=_sums)
+    """Values that a label splits, by our names."""
+    upto: dict[str, dict[float, float]] = field(default_factory=lambda: defaultdict(_sums))
+    """Count up to each bound of each histogram."""
+    engines: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """The cache configuration of each engine."""
+
+    def add(self, sample: MetricSample) -> None:
+        """Add one sample; a value that is no measurement is left out."""
+        name = sample.name
+        value = sample.value
+        if name == INFO:
+            self.engines[sample.labels.get("engine", "")] = sample.labels
+            return
+        if not abs(value) <= LARGEST:  # NaN is not above it either
+            return
+        bound = _bound(sample)
+        if bound is not None:
+            if bound >= 0:  # NaN is no bound
+                self.upto[name.removesuffix("_bucket")][bound] += value
+        elif name in SPLIT:
+            ours, label = SPLIT[name]
+            self.parts[f"{ours}_{sample.labels.get(label)}"] += value
+        elif name in _SHARES:
+            self.values[name] = max(self.values.get(name, 0.0), value)
+        else:
+            self.values[name] += value
 
 
 def of_replicas(scrapes: Sequence[Scrape]) -> Scrape:
@@ -221,9 +247,9 @@ def _combined_values(scrapes: Sequence[Scrape]) -> dict[str, float]:
     for scrape in scrapes:
         for name, value in scrape.values.items():
             found[name].append(value)
+    largest = SHARES | {"process_start_s"}
     return {
-        name: max(seen) if name in SHARES or name == "process_start_s" else sum(seen)
-        for name, seen in sorted(found.items())
+        name: max(seen) if name in largest else sum(seen) for name, seen in sorted(found.items())
     }
 
 
@@ -255,32 +281,39 @@ def _ours(values: Mapping[str, float]) -> Iterator[tuple[str, float]]:
 def _histograms(
     upto: Mapping[str, Mapping[float, float]], values: Mapping[str, float]
 ) -> Iterator[tuple[str, Histogram]]:
+    """Yield each histogram that has a sum; one bucket holds all where the page has no others."""
     for ours, theirs in HISTOGRAMS.items():
         name = next((name for name in theirs if f"{name}_sum" in values), None)
-        if name is not None and (
-            buckets := upto.get(name) or {math.inf: values.get(f"{name}_count", 0.0)}
-        ):
-            yield ours, of_cumulative(buckets, values[f"{name}_sum"])
+        if name is None:
+            continue
+        everything = {math.inf: values.get(f"{name}_count", 0.0)}
+        yield ours, of_cumulative(upto.get(name) or everything, values[f"{name}_sum"])
 
 
 def _together(configs: Sequence[Mapping[str, str]], added: Sequence[str]) -> Mapping[str, str]:
     """Return the first configuration with the pool of all, or without a pool if any is unknown."""
-    if len(configs) < 2:
-        return dict(configs[0]) if configs else {}
-    first = {
-        name: value for name, value in next(filter(None, configs), {}).items() if name not in added
-    }
-    sums = {name: _sum([config.get(name, "") for config in configs]) for name in added}
-    return first | {name: text for name, text in sums.items() if text is not None}
+    if not configs:
+        return {}
+    if len(configs) == 1:
+        return dict(configs[0])
+    first = next(filter(None, configs), {})
+    out = {name: value for name, value in first.items() if name not in added}
+    for name in added:
+        text = _sum([config.get(name, "") for config in configs])
+        if text is not None:
+            out[name] = text
+    return out
 
 
 def _sum(texts: Sequence[str]) -> str | None:
+    """Return the sum of numbers as text; None where one is unknown: older servers write "None"."""
     try:
-        return str(
-            sum(
-                int(text) if text.isdecimal() and len(text) < DIGITS else float(text)
-                for text in texts
-            )
-        )
-    except ValueError:  # older servers write "None"
+        return str(sum(_number(text) for text in texts))
+    except ValueError:
         return None
+
+
+def _number(text: str) -> float:
+    """Read a whole number as one, so that its text stays whole."""
+    is_whole = text.isdecimal() and len(text) < DIGITS
+    return int(text) if is_whole else float(text)

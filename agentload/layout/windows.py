@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heapify, heapreplace
-from itertools import accumulate, count, islice, takewhile
+from itertools import accumulate, count, islice
 from typing import Final, TypeAlias
 
 from agentload.dispatch.arrivals import SECOND, open_starts, rng_of
@@ -63,9 +63,8 @@ class Steady:
 
     def under(self, load: Load) -> "Steady":
         """Return the same families under another load."""
-        return replace(
-            self, load=load, timings=self.timings if load.waits == self.load.waits else {}
-        )
+        timings = self.timings if load.waits == self.load.waits else {}
+        return replace(self, load=load, timings=timings)
 
     def timeline(self, place: int) -> Timeline:
         """Return when the turns of a family are sent and answered."""
@@ -77,10 +76,10 @@ class Steady:
         """Carry a family over an instant; with new content if it was carried before."""
         family = self.fresh(place, copies)
         timings = self.timeline(place)
-        names = zip(self.families[place], family, strict=True)
-        of_copy = {
-            new.session: timings[old.session] for old, new in names if old.session in timings
-        }
+        of_copy = {}
+        for old, new in zip(self.families[place], family, strict=True):
+            if old.session in timings:
+                of_copy[new.session] = timings[old.session]
         return carry(self.header, family, of_copy, at_s=at_s)
 
     def fresh(self, place: int, copies: Counter[int]) -> Family:
@@ -92,9 +91,13 @@ class Steady:
         copies[place] += 1
         if not copy:
             return self.families[place]
-        if (place, copy) not in self.copies and len(self.copies) < KEPT:
-            self.copies[place, copy] = another(self.families[place], copy)
-        return self.copies.get((place, copy)) or another(self.families[place], copy)
+        kept = self.copies.get((place, copy))
+        if kept is not None:
+            return kept
+        made = another(self.families[place], copy)
+        if len(self.copies) < KEPT:
+            self.copies[place, copy] = made
+        return made
 
     @cached_property
     def ends_s(self) -> tuple[float, ...]:
@@ -111,12 +114,11 @@ class Steady:
 
         It runs over the families one after the other, or over the trace's own starts.
         """
-        window_s = self.load.budget.seconds or UNBOUNDED_S
         match self.load.arrivals:
             case Recorded():
-                return line_of_arrivals(self._timed(), _starts_s(self), window_s=window_s)
+                return line_of_arrivals(self._timed(), _starts_s(self), window_s=self.window_s)
             case ClosedLoop() | OpenLoop():
-                return line_of_turns(self._timed(), window_s=window_s)
+                return line_of_turns(self._timed(), window_s=self.window_s)
 
     @cached_property
     def quotes(self) -> bool:
@@ -126,13 +128,21 @@ class Steady:
 
     def lasting_s(self, place: int) -> float:
         """Return how long a family takes, in s."""
-        return self.ends_s[place] - (self.ends_s[place - 1] if place else 0.0)
+        return self.ends_s[place] - self._begins_s(place)
 
     def at(self, position_s: float) -> tuple[int, float]:
         """Return the family at a position of the line over all of them, and how far into it."""
         at_s = self.line.at(position_s)
         place = min(bisect_right(self.ends_s, at_s), len(self.families) - 1)
-        return place, at_s - (self.ends_s[place - 1] if place else 0.0)
+        return place, at_s - self._begins_s(place)
+
+    def _begins_s(self, place: int) -> float:
+        return self.ends_s[place - 1] if place else 0.0
+
+    @property
+    def window_s(self) -> float:
+        """How long a window lasts, in s."""
+        return self.load.budget.seconds or UNBOUNDED_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,14 +178,16 @@ def _alone(family: Sequence[Session]) -> Family:
     """
     names = frozenset(each.session for each in family)
 
+    def unquoted(segment: Segment) -> Segment:
+        is_own = segment.source is None or segment.source.session in names
+        return segment if is_own else replace(segment, source=None)
+
     def alone(turn: Turn) -> Turn:
-        after = tuple(ref for ref in turn.after if ref.session in names)
-        add = tuple(
-            replace(each, source=None) if each.source and each.source.session not in names else each
-            for each in turn.add
-        )
         return replace(
-            turn, after=after, add=add, event=UNDER_WAY if turn.event == PRIME else turn.event
+            turn,
+            after=tuple(ref for ref in turn.after if ref.session in names),
+            add=tuple(unquoted(segment) for segment in turn.add),
+            event=UNDER_WAY if turn.event == PRIME else turn.event,
         )
 
     return tuple(replace(each, turns=tuple(map(alone, each.turns))) for each in family)
@@ -186,8 +198,7 @@ def room(stock: Steady) -> int:
 
     Each window needs a stretch of its own.
     """
-    seconds = stock.load.budget.seconds or UNBOUNDED_S
-    return max(1, math.floor(stock.line.seconds / seconds))
+    return max(1, math.floor(stock.line.seconds / stock.window_s))
 
 
 def slots(stock: Steady) -> int:
@@ -200,7 +211,9 @@ def slots(stock: Steady) -> int:
 
 def fitting(stock: Steady, pairs: int) -> int:
     """Return how many windows *pairs* pairs play, as far as the trace has time for them."""
-    return slots(stock) * max(1, min(pairs, room(stock) // slots(stock)))
+    a_pair = slots(stock)
+    most = room(stock) // a_pair
+    return a_pair * max(1, min(pairs, most))
 
 
 def check_room(stock: Steady, number: int) -> None:
@@ -209,17 +222,17 @@ def check_room(stock: Steady, number: int) -> None:
     A pair needs a window for each session that is kept going.
     """
     least = slots(stock)
-    most = max(slots(stock), room(stock))
+    with_time = room(stock)
+    most = max(least, with_time)
     if number < least:
         raise PlanError(
             f"--windows {number} is less than one for each of {least} sessions",
             hint=f"--windows {least}",
         )
     if number > most:
-        seconds = stock.load.budget.seconds or UNBOUNDED_S
         raise PlanError(
-            f"the trace has time for {room(stock)} window{'' if room(stock) == 1 else 's'} "
-            f"of {seconds:g} s, got {number}",
+            f"the trace has time for {with_time} window{'' if with_time == 1 else 's'} "
+            f"of {stock.window_s:g} s, got {number}",
             hint=f"--windows {most}, or a shorter --duration",
         )
 
@@ -277,38 +290,46 @@ class _BlockOfWindows:
     seed: int
 
     def __iter__(self) -> Iterator[Session]:
-        first, played, followers = self._first
-        copies = Counter(played)
-        yield from first
-        for place, start_s in islice(self._followers(), followers, None):
+        first = self._first
+        yield from first.sessions
+        copies = Counter(first.copies)
+        for place, start_s in islice(self._followers(), first.followers, None):
             yield from _starting(self.stock.fresh(place, copies), start_s)
 
     def telling(self) -> Iterable[Session]:
         """Return sessions with every priming call and quoted answer; followers prime none."""
-        return self if self.stock.quotes else self._first[0]
+        return self if self.stock.quotes else self._first.sessions
 
     def _followers(self) -> Iterator[tuple[int, float]]:
         return _followers(self.stock, self.instant, self.pair, self.seed)
 
     @cached_property
-    def _first(self) -> tuple[tuple[Session, ...], Counter[int], int]:
-        """The sessions likely to be played, uses of each family, and the number of followers."""
+    def _first(self) -> "_First":
         stock = self.stock
         copies = Counter[int]()
         alive = list(_alive(stock, self.instant))
         begun = [stock.from_then_on(place, at_s, copies) for place, at_s in alive]
         begun.sort(key=lambda each: -each.idle_s)
+        sessions: list[Session] = []
+        for each in begun:
+            sessions += _starting(each.sessions, 0.0)
         soon = list(_soon(stock, alive, self._followers()))
-        following = [
-            session
-            for place, start_s in soon
-            for session in _starting(stock.fresh(place, copies), start_s)
-        ]
-        first = [
-            *(session for each in begun for session in _starting(each.sessions, 0.0)),
-            *following,
-        ]
-        return (*_prefixes(first), *first), copies, len(soon)
+        for place, start_s in soon:
+            sessions += _starting(stock.fresh(place, copies), start_s)
+        return _First(
+            sessions=(*_prefixes(sessions), *sessions), copies=copies, followers=len(soon)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _First:
+    """The sessions of a block that are likely to be played, laid out once."""
+
+    sessions: tuple[Session, ...]
+    copies: Counter[int]
+    """How often each family is among them."""
+    followers: int
+    """How many of the followers are among them."""
 
 
 def _soon(
@@ -318,17 +339,17 @@ def _soon(
 
     Of sessions that arrive by themselves, all.
     """
-    seconds = stock.load.budget.seconds or UNBOUNDED_S
     if not isinstance(stock.load.arrivals, ClosedLoop):
         yield from followers
         return
     ends_s = [stock.lasting_s(place) - at_s for place, at_s in alive]
     heapify(ends_s)
-    while ends_s and ends_s[0] < seconds:
+    while ends_s and ends_s[0] < stock.window_s:
         follower = next(followers, None)
         if follower is None:
             return
-        heapreplace(ends_s, ends_s[0] + stock.lasting_s(follower[0]))
+        place, _ = follower
+        heapreplace(ends_s, ends_s[0] + stock.lasting_s(place))
         yield follower
 
 
@@ -338,15 +359,19 @@ def _starting(family: Sequence[Session], start_s: float) -> list[Session]:
 
 def _prefixes(sessions: Sequence[Session]) -> Iterator[Session]:
     """Yield a priming session for each cached prefix that no other primed context holds."""
-    told = {each.prefix for each in sessions if each.turns[0].event == PRIME}
-    others = dict.fromkeys(
-        each.prefix for each in sessions if each.prefix is not None and each.prefix not in told
-    )
-    for name in others:
+    primed = {each.prefix for each in sessions if each.turns[0].event == PRIME}
+    for each in sessions:
+        name = each.prefix
+        if name is None or name in primed:
+            continue
+        primed.add(name)
         turn = Turn(add=USER, output=1, event=PRIME)
-        workload = next(each.workload for each in sessions if each.prefix == name)
         yield Session(
-            session=f"prefix {name}", workload=workload, turns=(turn,), start_s=0.0, prefix=name
+            session=f"prefix {name}",
+            workload=each.workload,
+            turns=(turn,),
+            start_s=0.0,
+            prefix=name,
         )
 
 
@@ -383,23 +408,23 @@ def _followers(stock: Steady, instant: float, pair: int, seed: int) -> Iterator[
 
     In a closed loop a family starts when another one ends, and its time is 0.
     """
-    horizon_s = (stock.load.budget.seconds or UNBOUNDED_S) + BEYOND_S
+    horizon_s = stock.window_s + BEYOND_S
     match stock.load.arrivals:
         case ClosedLoop(sessions=sessions):
             for place in _enough(stock, FASTER * sessions * horizon_s, seed, pair):
                 yield place, 0.0
         case OpenLoop() as load:
-            starts = (
-                at_ns / SECOND
-                for at_ns in open_starts(replace(load, ramp_s=0.0), rng_of(seed, "arrivals", pair))
-            )
-            drawn = _drawn(stock, seed, pair)
-            for start_s in takewhile(lambda start_s: start_s < horizon_s, starts):
-                yield next(drawn), start_s
+            places = _drawn(stock, seed, pair)
+            without_ramp = replace(load, ramp_s=0.0)
+            for at_ns in open_starts(without_ramp, rng_of(seed, "arrivals", pair)):
+                start_s = at_ns / SECOND
+                if start_s >= horizon_s:
+                    return
+                yield next(places), start_s
         case Recorded():
             at_s = stock.line.at(instant * stock.line.seconds)
-            begun = sorted((start_s, place) for place, start_s in enumerate(_starts_s(stock)))
-            for start_s, place in begun:
+            starts = sorted((start_s, place) for place, start_s in enumerate(_starts_s(stock)))
+            for start_s, place in starts:
                 if at_s < start_s < at_s + horizon_s:
                     yield place, start_s - at_s
 
@@ -411,7 +436,9 @@ def _drawn(stock: Steady, seed: int, pair: int) -> Iterator[int]:
     second, and so on.
     """
     start = rng_of(seed, "followers").random() + pair * math.sqrt(2)
-    return (int((start + number * GOLDEN) % 1.0 * len(stock.families)) for number in count())
+    for number in count():
+        share = (start + number * GOLDEN) % 1.0
+        yield int(share * len(stock.families))
 
 
 def _enough(stock: Steady, seconds: float, seed: int, pair: int) -> Iterator[int]:
@@ -452,37 +479,44 @@ def held_tokens(stock: Steady, *, seed: int) -> float:
 
     Shared prefixes count once; the next turn is included.
     """
-    found = sorted(_held(stock, _instant(pair, PROBED, seed)) for pair in range(PROBED))
+
+    def held(primed: Sequence[Session]) -> float:
+        tokens = 0
+        for session in primed:
+            prime_and_next = session.turns[:2]
+            tokens += sum(_tokens(turn.add) + turn.output for turn in prime_and_next)
+        for name in {each.prefix for each in primed if each.prefix is not None}:
+            tokens += _tokens(stock.header.prefixes[name])
+        return float(tokens)
+
+    return _in_most_blocks(stock, held, seed)
+
+
+def _in_most_blocks(
+    stock: Steady, measure: Callable[[Sequence[Session]], float], seed: int
+) -> float:
+    """Return what the primed sessions of a block measure, in nineteen of twenty blocks."""
+    found = sorted(measure(_primed(stock, _instant(pair, PROBED, seed))) for pair in range(PROBED))
     return found[-2]  # nineteen of PROBED are no larger
 
 
-def _held(stock: Steady, instant: float) -> float:
-    prefixes: set[str] = set()
-    tokens = 0
+def _primed(stock: Steady, instant: float) -> list[Session]:
+    """Return the sessions that a block of windows begins with in their middle."""
+    out: list[Session] = []
     for place, at_s in _alive(stock, instant):
-        for session in stock.from_then_on(place, at_s, Counter()).sessions:
-            if session.turns[0].event == PRIME:
-                tokens += sum(segment.tokens for turn in session.turns[:2] for segment in turn.add)
-                tokens += sum(turn.output for turn in session.turns[:2])
-                prefixes |= {session.prefix} if session.prefix is not None else set()
-    return float(
-        tokens + sum(segment.tokens for name in prefixes for segment in stock.header.prefixes[name])
-    )
+        carried = stock.from_then_on(place, at_s, Counter()).sessions
+        out += [session for session in carried if session.turns[0].event == PRIME]
+    return out
+
+
+def _tokens(segments: Iterable[Segment]) -> int:
+    return sum(segment.tokens for segment in segments)
 
 
 def longest_priming_s(stock: Steady, prefill_s: Callable[[int], float], *, seed: int) -> float:
     """Return about how long priming a block's windows takes, in nineteen of twenty blocks."""
-    found = sorted(
-        _priming_s(stock, _instant(pair, PROBED, seed), prefill_s) for pair in range(PROBED)
-    )
-    return found[-2]  # nineteen of PROBED are no larger
 
+    def priming_s(primed: Sequence[Session]) -> float:
+        return sum(prefill_s(_tokens(session.turns[0].add)) for session in primed)
 
-def _priming_s(stock: Steady, instant: float, prefill_s: Callable[[int], float]) -> float:
-    primes = (
-        sum(segment.tokens for segment in session.turns[0].add)
-        for place, at_s in _alive(stock, instant)
-        for session in stock.from_then_on(place, at_s, Counter()).sessions
-        if session.turns[0].event == PRIME
-    )
-    return sum(map(prefill_s, primes))
+    return _in_most_blocks(stock, priming_s, seed)
