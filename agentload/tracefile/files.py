@@ -174,6 +174,11 @@ def write_lines(path: Path | str, found: Iterable[bytes]) -> None:
         with path.open("wb") as file:
             file.writelines(found)
         return
+    in_the_way = next((each for each in path.parents if each.is_file()), None)
+    if in_the_way is not None:
+        raise TraceError(
+            f"{path}: '{in_the_way}' is a file, not a folder", hint="name a file in a folder"
+        )
     if not path.parent.is_dir():
         raise TraceError(f"{path}: no folder '{path.parent}'", hint=f"mkdir -p {path.parent}")
     with appearing(path) as file:
