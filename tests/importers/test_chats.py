@@ -275,6 +275,9 @@ def test_swe_agents_answers_are_calls_but_for_the_demonstration(tmp_path: Path) 
     ).decode()
     (session,), summary = imported(tmp_path, {"x.traj": text})
     assert summary.format == "swe_agent"
+    assert all(turn.recorded is None or turn.recorded.api_s is None for turn in session.turns)
+    said = [what for what, *_ in summary.estimated]
+    assert "times of a trajectory: not in the source, but for its tools'" in said
     assert shape(session) == [
         [("system", 200), ("user", 20), ("assistant", 20), ("user", 40)],
         [("assistant", 20), ("tool", 40)],
