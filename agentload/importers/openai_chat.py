@@ -103,17 +103,7 @@ def conversation(
     *timing* says when all of it began and ended. A call without a time of its own has the time
     that was known last.
     """
-    times = [
-        fields.first_time(message, *_SENT) if isinstance(message, dict) else None
-        for message in found
-    ]
-    if all(at_s is None for at_s in times):
-        answers = [number for number, each in enumerate(found) if _role(each) == "assistant"]
-        _file(intake, timing, len(answers))
-        if answers and answers[0]:
-            times[answers[0] - 1] = timing.sent_s
-        if len(answers) == 1:
-            times[answers[0]] = timing.done_s
+    times = _times(intake, found, timing)
     known_s = next((at_s for at_s in times if at_s is not None), 0.0)
     tools, new, before_s = opening, list[ContextPiece](), None
     for message, at_s in zip(found, times, strict=True):
@@ -136,6 +126,22 @@ def conversation(
             new = new + pieces
         before_s = at_s
         known_s = known_s if at_s is None else at_s
+
+
+def _times(intake: Intake, found: list[Any], timing: CallTiming) -> list[float | None]:
+    """Return the time of each message; where none has one, what that of the whole says of them."""
+    times = [
+        fields.first_time(message, *_SENT) if isinstance(message, dict) else None
+        for message in found
+    ]
+    if all(at_s is None for at_s in times):
+        answers = [number for number, each in enumerate(found) if _role(each) == "assistant"]
+        _file(intake, timing, len(answers))
+        if answers and answers[0]:
+            times[answers[0] - 1] = timing.sent_s
+        if len(answers) == 1:
+            times[answers[0]] = timing.done_s
+    return times
 
 
 def _file(intake: Intake, timing: CallTiming, answers: int) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 Schema: TypeAlias = Mapping[str, Any] | bool
@@ -56,29 +56,38 @@ def fault(schema: object, *, at: str = "$", nested: int = 0) -> str | None:
 
 def _wrong(keyword: str, value: object) -> str | None:
     """Return what is wrong with a keyword or its own value; schemas inside it are left out."""
-    match keyword:
-        case "type":
-            return _wrong_type(value)
-        case "pattern":
-            return wrong_pattern(value) if isinstance(value, str) else _not("a text", value)
-        case "properties":
-            return None if isinstance(value, dict) else _not("an object", value)
-        case "enum":
-            return None if isinstance(value, list) else _not("a list", value)
-        case "required":
-            is_names = isinstance(value, list) and all(isinstance(each, str) for each in value)
-            return None if is_names else _not("a list of names", value)
-        case _ if keyword in _LISTS:
-            return None if isinstance(value, list) and value else _not("a list of schemas", value)
-        case _ if keyword in _BOUNDS:
-            return None if _is_typed("number", value) else _not("a number", value)
-        case _ if keyword in _LENGTHS:
-            is_length = isinstance(value, int) and _is_typed("integer", value) and value >= 0
-            return None if is_length else _not("a whole number from 0", value)
-        case _ if keyword in _SINGLE | _SAYINGS | {"const"}:
-            return None
-        case _:
-            return "this keyword is not supported"
+    if keyword == "type":
+        return _wrong_type(value)
+    if keyword == "pattern" and isinstance(value, str):
+        return wrong_pattern(value)
+    if keyword in _SINGLE | _SAYINGS | {"const"}:
+        return None
+    if keyword not in _FORMS:
+        return "this keyword is not supported"
+    wanted, fits = _FORMS[keyword]
+    return None if fits(value) else f"expected {wanted}, got {_shown(value)}"
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _is_length(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+_FORMS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
+    "pattern": ("a text", lambda value: isinstance(value, str)),
+    "properties": ("an object", lambda value: isinstance(value, dict)),
+    "enum": ("a list", lambda value: isinstance(value, list)),
+    "required": ("a list of names", _is_names),
+    **dict.fromkeys(
+        _LISTS, ("a list of schemas", lambda value: isinstance(value, list) and value != [])
+    ),
+    **dict.fromkeys(_BOUNDS, ("a number", lambda value: _is_typed("number", value))),
+    **dict.fromkeys(_LENGTHS, ("a whole number from 0", _is_length)),
+}
+"""What a keyword's value must be, in words, and whether one is."""
 
 
 def _wrong_type(value: object) -> str | None:
@@ -94,10 +103,6 @@ def wrong_pattern(pattern: str) -> str | None:
     except re.error as error:
         return f"'{pattern}' is not a regular expression: {error}"
     return None
-
-
-def _not(wanted: str, value: object) -> str:
-    return f"expected {wanted}, got {_shown(value)}"
 
 
 def _shown(value: object) -> str:
