@@ -77,6 +77,13 @@ def nearest(
     return otherwise or (f"there are {', '.join(names)}" if names else "it has none")
 
 
+def not_among(name: str, choices: Iterable[str], said: object) -> str:
+    """Return what is wrong with a value that is none of the choices, and which they are."""
+    *others, last = choices
+    listed = f"{', '.join(others)} or {last}" if others else last
+    return f"{name} is {listed}, got '{said}'"
+
+
 def first_of(group: BaseExceptionGroup[Raised]) -> Raised:
     """Return the first error of a group, which tasks that ran at the same time raised."""
     found = group.exceptions[0]

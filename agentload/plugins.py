@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta
 
-from agentload.errors import AgentloadError, UsageError, nearest
+from agentload.errors import AgentloadError, UsageError, nearest, not_among
 
 # Types of options: bounds are part of the type, so that `convert_options` holds for them all.
 Bytes: TypeAlias = Annotated[float, Meta(gt=0)]
@@ -259,11 +259,21 @@ def convert_options(
                 strict=False,
             )
         except msgspec.ValidationError as error:
+            if choices := _choices(option.type):
+                raise UsageError(
+                    not_among(f"{name}: {key}", choices, value),
+                    hint=f"the default is {option.default}",
+                ) from error
             what = str(error).partition(" - at ")[0]
             raise UsageError(
                 f"{name}: {key}: {what}, got {value!r}", hint=f"the default is {option.default}"
             ) from error
     return read
+
+
+def _choices(kind: object) -> tuple[str, ...]:
+    """Return the only texts that a type has; none where it has others."""
+    return typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
 
 
 def _pairs(value: object) -> object:

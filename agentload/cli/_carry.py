@@ -11,6 +11,7 @@ from agentload.evidence import grades
 from agentload.evidence.block import serving_figures
 from agentload.evidence.summary import summarise
 from agentload.layout.cost import about
+from agentload.remote.seats import nodes_of
 from agentload.report.advise import settle
 from agentload.run import door
 from agentload.run.ask import Eval, Evaluated
@@ -23,7 +24,7 @@ from agentload.run.play import Played
 from agentload.run.questions import questions_cost
 from agentload.run.record import Stored, again
 from agentload.run.simulated_answers import Answering
-from agentload.study.kinds import Ask, Decide, Search, Study
+from agentload.study.kinds import Ask, Decide, Replay, Search, Study
 from agentload.study.parts import Live
 from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import question_pace
@@ -92,8 +93,10 @@ def _print_forecast(made: Prepared | Eval | Answering, place: StudyPlace, *, as_
         _print_questions(made, place, as_json=as_json)
         return
     expected = made.cost()
+    study = made.playing.study
+    nodes = nodes_of(study) if isinstance(study, Replay) else None
     if not as_json:
-        print(_results.plan_text(made.playing.plan, expected, made.fills))
+        print(_results.plan_text(made.playing.plan, expected, made.fills, nodes=nodes))
     else:
         print_json(expected if made.fills is None else asdict(expected) | {"fills": made.fills})
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import typer
 
-from agentload.errors import ALIKE
+from agentload.errors import ALIKE, not_among
 
 _MISSING: Final = "Missing"
 _PREFIX: Final = re.compile(r"Value error, |\.$")
@@ -41,7 +41,11 @@ def explain(error: typer.TyperException) -> tuple[str, str | None]:
     if parameter is None or not parameter.opts[0].startswith("-"):
         return message, help_of_verb
     said = _PREFIX.sub("", str(getattr(error, "message", message)))
-    return f"{parameter.opts[0]}: {said}", _value_meant(said, parameter) or help_of_verb
+    name, hint = parameter.opts[0], _value_meant(said, parameter) or help_of_verb
+    if _CHOICES in said:
+        wrong, *choices = _quoted(said)
+        return not_among(name, choices, wrong), hint
+    return f"{name}: {said}", hint
 
 
 def _example(context: Any) -> str:  # noqa: ANN401  # typer keeps its class to itself

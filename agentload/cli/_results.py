@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 from advisor.assess.room import hit_cliff
 from agentload.cli._print import notice, print_table
 from agentload.dispatch.stretches import stretches, where
-from agentload.layout.cost import Cost, about
+from agentload.layout.cost import Cost, about, cost
+from agentload.layout.division import divide
 from agentload.layout.long_run import Fills
 from agentload.layout.plan import starts_of
 from agentload.model.controls import is_control, is_replica
@@ -19,6 +20,8 @@ from agentload.study.quantity import LIMITS
 if TYPE_CHECKING:
     from agentload.ask.probes import Probed
 
+MOST_SHARES: Final = 8
+"""Most nodes whose calls are listed one by one."""
 _CACHE: Final[Mapping[str, str]] = {"hit": "another arm's", "no hit": "its own"}
 
 
@@ -49,24 +52,40 @@ def print_probed(found: "Probed") -> None:
         )
 
 
-def plan_text(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
-    """Return the plan and what it costs, for people; *fills* where it is laid out to fill pools."""
+def plan_text(
+    plan: Plan, expected: Cost, fills: Fills | None = None, *, nodes: int | None = None
+) -> str:
+    """Return the plan and what it costs, for people.
+
+    *fills* where it is laid out to fill pools, *nodes* where it is divided over that many.
+    """
     pairs = len({play.pair for round_ in plan.rounds for play in round_.plays})
-    calls = ", ".join(f"{arm} {count:,}" for arm, count in cost.calls_by_arm.items())
+    rounds = expected.rounds
+    calls = ", ".join(f"{arm} {count:,}" for arm, count in expected.calls_by_arm.items())
     lines = [
-        f"plan      {plan.design}, {len(plan.blocks)} blocks, {pairs} pairs, {cost.rounds} rounds",
+        f"plan      {plan.design}, {len(plan.blocks)} blocks, {pairs} pairs, {rounds} rounds",
         *_server_lines(plan),
         f"calls     {calls}",
-        f"tokens    {cost.prompt_tokens:,} in, {cost.output_tokens:,} out",
-        f"duration  {about(cost.minutes)} (with {cost.assumed})",
+        f"tokens    {expected.prompt_tokens:,} in, {expected.output_tokens:,} out",
+        f"duration  {about(expected.minutes)} (with {expected.assumed})",
     ]
-    if cost.longest_wait is not None:
-        lines.append(f"waits     {cost.longest_wait}")
-    if cost.priming_minutes:
-        lines.append(f"priming   {cost.priming_minutes:.1f} min of it")
+    if nodes is not None:
+        lines.append(f"nodes     {_shares(plan, nodes)}")
+    if expected.longest_wait is not None:
+        lines.append(f"waits     {expected.longest_wait}")
+    if expected.priming_minutes:
+        lines.append(f"priming   {expected.priming_minutes:.1f} min of it")
     if fills is not None:
         lines += _pool_lines(fills)
     return "\n".join((*lines, "nothing was sent (--dry-run)"))
+
+
+def _shares(plan: Plan, nodes: int) -> str:
+    """Say how many calls each of several nodes sends."""
+    shares = [sum(cost(each).calls_by_arm.values()) for each in divide(plan, nodes)]
+    if nodes <= MOST_SHARES:
+        return f"{nodes}: {', '.join(f'{each:,}' for each in shares)} calls"
+    return f"{nodes}: {min(shares):,} to {max(shares):,} calls each"
 
 
 def _server_lines(plan: Plan) -> Iterator[str]:

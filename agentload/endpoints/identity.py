@@ -22,6 +22,7 @@ from agentload.endpoints.reach import exporter, reach
 from agentload.errors import EndpointError
 from agentload.exposition.scrape import DIGITS, Scrape, of_replicas
 from agentload.exposition.text import OversizeError
+from agentload.model.controls import CONTROL
 from agentload.telemetry.gpu import of_page
 from agentload.telemetry.log_lines import StartUp, start_up
 from agentload.telemetry.reach import plain, text_of
@@ -262,9 +263,9 @@ async def identify_all(endpoints: tuple[Endpoint, ...]) -> tuple[Identity, ...]:
         hints = tuple(dict.fromkeys(each.hint for each in unusable if each.hint))
         first, *others = hints or ("",)
         rest = [each.removeprefix(pages.IS_UP) for each in others]
-        raise EndpointError(
-            "; ".join(each.message for each in unusable), hint="; ".join((first, *rest)) or None
-        )
+        # A control is its arm's server again, of which everything is said once.
+        said = dict.fromkeys(each.message.replace(f"{CONTROL}: ", ": ", 1) for each in unusable)
+        raise EndpointError("; ".join(said), hint="; ".join((first, *rest)) or None)
     for each in found:
         if isinstance(each, BaseException):
             raise each

@@ -6,7 +6,8 @@ of {"id", "messages"}. Otherwise it is a request, which may be under "request" o
 (a batch file), with its answer under "response": {"choices", "usage"}, or a separate
 "usage". Requests are grouped by session_id, conversation_id or trace_id, or because one's
 messages start with all of another's. Times are "timestamp", "created_at", "created" or
-"startTime", and "endTime"; without them all sessions start at 0, or every_s apart.
+"startTime", and "endTime", of a request, of messages or of a whole conversation; without
+them all sessions start at 0, or every_s apart, and what follows an answer waits for nothing.
 Lengths come from usage, or are estimated at bytes_per_token bytes a token.
 """
 
@@ -33,8 +34,17 @@ from agentload.plugins import Bytes, Seconds
 FILES: Final = ("*.jsonl", "*.json")
 
 _SESSIONS: Final = ("session_id", "conversation_id", "sessionId", "trace_id", "traceId", "chat_id")
-_SENT: Final = ("startTime", "start_time", "timestamp", "created_at", "created", "time")
+_SENT: Final = (
+    "startTime",
+    "start_time",
+    "timestamp",
+    "created_at",
+    "createdAt",
+    "created",
+    "time",
+)
 _DONE: Final = ("endTime", "end_time", "completed_at")
+NO_TIMES: Final = CallTiming()
 Record = dict[str, Any]
 
 
@@ -67,37 +77,45 @@ def _calls(intake: Intake) -> Iterator[SpokenCall]:
         tools = request.get("tools")
         opening = list(chat.schemas(intake, tools if isinstance(tools, list) else ()))
         if _role(found[-1]) == "assistant":
-            yield from conversation(intake, found, opening=opening, place=place, name=f"c{number}")
+            timing = CallTiming(
+                sent_s=fields.first_time(record, *_SENT), done_s=fields.first_time(record, *_DONE)
+            )
+            name = f"c{number}"
+            yield from conversation(
+                intake, found, opening=opening, place=place, name=name, timing=timing
+            )
         else:
             context = chat.behind_system(opening, chat.messages(intake, found))
             yield _one(intake, record, context, place=place, continuations=continuations)
 
 
 def conversation(
-    intake: Intake, found: list[Any], *, opening: list[ContextPiece], place: str, name: str
+    intake: Intake,
+    found: list[Any],
+    *,
+    opening: list[ContextPiece],
+    place: str,
+    name: str,
+    timing: CallTiming = NO_TIMES,
 ) -> Iterator[SpokenCall]:
     """Yield a call for each answer of a conversation, with what is new since the previous one.
 
-    A call without a time of its own has the time that was known last.
+    *timing* says when all of it began and ended. A call without a time of its own has the time
+    that was known last.
     """
-    times = [
-        fields.first_time(message, *_SENT) if isinstance(message, dict) else None
-        for message in found
-    ]
+    times = _times(intake, found, timing)
     known_s = next((at_s for at_s in times if at_s is not None), 0.0)
     tools, new, before_s = opening, list[ContextPiece](), None
     for message, at_s in zip(found, times, strict=True):
         pieces = list(chat.messages(intake, [message]))
         if _role(message) == "assistant":
-            timing = (
-                CallTiming(sent_s=before_s, done_s=at_s) if before_s is not None else CallTiming()
-            )
+            called = NO_TIMES if before_s is None else CallTiming(sent_s=before_s, done_s=at_s)
             context = chat.behind_system(tools, new)
             yield SpokenCall(
                 session=name,
                 at_s=known_s,
                 place=place,
-                timing=timing,
+                timing=called,
                 usage=CallUsage(),
                 context=context,
                 answer=pieces,
@@ -108,6 +126,32 @@ def conversation(
             new = new + pieces
         before_s = at_s
         known_s = known_s if at_s is None else at_s
+
+
+def _times(intake: Intake, found: list[Any], timing: CallTiming) -> list[float | None]:
+    """Return the time of each message; where none has one, what that of the whole says of them."""
+    times = [
+        fields.first_time(message, *_SENT) if isinstance(message, dict) else None
+        for message in found
+    ]
+    if all(at_s is None for at_s in times):
+        answers = [number for number, each in enumerate(found) if _role(each) == "assistant"]
+        _file(intake, timing, len(answers))
+        if answers and answers[0]:
+            times[answers[0] - 1] = timing.sent_s
+        if len(answers) == 1:
+            times[answers[0]] = timing.done_s
+    return times
+
+
+def _file(intake: Intake, timing: CallTiming, answers: int) -> None:
+    """File what is not known of the times of a conversation whose messages have none."""
+    if timing.sent_s is None:
+        intake.notes.estimate("time of a conversation: not in the source")
+    if answers > 1:
+        intake.notes.estimate(
+            "waits between the turns of a conversation: not in the source, and none are played"
+        )
 
 
 def _one(

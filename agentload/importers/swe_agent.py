@@ -67,6 +67,7 @@ def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[SpokenCall]:
         if not calls:
             intake.notes.drop("a trajectory without an answer")
             continue
+        intake.notes.estimate("times of a trajectory: not in the source, but for its tools'")
         sent, received = _ratios(found.info.model_stats, calls)
         at_s = number * every_s
         for context, answer, wait_s in calls:
@@ -75,7 +76,7 @@ def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[SpokenCall]:
                 session=str(number),
                 at_s=at_s,
                 place=place,
-                timing=CallTiming(sent_s=at_s, done_s=at_s),
+                timing=CallTiming(sent_s=at_s),
                 usage=CallUsage(
                     output=max(1, round(sum(piece.tokens for piece in answer) * received))
                 ),

@@ -1,6 +1,9 @@
 """What a turn's answer is checked for: one dataclass a kind, named as in the trace file."""
 
+import json
 from dataclasses import dataclass
+
+from agentload.model.schema import fault, wrong_pattern
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,3 +59,15 @@ class Length:
 
 
 Check = Has | Matches | Number | JsonSchema | ToolCall | Equals | Length
+
+
+def problem(check: Check) -> str | None:
+    """Return why no answer can be graded by a check; None if answers can."""
+    match check:
+        case Matches(pattern=pattern):
+            return wrong_pattern(pattern)
+        case JsonSchema(schema=text):
+            found = fault(json.loads(text))
+            return None if found is None else f"broken JSON Schema: {found}"
+        case _:
+            return None

@@ -4,7 +4,8 @@ equal servers differ by, and replicas, which pairs take turns on.
 
 from typing import Final
 
-_SUFFIX: Final = "@aa"
+CONTROL: Final = "@aa"
+"""What follows an arm's name in that of its control."""
 SAME: Final = "are the same configuration by all they say: this is an A/A test"
 """What a run says of two arms that nothing tells apart, behind their names."""
 
@@ -26,14 +27,14 @@ def is_replica(machine: str | None) -> bool:
 
 def control_of(arm: str) -> str:
     """Name the second copy of an arm."""
-    return arm + _SUFFIX
+    return arm + CONTROL
 
 
 def is_control(arm: str) -> bool:
     """Tell whether an arm is the second copy of another."""
-    return arm.endswith(_SUFFIX)
+    return arm.endswith(CONTROL)
 
 
 def original(control: str) -> str:
     """Name the arm that a control is the second copy of."""
-    return control.removesuffix(_SUFFIX)
+    return control.removesuffix(CONTROL)

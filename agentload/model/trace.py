@@ -120,6 +120,8 @@ class Session:
     start_s: float | None = None
     prefix: str | None = None
     extra: Extra = ()
+    line: int | None = field(default=None, compare=False)
+    """Line of the file that it was read from; no field of the format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,9 +34,15 @@ def check(study: Replay) -> None:
 
 def check_division(study: Replay, plan: Plan) -> None:
     """Raise PlanError if a plan cannot be divided over the nodes that a study asks for."""
-    count = count_here(study.nodes) if study.on == HERE else study.nodes
-    if study.on is not None and count is not None:
+    if (count := nodes_of(study)) is not None:
         division.check(plan, count)
+
+
+def nodes_of(study: Replay) -> int | None:
+    """Return how many nodes play a study; None where none do, or all that a cluster has."""
+    if study.on is None:
+        return None
+    return count_here(study.nodes) if study.on == HERE else study.nodes
 
 
 def count_here(nodes: int | None) -> int:

@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from agentload import documents
@@ -16,6 +17,7 @@ from agentload.study.change import extend
 from agentload.study.document import SHOWN, fields_of, parse
 from agentload.study.kinds import Decide, Replay, Search, Study
 from agentload.study.parts import TraceRef
+from agentload.tracefile.check import refuse
 from agentload.tracefile.files import digest, read
 
 
@@ -30,7 +32,7 @@ def read_traces(
 
     Sessions are shortened to *max_context_tokens*. Unless *compares* is None, turns have the words
     that the import kept; where it is true, also the recorded answers. Raises TraceError where a
-    trace is not the one that the study names, or no words were kept.
+    trace is not the one that the study names or cannot be played, or no words were kept.
     """
     if any(ref.path == "-" for ref in refs):
         raise UsageError(
@@ -48,7 +50,10 @@ def read_traces(
                 f"{now.sha256}, not {ref.sha256})",
                 hint="take the trace that it names, or leave 'sha256' out of the study",
             )
-    traces = [read(path, lenient=lenient) for path in paths]
+    traces = [
+        _playable(path, str(ref.sha256), lenient=lenient)
+        for ref, path in zip(found, paths, strict=True)
+    ]
     if compares is not None:
         # late: most traces have no words of their own
         from agentload.importers.parts.intake import read_texts, texts_path
@@ -61,6 +66,14 @@ def read_traces(
     return made if max_context_tokens is None else replace(
         made, sessions=shorten(made, max_context_tokens)
     ), found
+
+
+@lru_cache(maxsize=8)
+def _playable(path: Path, sha256: str, *, lenient: bool) -> Trace:  # noqa: ARG001 # what it holds
+    """Return a trace that has no problem, which is looked for once in each content of a file."""
+    trace = read(path, lenient=lenient)
+    refuse(trace, name=str(path))
+    return trace
 
 
 def trace_hash(refs: Sequence[TraceRef]) -> str:

@@ -196,10 +196,11 @@ def _check_own(verb: str, form: Form, given: Typed) -> None:
             other = next(each for each in FORMS[verb] if flag.name in _names(each))
             if other.switch is None:
                 raise UsageError(f"{flag.option} does nothing with {form.switch}")
-            also = _TIMED.get(flag.name, "")
+            meant = _meant(flag, given)
+            also = _TIMED.get(flag.name, "").format(meant.removeprefix(flag.option).strip())
             raise UsageError(
                 f"{flag.option} does nothing without {other.switch}",
-                hint=f"{_usual(verb, other.switch)} {_meant(flag, given)}{also}",
+                hint=f"{_usual(verb, other.switch)} {meant}{also}",
             )
 
 
@@ -229,7 +230,7 @@ def _check_needed(verb: str, taken: Form, flag: Flag, given: Typed) -> None:
         )
 
 
-_TIMED: Final = {"minutes": "; for a run of that length: --duration 2m"}
+_TIMED: Final = {"minutes": "; for a run of that length: --duration {}m"}
 """What else an option may have been meant for, by its name."""
 _USUAL: Final = {
     "rate": "2",

@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from agentload import documents
-from agentload.errors import UsageError
+from agentload.errors import UsageError, not_among
 from agentload.study.fields import SERVERS, Flag, Part, flags
 from agentload.study.forms import form_of
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
@@ -186,6 +186,8 @@ def _value(flag: Flag, value: Any, place: str) -> Any:  # noqa: ANN401
         return _traces(value)
     if name == "contexts" and isinstance(value, list | tuple | int):
         value = ",".join(map(str, [value] if isinstance(value, int) else value))
+    if flag.choices and isinstance(value, str) and value not in flag.choices:
+        raise UsageError(not_among(place, flag.choices, value))
     is_text = isinstance(value, str) and flag.type is not str and not flag.choices
     return flag.text.read(value, place) if is_text else value
 

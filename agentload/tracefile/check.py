@@ -4,7 +4,6 @@ Every session is read once. Keys and names are kept as eight bytes
 each; only after a clash is the trace read again to find it.
 """
 
-import re
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ from typing import Final, get_args
 import numpy as np
 import numpy.typing as npt
 
-from agentload.model.check import Matches
+from agentload.errors import TraceError
+from agentload.model.check import problem
 from agentload.model.trace import Header, Role, Segment, Session, Trace, Turn
 from agentload.tracefile.references import Problem, References
 
@@ -54,12 +54,10 @@ def check(trace: Trace) -> CheckReport:
     reading = _Reading(trace.header)
     kept: list[Problem] = []
     count = 0
-    for problem in chain(
-        _prefixes(trace.header), reading.problems(trace), _clashes(trace, reading)
-    ):
+    for each in chain(_prefixes(trace.header), reading.problems(trace), _clashes(trace, reading)):
         count += 1
         if len(kept) < MOST_PROBLEMS:
-            kept.append(problem)
+            kept.append(each)
     return CheckReport(
         sessions=len(reading.names),
         turns=reading.turns,
@@ -67,6 +65,21 @@ def check(trace: Trace) -> CheckReport:
         off_order=reading.off_order,
         problem_count=count,
         problems=tuple(kept),
+    )
+
+
+def refuse(trace: Trace, *, name: str) -> None:
+    """Raise TraceError with the first problem of a trace, which cannot be played; read it once.
+
+    *name* is the file that it is read from.
+    """
+    report = check(trace)
+    if not report.problem_count:
+        return
+    others = report.problem_count - 1
+    more = f", and {others:,} more problem{'' if others == 1 else 's'}" if others else ""
+    raise TraceError(
+        f"{report.problems[0].within(name)}{more}", hint=f"agentload trace check {name}"
     )
 
 
@@ -98,6 +111,7 @@ class _Reading:
             yield Problem(
                 session=session.session,
                 what=f"starts with prefix '{session.prefix}', not in the header (it has {known})",
+                line=session.line,
             )
             return
         prefix = self.header.prefixes[session.prefix] if session.prefix is not None else ()
@@ -105,7 +119,7 @@ class _Reading:
         stages = list(_stages((), prefix))
         for index, turn in enumerate(session.turns):
             for what in self._turn(turn, lengths, stages):
-                yield Problem(session=session.session, turn=index, what=what)
+                yield Problem(session=session.session, turn=index, what=what, line=session.line)
 
     def _turn(self, turn: Turn, lengths: list[int], stages: list[int]) -> Iterator[str]:
         """Yield what is wrong with a turn.
@@ -161,12 +175,9 @@ def _request(turn: Turn, lengths: list[int]) -> Iterator[str]:
         yield f"asks for {', '.join(ours)}, which the replay sets"
     if turn.wait_s < 0:
         yield f"waits {turn.wait_s:g} s"
-    for check in turn.check:
-        if isinstance(check, Matches):
-            try:
-                re.compile(check.pattern)
-            except re.error as error:
-                yield f"checks for '{check.pattern}', which is not a regular expression: {error}"
+    for number, check in enumerate(turn.check):
+        if (wrong := problem(check)) is not None:
+            yield f"check {number}: {wrong}"
 
 
 def _segment(segment: Segment) -> Iterator[str]:
@@ -185,7 +196,7 @@ def _prefixes(header: Header) -> Iterator[Problem]:
     for name, segments in header.prefixes.items():
         for segment in segments:
             for what in _segment(segment):
-                yield Problem(session=f"(prefix {name})", what=what)
+                yield Problem(session=f"(prefix {name})", what=what, line=1)
 
 
 def _key(segment: Segment) -> int:
@@ -208,7 +219,11 @@ def _clashes(trace: Trace, reading: _Reading) -> Iterator[Problem]:
     for session in trace.sessions:
         if hash(session.session) in names:
             if session.session in named:
-                yield Problem(session=session.session, what="has the name of an earlier session")
+                yield Problem(
+                    session=session.session,
+                    what="has the name of an earlier session",
+                    line=session.line,
+                )
             named.add(session.session)
         for index, turn in enumerate(session.turns):
             for segment in turn.add:
@@ -220,7 +235,7 @@ def _clashes(trace: Trace, reading: _Reading) -> Iterator[Problem]:
                         f"key {segment.key!r} is {segment.role} here and {roles[segment.key]} "
                         "before"
                     )
-                    yield Problem(session=session.session, turn=index, what=what)
+                    yield Problem(session=session.session, turn=index, what=what, line=session.line)
 
 
 def _repeated(values: npt.NDArray[np.int64]) -> set[int]:

@@ -69,8 +69,8 @@ def header(line: bytes) -> Header:
     )
 
 
-def session(line: bytes) -> Session:
-    """Decode a session's line: any line but the first."""
+def session(line: bytes, *, number: int | None = None) -> Session:
+    """Decode a session's line: any line but the first, which has this number in its file."""
     found = _json(line)
     read = _convert(found, wire.JsonSession)
     return Session(
@@ -80,6 +80,7 @@ def session(line: bytes) -> Session:
         start_s=read.start_s,
         prefix=read.prefix,
         extra=_extra(found, _SESSION),
+        line=number,
     )
 
 

@@ -24,7 +24,8 @@ from agentload.tracefile.codec import LineError
 
 STDIN: Final = "-"
 """Name of standard input where it is read, of standard output where it is written."""
-_TYPED: Final = "standard input"
+TYPED: Final = "standard input"
+"""Name of standard input in messages."""
 # twice as slow as the default and a fifth smaller; writing is bound by making sessions anyway
 _LEVEL: Final = 9
 
@@ -33,7 +34,7 @@ class LineSource:
     """Lines that can be read repeatedly; standard input is copied to a temporary file."""
 
     def __init__(self, path: Path | str) -> None:
-        self.name = _TYPED if str(path) == STDIN else str(path)
+        self.name = TYPED if str(path) == STDIN else str(path)
         self._path = Path(path)
         if str(path) == STDIN:
             # Lives as long as this object.
@@ -78,7 +79,7 @@ def _sessions(
         if number == 1 or line.isspace():
             continue
         try:
-            session = codec.session(line)
+            session = codec.session(line, number=number)
             if session.prefix is not None and session.prefix not in prefixes:
                 raise LineError(f"prefix: the header has no '{session.prefix}'")
             yield session
@@ -128,13 +129,13 @@ def _placed(source: LineSource, number: int, error: LineError) -> TraceError:
 
 
 def _test_of(name: str) -> str:
-    if name == _TYPED:
+    if name == TYPED:
         return "send it once more, whole"
     return f"gzip --test {name}" if name.endswith(".gz") else f"zstd --test {name}"
 
 
 def _look_at(name: str, number: int) -> str:
-    if name == _TYPED:
+    if name == TYPED:
         return f"keep it in a file, and look at line {number}"
     if name.endswith((".zst", ".gz")):
         expand = "zcat" if name.endswith(".gz") else "zstdcat"
@@ -173,6 +174,11 @@ def write_lines(path: Path | str, found: Iterable[bytes]) -> None:
         with path.open("wb") as file:
             file.writelines(found)
         return
+    in_the_way = next((each for each in path.parents if each.is_file()), None)
+    if in_the_way is not None:
+        raise TraceError(
+            f"{path}: '{in_the_way}' is a file, not a folder", hint="name a file in a folder"
+        )
     if not path.parent.is_dir():
         raise TraceError(f"{path}: no folder '{path.parent}'", hint=f"mkdir -p {path.parent}")
     with appearing(path) as file:

@@ -23,6 +23,8 @@ class Problem:
     session: str
     turn: int | None = None
     what: str
+    line: int | None = None
+    """Line of the file; None for a trace that was not read from one."""
 
     def __str__(self) -> str:
         if self.turn is None:
@@ -31,10 +33,18 @@ class Problem:
             place = f"session {self.session}, turn {self.turn}"
         return f"{place}: {self.what}"
 
+    def within(self, name: str) -> str:
+        """Say the problem after the file's name and the line, as everything about a file is."""
+        return f"{name}:{self.line}: {self}"
+
 
 class _Place(NamedTuple):
     session: str
     turn: int
+    line: int | None = None
+
+    def problem(self, what: str) -> Problem:
+        return Problem(session=self.session, turn=self.turn, what=what, line=self.line)
 
 
 class _Awaited(NamedTuple):
@@ -68,9 +78,9 @@ class References:
             yield from self._exists(awaited.by, TurnRef(session=session.session, turn=awaited.turn))
         for index, turn in enumerate(session.turns):
             for ref in turn.after:
-                yield from self._depends(_Place(session.session, index), ref)
+                yield from self._depends(_Place(session.session, index, session.line), ref)
             for child in turn.spawn:
-                yield from self._spawns(_Place(session.session, index), child)
+                yield from self._spawns(_Place(session.session, index, session.line), child)
         yield from self._takes(session, parent)
         yield from self._disentangled(session, parent)
         yield from self._lost(REACH)
@@ -83,45 +93,33 @@ class References:
     def _started(self, session: Session, parent: _Place | None) -> Iterator[Problem]:
         if session.start_s is None:
             if parent is None:
-                yield Problem(
-                    session=session.session, what="has no start_s, and no turn before it spawns it"
-                )
+                yield _of(session, "has no start_s, and no turn before it spawns it")
             return
         if parent is not None:
             what = (
                 f"starts by the clock but is spawned by session {parent.session}, turn "
                 f"{parent.turn}"
             )
-            yield Problem(session=session.session, what=what)
+            yield _of(session, what)
         yield from self._orphaned()
         if session.start_s < self._last_start_s:
             what = (
                 f"starts at {session.start_s:g} s, earlier than the session before it "
                 f"({self._last_start_s:g} s)"
             )
-            yield Problem(session=session.session, what=what)
+            yield _of(session, what)
         self._last_start_s = max(self._last_start_s, session.start_s)
 
     def _orphaned(self) -> Iterator[Problem]:
         for child, parent in self._spawned.items():
-            yield Problem(
-                session=parent.session,
-                turn=parent.turn,
-                what=f"spawns session {child}, which does not follow it",
-            )
+            yield parent.problem(f"spawns session {child}, which does not follow it")
         self._spawned.clear()
 
     def _spawns(self, parent: _Place, child: str) -> Iterator[Problem]:
         if child in self._spawned:
-            yield Problem(
-                session=parent.session, turn=parent.turn, what=f"spawns session {child} again"
-            )
+            yield parent.problem(f"spawns session {child} again")
         elif child in self._lengths:
-            yield Problem(
-                session=parent.session,
-                turn=parent.turn,
-                what=f"spawns session {child}, which came before it",
-            )
+            yield parent.problem(f"spawns session {child}, which came before it")
         else:
             self._spawned[child] = parent
 
@@ -135,7 +133,7 @@ class References:
         length = self._lengths[ref.session]
         if ref.turn >= length:
             what = f"waits for turn {ref.turn} of session {ref.session}, which has only {length}"
-            yield Problem(session=by.session, turn=by.turn, what=what)
+            yield by.problem(what)
 
     def _takes(self, session: Session, parent: _Place | None) -> Iterator[Problem]:
         """Yield the answers that a turn takes without waiting for them."""
@@ -158,7 +156,7 @@ class References:
                         f"takes the answer of turn {source.turn} of session {source.session} "
                         "without waiting for it: name it in 'after'"
                     )
-                    yield Problem(session=session.session, turn=index, what=what)
+                    yield _Place(session.session, index, session.line).problem(what)
 
     def _disentangled(self, session: Session, parent: _Place | None) -> Iterator[Problem]:
         own = any(ref.session == session.session for turn in session.turns for ref in turn.after)
@@ -170,7 +168,7 @@ class References:
             TopologicalSorter(_dependencies(self._entangled)).prepare()
         except CycleError as error:
             circle = " → ".join(f"{place.session}/{place.turn}" for place in error.args[1])
-            yield Problem(session=session.session, what=f"waits for itself: {circle}")
+            yield _of(session, f"waits for itself: {circle}")
         self._entangled.clear()
 
     def _lost(self, reach: int) -> Iterator[Problem]:
@@ -180,8 +178,11 @@ class References:
                 return
             del self._awaited[missing]
             for awaited in waiting:
-                what = f"waits for session {missing}, which does not exist"
-                yield Problem(session=awaited.by.session, turn=awaited.by.turn, what=what)
+                yield awaited.by.problem(f"waits for session {missing}, which does not exist")
+
+
+def _of(session: Session, what: str) -> Problem:
+    return Problem(session=session.session, what=what, line=session.line)
 
 
 def _dependencies(sessions: list[tuple[Session, _Place | None]]) -> dict[_Place, list[_Place]]:
@@ -192,7 +193,7 @@ def _dependencies(sessions: list[tuple[Session, _Place | None]]) -> dict[_Place,
             if index:
                 before = [_Place(session.session, index - 1)]
             elif parent is not None:
-                before = [parent]
+                before = [_Place(parent.session, parent.turn)]
             else:
                 before = []
             # Sessions before the first open reference cannot wait for anything here.

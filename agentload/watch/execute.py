@@ -17,7 +17,7 @@ from agentload.watch.history import (
     reference,
     with_floors,
 )
-from agentload.watch.job import Job
+from agentload.watch.job import Job, in_fields
 from agentload.watch.judge import changes_since, facts, fault, has_control, headline
 from agentload.watch.ledger import execution_row, job_row, lock
 from agentload.watch.play import play
@@ -98,7 +98,7 @@ def _played(books: Books, opened: Execution, past: tuple[Execution, ...]) -> tup
             run=run,
             database=database,
             is_controlled=job.control and not is_floored,
-            notice=books.notice,
+            notice=lambda text: books.notice(in_fields(text)),
         )
         kept = Detail(usd=played.usd, reason=played.reason)
         if played.outcome in {"dead", "failed"}:
@@ -112,11 +112,11 @@ def _played(books: Books, opened: Execution, past: tuple[Execution, ...]) -> tup
             return _judged(kept, fault(database, run, job=job))
         changes, why = changes_since(database, run, held_against, arms=played.arms, job=job)
     except EndpointError as error:
-        return "dead", replace(kept, reason=error.message)
+        return "dead", replace(kept, reason=in_fields(error.message))
     except EvidenceError as error:
         return "void", replace(kept, reason=error.message)
     except (AgentloadError, OSError) as error:
-        return "failed", replace(kept, reason=str(error))
+        return "failed", replace(kept, reason=in_fields(str(error)))
     compared = replace(kept, reference=held_against, changes=with_floors(changes, known))
     return _judged(compared, why)
 

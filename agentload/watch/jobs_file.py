@@ -77,15 +77,9 @@ def add(path: Path, name: str, entry: Mapping[str, Any]) -> Job:
 
     Raises `AgentloadError` if the name is taken or a file that the job names is missing.
     """
-    content: dict[str, Any] = _content(path) if path.is_file() else {"database": DATABASE}
-    entries = {**(content.get("jobs") or {})}
-    if name in entries:
-        raise AgentloadError(
-            f"{path}: there is a job '{name}'",
-            hint=f"edit the file, or: agentload watch remove {name}",
-        )
-    added = job(name, dict(entry), at=path.resolve())
-    _check_files(added, at=path)  # a missing file shows now, not in the night
+    added = new_job(path, name, entry)
+    content = _content_or_new(path)
+    entries = content.get("jobs") or {}
     whole = {**content, "jobs": {**entries, name: dict(entry)}}
     block = yaml.safe_dump({name: dict(entry)}, sort_keys=False, allow_unicode=True)
     longer = (path.read_text(encoding="utf-8") if path.is_file() else "") + "".join(
@@ -99,6 +93,22 @@ def add(path: Path, name: str, entry: Mapping[str, Any]) -> Job:
         else yaml.safe_dump(whole, sort_keys=False, allow_unicode=True),
     )
     return added
+
+
+def new_job(path: Path, name: str, entry: Mapping[str, Any]) -> Job:
+    """Return the job that `add` would add, and raise what it would raise; nothing is written."""
+    if name in (_content_or_new(path).get("jobs") or {}):
+        raise AgentloadError(
+            f"{path}: there is a job '{name}'",
+            hint=f"edit the file, or: agentload watch remove {name}",
+        )
+    made = job(name, dict(entry), at=path.resolve())
+    _check_files(made, at=path)  # a missing file shows now, not in the night
+    return made
+
+
+def _content_or_new(path: Path) -> dict[str, Any]:
+    return _content(path) if path.is_file() else {"database": DATABASE}
 
 
 def _check_files(added: Job, *, at: Path) -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import AgentloadError, EndpointError, InterruptError, first_of
+from agentload.layout.cost import Cost
 from agentload.layout.windows import fitting, steady
 from agentload.model.controls import is_control, original
 from agentload.run import door
@@ -103,6 +104,14 @@ def bounded_study(study: Replay, calls: int | None, arms: int) -> Replay:
         return limited
     trace, _ = read_traces(study.traces, max_context_tokens=study.load.max_context_tokens)
     return extend(limited, windows=fitting(steady(trace, limited.load.planned()), study.pairs))
+
+
+def estimate(job: Job, *, database: Path, notice: Callable[[str], None]) -> Cost:
+    """Return what an execution of a job takes that is not controlled; nobody is asked."""
+    study = _bounded(job, job.study)
+    made = door.forecast(study, StudyPlace(database=database), notice=notice)
+    assert isinstance(made, Prepared), made
+    return made.cost()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

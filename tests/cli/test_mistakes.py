@@ -100,6 +100,8 @@ OTHERS = [  # the whole line, and what the hint says
     ("decide ragg --profile gpt-oss-20b-h100", "did you mean rag?"),
     ("decide rag --profile gpt-oss-20b-h100 --arms bf16,fp9", "it has: bf16, fp8, fp8-skip-sw"),
     ("watch add n --trace rag --endpoints a=http://127.0.0.1:9/v1 --cron '0 25 * * *'", "hour"),
+    ("simulate rag --profile llama-3.1-8b-h100 --minutes 7", "--duration 7m"),
+    ("trace generate cron mode=jobs", "the default is agents"),
     ("watch add n --trace rag --endpoints a=http://h/v1 --cron '0 2 * * *' --pairs 1", "--pairs 3"),
 ]
 

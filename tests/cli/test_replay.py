@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import signal
 import socket
@@ -166,6 +167,29 @@ def test_a_dry_run_sends_nothing_and_says_what_it_would_cost(
     assert "bf16 12, fp8 12" in out
     assert "nothing was sent" in out
     assert not (tmp_path / "x.duckdb").exists()
+
+
+def test_a_dry_run_on_several_nodes_says_how_many_calls_each_sends(
+    trace: Path, typed: Typed
+) -> None:
+    code, out, err = typed(
+        "replay",
+        str(trace),
+        "--endpoints",
+        "a=http://127.0.0.1:9/v1",
+        "--on",
+        "here",
+        "--nodes",
+        "2",
+        "--blocks",
+        "1",
+        "--dry-run",
+    )
+    assert code == 0, err
+    calls = int(re.findall(r"^calls     a (\d+)$", out, re.MULTILINE)[0])
+    ((one, other),) = re.findall(r"^nodes     2: (\d+), (\d+) calls$", out, re.MULTILINE)
+    assert int(one) + int(other) == calls
+    assert min(int(one), int(other)) > 0
 
 
 @pytest.mark.parametrize("more", [["--dry-run"], []])

@@ -150,6 +150,19 @@ async def test_why_an_exporter_says_nothing_of_the_arms_gpus() -> None:
     assert caveat not in agreement([closed], {"a": Identity(models=("m",))}).unseen
 
 
+async def test_a_server_that_does_not_answer_is_named_once_with_its_control(
+    unused_tcp_port: int,
+) -> None:
+    arms = tuple(
+        Endpoint(name=name, url=f"http://127.0.0.1:{unused_tcp_port}/v1") for name in ("a", "a@aa")
+    )
+    with pytest.raises(EndpointError) as caught:
+        await identify_all(arms)
+    assert caught.value.message == (
+        f"a: cannot reach http://127.0.0.1:{unused_tcp_port}/v1/models: Connection refused"
+    )
+
+
 async def test_every_endpoint_that_does_not_answer_is_named(
     unused_tcp_port_factory: Callable[[], int],
 ) -> None:

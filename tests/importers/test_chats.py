@@ -67,6 +67,25 @@ def test_a_conversation_of_which_some_messages_have_times_keeps_its_order(tmp_pa
     assert [turn.wait_s < 60 for turn in session.turns] == [True, True, True]
 
 
+def test_conversations_start_when_their_records_say_and_the_rest_is_filed(tmp_path: Path) -> None:
+    one = {"messages": [*CHAT[:2], ANSWER], "created_at": 1_000.0, "completed_at": 1_007.0}
+    other = {"messages": CHAT, "createdAt": "1970-01-01T00:17:40Z"}
+    (first, second), summary = imported(tmp_path, {"c.jsonl": jsonl(one, other)})
+    assert [first.start_s, second.start_s] == [0.0, 60.0]
+    assert first.turns[0].recorded == Recorded(api_s=7.0)
+    assert [turn.wait_s for turn in second.turns] == [0.0, 0.0]
+    said = {what for what, *_ in summary.estimated if "conversation" in what}
+    assert said == {
+        "waits between the turns of a conversation: not in the source, and none are played"
+    }
+
+
+def test_conversations_without_any_time_are_filed(tmp_path: Path) -> None:
+    _, summary = imported(tmp_path, {"c.jsonl": jsonl({"messages": CHAT})})
+    said = {what for what, *_ in summary.estimated}
+    assert "time of a conversation: not in the source" in said
+
+
 def request(messages: list[Any], at: float | None, **more: Any) -> dict[str, Any]:
     times = {} if at is None else {"startTime": at, "endTime": at + 2}
     return {"request": {"model": "m", "messages": messages, "max_tokens": 500}} | times | more
@@ -256,6 +275,9 @@ def test_swe_agents_answers_are_calls_but_for_the_demonstration(tmp_path: Path) 
     ).decode()
     (session,), summary = imported(tmp_path, {"x.traj": text})
     assert summary.format == "swe_agent"
+    assert all(turn.recorded is None or turn.recorded.api_s is None for turn in session.turns)
+    said = [what for what, *_ in summary.estimated]
+    assert "times of a trajectory: not in the source, but for its tools'" in said
     assert shape(session) == [
         [("system", 200), ("user", 20), ("assistant", 20), ("user", 40)],
         [("assistant", 20), ("tool", 40)],

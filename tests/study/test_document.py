@@ -102,7 +102,7 @@ def test_all_defaults_are_written_out() -> None:
             HEAD + "load: {sessions: 1, rate_per_s: 3}",
             "a.yaml: --sessions (closed loop) and --rate (open loop) exclude each other",
         ),
-        (HEAD + "design: zz", "a.yaml: design: Invalid enum value 'zz'"),
+        (HEAD + "design: zz", "a.yaml: design is interleaved, parallel or sequential, got 'zz'"),
         (
             HEAD + "load: {wait_cap_s: {lunch: 3}}",
             "a.yaml: load.wait_cap_s: Invalid enum value 'lunch'",

@@ -2,10 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from agentload.errors import UsageError
-from agentload.model.check import Check, Equals, Has, JsonSchema, Length, Matches, Number, ToolCall
+from agentload.model.check import (
+    Check,
+    Equals,
+    Has,
+    JsonSchema,
+    Length,
+    Matches,
+    Number,
+    ToolCall,
+    problem,
+)
 from agentload.tasks import Grade
-from agentload.tasks.parts.grading import call_text, grade, grade_against_record, grade_all, problem
+from agentload.tasks.parts.grading import call_text, grade, grade_against_record, grade_all
 
 SCHEMA = JsonSchema(schema='{"type": "object", "required": ["a"]}')
 CALL = ToolCall(name="send", arguments='{"to": "Ann"}')
@@ -55,8 +64,10 @@ def test_a_check_that_cannot_be_graded_is_refused() -> None:
         problem(Matches(pattern="("))
         == "'(' is not a regular expression: missing ), unterminated subpattern at position 0"
     )
-    with pytest.raises(UsageError, match="'\\$ref' is not supported"):
-        grade(JsonSchema(schema='{"$ref": "#/x"}'), "{}")
+    assert (
+        problem(JsonSchema(schema='{"$ref": "#/x"}'))
+        == "broken JSON Schema: $.$ref: this keyword is not supported"
+    )
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ CASES: list[tuple[Sequence[Session], list[str]]] = [
     ),
     (
         (session("a", turn(check=(Matches(pattern="("),))),),
-        [("session a, turn 0: checks for '(', which is not a regular expression: missing ), "
+        [("session a, turn 0: check 0: '(' is not a regular expression: missing ), "
             "unterminated subpattern at position 0")],
     ),
     # keys

@@ -6,6 +6,7 @@ import zstandard
 
 from agentload import documents
 from agentload.errors import TraceError
+from agentload.model.trace import Header, Trace
 from agentload.tracefile import read, write
 from agentload.tracefile.files import SMALL
 from agentload.workloads import catalog
@@ -222,3 +223,9 @@ def test_sessions_of_a_small_file_are_decoded_once(tmp_path: Path, sessions: int
     first, second = list(trace.sessions), list(trace.sessions)
     assert first == second
     assert (first[0] is second[0]) == (path.stat().st_size <= SMALL)
+
+
+def test_a_file_in_the_way_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TraceError, match=r"'.*/file' is a file, not a folder"):
+        write(tmp_path / "file" / "sub" / "x.jsonl", Trace(header=Header(name="x"), sessions=()))

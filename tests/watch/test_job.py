@@ -16,7 +16,7 @@ from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 from agentload.study.parts import Load as StudiedLoad
 from agentload.verdict.policy import Setting
-from agentload.watch.job import Job, JobBudget, Notify, job
+from agentload.watch.job import Job, JobBudget, Notify, in_fields, job
 from agentload.watch.schedule import Schedule
 
 LEAST: dict[str, object] = {
@@ -283,3 +283,21 @@ def test_a_field_that_lies_outside_its_section_is_told_where_it_belongs(
     with pytest.raises(AgentloadError, match="unknown field") as error:
         job("nightly", LEAST | entry, at=tmp_path / "jobs.yaml")
     assert error.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("said", "written"),
+    [
+        (
+            "--wait-cap user=300 shortens the whole run to about 50 min",
+            "load: {wait_cap_s: {user: 300}} shortens the whole run to about 50 min",
+        ),
+        ("shorter with --sessions 16 or --max-calls", "shorter with load: {sessions: 16} or load.max_calls"),
+        ("--pairs 3, or a larger trace", "pairs: 3, or a larger trace"),
+        ("leave out --swap and --launch", "leave out swap and launch"),
+        ("a shorter --duration", "a shorter load.duration_s"),
+        ("vllm serve MODEL --port 8000", "vllm serve MODEL --port 8000"),
+    ],
+)  # fmt: skip
+def test_options_of_a_study_are_said_as_fields_of_a_jobs_file(said: str, written: str) -> None:
+    assert in_fields(said) == written

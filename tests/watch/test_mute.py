@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -113,7 +113,11 @@ async def test_the_verb_mutes_and_the_page_says_so_in_grey(
             assert "reason bad" not in text, page
             assert "headline good" not in text, page
         assert "regression until 2199-12-01" in text  # in its history
-    mute("nightly", "regression", until=_day("2020-01-01"), file=jobs_file)
+    with pytest.raises(UsageError, match="--until 2020-01-01 has passed") as refused:
+        mute("nightly", "regression", until=_day("2020-01-01"), file=jobs_file)
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    assert refused.value.hint == f"--until {today} ends a mute at once"
+    mute("nightly", "regression", until=_day(today), file=jobs_file)
     with pytest.raises(GateError, match="1 open alarm"):
         status(file=jobs_file)
 

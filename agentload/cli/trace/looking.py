@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from agentload.builtin import find
 from agentload.cli._named import print_compared
 from agentload.cli._print import print_json, print_table
 from agentload.cli.trace._named import Named, open_trace
@@ -17,6 +18,7 @@ from agentload.report.format import number, plural, significant
 from agentload.tracefile.check import CheckReport
 from agentload.tracefile.check import check as check_trace
 from agentload.tracefile.distance import HIGH, LOW, Distance, distances
+from agentload.tracefile.files import STDIN, TYPED
 from agentload.tracefile.overview import overview
 from agentload.workloads import catalog
 from agentload.workloads.parts.targets import FEWEST, TargetFigure, target_figures
@@ -50,7 +52,7 @@ def check(
     if json:
         print_json({"report": report, "targets": targets, "not_compared": unlike})
     else:
-        _print(report)
+        _print(report, name=TYPED if trace == STDIN else str(find("traces", trace)))
         _print_targets(targets, unlike)
     if report.problem_count:
         raise TraceError(f"{trace}: {plural(report.problem_count, 'problem')}: it cannot be played")
@@ -89,9 +91,9 @@ def _unlike_its_workload(trace: Trace) -> str | None:
     return None
 
 
-def _print(report: CheckReport) -> None:
+def _print(report: CheckReport, *, name: str) -> None:
     for problem in report.problems:
-        print(problem)
+        print(problem.within(name))
     if report.problem_count > len(report.problems):
         print(f"… and {number(report.problem_count - len(report.problems))} more")
     verdict = plural(report.problem_count, "problem") if report.problem_count else "can be played"

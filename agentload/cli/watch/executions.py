@@ -141,7 +141,7 @@ def mute(
     """Mute a kind of alarm of a job until a day: it stays
     open and listed, but calls no webhook and fails no check.
 
-    A day that has passed ends a mute. To compare later runs with
+    Today as the day ends a mute. To compare later runs with
     a change that is here to stay, use `agentload watch accept`.
 
     For example:
@@ -156,6 +156,12 @@ def mute(
         raise UsageError(
             f"no kind of alarm '{kind}'",
             hint=f"any of: {', '.join(each.replace(' ', '-') for each in KINDS)}",
+        )
+    today = datetime.now(UTC).replace(tzinfo=None, hour=0, minute=0, second=0, microsecond=0)
+    if until < today:
+        raise UsageError(
+            f"--until {until:%Y-%m-%d} has passed",
+            hint=f"--until {today:%Y-%m-%d} ends a mute at once",
         )
     until_ns = int(until.replace(tzinfo=UTC).timestamp()) * 10**9
     print(

@@ -2,17 +2,25 @@
 
 import time
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from agentload.cli._print import print_json, print_table
+from agentload.cli._print import notice, print_json, print_table
 from agentload.cli.watch import DEFAULT, JobsFile, Name
 from agentload.errors import AgentloadError
+from agentload.layout.cost import Cost, about
 from agentload.report.format import when
+from agentload.study.parts import KINDS
+from agentload.study.quantity import parse_named
 from agentload.watch import jobs_file, schedulers
+from agentload.watch.job import Job
 from agentload.watch.jobs_file import read_jobs
+from agentload.watch.play import estimate
 from agentload.watch.schedule import firings
+
+WAIT_CAPS: Final = ("user=60",)
+"""Caps of a job that names none: a trace's users sleep at night, and so would each run."""
 
 
 def add(
@@ -47,6 +55,10 @@ def add(
         float | None,
         typer.Option(help="What the servers may cost during each run, by the price of their GPUs."),
     ] = None,
+    wait_cap: Annotated[
+        list[str] | None,
+        typer.Option(help="Cap one kind of wait in seconds, such as user=5; user=60 when omitted."),
+    ] = None,
     keep_runs: Annotated[int | None, typer.Option(help="Delete the calls of older runs.")] = None,
 ) -> None:
     """Add a job to the jobs file, which is made if it does not exist.
@@ -79,12 +91,35 @@ def add(
     entry["budget"] = {key: value for key, value in bounds.items() if value is not None}
     if keep_runs is not None:
         entry["retention"] = {"runs": keep_runs}
+    entry["load"] = {"wait_cap_s": dict(map(_wait_cap, wait_cap or WAIT_CAPS))}
+    added = jobs_file.new_job(file, name, entry)
+    # What cannot be played shows now, not in the night.
+    expected = estimate(added, database=file.with_name(jobs_file.DATABASE), notice=notice)
     jobs_file.add(file, name, entry)
     print(f"added {name} to {file}")
+    _print_estimate(added, expected)
     print(
         f"Next: agentload watch run {name} --file {file}; then agentload watch install "
         f"--file {file}"
     )
+
+
+def _wait_cap(said: str) -> tuple[str, float]:
+    """Return a kind of wait and its cap in seconds."""
+    return parse_named(said, "--wait-cap", unit="s", kinds=KINDS, example="user=30")
+
+
+def _print_estimate(added: Job, expected: Cost) -> None:
+    """Print how long a run of a new job takes, and what to do if its time limit is shorter."""
+    twice = "; the first one plays everything twice, as a control" if added.control else ""
+    print(f"a run takes {about(expected.minutes)}{twice}")
+    if expected.minutes > added.budget.minutes:
+        longest = expected.longest_wait
+        notice(
+            f"warning: a run is stopped after {added.budget.minutes:g} min, its time limit: "
+            + ("" if longest is None else f"{longest}; ")
+            + "--calls 400 plays windows of the trace instead of all of it"
+        )
 
 
 def remove(name: Name, *, file: JobsFile = DEFAULT) -> None:

@@ -9,9 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from agentload.errors import UsageError
+from agentload.model.check import problem
 from agentload.prompts.tokenizer import CHARACTERS_A_TOKEN
 from agentload.tasks import Grade, Item, prompt, texts
-from agentload.tasks.parts.grading import grade_all, problem
+from agentload.tasks.parts.grading import grade_all
 from agentload.tracefile import wire
 from agentload.tracefile.codec import check as decoded
 

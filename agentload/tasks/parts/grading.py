@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final, assert_never
 
 from agentload.documents import UNREADABLE
-from agentload.errors import UsageError
+from agentload.model import schema
 from agentload.model.check import Check, Equals, Has, JsonSchema, Length, Matches, Number, ToolCall
 from agentload.prompts.messages import calls_in
 from agentload.tasks import NOTHING, Grade, Item, texts
-from agentload.tasks.parts import schema
 
 ECHO_WORDS: Final = 24
 """An answer that repeats this many words of the context in a row is an echo.
@@ -141,12 +140,8 @@ def _called(said: str) -> tuple[str, dict[str, object]] | None:
 def grade(check: Check, answer: str, *, tokens: int | None = None) -> Grade:
     """Grade by one check; a tool call is written as JSON of name and arguments.
 
-    Without *tokens* a length counts words.
-
-    Raises UsageError for a check that `problem` reports.
+    Without *tokens* a length counts words. The check is one of which `problem` has nothing to say.
     """
-    if (what := problem(check)) is not None:
-        raise UsageError(what)
     is_right = _passes(check, answer, tokens)
     return Grade(score=float(is_right), right=is_right)
 
@@ -155,24 +150,6 @@ def grade_all(checks: Sequence[Check], answer: str, *, tokens: int | None = None
     """Grade by several checks: the score is the share passed, right means all."""
     passed = [grade(check, answer, tokens=tokens).right for check in checks]
     return Grade(score=sum(passed) / len(passed), right=all(passed))
-
-
-def problem(check: Check) -> str | None:
-    """Return why a check cannot be graded; None if it can."""
-    match check:
-        case Matches(pattern=pattern):
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                return f"'{pattern}' is not a regular expression: {error}"
-        case JsonSchema(schema=text):
-            keyword = schema.unknown(json.loads(text))
-            return (
-                None if keyword is None else f"the JSON Schema keyword '{keyword}' is not supported"
-            )
-        case _:
-            pass
-    return None
 
 
 def _passes(check: Check, answer: str, tokens: int | None) -> bool:

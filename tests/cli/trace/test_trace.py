@@ -217,8 +217,8 @@ def test_check_names_what_cannot_be_played_and_exits_with_1(typed: Typed) -> Non
     assert typed("check", "-", stdin=trace) == (
         1,
         (
-            "session a, turn 0: waits for session b, which does not exist\n1 session, 1 call: "
-            "1 problem\n"
+            "standard input:2: session a, turn 0: waits for session b, which does not exist\n"
+            "1 session, 1 call: 1 problem\n"
         ),
         "error: -: 1 problem: it cannot be played\n",
     )
