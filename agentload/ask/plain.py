@@ -88,7 +88,7 @@ class Plain:
         stream, body = StreamParser(), bytearray()
         create = self._client.chat.completions.with_streaming_response.create
         async with asyncio.timeout(self._timeout_s), create(**wanted) as response:
-            kind = response.headers.get("content-type", "")
+            kind = response.headers.get("content-type", "").lower()
             is_stream = not kind or "event-stream" in kind
             async for data in response.iter_bytes():
                 body += data
