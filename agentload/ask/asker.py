@@ -67,7 +67,7 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> "openai.Asy
 
     async def ends(response: httpx2.Response) -> None:
         # a compressed megabyte may hold a gigabyte
-        if (encoding := response.headers.get("content-encoding", "identity")) != "identity":
+        if (encoding := response.headers.get("content-encoding", "identity").lower()) != "identity":
             raise httpx2.DecodingError(
                 f"an answer encoded as '{word(encoding)}', which was not asked for",
                 request=response.request,

@@ -26,6 +26,8 @@ TIMEOUT_S: Final = 600.0
 PROMPTS: Final = 8
 TOKENS: Final = 512
 OUTPUT: Final = 24  # enough tokens to recognise one that is repeated without end
+GIVEN_UP: Final = 2
+"""Failures in a row after which a server is asked nothing more."""
 # Prompts; on fewer, two sound caches of an unsure model may differ everywhere by chance.
 ENOUGH: Final = 4
 
@@ -88,7 +90,7 @@ class Plain:
         stream, body = StreamParser(), bytearray()
         create = self._client.chat.completions.with_streaming_response.create
         async with asyncio.timeout(self._timeout_s), create(**wanted) as response:
-            kind = response.headers.get("content-type", "")
+            kind = response.headers.get("content-type", "").lower()
             is_stream = not kind or "event-stream" in kind
             async for data in response.iter_bytes():
                 body += data
@@ -191,12 +193,15 @@ async def answers(
     """Ask an endpoint the prompts that all arms are compared by; None for a failed request."""
     renderer = Renderer(seed=1, tokenizer=tokenizer or WORD_TOKENS)
     async with Plain(endpoint, model) as plain:
-        said = []
+        said: list[StreamAnswer | None] = []
         for number in range(prompts):
             context = (Segment(role="user", tokens=TOKENS, key=f"agree{number}"),)
             messages = json.loads(renderer.render(context, salt="agree").messages)
-            said.append(await plain.stream(messages, output_tokens=output_tokens))
-    return tuple(answer if isinstance(answer, StreamAnswer) else None for answer in said)
+            answer = await plain.stream(messages, output_tokens=output_tokens)
+            said.append(answer if isinstance(answer, StreamAnswer) else None)
+            if said[-GIVEN_UP:] == [None] * GIVEN_UP:
+                break
+    return (*said, *[None] * (prompts - len(said)))
 
 
 def answer_agreement(

@@ -150,9 +150,11 @@ def _messages(tokenizer: Tokenizer | None, tokens: int) -> Sequence[Json]:
 async def _seen(endpoint: Endpoint, model: str, messages: Sequence[Json], *, times: int) -> _Seen:
     before = await identify(endpoint)
     async with Plain(endpoint, model) as plain:
-        answers = tuple([await plain.stream(messages, output_tokens=OUTPUT) for _ in range(times)])
-    if any(isinstance(each, Failed) for each in answers):
-        return _Seen(answers=answers, hits=None, is_on=True)
+        answers: list[StreamAnswer | Failed] = []
+        for _ in range(times):
+            answers.append(await plain.stream(messages, output_tokens=OUTPUT))
+            if isinstance(answers[-1], Failed):
+                return _Seen(answers=tuple(answers), hits=None, is_on=True)
     after = await _settled(endpoint, before, asked=times)
     change = process_change(
         [
@@ -162,7 +164,7 @@ async def _seen(endpoint: Endpoint, model: str, messages: Sequence[Json], *, tim
     )
     is_alone = (_risen("requests_done", before, after) or 0) <= times and change is None
     return _Seen(
-        answers=answers,
+        answers=tuple(answers),
         hits=_risen("prefix_hits", before, after) if is_alone else None,
         is_on=str(after.facts()["prefix_caching"]).lower() != "false",
         change=change,

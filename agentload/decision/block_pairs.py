@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Final
 
 import msgspec
 
@@ -48,10 +47,6 @@ def _of_pairs(verdict: ArmVerdict) -> Leg:
     if capacity is None:
         return pays
     return replace(pays, reason=pays.reason.removeprefix(f"{UNMEASURED}: {capacity.reason}; "))
-
-
-SILENT_SHARE: Final = 0.1
-"""Share of the budget after which a silent server will not answer."""
 
 
 @dataclass(kw_only=True)
@@ -122,8 +117,7 @@ class BlockPairs:
 
     def _replay(self, pairs: int) -> Replay:
         study, given = self.means.study, self.means.study.timeouts
-        # A budget does not wait for a server that is gone, or that accepts what it never answers.
-        silent_s = min(given.first_timeout_s, SILENT_SHARE * study.budget_s)
+        silent_s = min(given.first_timeout_s, self.means.silent_s)
         patience = msgspec.structs.replace(
             given, first_timeout_s=silent_s, idle_timeout_s=min(given.idle_timeout_s, silent_s)
         )

@@ -44,6 +44,8 @@ from agentload.verdict.policy import UserLoad as Peak
 
 START_S: Final = 90.0
 """Assumed seconds that a server takes to start."""
+SILENT_SHARE: Final = 0.1
+"""Share of the budget after which a silent server will not answer."""
 TOGETHER: Final = 4
 """Graded questions behind one context, where the context has room for them."""
 USUAL: Final = Slo(ttft_ms=2000.0, tpot_ms=100.0)
@@ -273,6 +275,11 @@ class Means:
     def windows(self) -> int:
         """Number of windows of the trace that pairs are played on."""
         return windows_of(self.pair_stock) if self.began is None else self.began.windows or 0
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds that the budget has for a server that is gone, or accepts and never answers."""
+        return SILENT_SHARE * self.study.budget_s
 
     def questions(self, look: Look) -> Ask:
         """Return the study that asks a look's graded questions, at its lengths."""

@@ -55,8 +55,8 @@ def sessions(intake: Intake) -> Iterator[SpokenCall]:
     for place, record in _records(intake):
         if _is_left_out(intake, record):
             continue
-        own = record.get("request_id") or record.get("id")
-        if own is not None and hash(own) in seen:
+        own = str(record.get("request_id") or record.get("id") or "")
+        if own and hash(own) in seen:
             intake.notes.meet(place, "a duplicate request")
             continue
         seen.add(hash(own))

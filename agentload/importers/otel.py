@@ -135,9 +135,9 @@ def _rows(intake: Intake, names: Mapping[str, str]) -> Iterator[_Row]:
 
 def _kind(attributes: Attributes) -> Kind:
     operation = fields.first(attributes, "gen_ai.operation.name", "llm.request.type")
-    if operation in _CHATS:
+    if str(operation) in _CHATS:
         return "chat"
-    if operation in {"invoke_agent", "create_agent"}:
+    if str(operation) in {"invoke_agent", "create_agent"}:
         return "agent"
     if operation == "execute_tool":
         return "tool"

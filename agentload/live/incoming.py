@@ -184,7 +184,7 @@ class Incoming:
             self.headers.clear()
             return
         self.status = status
-        named = dict(self.headers)
+        named = {name: value.lower() for name, value in self.headers}
         self.is_chunked = "chunked" in named.get("transfer-encoding", "")
         self._is_framed = self.is_chunked or "content-length" in named or status in {204, 304}
         self.transcript = BodyTranscript(

@@ -26,6 +26,7 @@ from agentload.tracefile import wire
 T = TypeVar("T")
 _FORMAT: Final = "docs/trace.schema.json describes every field"
 _IMPORT: Final = "if it is another program's log: agentload trace import FORMAT FILE"
+MOST_TOKENS: Final = 1 << 53  # larger counts are not exact as floats
 _HEADER: Final = frozenset(wire.JsonHeader.__struct_fields__)
 _SESSION: Final = frozenset(wire.JsonSession.__struct_fields__)
 _TURN: Final = frozenset(wire.JsonTurn.__struct_fields__)
@@ -133,9 +134,9 @@ def _segment(read: wire.JsonSegment, raw: list[Any]) -> Segment:
         raise LineError(
             f"segment {read.key!r}: [width, height] replaces tokens for images only", hint=_FORMAT
         )
-    if tokens < 0 or (size is not None and min(size) < 1):
+    if not 0 <= tokens <= MOST_TOKENS or (size is not None and min(size) < 1):
         raise LineError(
-            f"segment {read.key!r}: tokens must be >= 0 and an image's sides >= 1, got "
+            f"segment {read.key!r}: tokens must be 0 to 2^53 and an image's sides >= 1, got "
             f"{read.tokens}",
             hint=_FORMAT,
         )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentload.ask.asker import Failed
-from agentload.ask.plain import AnswerAgreement, Plain, StreamAnswer
+from agentload.ask.plain import AnswerAgreement, Plain, StreamAnswer, answers
 from agentload.ask.probes import (
     Probed,
     ReuseProbe,
@@ -23,7 +23,8 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify, served_model
 from agentload.exposition.scrape import Scrape
 from tests.ask.refusing import TOKENS, refusing
-from tests.live.scripted import serving
+from tests.live.hostility import whole
+from tests.live.scripted import Peer, serving
 from tests.serve.arms import arm
 from tests.serve.serving import served
 
@@ -247,3 +248,14 @@ async def test_two_arms_of_one_server_answer_from_one_cache_and_two_servers_do_n
 
 async def _model(endpoint: Endpoint) -> str:
     return served_model(endpoint, await identify(endpoint))
+
+
+@pytest.mark.loopback
+async def test_a_server_that_fails_twice_in_a_row_is_asked_no_more_prompts() -> None:
+    async def dies(peer: Peer) -> None:
+        await whole(peer, b"{}")
+
+    async with serving(dies) as server:
+        found = await answers(Endpoint(name="a", url=server.url), "m", prompts=8)
+    assert found == (None,) * 8
+    assert len(server.requests) == 2

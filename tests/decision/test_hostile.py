@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agentload.decision import means
 from agentload.decision.play import Deciding
 from agentload.errors import AgentloadError
 from agentload.live import health
@@ -74,3 +75,31 @@ async def test_a_challenger_that_answers_wrongly_is_named_with_the_reason_and_ne
         query = "SELECT DISTINCT status FROM calls WHERE arm = 'bad' AND asked_tokens > 1"
         ends = {each for (each,) in connection.execute(query).fetchall()}
     assert ends - {"cancelled", "not_sent"} == {status}
+
+
+async def test_a_challenger_that_never_answers_costs_checks_a_share_of_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(means, "SILENT_SHARE", 0.01)
+    said = list[str]()
+    (arm,), options = arms_of("llama-3.1-8b-h100", ["bf16"]), ServerOptions(speed=30.0)
+    silent = MODES["half_closed_behind_the_head"].answer
+    async with (
+        served(arm, options) as good,
+        served(arm, options) as bad,
+        serving(behind(bad.url, silent)) as hostile,
+    ):
+        study = Decide(
+            traces=(TraceRef(path="demo-chat"),),
+            servers=Live(endpoints=f"good={good.url},bad={hostile.url}", force=True),
+            load=LOAD,
+            budget_s=180.0,
+        )
+        place = StudyPlace(database=tmp_path / "x.duckdb")
+        deciding = Deciding(study=study, place=place, audience=Audience(notice=said.append))
+        async with asyncio.timeout(180):
+            with suppress(AgentloadError):
+                await asyncio.to_thread(deciding.play)
+        hostile.failures.clear()
+    assert "warning: bad: prefix reuse could not be tried: no whole answer in time" in said
+    assert "warning: bad: no prompt was answered" in said

@@ -53,7 +53,12 @@ BROKEN = [
     ),
     (
         HEADER + session('{"add":[["user",-4,"k"]],"output":3}'),
-        ":2: segment 'k': tokens must be >= 0 and an image's sides >= 1, got -4",
+        ":2: segment 'k': tokens must be 0 to 2^53 and an image's sides >= 1, got -4",
+        FORMAT,
+    ),
+    (
+        HEADER + session('{"add":[["user",9007199254740993,"k"]],"output":3}'),
+        ":2: segment 'k': tokens must be 0 to 2^53 and an image's sides >= 1, got 9007199254740993",
         FORMAT,
     ),
     (
