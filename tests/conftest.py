@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,6 +28,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 # A second for each run of a replay, and what it says
 # of a shared machine, are no matter of most tests.
 os.environ.setdefault("AGENTLOAD_CLIENT_CHECK", "0")
+
+
+# Each module is compiled once, whatever the shell says:
+# here, and in the hundreds of processes that tests start.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -19,7 +19,7 @@ from agentload.decision.outcome import DecisionOutcome
 from agentload.decision.state import AskedLook, DecisionState
 from agentload.errors import AgentloadError
 from agentload.report.advise import advise
-from agentload.report.parts import Step
+from agentload.report.parts import Document, Step
 from agentload.run.place import StudyPlace
 from agentload.study.kinds import Decide
 from agentload.study.parts import Load, TraceRef, Virtual
@@ -47,6 +47,13 @@ STATE = DecisionState(
     intervals=(UNDECIDED,),
     searches_capacity=False,
 )
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Document:
+    database = tmp_path_factory.mktemp("board") / "x.duckdb"
+    simulated(database)
+    return advise(database, None, setting=Setting())
 
 
 def test_stages_are_a_list_with_what_each_said_what_it_took_and_when_the_others_come() -> None:
@@ -109,11 +116,8 @@ def test_a_verdict_is_possible_while_the_interval_does_not_rule_it_out(
 
 
 def test_a_decision_ends_in_lines_that_fit_the_screen_with_its_table_and_next_step(
-    tmp_path: Path,
+    document: Document,
 ) -> None:
-    database = tmp_path / "x.duckdb"
-    simulated(database)
-    document = advise(database, None, setting=Setting())
     notes = ("Spent 10 of 12 min.", "This budget cannot settle speed: " + "more " * 60)
     for columns in (80, 100):
         lines = closing(document, notes=notes, report=Path("r.html"), width=columns).splitlines()
@@ -126,11 +130,9 @@ def test_a_decision_ends_in_lines_that_fit_the_screen_with_its_table_and_next_st
         assert any(line.startswith("    agentload ") for line in lines)
 
 
-def test_the_last_screen_cuts_no_statement_and_no_row(tmp_path: Path) -> None:
-    database = tmp_path / "x.duckdb"
-    simulated(database)
+def test_the_last_screen_cuts_no_statement_and_no_row(document: Document) -> None:
     document = replace(
-        advise(database, None, setting=Setting()),
+        document,
         why=f"A first one ({'with brackets; ' * 9}closed); {'a second one ' * 30}. A third.",
         do_now=(Step(text=f"Do this. {'But not that ' * 9}."), Step(text="Do more.")),
     )
@@ -155,10 +157,7 @@ def test_what_the_budget_does_not_reach_names_its_criterion_once() -> None:
     )
 
 
-def test_what_is_missing_has_the_figure_of_the_report(tmp_path: Path) -> None:
-    database = tmp_path / "x.duckdb"
-    simulated(database)
-    document = advise(database, None, setting=Setting())
+def test_what_is_missing_has_the_figure_of_the_report(document: Document) -> None:
     need = Need(
         what="paired questions on fp8 at 8k",
         pairs=407,
