@@ -11,7 +11,7 @@ from advisor.steps import Step as Suggestion
 from advisor.verdict import Need
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.commands import on_own_servers, silent_options
+from agentload.report.commands import on_own_servers, silent_options, well_known_arms
 from agentload.report.parts import Step
 from agentload.report.sections.canary import CANARY_HOURS, rollout
 from agentload.report.sections.view import View
@@ -67,9 +67,14 @@ def _measuring(view: View) -> Iterator[Step]:
         accuracy_margin=view.policy.accuracy_margin,
         reference=None if view.reference == played[0] else view.reference,
     )
+    written = well_known_arms(view.facts)
+    missing = [arm for arm in view.arms if arm not in written]
+    rest = ", and delete the arms that you do not have"
+    if written:
+        rest = f", and add {say.enumeration(missing)}" if missing else ""
     write = (
-        f"This run was {view.decision.kind}, so measure before you act. Write endpoints.yaml, "
-        "set the URLs of your servers in it, and delete the arms that you do not have (a minute)."
+        f"This run was {view.decision.kind}, so measure before you act. Write endpoints.yaml and "
+        f"set the URLs of your servers in it{rest} (a minute)."
     )
     yield Step(text=write, command=described)
     for need in view.needs:
