@@ -53,6 +53,7 @@ def document(
         tone=tone,
         why=opening.why(view),
         arms=arms.server(view),
+        criteria=arms.criteria(view),
         sure=certainty.confidence(view, checked, likeness),
         do_now=actions.do_now(view),
         coverage=coverage.line(view),

@@ -145,7 +145,7 @@ class RunFacts:
     spelled: frozenset[str] = frozenset()
     """Options that a defaults file sets where commands are to be typed: these say them."""
     budget_s: float | None = None
-    """What a decision was given; None for any other run."""
+    """What a decision was given, or what pays for what it did not reach; None for any other run."""
     price_usd: float | None = None
     """What a GPU costs an hour, where the reader said so."""
 
@@ -366,6 +366,8 @@ class Document:
     """Every arm against the reference, on the user's mix, with what two identical servers
     differ by.
     """
+    criteria: Table
+    """The arms by each criterion that was asked for, with the figures of `arms`."""
     sure: Confidence
     do_now: tuple[Step, ...]
     coverage: str
