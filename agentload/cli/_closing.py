@@ -53,12 +53,13 @@ def closing(
         _GAP,
         _Part([f"{document.headline[:1].upper()}{document.headline[1:]}"]),
         _Part(whole_statements(document.why, width, most=3)),
+        *_screened(document, width),
         _GAP,
         *_figures(document, width),
         _GAP,
         _Part(whole_statements(f"How sure? {document.sure.text}", width, most=2)),
         _Part(whole_statements(covers, width, most=1), rank=5),
-        *_next_steps(steps, width),
+        *_next_steps([each for each in steps if each not in document.screened], width),
         *(_Part(whole_statements(note, width, most=2)) for note in notes),
         _Part([f"Report, with all that is not here: {report}"]),
     ]
@@ -72,6 +73,14 @@ def _fitting(parts: Sequence[_Part]) -> Sequence[_Part]:
         last = max(range(len(kept)), key=lambda at: (kept[at].rank, at))
         del kept[last]
     return kept
+
+
+def _screened(document: Document, width: int) -> Iterator[_Part]:
+    """Yield what screenings found, each with the command that follows it up."""
+    for each in document.screened:
+        yield _Part(whole_statements(each.text, width, most=2))
+        if each.command is not None:
+            yield _Part(fold_command(f"    {each.command}", width).split("\n"), rank=1)
 
 
 def _next_steps(steps: Sequence[Step], width: int) -> Iterator[_Part]:

@@ -368,6 +368,8 @@ class Document:
     """
     criteria: Table
     """The arms by each criterion that was asked for, with the figures of `arms`."""
+    screened: tuple[Step, ...]
+    """What a screening found that no graded question has settled, each with what follows it up."""
     sure: Confidence
     do_now: tuple[Step, ...]
     coverage: str

@@ -11,7 +11,7 @@ import pytest
 
 from advisor.policy import Policy, ServiceLimits
 from advisor.steps import Questions
-from advisor.verdict import Need
+from advisor.verdict import Finding, Need
 from agentload.cli import _decide
 from agentload.cli import main as cli
 from agentload.cli._board import interval_lines, stage_lines
@@ -23,13 +23,14 @@ from agentload.decision.outcome import DecisionOutcome
 from agentload.decision.state import AskedLook, DecisionState
 from agentload.endpoints.read import read
 from agentload.errors import AgentloadError
-from agentload.report.advise import advise
+from agentload.report.advise import advise, document_of
 from agentload.report.parts import Step
 from agentload.run.place import StudyPlace
 from agentload.study.kinds import Decide
 from agentload.study.parts import Load, Slo, TraceRef, Virtual
 from agentload.verdict.looks import SpeedInterval
 from agentload.verdict.policy import Setting
+from agentload.verdict.verdict import verdict
 from tests.report.conftest import simulated
 
 UNDECIDED = SpeedInterval(
@@ -271,6 +272,40 @@ def test_a_criterion_that_was_not_measured_has_its_row_and_says_why(tmp_path: Pa
         "no difference: the KV pool does not limit this load"
     )
     assert said["accuracy ↑"] == "not measured: no question was asked"
+
+
+def test_what_a_screening_found_is_next_to_the_verdict_with_its_command(tmp_path: Path) -> None:
+    database = tmp_path / "x.duckdb"
+    simulated(database)
+    made = verdict(database, None, setting=Setting())
+    arm = made.decision.choice.runner_up or "fp8"
+    found = Finding(
+        rule="worst_length",
+        arm=arm,
+        kind="opposes",
+        message="Worst bucket: niah at 16k, -11.0 pp [-20.0, -2.0].",
+        next_step=Questions(lengths=(16_384,)),
+        screening=True,
+    )
+    server = tuple(
+        replace(each, needs=(), safe=replace(each.safe, state="yes"))
+        for each in made.decision.server
+    )
+    decision = replace(made.decision, findings=(found,), server=server)
+    said = document_of(replace(made, decision=decision), database)
+    for columns in (80, 100):
+        lines = closing(
+            said, steps=said.do_now, notes=(), report=Path("r"), width=columns
+        ).splitlines()
+        at = next(at for at, line in enumerate(lines) if line.startswith("A screening found"))
+        end = next(at for at, line in enumerate(lines) if line.startswith("How sure?"))
+        command = next(at for at, line in enumerate(lines) if "agentload eval" in line)
+        assert at < command < end
+        assert len(lines) <= MOST
+        assert sum("agentload eval" in line for line in lines) == 1
+    lost = tuple(replace(each, safe=replace(each.safe, state="no")) for each in server)
+    decision = replace(decision, server=lost)
+    assert not document_of(replace(made, decision=decision), database).screened, "it is proven"
 
 
 def test_a_decision_whose_report_cannot_be_written_ends_before_anything_is_asked(
