@@ -31,6 +31,8 @@ def saved(view: View, arm: str) -> Cell:
     fewer = _fewer(view, arm)
     if fewer is None:
         return Cell(text="")
+    if not any((fewer.value, fewer.low, fewer.high)):
+        return Cell(text="as many")
     if fewer.value < 0:
         low, high = (None if end is None else -end for end in (fewer.high, fewer.low))
         more = replace(fewer, value=-fewer.value, low=low, high=high)
