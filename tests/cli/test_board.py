@@ -244,7 +244,9 @@ def test_the_last_screen_has_a_row_for_each_criterion_and_its_command_writes_the
     described, _ = re.findall(r"^    (agentload (?:.*\\\n)*.*)$", out, flags=re.MULTILINE)
     monkeypatch.setattr("sys.argv", shlex.split(described.replace("\\\n", " ")))
     assert cli.main() == 0
-    assert [arm.name for arm in read("endpoints.yaml")] == ["bf16", "fp8"]
+    arms = read("endpoints.yaml")
+    assert isinstance(arms, tuple)
+    assert [arm.name for arm in arms] == ["bf16", "fp8"]
 
 
 def test_a_decision_on_other_servers_has_the_budget_that_pays_for_what_this_one_lacked(
