@@ -8,7 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -107,19 +107,17 @@ def _figures(document: Document, width: int) -> Iterator[_Part]:
     table = document.criteria
     texts = [table.columns, *(tuple(cell.text for cell in row) for row in rows)]
     sizes = _sizes(texts, width)
-    folded = [
-        [textwrap.wrap(*each) or [""] for each in zip(row, sizes, strict=True)] for row in texts
-    ]
-    heights = [max(map(len, row)) for row in folded]
-    laid = [
-        line
-        for row, height in zip(folded, heights, strict=True)
-        for line in zip(*(each + [""] * (height - len(each)) for each in row), strict=True)
-    ]
-    lines = columns(laid)
-    for at, height in enumerate(heights):
+    folded = [_folded(row, sizes) for row in texts]
+    lines = columns([line for row in folded for line in row])
+    for at, row in enumerate(folded):
         rank = 0 if at <= len(table.rows) else 7
-        yield _Part(tuple(islice(lines, height)), rank=rank)
+        yield _Part(tuple(islice(lines, len(row))), rank=rank)
+
+
+def _folded(row: Sequence[str], sizes: Sequence[int]) -> list[tuple[str, ...]]:
+    """Return the lines of a row whose columns have these sizes."""
+    cells = [textwrap.wrap(*each) or [""] for each in zip(row, sizes, strict=True)]
+    return [*zip_longest(*cells, fillvalue="")]
 
 
 def _is_elsewhere(row: Sequence[Cell]) -> bool:

@@ -31,7 +31,7 @@ def do_now(view: View) -> tuple[Step, ...]:
     return (Step(text=text), *steps)
 
 
-def screened(view: View) -> tuple[Step, ...]:
+def follow_ups(view: View) -> tuple[Step, ...]:
     """List what screenings of answers found, where no graded question has settled it."""
     return tuple(
         Step(

@@ -14,7 +14,7 @@ from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Cell, Field, Table, Tone, in_grey, table
 from agentload.report.sections.answers import DROP, answers
-from agentload.report.sections.gpus import agents, at_peak, count, saved, saving
+from agentload.report.sections.gpus import agents, at_peak, count, fewer_at_peak, saving
 from agentload.report.sections.rows import ABSENT, EMPTY, ArmCells, Row, row
 from agentload.report.sections.typical import METRICS, Typical, alone, typical
 from agentload.report.sections.view import View
@@ -401,7 +401,7 @@ def _gpus(view: View) -> Iterator[Row]:
     needed = [None if each is None else each.gpus_at_peak for each in found]
     if any(needed):
         reference, *own = (None if each is None else count(each) for each in needed)
-        changes = [saved(view, arm) for arm in view.others]
+        changes = [fewer_at_peak(view, arm) for arm in view.others]
         yield row(f"GPUs{at_peak(view)}", reference, own=own, changes=changes)
 
 

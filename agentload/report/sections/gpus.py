@@ -26,7 +26,7 @@ def saving(view: View, arm: str) -> Answer:
     return Answer(question=question, word=count(fewer), tone=_tone(fewer), because=because)
 
 
-def saved(view: View, arm: str) -> Cell:
+def fewer_at_peak(view: View, arm: str) -> Cell:
     """Print how many GPUs fewer or more an arm needs at the peak; empty where that is unknown."""
     fewer = _fewer(view, arm)
     if fewer is None:
