@@ -7,81 +7,121 @@ the rest is.
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Final
 
 from agentload.cli._lazy import fold_command
-from agentload.report.parts import Document, Step, Table
+from agentload.report.parts import Cell, Document, Step
 from agentload.visible import columns, visible
 
 MOST: Final = 25
 """Most lines: what a terminal shows at once."""
-_ROWS: Final = 7
 _CELL: Final = 40
-_FIRST_CELL: Final = 34
+_FIRST_CELL: Final = 42
 _ELSEWHERE: Final = ("verdict", "accuracy, largest drop")
 """Rows that the headline or the report has."""
 _STOP: Final = re.compile(r"(?<=[.;]) ")
 """Where a statement ends, unless a bracket is open."""
 
 
-def closing(document: Document, *, notes: Sequence[str], report: Path, width: int) -> str:
-    """Return the end of a decision in at most `MOST` lines; *notes* say what is spent and left."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Hold lines that stay together; those of the highest *rank* are left out first."""
+
+    lines: Sequence[str]
+    rank: int = 0
+    """0 is never left out."""
+
+
+_GAP: Final = _Part(("",), rank=3)
+
+
+def closing(
+    document: Document, *, steps: Sequence[Step], notes: Sequence[str], report: Path, width: int
+) -> str:
+    """Return the end of a decision in at most `MOST` lines.
+
+    The *steps* come next, the most urgent first; *notes* say what is spent and left.
+    """
     subject = ", ".join((f"{document.title} {document.model}", *document.about))
-    head = [
-        _first_sentence(document.banner),
-        *_wrapped(subject, width),
-        "",
-        f"{document.headline[:1].upper()}{document.headline[1:]}",
-        *whole_statements(document.why, width, most=3),
-        "",
+    covers = f"Covers: {document.coverage}" if document.coverage else ""
+    parts = [
+        _Part([_first_sentence(document.banner)]),
+        _Part(_wrapped(subject, width)),
+        _GAP,
+        _Part([f"{document.headline[:1].upper()}{document.headline[1:]}"]),
+        _Part(whole_statements(document.why, width, most=3)),
+        *_screened(document, width),
+        _GAP,
+        *_figures(document, width),
+        _GAP,
+        _Part(whole_statements(f"How sure? {document.sure.text}", width, most=2)),
+        _Part(whole_statements(covers, width, most=1), rank=5),
+        *_next_steps([each for each in steps if each not in document.screened], width),
+        *(_Part(whole_statements(note, width, most=2)) for note in notes),
+        _Part([f"Report, with all that is not here: {report}"]),
     ]
-    believe = whole_statements(f"How sure? {document.sure.text}", width, most=2)
-    if document.coverage:
-        believe += whole_statements(f"Covers: {document.coverage}", width, most=1)
-    spent = [line for note in notes for line in whole_statements(note, width, most=2)]
-    end = [*spent, f"Report, with all that is not here: {report}"]
-    room = MOST - len(head) - len(believe) - len(end)
-    first, *others = _next_steps(document.do_now, width) or [[]]
-    figures = _figures(document.arms, width, room=room - len(first))
-    steps = list(first)
-    for step in others:
-        if len(figures) + len(steps) + len(step) <= room:
-            steps += step
-    return visible("\n".join((*head, *figures, *believe, *steps, *end)))
+    return visible("\n".join(line for part in _fitting(parts) for line in part.lines))
 
 
-def _next_steps(steps: Sequence[Step], width: int) -> list[list[str]]:
-    """Return the lines of each next step: its command where there is one."""
-    laid = []
-    for step in steps:
+def _fitting(parts: Sequence[_Part]) -> Sequence[_Part]:
+    """Leave out parts until the lines fit, of equal ones the last first."""
+    kept = list(parts)
+    while sum(len(part.lines) for part in kept) > MOST and any(part.rank for part in kept):
+        last = max(range(len(kept)), key=lambda at: (kept[at].rank, at))
+        del kept[last]
+    return kept
+
+
+def _screened(document: Document, width: int) -> Iterator[_Part]:
+    """Yield what screenings found, each with the command that follows it up."""
+    for each in document.screened:
+        yield _Part(whole_statements(each.text, width, most=2))
+        if each.command is not None:
+            yield _Part(fold_command(f"    {each.command}", width).split("\n"), rank=1)
+
+
+def _next_steps(steps: Sequence[Step], width: int) -> Iterator[_Part]:
+    """Yield each next step: its command where there is one, and what it is for if that fits."""
+    for at, step in enumerate(steps):
+        rank = min(2 * at, 4)  # the second is worth more than empty lines, a third is not
+        title = ["Do this next:"] if at == 0 else []
+        text = [f"  {line}" for line in whole_statements(step.text, width - 2, most=2)]
         if step.command is None:
-            lines = whole_statements(f"  {step.text}", width, most=1)
-        else:
-            lines = fold_command(f"    {step.command}", width).split("\n")
-        laid.append(lines)
-    return [["Do this next:", *laid[0]], *laid[1:]] if laid else []
+            yield _Part([*title, *text], rank=rank)
+            continue
+        if title:
+            yield _Part(title)
+        yield _Part(text, rank=6)
+        yield _Part(fold_command(f"    {step.command}", width).split("\n"), rank=rank)
 
 
-def _figures(table: Table, width: int, *, room: int) -> list[str]:
-    """Return the first rows of the table of arms, as many as fit, and an empty line."""
-    if not table.rows:
-        return []
-    rows = [row for row in table.rows if not row[0].text.startswith(_ELSEWHERE)]
-    head = table.columns[0].partition("; ")[0]  # what is better is clear from the rows' arrows
-    texts = [
-        (head, *table.columns[1:]),
-        *(tuple(cell.text for cell in row) for row in rows[:_ROWS]),
-    ]
+def _figures(document: Document, width: int) -> Iterator[_Part]:
+    """Yield the table of the criteria, then as many further rows of the table of arms as fit."""
+    if not document.criteria.rows:
+        return
+    rows = [*document.criteria.rows]
+    rows += [each for each in document.arms.rows if each not in rows and not _is_elsewhere(each)]
+    table = document.criteria
+    texts = [table.columns, *(tuple(cell.text for cell in row) for row in rows)]
     sizes = _sizes(texts, width)
-    lines: list[tuple[str, ...]] = []
-    for row in texts:
-        folded = [textwrap.wrap(*each) or [""] for each in zip(row, sizes, strict=True)]
-        height = max(map(len, folded))
-        if len(lines) + height >= room:
-            break
-        lines += zip(*(each + [""] * (height - len(each)) for each in folded), strict=True)
-    return [*columns(lines), ""] if lines else []
+    folded = [_folded(row, sizes) for row in texts]
+    lines = columns([line for row in folded for line in row])
+    for at, row in enumerate(folded):
+        rank = 0 if at <= len(table.rows) else 7
+        yield _Part(tuple(islice(lines, len(row))), rank=rank)
+
+
+def _folded(row: Sequence[str], sizes: Sequence[int]) -> list[tuple[str, ...]]:
+    """Return the lines of a row whose columns have these sizes."""
+    cells = [textwrap.wrap(*each) or [""] for each in zip(row, sizes, strict=True)]
+    return [*zip_longest(*cells, fillvalue="")]
+
+
+def _is_elsewhere(row: Sequence[Cell]) -> bool:
+    return row[0].text.startswith(_ELSEWHERE)
 
 
 def _sizes(texts: Sequence[Sequence[str]], width: int) -> list[int]:

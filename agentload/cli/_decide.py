@@ -3,6 +3,7 @@ said, what is left; at the end the answer and what it took.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,14 @@ from agentload.decision.sequence import SETTLING
 from agentload.errors import AgentloadError, EndpointError, InterruptError
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.parts import Document
+from agentload.report.parts import Document, Step
 from agentload.report.render import render, write
 from agentload.run.arms import read_arms
 from agentload.run.place import StudyPlace
 from agentload.run.ready import check_writable
 from agentload.run.record import again
 from agentload.store.places import journals
+from agentload.study.change import extend
 from agentload.study.kinds import Decide
 from agentload.study.parts import Virtual
 
@@ -71,7 +73,9 @@ def decide(
         print_json(_as_json(ended))
     else:
         page = next((path for path in paths if path.suffix == ".html"), folder)
-        print(closing(ended.document, notes=notes(study, ended), report=page, width=width()))
+        steps = (*_larger(study, place, ended), *ended.document.do_now)
+        said = notes(study, ended)
+        print(closing(ended.document, steps=steps, notes=said, report=page, width=width()))
     if ended.ending == "stopped":
         raise InterruptError(
             f"run {ended.run_id} was stopped; this is decided on what is there",
@@ -80,6 +84,18 @@ def decide(
     if ended.late is not None:
         raise _late(ended)
     return ended.document
+
+
+def _larger(study: Decide, place: StudyPlace, ended: DecisionOutcome) -> Iterator[Step]:
+    """Yield the command that continues a decision with the budget that pays for the rest.
+
+    In virtual time nothing continues: what comes next there is to measure real servers.
+    """
+    if ended.wants is None or isinstance(study.servers, Virtual):
+        return
+    larger = extend(study, budget_s=60.0 * math.ceil(ended.enough_minutes))
+    command = again(larger, place.database, resume=ended.run_id)
+    yield Step(text="Continue with the budget that pays for the rest.", command=command)
 
 
 def _late(ended: DecisionOutcome) -> AgentloadError:

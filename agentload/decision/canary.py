@@ -100,18 +100,10 @@ class Canary:
         return "; ".join((said, *over))
 
     def _sized(self, contexts: Sequence[int]) -> Look:
-        lengths = self._lengths[: len(contexts)]
+        lengths = canary_lengths(self.means.lengths)[: len(contexts)]
         return Look(
             criterion="canary", amount=_contexts(contexts, lengths) * TOGETHER, lengths=lengths
         )
-
-    @property
-    def _lengths(self) -> tuple[int, ...]:
-        """Lengths that are asked, the longest first; accuracy asks at two of them, too."""
-        *shorter, top = self.means.lengths
-        between = int(NEARLY * top) // 1024 * 1024
-        half = max((each for each in shorter if each <= between), default=0)
-        return (top, *(each for each in (between, half) if SHORTEST <= each < top))
 
     def order(self, look: Look) -> tuple[Question, ...]:
         """Return the questions: the contexts of each length, task by task."""
@@ -125,6 +117,17 @@ class Canary:
             at = [each for each in asking.questions() if each.context == length]
             found += at[: contexts * TOGETHER]
         return tuple(found)
+
+
+def canary_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
+    """Return the lengths that a canary asks at, the longest first, of those of the calls.
+
+    Accuracy asks at two of them, too.
+    """
+    *shorter, top = lengths
+    between = int(NEARLY * top) // 1024 * 1024
+    half = max((each for each in shorter if each < between), default=0)
+    return (top, *(each for each in (between, half) if SHORTEST <= each < top))
 
 
 def _of_arm(buckets: Sequence[AccuracyBucket], arm: str) -> list[AccuracyBucket]:

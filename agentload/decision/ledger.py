@@ -115,6 +115,10 @@ class Ledger:
             return replace(self, asked=(*self.asked, entry), aside=aside)
         return replace(self, lost_minutes=(*self.lost_minutes, entry.minutes), aside=aside)
 
+    def end(self, setting: Setting) -> None:
+        """Write down with which setting a decision ended: it has the budget that would do."""
+        self._keep("ended", {"ended": len(self.asked)}, {}, setting)
+
     def ease(self, step: EasedLoad, *, setting: Setting | None) -> "Ledger":
         """Give up the load of this run; return the ledger of the run that continues with less.
 
@@ -213,6 +217,8 @@ def _with_row(made: Ledger, row: ProbeRow, *, last_ns: int) -> Ledger:
     match row.outcome:
         case "given up":
             return replace(made, goes_on_as=found["run"])
+        case "ended":
+            return made
         case "eased":
             return replace(
                 made,

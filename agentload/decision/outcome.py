@@ -1,7 +1,7 @@
 """State how a decision ended; keep its document, and delete what an equal one left."""
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -53,7 +53,7 @@ def kept_document(found: Verdict, database: Path, setting: Setting) -> Document:
     """
     if setting.question_pace != found.setting.question_pace:
         found = with_question_pace(found, pace=setting.question_pace)
-    document = document_of(found, database)
+    document = document_of(replace(found, setting=setting), database)
     keep(document, database, setting=setting)
     return document
 

@@ -3,6 +3,7 @@
 The loop ends when the verdict stands or the budget is spent.
 """
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -430,15 +431,16 @@ class Deciding:
         wants: tuple[Look, float] | None = None,
         late: str | None = None,
     ) -> DecisionOutcome:
-        asked, found, enough = self.known.ledger, self._verdict, 0.0
+        asked, found, enough, setting = self.known.ledger, self._verdict, 0.0, self._setting
         if wants is not None:
             enough = enough_minutes(self.means, self._agenda.twins, self.known, *wants)
             enough += sum(each.minutes for each in asked.apart)
+            setting = replace(setting, enough_s=60.0 * math.ceil(enough))
+            if found is not None:
+                asked.end(setting)
         return DecisionOutcome(
             run_id=self.run,
-            document=None
-            if found is None
-            else kept_document(found, self.place.database, self._setting),
+            document=None if found is None else kept_document(found, self.place.database, setting),
             asked=asked.asked,
             ending=ending,
             left_minutes=self.left_minutes,

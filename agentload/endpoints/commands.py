@@ -15,7 +15,7 @@ from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.errors import ProfileError, UsageError
 from agentload.kvmath.config import model_shape
 from agentload.kvmath.pool import READ, TRIED
-from agentload.model.kv import CALIBRATED_IN, FURTHER, RECIPES, WELL_KNOWN, Recipe
+from agentload.model.kv import CALIBRATED_IN, RECIPES, WELL_KNOWN, Recipe
 
 FIRST_PORT: Final = 8000
 COMMON: Final = ("--enable-prompt-tokens-details",)
@@ -54,19 +54,18 @@ def launch_plan(
     has_windows: bool | None = None,
     vllm: str = "vllm",
     pins: Pins | None = None,
-    also: Sequence[str] = (),
+    arms: Sequence[str] = (),
 ) -> tuple[Endpoint, ...]:
-    """Return an arm for each recipe that fits the model, each on a port of its own.
+    """Return an arm for each recipe that is named, each on a port of its own.
 
-    Recipes for windows are included if *has_windows* is None (not known); those in *also* by name.
-    Raises UsageError for a name that no recipe has.
+    Where none is named, for each usual one that fits the model: recipes for windows are included
+    if *has_windows* is None (not known). Raises UsageError for a name that no recipe has.
     """
-    fitting = [recipe for recipe in RECIPES if has_windows is not False or not recipe.needs_windows]
-    further = {recipe.arm: recipe for recipe in FURTHER}
-    for name in also:
-        if name not in further:
-            raise UsageError(f"no well-known arm '{name}'", hint=f"any of: {', '.join(further)}")
-        fitting.append(further[name])
+    for name in arms:
+        if name not in WELL_KNOWN:
+            raise UsageError(f"no well-known arm '{name}'", hint=f"any of: {', '.join(WELL_KNOWN)}")
+    usual = [each for each in RECIPES if has_windows is not False or not each.needs_windows]
+    fitting = [WELL_KNOWN[name] for name in dict.fromkeys(arms)] or usual
     return tuple(
         _arm(recipe, model, FIRST_PORT + position, vllm, pins or Pins())
         for position, recipe in enumerate(fitting)

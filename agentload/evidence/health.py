@@ -5,7 +5,6 @@ calls that were all held back by the same time.
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import quantiles
@@ -118,9 +117,14 @@ def notes(plays: Sequence[PlayedBlock], rows: pl.DataFrame) -> tuple[str, ...]:
 
 
 def _left_out(plays: Sequence[PlayedBlock]) -> Iterator[str]:
-    reasons = Counter(play.left_out for play in plays if play.left_out is not None)
-    for reason, count in sorted(reasons.items()):
-        yield f"{count} of {len(plays)} blocks left out: {reason}"
+    by_reason: dict[str, list[int]] = {}
+    for play in plays:
+        if play.left_out is not None:
+            by_reason.setdefault(play.left_out, []).append(play.pair)
+    for reason, pairs in sorted(by_reason.items()):
+        named = ", ".join(map(str, sorted(set(pairs))))
+        of = f"pair{'s' if len(set(pairs)) > 1 else ''} {named}"
+        yield f"{len(pairs)} of {len(plays)} blocks left out ({of}): {reason}"
 
 
 def _failures(rows: pl.DataFrame) -> Iterator[str]:

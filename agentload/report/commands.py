@@ -15,7 +15,7 @@ from advisor import steps
 from advisor.legs.speed import MOST_PAIRS
 from advisor.policy import DecideBy
 from agentload.endpoints.read import EMULATED, is_arms_file
-from agentload.model.kv import FURTHER
+from agentload.model.kv import WELL_KNOWN
 from agentload.report.parts import RunFacts
 from agentload.study.argv import command, lost_options
 from agentload.study.change import differences, extend
@@ -198,11 +198,19 @@ def _command(
 
 
 def _arms_file(facts: RunFacts, out: str) -> str:
-    played = {each.arm for each in facts.made.servers}
-    also = ",".join(recipe.arm for recipe in FURTHER if recipe.arm in played)
-    further = ("--also", also) if also else ()
-    described = ("agentload", "endpoints", "init", "--model", _model(facts), *further)
+    arms = well_known_arms(facts)
+    named = ("--arms", ",".join(arms)) if arms else ()
+    described = ("agentload", "endpoints", "init", "--model", _model(facts), *named)
     return shlex.join((*described, "--out", out))
+
+
+def well_known_arms(facts: RunFacts) -> tuple[str, ...]:
+    """Return the arms of the run that a suggested arms file has; none where it has the usual ones.
+
+    Those are what is left to the reader where fewer than two arms of the run can be written.
+    """
+    arms = tuple(each.arm for each in facts.made.servers if each.arm in WELL_KNOWN)
+    return arms if len(arms) > 1 else ()
 
 
 def _model(facts: RunFacts) -> str:

@@ -146,7 +146,7 @@ class RunFacts:
     spelled: frozenset[str] = frozenset()
     """Options that a defaults file sets where commands are to be typed: these say them."""
     budget_s: float | None = None
-    """What a decision was given; None for any other run."""
+    """What a decision was given, or what pays for what it did not reach; None for any other run."""
     asked: AskedForm | None = None
     """How the questions were made that have answers; None before any."""
     per_context: int = 1
@@ -371,6 +371,10 @@ class Document:
     """Every arm against the reference, on the user's mix, with what two identical servers
     differ by.
     """
+    criteria: Table
+    """The arms by each criterion that was asked for, with the figures of `arms`."""
+    screened: tuple[Step, ...]
+    """What a screening found that no graded question has settled, each with what follows it up."""
     sure: Confidence
     do_now: tuple[Step, ...]
     coverage: str

@@ -61,7 +61,7 @@ def facts(
             looks=speed_looks(tables.rows(connection, ProbeRow, run_id=view.name, probe=DECISION)),
             unmeasured=_unmeasured(study),
             spelled=setting.spelled,
-            budget_s=setting.budget_s,
+            budget_s=setting.enough_s or setting.budget_s,
             asked=asked_form(connection, view.name, view.arms_asked),
             per_context=setting.per_context,
             price_usd=None if setting.price is None else setting.price.usd_per_gpu_hour,

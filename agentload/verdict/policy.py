@@ -57,6 +57,8 @@ class Setting:
     """Paired questions that `decide` asks behind one context."""
     budget_s: float | None = None
     """Seconds that `decide` was given."""
+    enough_s: float | None = None
+    """Seconds that pay for what the budget of `decide` did not reach, and for all before it."""
     name: str = "default"
     """Name of the policy file, for the record."""
     spelled: frozenset[str] = frozenset()

@@ -1,30 +1,36 @@
 """What is drawn of a decision at work, and how it ends on the screen."""
 
 import math
+import re
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from advisor.policy import Policy, ServiceLimits
 from advisor.steps import Questions
-from advisor.verdict import Need
+from advisor.verdict import Finding, Need
 from agentload.cli import _decide
+from agentload.cli import main as cli
 from agentload.cli._board import interval_lines, stage_lines
 from agentload.cli._closing import MOST, closing
 from agentload.decision.forecast import LookPrice
-from agentload.decision.ledger import LedgerEntry
+from agentload.decision.ledger import Ledger, LedgerEntry, ledger
 from agentload.decision.look import Look
 from agentload.decision.outcome import DecisionOutcome
 from agentload.decision.state import AskedLook, DecisionState
+from agentload.endpoints.read import read
 from agentload.errors import AgentloadError
-from agentload.report.advise import advise
+from agentload.report.advise import advise, document_of
 from agentload.report.parts import Document, Step
 from agentload.run.place import StudyPlace
 from agentload.study.kinds import Decide
-from agentload.study.parts import Load, TraceRef, Virtual
+from agentload.study.parts import Load, Slo, TraceRef, Virtual
 from agentload.verdict.looks import SpeedInterval
 from agentload.verdict.policy import Setting
+from agentload.verdict.verdict import verdict
 from tests.report.conftest import simulated
 
 UNDECIDED = SpeedInterval(
@@ -120,7 +126,9 @@ def test_a_decision_ends_in_lines_that_fit_the_screen_with_its_table_and_next_st
 ) -> None:
     notes = ("Spent 10 of 12 min.", "This budget cannot settle speed: " + "more " * 60)
     for columns in (80, 100):
-        lines = closing(document, notes=notes, report=Path("r.html"), width=columns).splitlines()
+        lines = closing(
+            document, steps=document.do_now, notes=notes, report=Path("r.html"), width=columns
+        ).splitlines()
         assert len(lines) <= MOST
         assert max(map(len, lines)) <= columns
         assert lines[-1] == "Report, with all that is not here: r.html"
@@ -137,7 +145,9 @@ def test_the_last_screen_cuts_no_statement_and_no_row(document: Document) -> Non
         do_now=(Step(text=f"Do this. {'But not that ' * 9}."), Step(text="Do more.")),
     )
     for columns in (60, 80, 100):
-        lines = closing(document, notes=(), report=Path("r.html"), width=columns).splitlines()
+        lines = closing(
+            document, steps=document.do_now, notes=(), report=Path("r.html"), width=columns
+        ).splitlines()
         said = " ".join(line.strip() for line in lines)
         assert "…" not in said
         assert "closed). " in said
@@ -204,6 +214,99 @@ def test_a_decision_in_a_pipe_is_plain_lines_that_say_what_is_still_possible(
     assert "Do this next:\n" in out
     assert len(out.splitlines()) <= MOST
     assert sys.stderr.isatty() is False
+
+
+def test_the_last_screen_has_a_row_for_each_criterion_and_its_command_writes_the_arms_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = Decide(
+        traces=(TraceRef(path="demo-chat"),),
+        servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")),
+        load=Load(sessions=2),
+        slo=Slo(ttft_ms=2_000.0),
+        agents=400,
+        budget_s=240.0,
+    )
+    _decide.decide(study, StudyPlace(database=tmp_path / "x.duckdb"), is_dry=False, as_json=False)
+    out, _ = capsys.readouterr()
+    lines = out.splitlines()
+    assert len(lines) <= MOST
+    start = next(at for at, line in enumerate(lines) if line.startswith("4 block pairs"))
+    names = [re.split(r"  +", line)[0] for line in lines[start + 1 : start + 5]]
+    assert names[:3] == [
+        "turn latency",
+        "agents per GPU within the SLO ↑",
+        "GPUs at your peak of 400 agents",
+    ]
+    assert names[3].startswith("accuracy ")
+    described, _ = re.findall(r"^    (agentload (?:.*\\\n)*.*)$", out, flags=re.MULTILINE)
+    monkeypatch.setattr("sys.argv", shlex.split(described.replace("\\\n", " ")))
+    assert cli.main() == 0
+    arms = read("endpoints.yaml")
+    assert isinstance(arms, tuple)
+    assert [arm.name for arm in arms] == ["bf16", "fp8"]
+
+
+def test_a_decision_on_other_servers_has_the_budget_that_pays_for_what_this_one_lacked(
+    tmp_path: Path,
+) -> None:
+    database = tmp_path / "x.duckdb"
+    simulated(database)
+    run = advise(database, None, setting=Setting()).run
+    made = Ledger(database=database, run=run)
+    made.end(Setting(budget_s=2700.0, enough_s=5400.0))
+    assert ledger(database, run) == made, "no question was asked"
+    decided = advise(database, run, setting=Setting()).do_now[1]
+    assert "--budget 90m " in f"{decided.command} "
+    assert "in 90 min at most" in decided.text
+
+
+def test_a_criterion_that_was_not_measured_has_its_row_and_says_why(tmp_path: Path) -> None:
+    database = tmp_path / "x.duckdb"
+    simulated(database)
+    setting = Setting(policy=Policy(slos=(ServiceLimits(ttft_ms=2_000.0),)))
+    rows = advise(database, None, setting=setting).criteria.rows
+    said = {row[0].text: row[-1].text for row in rows}
+    assert list(said) == ["turn latency", "agents per GPU within the SLO ↑", "accuracy ↑"]
+    assert said["agents per GPU within the SLO ↑"] == (
+        "no difference: the KV pool does not limit this load"
+    )
+    assert said["accuracy ↑"] == "not measured: no question was asked"
+
+
+def test_what_a_screening_found_is_next_to_the_verdict_with_its_command(tmp_path: Path) -> None:
+    database = tmp_path / "x.duckdb"
+    simulated(database)
+    made = verdict(database, None, setting=Setting())
+    arm = made.decision.choice.runner_up or "fp8"
+    found = Finding(
+        rule="worst_length",
+        arm=arm,
+        kind="opposes",
+        message="Worst bucket: niah at 16k, -11.0 pp [-20.0, -2.0].",
+        next_step=Questions(lengths=(16_384,)),
+        screening=True,
+    )
+    server = tuple(
+        replace(each, needs=(), safe=replace(each.safe, state="yes"))
+        for each in made.decision.server
+    )
+    decision = replace(made.decision, findings=(found,), server=server)
+    said = document_of(replace(made, decision=decision), database)
+    for columns in (80, 100):
+        lines = closing(
+            said, steps=said.do_now, notes=(), report=Path("r"), width=columns
+        ).splitlines()
+        at = next(at for at, line in enumerate(lines) if line.startswith("A screening found"))
+        end = next(at for at, line in enumerate(lines) if line.startswith("How sure?"))
+        command = next(at for at, line in enumerate(lines) if "agentload eval" in line)
+        assert at < command < end
+        assert len(lines) <= MOST
+        assert sum("agentload eval" in line for line in lines) == 1
+    lost = tuple(replace(each, safe=replace(each.safe, state="no")) for each in server)
+    decision = replace(decision, server=lost)
+    assert not document_of(replace(made, decision=decision), database).screened, "it is proven"
 
 
 def test_a_decision_whose_report_cannot_be_written_ends_before_anything_is_asked(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentload.decision.answers import question_order
-from agentload.decision.canary import NO_CANARY, Canary
+from agentload.decision.canary import NO_CANARY, Canary, canary_lengths
 from agentload.decision.forecast import shown_broken
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger
@@ -47,6 +47,12 @@ def score(percent: float, context_tokens: int, more: str = "") -> str:
         f"      - {{task: niah, percent: {percent}, context_tokens: {context_tokens}, source: "
         f"assumed{more}}}\n"
     )
+
+
+def test_a_canary_asks_at_each_length_once() -> None:
+    assert canary_lengths((8_192, 16_384, 18_944)) == (18_944, 16_384, 8_192)
+    assert canary_lengths((32_768, 65_536, 101_376)) == (101_376, 88_064, 65_536)
+    assert canary_lengths((16_384,)) == (16_384, 14_336)
 
 
 NEVER = score(0.0, 1000)

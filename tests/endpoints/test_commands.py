@@ -44,9 +44,10 @@ def test_a_model_without_windows_gets_no_arm_that_skips_them() -> None:
     ]
 
 
-def test_further_arms_are_made_where_they_are_named() -> None:
-    arms = launch_plan("M", has_windows=False, also=["fp8-drafts", "fp8-e5m2", "fp8-weights"])
-    assert [arm.name for arm in arms][4:] == ["fp8-drafts", "fp8-e5m2", "fp8-weights"]
+def test_the_arms_that_are_named_are_made_and_no_others() -> None:
+    arms = launch_plan("M", has_windows=False, arms=["fp8-drafts", "fp8-e5m2", "fp8-weights"])
+    assert [arm.name for arm in arms] == ["fp8-drafts", "fp8-e5m2", "fp8-weights"]
+    assert [arm.url for arm in arms] == [f"http://127.0.0.1:{8000 + at}/v1" for at in range(3)]
     said = {arm.name: arm.launch.command[5:] for arm in arms if arm.launch is not None}
     assert said["fp8-e5m2"][:2] == ("--kv-cache-dtype", "fp8_e5m2")
     assert said["fp8-weights"][2:4] == ("--quantization", "fp8")
@@ -54,7 +55,7 @@ def test_further_arms_are_made_where_they_are_named() -> None:
     assert flag == "--speculative-config"
     assert json.loads(drafts)["num_speculative_tokens"] == 4
     with pytest.raises(UsageError, match="no well-known arm 'fp9'"):
-        launch_plan("M", also=["fp9"])
+        launch_plan("M", arms=["fp9"])
 
 
 def test_each_command_is_pinned_and_stands_below_what_it_is_for() -> None:

@@ -234,7 +234,7 @@ def test_calls_of_void_blocks_are_left_out_and_the_blocks_counted(tmp_path: Path
     found = evidence(tmp_path, [*pair_of_blocks(), *void])
     assert (calls(found).pair.tolist(), found.notes) == (
         [0],
-        ("2 of 4 blocks left out: clock drop",),
+        ("2 of 4 blocks left out (pair 1): clock drop",),
     )
     assert [(each.arm, each.blocks, each.void_blocks) for each in found.health] == [
         ("bf16", 2, 1),
@@ -595,7 +595,7 @@ def test_prompts_that_are_not_as_long_as_asked_are_told(tmp_path: Path) -> None:
         (
             [block("bf16", 0, 0, void="clock drop"), *OTHER],
             {},
-            "holds nothing to decide on: 2 of 2 blocks left out: clock drop",
+            "holds nothing to decide on: 2 of 2 blocks left out \\(pair 0\\): clock drop",
         ),
         (pair_of_blocks(), {"reference": "nvfp4"}, "has no arm 'nvfp4'"),
     ],

@@ -419,7 +419,7 @@ def test_what_the_user_gave_is_in_the_commands_for_other_servers() -> None:
     arms = tuple(Served(arm=name) for name in ("bf16", "fp8-drafts", "bf16-drafts", "own"))
     of_drafts = replace(short, made=replace(short.made, model="m", servers=arms))
     assert on_own_servers(of_drafts)[0] == (
-        "agentload endpoints init --model m --also bf16-drafts,fp8-drafts --out endpoints.yaml"
+        "agentload endpoints init --model m --arms bf16,fp8-drafts,bf16-drafts --out endpoints.yaml"
     )
 
 

@@ -42,11 +42,12 @@ def init(
     kv_memory: Memory = None,
     revision: Revision = None,
     vllm: Annotated[str, typer.Option(help="The vllm executable.")] = "vllm",
-    also: Annotated[
+    arms: Annotated[
         str | None,
         typer.Option(
-            help="Further arms: fp8-e5m2, bf16-drafts, fp8-drafts, bf16-offload, fp8-offload, "
-            "fp8-weights, fp8-weights-fp8-kv."
+            help="Arms to write, the reference first: bf16, fp8, fp8-skip-sw, fp8-calibrated, "
+            "bf16-same-backend (these when omitted), fp8-e5m2, bf16-drafts, fp8-drafts, "
+            "bf16-offload, fp8-offload, fp8-weights, fp8-weights-fp8-kv."
         ),
     ] = None,
     force: Annotated[
@@ -64,7 +65,7 @@ def init(
 
         agentload endpoints init --model meta-llama/Llama-3.1-8B-Instruct --max-model-len 32768
 
-        agentload endpoints init --model Qwen/Qwen3-8B --also bf16-drafts,fp8-drafts
+        agentload endpoints init --model Qwen/Qwen3-8B --arms bf16,fp8
     """
     pins = Pins(
         max_model_len=max_model_len,
@@ -72,9 +73,9 @@ def init(
         kv_memory=kv_memory,
         revision=revision,
     )
-    named = [name.strip() for name in also.split(",")] if also else []
-    arms = launch_plan(model, has_windows=has_windows(model), vllm=vllm, pins=pins, also=named)
-    text = _file(arms, model)
+    named = [name.strip() for name in arms.split(",")] if arms else []
+    plan = launch_plan(model, has_windows=has_windows(model), vllm=vllm, pins=pins, arms=named)
+    text = _file(plan, model)
     if str(out) == "-":
         print(text, end="")
         return

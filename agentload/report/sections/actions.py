@@ -6,12 +6,13 @@ from os.path import commonprefix
 from typing import Final
 
 from advisor import words
+from advisor.statistics.screen import screening
 from advisor.steps import Again, Calibrate, Control, Questions, without_amount
 from advisor.steps import Step as Suggestion
-from advisor.verdict import Need
+from advisor.verdict import Finding, Need
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.commands import on_own_servers, silent_options
+from agentload.report.commands import on_own_servers, silent_options, well_known_arms
 from agentload.report.parts import Step
 from agentload.report.sections.canary import CANARY_HOURS, rollout
 from agentload.report.sections.view import View
@@ -28,6 +29,38 @@ def do_now(view: View) -> tuple[Step, ...]:
         return steps
     text = f"agentload.toml sets {options} here, which this run did without: take that out first."
     return (Step(text=text), *steps)
+
+
+def follow_ups(view: View) -> tuple[Step, ...]:
+    """List what screenings of answers found, where no graded question has settled it."""
+    return tuple(
+        Step(
+            text=view.typeset(f"A screening found, unproven: {each.message}"),
+            command=view.command(each.next_step),
+        )
+        for each in view.decision.findings
+        if each.next_step is not None and _is_to_follow_up(view, each)
+    )
+
+
+def _is_to_follow_up(view: View, each: Finding) -> bool:
+    """Tell whether a screening of a whole server found what no other step asks for."""
+    verdict = None if each.arm is None else view.verdict(each.arm, None)
+    if not each.screening or each.workload is not None or verdict is None:
+        return False
+    if verdict.safe.state == "no" or verdict.verdict == "calibrate":
+        return False
+    if each.rule == "screened_answers":
+        rows = [row for row in view.evidence.screen if row.arm == each.arm]
+        stands_out = screening(rows, alpha=view.policy.alpha).pattern in (
+            "step",
+            "grows",
+            "uniform",
+        )
+        return stands_out and verdict.safe.state not in ("yes", "equal")
+    asked = [need.step for need in verdict.needs if isinstance(need.step, Questions)]
+    lengths = getattr(each.next_step, "lengths", ())
+    return not any({*lengths} <= {*step.lengths} for step in asked)
 
 
 def _steps(view: View) -> Iterator[Step]:
@@ -67,9 +100,14 @@ def _measuring(view: View) -> Iterator[Step]:
         accuracy_margin=view.policy.accuracy_margin,
         reference=None if view.reference == played[0] else view.reference,
     )
+    written = well_known_arms(view.facts)
+    missing = [arm for arm in view.arms if arm not in written]
+    rest = ", and delete the arms that you do not have"
+    if written:
+        rest = f", and add {say.enumeration(missing)}" if missing else ""
     write = (
-        f"This run was {view.decision.kind}, so measure before you act. Write endpoints.yaml, "
-        "set the URLs of your servers in it, and delete the arms that you do not have (a minute)."
+        f"This run was {view.decision.kind}, so measure before you act. Write endpoints.yaml and "
+        f"set the URLs of your servers in it{rest} (a minute)."
     )
     yield Step(text=write, command=described)
     for need in view.needs:

@@ -15,7 +15,9 @@ _SIGNS: Final[dict[LegState, tuple[str, Tone]]] = {
     "yes": (" ✓", "good"),
     "equal": (" ✓", "good"),
     "no": (" ✗", "bad"),
+    "unclear": (", open", "plain"),
 }
+DROP: Final = "accuracy, largest drop of a length"
 _UNSIGNED: Final[tuple[str, Tone]] = ("", "plain")
 
 
@@ -34,8 +36,8 @@ def answers(view: View) -> Iterator[Row]:
             arms=tuple(cells),
         )
     lost = [_worst(view, arm) for arm in view.others]
-    if any(lost) and any(leg.state not in _SIGNS or leg.state == "no" for leg in legs.values()):
-        yield row("accuracy, largest drop of a length", EMPTY, changes=lost)
+    if any(lost) and any(leg.state not in ("yes", "equal") for leg in legs.values()):
+        yield row(DROP, EMPTY, changes=lost)
     known = {arm: published_loss(view, verdict) for arm, verdict in _judged(view).items()}
     if any(known.values()):
         told = [_published(known.get(arm)) for arm in view.others]

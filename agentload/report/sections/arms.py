@@ -3,18 +3,18 @@
 There is the table of the first screen, and one by class where there are several.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from advisor.legs.speed import INDIFFERENT
 from advisor.steps import Again
-from advisor.verdict import ArmVerdict, Change, Decision, Figure, Need
+from advisor.verdict import ArmVerdict, Change, Decision, Figure, Leg, Need
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Cell, Field, Table, Tone, in_grey, table
-from agentload.report.sections.answers import answers
-from agentload.report.sections.gpus import agents, at_peak, count, saving
+from agentload.report.sections.answers import DROP, answers
+from agentload.report.sections.gpus import agents, at_peak, count, fewer_at_peak, saving
 from agentload.report.sections.rows import ABSENT, EMPTY, ArmCells, Row, row
 from agentload.report.sections.typical import METRICS, Typical, alone, typical
 from agentload.report.sections.view import View
@@ -27,6 +27,8 @@ MEANS: Final = (
     "Latencies are geometric means over the turns that ended on both arms; a change is of the "
     "same turns."
 )
+
+AGENTS: Final = "agents per GPU within the SLO ↑"
 
 
 def server(view: View) -> Table:
@@ -98,6 +100,62 @@ def _levels(view: View) -> str:
         return f"Intervals are at {next(iter(levels.values()))}."
     parts = (f"{kind} at {level}" for kind, level in levels.items())
     return f"Intervals are {' and '.join(parts)}." if levels else ""
+
+
+def criteria(view: View) -> Table:
+    """Compare the arms by each criterion that the reader asked for, one row each.
+
+    The rows are those of `server`; one that was not measured says why.
+    """
+    is_sized = bool(view.policy.slos) or bool(at_peak(view))
+    speed = [each for each in _latencies(view, None) if each.name == METRICS[0][1]]
+    per_gpu = [*_agents(view, None)]
+    gpus = f"GPUs{at_peak(view)}"
+    price = [*_gpus(view)] or _unmeasured(view, gpus, _why_unsized)
+    right = [each for each in answers(view) if not each.name.startswith(DROP)]
+    rows = (
+        *(speed or _unmeasured(view, METRICS[0][1], _why_untimed)),
+        *(per_gpu or (_unmeasured(view, AGENTS, _why_uncounted) if is_sized else ())),
+        *(price if at_peak(view) else _cost(view)),
+        *(right or _unmeasured(view, "accuracy ↑", _why_unasked)),
+    )
+    played = say.plural(view.played, "block pair") if view.played else ""
+    return _table(view, "Criteria", rows, (), head=played)
+
+
+def _unmeasured(view: View, name: str, why: Callable[[View, ArmVerdict], str]) -> Iterator[Row]:
+    """Yield the row of a criterion without figures, which says of each arm why."""
+    found = [view.verdict(arm, None) for arm in view.others]
+    causes = [None if each is None else in_grey(view.typeset(why(view, each))) for each in found]
+    if any(causes):
+        yield row(name, EMPTY, changes=causes)
+
+
+def _why_untimed(_: View, verdict: ArmVerdict) -> str:
+    return f"not measured: {verdict.pays.reason}"
+
+
+def _why_uncounted(view: View, verdict: ArmVerdict) -> str:
+    leg = verdict.capacity
+    if leg is not None and leg.state == "equal":
+        return f"no difference: {leg.reason.partition(': ')[0]}"
+    found = (view.capacity(arm) for arm in (verdict.arm, view.reference))
+    silent = (each.reason for each in found if each is not None and each.agents_per_gpu is None)
+    return f"not measured: {next(silent, 'no load was tried for it')}"
+
+
+def _why_unsized(_: View, __: ArmVerdict) -> str:
+    return "not known without agents per GPU"
+
+
+def _why_unasked(_: View, verdict: ArmVerdict) -> str:
+    """Say why no question was graded, or by what else the answers are judged."""
+    leg = verdict.safe
+    if leg.state not in ("untested", "unclear"):
+        return leg.reason
+    if verdict.verdict != "test further":
+        return "not asked: it would not change the verdict"
+    return leg.reason.replace("accuracy was not tested", "not measured: no question was asked", 1)
 
 
 def classes(view: View) -> Table:
@@ -262,6 +320,10 @@ def _rates(view: View) -> Iterator[Row]:
     gpus = {arm: view.evidence.gpus(arm) * view.evidence.deployment.replicas for arm in view.arms}
     per_gpu = {arm: 1 / each for arm, each in gpus.items()}
     yield from _rate(view, "output tokens/s per GPU ↑", "output_tokens_per_s", per_gpu)
+    yield from _cost(view)
+
+
+def _cost(view: View) -> Iterator[Row]:
     thousand = dict.fromkeys(view.arms, 1_000.0)
     yield from _rate(view, "cost of 1,000 turns, USD", "usd_per_turn", thousand)
 
@@ -292,7 +354,16 @@ def _agents(view: View, workload: str | None) -> Iterator[Row]:
     found = [view.capacity(arm, workload) for arm in view.arms]
     if any(each is not None and each.agents_per_gpu is not None for each in found):
         reference, *own = (None if each is None else agents(view, each) for each in found)
-        yield row("agents per GPU within the SLO ↑", reference, own=own)
+        verdicts = (view.verdict(arm, workload) for arm in view.others)
+        ratios = [None if each is None else each.capacity for each in verdicts]
+        yield row(AGENTS, reference, own=own, changes=[*map(_more_agents, ratios)])
+
+
+def _more_agents(leg: Leg | None) -> str:
+    """Print by how much more agents an arm carries than the reference, open where that is."""
+    if leg is None or leg.estimate is None:
+        return ""
+    return f"{labels.leg(leg)}{', open' if leg.state == 'unclear' else ''}"
 
 
 def _pool(view: View) -> Iterator[Row]:
@@ -325,16 +396,13 @@ def _hits(rate: float | None) -> Cell | str:
 
 
 def _gpus(view: View) -> Iterator[Row]:
-    """Yield the GPUs of every arm at the peak, and those that the others save."""
+    """Yield the GPUs of every arm at the peak, with those that the others save."""
     found = [view.capacity(arm) for arm in view.arms]
     needed = [None if each is None else each.gpus_at_peak for each in found]
     if any(needed):
         reference, *own = (None if each is None else count(each) for each in needed)
-        yield row(f"GPUs{at_peak(view)}", reference, own=own)
-    savings = [saving(view, arm) for arm in view.others]
-    if any(each.tone != "muted" for each in savings):
-        cells = [Cell(text=each.word, tone=each.tone) for each in savings]
-        yield row(f"GPUs saved{at_peak(view)}", EMPTY, changes=cells)
+        changes = [fewer_at_peak(view, arm) for arm in view.others]
+        yield row(f"GPUs{at_peak(view)}", reference, own=own, changes=changes)
 
 
 def _verdicts(view: View, workload: str | None) -> Iterator[Row]:

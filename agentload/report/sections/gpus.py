@@ -1,6 +1,7 @@
 """Say how many GPUs an arm saves at the peak, and what they cost a month."""
 
 import math
+from dataclasses import replace
 from typing import Final
 
 from advisor.assess.capacity import fewer_gpus
@@ -8,7 +9,7 @@ from advisor.estimate import Estimate
 from advisor.verdict import Capacity
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.parts import Answer, Tone
+from agentload.report.parts import Answer, Cell, Tone
 from agentload.report.sections.view import View
 
 HOURS_A_MONTH: Final = 730  # a twelfth of a year
@@ -17,18 +18,37 @@ HOURS_A_MONTH: Final = 730  # a twelfth of a year
 def saving(view: View, arm: str) -> Answer:
     """Say how many GPUs an arm saves, and what that is worth."""
     question = "GPUs saved"
-    reference, own = view.capacity(view.reference), view.capacity(arm)
-    fewer = None if _are_lower_bounds(reference, own) else fewer_gpus(reference, own)
+    reference, own, fewer = view.capacity(view.reference), view.capacity(arm), _fewer(view, arm)
     if fewer is None or reference is None or own is None:
         because = view.typeset(_lacking(view, own, reference))
         return Answer(question=question, word="not known", tone="muted", because=because)
-    tone: Tone = "plain"
-    if fewer.is_above(0.0):
-        tone = "good"
-    elif fewer.is_below(0.0):
-        tone = "bad"
     because = f"{_due(view, reference, own)}{_money(view, arm, fewer)}"
-    return Answer(question=question, word=count(fewer), tone=tone, because=because)
+    return Answer(question=question, word=count(fewer), tone=_tone(fewer), because=because)
+
+
+def fewer_at_peak(view: View, arm: str) -> Cell:
+    """Print how many GPUs fewer or more an arm needs at the peak; empty where that is unknown."""
+    fewer = _fewer(view, arm)
+    if fewer is None:
+        return Cell(text="")
+    if not any((fewer.value, fewer.low, fewer.high)):
+        return Cell(text="as many")
+    if fewer.value < 0:
+        low, high = (None if end is None else -end for end in (fewer.high, fewer.low))
+        more = replace(fewer, value=-fewer.value, low=low, high=high)
+        return Cell(text=f"{count(more)} more", tone=_tone(fewer))
+    return Cell(text=f"{count(fewer)} fewer", tone=_tone(fewer))
+
+
+def _fewer(view: View, arm: str) -> Estimate | None:
+    reference, own = view.capacity(view.reference), view.capacity(arm)
+    return None if _are_lower_bounds(reference, own) else fewer_gpus(reference, own)
+
+
+def _tone(fewer: Estimate) -> Tone:
+    if fewer.is_above(0.0):
+        return "good"
+    return "bad" if fewer.is_below(0.0) else "plain"
 
 
 def _are_lower_bounds(*sides: Capacity | None) -> bool:
