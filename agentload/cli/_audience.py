@@ -62,9 +62,11 @@ class CallProgress:
         """Note how a call ended."""
         self._in_flight[send.arm] -= 1
         self._arms[send.arm].take(ended, self._clock.since_ns(ended))
-        if not is_watched() and time.monotonic() >= self._plain_at:
-            self._plain_at = time.monotonic() + PLAIN_S
-            notice(self.line())
+        now_s = time.monotonic()
+        if now_s >= self._plain_at:
+            self._plain_at = now_s + PLAIN_S
+            if not is_watched():
+                notice(self.line())
 
     @contextmanager
     def shown(self) -> Iterator[None]:

@@ -1,7 +1,6 @@
 """Read and write a connected socket, with the instants at which the kernel had the bytes."""
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol, TypeAlias
@@ -236,9 +235,12 @@ class Channel:
     def _take_sent(self) -> None:
         if not self.is_stamped:
             return
-        with contextlib.suppress(OSError):
-            for offset, wall_ns in sent_ns(self._sock):
-                self._note_sent(offset, wall_ns, self._clock.now_ns())
+        try:
+            stamps = sent_ns(self._sock)
+        except OSError:
+            return
+        for offset, wall_ns in stamps:
+            self._note_sent(offset, wall_ns, self._clock.now_ns())
 
     def _note_sent(self, offset: int, wall_ns: int, now_ns: int) -> None:
         begun_ns = self._begun_ns

@@ -294,7 +294,13 @@ class Exchange:
             self._is_lingering = True
             since_s = self._loop.time() if answer.body_ns is None else answer.body_ns / SECOND
             self._timers.append(self._loop.call_at(since_s + LINGER_S, self._end_without_http))
-        if self._on_tokens is not None and transcript.tokens_so_far != self._tokens:
+        self._tell_tokens()
+
+    def _tell_tokens(self) -> None:
+        transcript = self.answer.transcript
+        if self._on_tokens is None or transcript is None:
+            return
+        if transcript.tokens_so_far != self._tokens:
             self._tokens = transcript.tokens_so_far
             try:
                 self._on_tokens(self._tokens)
@@ -345,7 +351,7 @@ class Exchange:
             and not self._unsent
             and self._link.sent_ns() is not None
         )
-        self._tell()
+        self._tell_tokens()
         self._note()
         if not self.answer.is_redirect:
             self._machine.closed(at_ns)

@@ -75,7 +75,9 @@ class Attendance:
 
     def ended(self, row: CallRow, chunks: int) -> None:
         """Note an attempt that is over."""
-        block = self._open.setdefault((row.pair, row.arm), _Block())
+        block = self._open.get((row.pair, row.arm))
+        if block is None:
+            block = self._open[row.pair, row.arm] = _Block()
         if row.retry_of is not None:
             block.failed.pop(row.retry_of, None)
         if not metrics.is_outcome(row):
