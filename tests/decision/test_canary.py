@@ -158,7 +158,7 @@ def test_contexts_of_any_length_have_room_for_their_questions(tmp_path: Path, to
         tmp_path / "t.jsonl",
         Trace(
             header=Header(name="t", seed=1),
-            sessions=(Session(session="s", workload="chat", turns=(turn,)),),
+            sessions=(Session(session="s", workload="chat", start_s=0.0, turns=(turn,)),),
         ),
     )
     study = Decide(

@@ -42,13 +42,13 @@ def test_a_simulated_run_is_decided_on_with_its_profiles_hardware(runs: Runs) ->
     assert {row[0].text.split()[0] for row in told.groups[0].tables[0].rows} == {"chat", "rag"}
     assert (
         told.do_now[0].text
-        == "This run was simulated, so measure before you act. Write endpoints.yaml, set the "
-        "URLs of your servers in it, "
-        "and delete the arms that you do not have (a minute)."
+        == "This run was simulated, so measure before you act. Write endpoints.yaml and set the "
+        "URLs of your servers in it (a minute)."
     )
     assert (
         told.do_now[0].command
-        == "agentload endpoints init --model gpt-oss-20b --out endpoints.yaml"
+        == "agentload endpoints init --model gpt-oss-20b --arms bf16,fp8,fp8-skip-sw "
+        "--out endpoints.yaml"
     )
     assert told.do_now[1].command is not None
     assert told.do_now[1].command.startswith(
