@@ -251,6 +251,25 @@ class Observation:
     telemetry: Telemetry | None = None
 
 
+FACTORS: Final = (0.8, 0.9, 1.0, 1.1, 1.25)
+"""Factors on the step times of a twin that plays the sessions of a trial again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwinReplay:
+    """State what the twin of an arm does with the sessions of a trial, and carries over hours."""
+
+    expected: tuple[float, ...]
+    """Shares of the turns within the service level, at its step times by `FACTORS`."""
+    carried: float
+    """Load that it carries in the long run."""
+    stretch: float | None = None
+    """Change of the log of the load that it carries of the draw, by the log of its step times.
+
+    None where it was not asked.
+    """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityPoint:
     """Hold one step of a capacity search: this many agents on one replica for this long."""
@@ -271,6 +290,7 @@ class CapacityPoint:
     worth: float | None = None
     # error of `worth` on the log scale: half width of an interval that the arm's steps share
     error: float = 0.0
+    replay: TwinReplay | None = None  # None: no twin has played its sessions again
     slo: ServiceLimits | None = None  # service level that its turns had to meet; None: not known
     # the most that the share of its turns that has to meet the level took
     ttft_ms: float | None = None

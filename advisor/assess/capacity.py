@@ -8,13 +8,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import scipy
-
 from advisor.deployment import Deployment
 from advisor.estimate import Estimate
 from advisor.evidence import CapacityPoint, Evidence
 from advisor.policy import Policy
-from advisor.statistics.crossing import LEVEL, CarriedLoad, Tried, crossing
+from advisor.statistics.carried_loads import carried_loads
+from advisor.statistics.crossing import LEVEL, CarriedLoad, Tried
 from advisor.verdict import Capacity
 
 SHARE = 0.95  # of turns within the service level, when nobody states one
@@ -23,14 +22,19 @@ SHARE = 0.95  # of turns within the service level, when nobody states one
 def _agents_per_gpu(
     limit: CarriedLoad, *, trials: int, share: float, gpus: int, level: float
 ) -> Estimate:
+    how = (
+        "twins with the step times that the trials of all arms ask for, in long runs to"
+        if limit.is_by_twin
+        else "trials of all arms, the share of turns within the service level regressed on log "
+        "load to"
+    )
     return Estimate(
         value=limit.value / gpus,
         low=limit.low / gpus,
         high=None if limit.high is None else limit.high / gpus,
         n=trials,
         unit="agents/GPU",
-        method="trials of all arms, the share of turns within the service level regressed on log "
-        f"load to {share:.0%}",
+        method=f"{how} {share:.0%}",
         level=level,
     )
 
@@ -136,22 +140,20 @@ def limits(
     points: Mapping[str, Sequence[CapacityPoint]], *, share: float, level: float = LEVEL
 ) -> dict[str, CarriedLoad]:
     """Return the agents that each arm carries, from the trials of all of them together."""
-    if not points:
-        return {}
-    tried = {
-        arm: [
-            Tried.of(each.agents, each.turns, each.within_slo, each.trouble, worth=each.worth)
-            for each in own
-        ]
-        for arm, own in points.items()
-    }
-    fit = crossing(tried, share=share)
-    # errors are given at 95 %
-    wider = float(scipy.special.ndtri(0.5 + level / 2) / scipy.special.ndtri(0.5 + LEVEL / 2))
-    return {
-        arm: fit.limit(arm, level=level).widened(wider * max(each.error for each in own))
-        for arm, own in points.items()
-    }
+    tried = {arm: [_tried(each) for each in own] for arm, own in points.items()}
+    return carried_loads(tried, share=share, level=level)
+
+
+def _tried(point: CapacityPoint) -> Tried:
+    return Tried.of(
+        point.agents,
+        point.turns,
+        point.within_slo,
+        point.trouble,
+        worth=point.worth,
+        error=point.error,
+        replay=point.replay,
+    )
 
 
 def _capacity(

@@ -15,13 +15,13 @@ sessions they are worth: what is left of the draw is what the model misses.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import scipy
 
-from advisor.evidence import Floats
+from advisor.evidence import Floats, TwinReplay
 
 STEP: Final = 0.03  # of the log load; a fifth of what one trial is uncertain by
 BEYOND: Final = 1.5  # log load to both sides of what was tried that the limit may lie at
@@ -52,6 +52,9 @@ class Tried:
     within: int
     is_modelled: bool = False
     """What its draw of sessions is worth is in its load."""
+    error: float = 0.0
+    """Half width of the interval of that worth, on the log scale; the trials of an arm share it."""
+    replay: TwinReplay | None = None
 
     @classmethod
     def of(
@@ -62,16 +65,24 @@ class Tried:
         trouble: str | None,
         *,
         worth: float | None = None,
+        error: float = 0.0,
+        replay: TwinReplay | None = None,
     ) -> "Tried":
         """Return a trial; a server in trouble carries nothing, whatever its turns say.
 
         *worth* is how many ordinary sessions each of its sessions counts for, where a model of the
         server has played them.
         """
-        load, is_modelled = load * (worth or 1.0), worth is not None
         if trouble is not None:
-            return cls(load=load, turns=max(turns, TROUBLED), within=0, is_modelled=is_modelled)
-        return cls(load=load, turns=turns, within=within, is_modelled=is_modelled)
+            turns, within = max(turns, TROUBLED), 0
+        return cls(
+            load=load * (worth or 1.0),
+            turns=turns,
+            within=within,
+            is_modelled=worth is not None,
+            error=error,
+            replay=replay,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +96,8 @@ class CarriedLoad:
     low: float
     value: float
     high: float | None
+    is_by_twin: bool = False
+    """It is that of a twin with the step times that the trials ask for."""
 
     def widened(self, error: float) -> "CarriedLoad":
         """Return the load with an interval that holds an *error* which all its trials share.
@@ -99,7 +112,7 @@ class CarriedLoad:
         if self.high is not None:
             up = math.hypot(math.log(self.high / self.value), error)
             high = self.value * math.exp(up)
-        return CarriedLoad(low=self.value / math.exp(down), value=self.value, high=high)
+        return replace(self, low=self.value / math.exp(down), high=high)
 
     def is_within(self, width: float) -> bool:
         """Say whether the ends are at most a factor of (1 + *width*) squared apart."""

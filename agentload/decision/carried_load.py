@@ -5,8 +5,9 @@ load is known that it carries in the long run. Servers then play a few draws eac
 arm, at and above what the twin carries *of that draw*: there most must hold, above it must break.
 The draw of sessions moves a trial's limit by a fifth, and moves that of a twin which is a few
 percent wrong alike: so a trial with a twin says far more of the long run than a trial by itself.
-What is measured decides. A twin is set aside where its arm does otherwise; those trials are lost.
-Without twins the load is searched.
+What is measured decides: the twin plays each trial again with shorter and longer steps, and the
+step times that make it do what its arm did say what the arm carries. A twin is set aside where its
+arm does otherwise; those trials are lost. Without twins the load is searched.
 """
 
 import math
@@ -17,12 +18,14 @@ from typing import Final
 
 import msgspec
 
+from advisor.evidence import FACTORS, TwinReplay
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import DRAWS, Look
 from agentload.decision.means import USUAL, Means
 from agentload.decision.own_load import OwnLoad, lasting_s, rows
 from agentload.decision.sequence import reasons
+from agentload.decision.slower_twin import slower
 from agentload.decision.twin import Twins
 from agentload.dispatch.arrivals import rng_of
 from agentload.evidence.capacity import OF_THE_TURNS, TWINS
@@ -64,6 +67,8 @@ CANDIDATES: Final = 3
 """Draws of sessions that are looked at, at most, for each one that is measured."""
 ORDINARY: Final = 1.5
 """Factor to the long run's limit beyond which a draw says little of the long run."""
+STRETCHED: Final = 1.1
+"""Factor on the step times of a twin whose limits say how those times move them."""
 FEWER: Final = 0.15
 MORE: Final = 0.03
 """Share of the turns within the limits that a twin may be off by: at its limit, and beyond.
@@ -117,6 +122,8 @@ class LoadTrials:
     _is_sized: bool = False
     _draws: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
     """Draws worth measuring: number, and the load that each arm's twin carries of the draw."""
+    _shares: dict[tuple[str, int, int, float], float] = field(default_factory=dict)
+    """Turns within the level on twins, by arm, load, draw and factor on step times."""
 
     def price(self, look: Look, known: Known) -> LookPrice:
         """Return what the trials take that were not made yet."""
@@ -195,7 +202,7 @@ class LoadTrials:
                 "see that limit"
             )
             return None
-        loads = self._chosen(said, first=known.draws)
+        loads = self._chosen(study, said, first=known.draws)
         measured = self.tried(study, SearchTrials(loads=loads, before=known.trials))
         trials = {each.arm: each.trials for each in measured}
         found = Bracket(said=said, trials=trials, share=study.share)
@@ -240,7 +247,9 @@ class LoadTrials:
             if len(self._draws) == draws:
                 return
 
-    def _chosen(self, said: Sequence[ArmLoad], *, first: int) -> dict[str, list[Chosen]]:
+    def _chosen(
+        self, study: Search, said: Sequence[ArmLoad], *, first: int
+    ) -> dict[str, list[Chosen]]:
         """Return the loads to measure on each arm, for the draws from the *first* on.
 
         They are around what the twin of the arm carries of each draw.
@@ -249,23 +258,52 @@ class LoadTrials:
         for place, each in enumerate(said):
             error = math.log((each.high or 1.0) / (each.low or 1.0)) / 2
             own = chosen[each.arm] = []
-            for number, limits in self._draws[first:]:
-                seed, worth = self._seed(number), (each.holds or 1.0) / limits[place]
-                own += [
-                    Chosen(load=float(load), seed=seed, worth=worth, error=error)
-                    for load in around(limits[place])
-                ]
+            twin, carried = self.twins.fitted()[each.arm], each.holds or 1.0
+            for draw, (number, limits) in enumerate(self._draws[first:], first):
+                seed, worth = self._seed(number), carried / limits[place]
+                stretch = None
+                if draw < DRAWS[0]:
+                    stretch = self._stretch(twin, study, limits[place], number)
+                for load in around(limits[place]):
+                    expected = self._expected(twin, study, load, number)
+                    replay = TwinReplay(expected=expected, carried=carried, stretch=stretch)
+                    own.append(
+                        Chosen(load=float(load), seed=seed, worth=worth, error=error, replay=replay)
+                    )
         return chosen
 
-    def _limit(self, twin: Twin, study: Search, near: float, number: int) -> float | None:
-        """Return the load that a twin carries of one draw; None if far from the long run's."""
-        shares: dict[int, float] = {}
+    def _expected(self, twin: Twin, study: Search, load: int, number: int) -> tuple[float, ...]:
+        """Return the shares of turns within the level on a twin, at its step times by `FACTORS`."""
+        return tuple(self._held(twin, study, load, number, factor=factor) for factor in FACTORS)
+
+    def _stretch(self, twin: Twin, study: Search, limit: float, number: int) -> float | None:
+        """Return by how much the log of the *limit* of a draw changes with that of step times."""
+        found = self._limit(twin, study, limit, number, factor=STRETCHED)
+        return None if found is None else math.log(found / limit) / math.log(STRETCHED)
+
+    def _held(
+        self, twin: Twin, study: Search, load: int, number: int, *, factor: float = 1.0
+    ) -> float:
+        """Return the share of turns within the level on a twin, at its step times by *factor*.
+
+        None are where it is in trouble. Each draw is played at a load once.
+        """
+        key = twin.arm.name, load, number, factor
+        if key not in self._shares:
+            trial = self._on(slower(twin, factor), study, load, number)
+            self._shares[key] = trial.share if trial.trouble in OF_THE_TURNS else 0.0
+        return self._shares[key]
+
+    def _limit(
+        self, twin: Twin, study: Search, near: float, number: int, *, factor: float = 1.0
+    ) -> float | None:
+        """Return the load that a twin carries of one draw, at its step times by *factor*.
+
+        None if it is far from *near*.
+        """
 
         def share(load: int) -> float:
-            if load not in shares:
-                trial = self._on(twin, study, load, number)
-                shares[load] = trial.share if trial.trouble in (None, "slo") else 0.0
-            return shares[load]
+            return self._held(twin, study, load, number, factor=factor)
 
         low, high = max(1, math.floor(near / ORDINARY)), math.ceil(near * ORDINARY)
         if share(low) < study.share or share(high) >= study.share:

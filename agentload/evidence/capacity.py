@@ -11,8 +11,9 @@ import duckdb
 
 from advisor.assess.capacity import SHARE, limits
 from advisor.estimate import Estimate
-from advisor.evidence import CapacityPoint, TwinChange
+from advisor.evidence import CapacityPoint, TwinChange, TwinReplay
 from advisor.policy import ServiceLimits
+from advisor.statistics import carried_loads as estimates
 from advisor.statistics.crossing import CarriedLoad, Crossing, Tried, crossing
 from agentload.evidence.view import RunView
 from agentload.model.rows import ProbeRow
@@ -35,10 +36,10 @@ EVICTED: Final = 0.02
 OF_THE_TURNS: Final = frozenset({None, "errors", "slo"})
 """Trouble that the share of turns within the service level tells by itself."""
 
-Step: TypeAlias = tuple[float, int, int, str | None, float | None]
-"""A trial's load, its turns, those within the service
-level, its trouble, and what each of its sessions is worth.
-"""
+Step: TypeAlias = Tried
+"""A trial as the estimates take it."""
+OnTwin: TypeAlias = TwinReplay
+"""What a trial keeps of its twin."""
 _Scope: TypeAlias = tuple[str, str | None]
 """An arm, and the workload that its sessions were of; None: all that the run has."""
 
@@ -128,14 +129,18 @@ def twin_changes(view: RunView) -> tuple[TwinChange, ...]:
 
 def fit(trials: Mapping[str, Sequence[Step]], *, share: float) -> Crossing:
     """Regress the load that each arm carries on its trials."""
-    tried = {
-        arm: [
-            Tried.of(load, turns, within, None if trouble in OF_THE_TURNS else trouble, worth=worth)
-            for load, turns, within, trouble, worth in own
-        ]
-        for arm, own in trials.items()
-    }
-    return crossing(tried, share=share)
+    return crossing(trials, share=share)
+
+
+def carried_loads(trials: Mapping[str, Sequence[Step]], *, share: float) -> dict[str, CarriedLoad]:
+    """Return the load that each arm carries, by its twin where that explains the trials."""
+    return estimates.carried_loads(trials, share=share)
+
+
+def replay_of(detail: Mapping[str, Any]) -> OnTwin | None:
+    """Read what a twin does with the sessions of a trial; None where none played them."""
+    kept = detail.get("replay")
+    return None if kept is None else OnTwin(**{**kept, "expected": tuple(kept["expected"])})
 
 
 def next_search(connection: duckdb.DuckDBPyConnection, run_id: str) -> int:
@@ -198,6 +203,7 @@ def _points(arm: str, workload: str | None, steps: Collection[_Step]) -> Iterato
             output_tokens_per_s=detail["output_tokens_per_s"],
             worth=detail.get("worth"),
             error=detail.get("error", 0.0),
+            replay=replay_of(detail),
             slo=_level(step),
             ttft_ms=detail.get("ttft_ms"),
             tpot_ms=detail.get("tpot_ms"),

@@ -18,7 +18,17 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from agentload.dispatch.arrivals import rng_of
-from agentload.evidence.capacity import PROBE, VOID, Step, fit, next_search
+from agentload.evidence.capacity import (
+    OF_THE_TURNS,
+    PROBE,
+    VOID,
+    OnTwin,
+    Step,
+    carried_loads,
+    fit,
+    next_search,
+    replay_of,
+)
 from agentload.layout.plan import Scheme, limits_of, plan
 from agentload.layout.windows import Steady, windows
 from agentload.model.metrics import clock_start
@@ -144,12 +154,10 @@ class _Search:
 
 def arm_loads(tried: Mapping[str, Sequence[Trial]], *, share: float) -> tuple[ArmLoad, ...]:
     """Return the load that each arm carries, from one fit to the trials of all arms."""
-    told = _telling(tried)
-    known = fit(told, share=share) if told else None
+    known = carried_loads(_telling(tried), share=share)
     found = []
     for arm, trials in tried.items():
-        error = max((each.error for each in trials), default=0.0)
-        limit = known.limit(arm).widened(error) if known is not None and arm in told else None
+        limit = known.get(arm)
         holds, low, high = (
             (None, None, None)
             if limit is None
@@ -172,10 +180,20 @@ def _telling(tried: Mapping[str, Sequence[Trial]]) -> dict[str, list[Step]]:
     told: dict[str, list[Step]] = {}
     for arm, trials in tried.items():
         if own := [each for each in trials if each.void is None]:
-            told[arm] = [
-                (each.load, each.turns, each.within, each.trouble, each.worth) for each in own
-            ]
+            told[arm] = [_step(each) for each in own]
     return told
+
+
+def _step(trial: Trial) -> Step:
+    return Step.of(
+        trial.load,
+        trial.turns,
+        trial.within,
+        None if trial.trouble in OF_THE_TURNS else trial.trouble,
+        worth=trial.worth,
+        error=trial.error,
+        replay=trial.replay,
+    )
 
 
 def rows(
@@ -236,6 +254,7 @@ def trials(kept: Iterable[ProbeRow]) -> dict[str, tuple[Trial, ...]]:
         if row.at_ns == last_ns:
             detail = json.loads(row.detail or "{}")
             del detail["minutes"]
+            detail["replay"] = replay_of(detail)
             found[row.arm] = (*found.get(row.arm, ()), Trial(**detail))
     return found
 
@@ -270,16 +289,17 @@ START: dict[What, float] = {"max-concurrency": 8, "max-rate": 0.5}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """Name a load to try, with the seed of its sessions and what those are worth."""
+    """Name a load to try, with the seed of its sessions and what a twin says of those."""
 
     load: float
     seed: int
     worth: float
     error: float
+    replay: OnTwin | None = None
 
     def of(self, trial: Trial) -> Trial:
-        """Return *trial* with the worth of its sessions and the error of that."""
-        return replace(trial, worth=self.worth, error=self.error)
+        """Return *trial* with what a twin says of its sessions."""
+        return replace(trial, worth=self.worth, error=self.error, replay=self.replay)
 
 
 Loads: TypeAlias = Sequence[Chosen]

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from advisor.decide import assess
-from advisor.evidence import CapacityPoint
+from advisor.evidence import CapacityPoint, TwinReplay
 from advisor.legs.capacity import capacity_leg
 from advisor.policy import Policy
 from agentload.cli._print import table
@@ -58,9 +58,11 @@ class Curved(Drawn):
                 limit = self.by_twin(arm, draw)
                 for load in around(limit):
                     trial = self.trial(arm, float(load), draw, MINUTES)
-                    yield as_point(
-                        arm, replace(trial, worth=holds / limit, error=math.log1p(KNOWN))
+                    replay = TwinReplay(expected=self.on_twin(arm, load, draw), carried=holds)
+                    known = replace(
+                        trial, worth=holds / limit, error=math.log1p(KNOWN), replay=replay
                     )
+                    yield as_point(arm, known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

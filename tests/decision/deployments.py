@@ -21,7 +21,15 @@ import yaml
 
 from advisor.decide import decide
 from advisor.deployment import Deployment
-from advisor.evidence import AccuracyBucket, Calls, CapacityPoint, Evidence, Scales, WorkloadClass
+from advisor.evidence import (
+    FACTORS,
+    AccuracyBucket,
+    Calls,
+    CapacityPoint,
+    Evidence,
+    Scales,
+    WorkloadClass,
+)
 from advisor.statistics.paired import pair_table
 from advisor.verdict import Decision
 from agentload.decision.agenda import Agenda
@@ -377,8 +385,17 @@ class Drawn:
 
     def share_at(self, beyond: float) -> float:
         """Return the share of turns within the limits at a load, for one that is carried."""
-        at_limit = math.log(0.95 / (CEILING - 0.95))
-        return CEILING / (1 + math.exp(self.slope * math.log(beyond) - at_limit))
+        return _share(self.slope * math.log(beyond))
+
+    def on_twin(self, arm: str, load: float, draw: int) -> tuple[float, ...]:
+        """Return that share on the arm's twin, whose slope is off, at its step times by `FACTORS`.
+
+        A twin carries as much less as its steps are longer.
+        """
+        off = np.random.default_rng((self.draw_seed, UNKNOWN + 1, arm == "fp8"))
+        slope = self.slope * (1 + off.uniform(-1, 1) * POPULATION["twin_slope"])
+        beyond = load / self.by_twin(arm, draw)
+        return tuple(_share(slope * math.log(beyond * factor)) for factor in FACTORS)
 
     def trial(self, arm: str, load: float, draw: int, minutes: float) -> Trial:
         """Play a load on a draw of sessions."""
@@ -396,6 +413,11 @@ class Drawn:
         return Trial(
             load=load, turns=turns, within=within, trouble=None if within >= 0.95 * turns else "slo"
         )
+
+
+def _share(beyond: float) -> float:
+    """Return the share of turns that hold, in logits beyond a load that is carried."""
+    return CEILING / (1 + math.exp(beyond - math.log(0.95 / (CEILING - 0.95))))
 
 
 @cache
@@ -432,6 +454,7 @@ def as_point(arm: str, trial: Trial) -> CapacityPoint:
         pool_filled=True,
         worth=trial.worth,
         error=trial.error,
+        replay=trial.replay,
     )
 
 
@@ -488,9 +511,14 @@ class _DrawnTrials(LoadTrials):
             for arm, holds in said
         )
 
-    def _limit(self, twin: Twin, study: Search, near: float, number: int) -> float | None:
-        limit = self.deployment.by_twin(cast(str, twin), number)
+    def _limit(
+        self, twin: Twin, study: Search, near: float, number: int, *, factor: float = 1.0
+    ) -> float | None:
+        limit = self.deployment.by_twin(cast(str, twin), number) / factor
         return limit if near / ORDINARY < limit < near * ORDINARY else None
+
+    def _expected(self, twin: Twin, study: Search, load: int, number: int) -> tuple[float, ...]:
+        return self.deployment.on_twin(cast(str, twin), load, number)
 
     def tried(self, study: Search, trials: SearchTrials) -> tuple[ArmLoad, ...]:
         """Play the loads that are asked for, or search."""

@@ -9,9 +9,14 @@ import pytest
 from tests.decision.capacities import FORMS, OF_POPULATION, graded
 
 
+def test_three_draws_show_a_quarter_more_agents_in_some_deployments() -> None:
+    found = [graded(1.25, OF_POPULATION, seed, draws=3) for seed in range(12)]
+    assert sum(each.state == "yes" for each in found) >= 3
+
+
 def test_twelve_draws_show_a_quarter_more_agents_more_often_than_not() -> None:
     found = [graded(1.25, OF_POPULATION, seed, draws=12) for seed in range(12)]
-    assert sum(each.state == "yes" for each in found) >= 6
+    assert sum(each.state == "yes" for each in found) >= 7
     assert not any(each.is_wrong for each in found)
     assert sum(each.covers for each in found) >= 10
 

@@ -171,19 +171,27 @@ def test_what_twins_say_is_measured_and_kept_as_a_search(
     assert bf16.holds is not None
     assert fp8.holds is not None
     assert fp8.holds > bf16.holds
-    for each in found.said:
-        trials = found.trials[each.arm]
-        assert each.holds is not None
-        sides = [trial.load * (trial.worth or 0.0) <= each.holds for trial in trials]
+    for found_load in found.said:
+        trials = found.trials[found_load.arm]
+        assert found_load.holds is not None
+        sides = [trial.load * (trial.worth or 0.0) <= found_load.holds for trial in trials]
         assert sides.count(True) == sides.count(False) == DRAWS[0], (
             "as many below what the twin carries as above it"
         )
+        for each in trials:
+            assert each.replay is not None
+            assert each.replay.carried == found_load.holds
+            assert each.replay.expected[0] >= each.replay.expected[-1], "longer steps hold fewer"
+    replays = [trial.replay for own in found.trials.values() for trial in own]
+    stretches = [each.stretch for each in replays if each and each.stretch is not None]
+    assert len(stretches) == 4 * DRAWS[0]
+    assert sum(stretches) < 0, "longer steps carry fewer"
     with reading(made.means.place.database) as connection:
         points = capacity(run_view(connection, "r"), ["bf16", "fp8"], ["chat"])
     assert len({point.worth for point in points}) > 2, (
         "what each draw is worth is kept with its trials"
     )
-    assert all(point.error > 0 for point in points)
+    assert all(point.error > 0 and point.replay is not None for point in points)
     with reading(made.means.place.database) as connection:
         limits = {each.arm: each.holds for each in concurrency(run_view(connection, "r"), ["chat"])}
         ((trials,),) = connection.execute(

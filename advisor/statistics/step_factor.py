@@ -1,0 +1,121 @@
+"""Estimate how much slower an arm's steps are than its twin's, from trials that the twin replays.
+
+Each load plays other sessions, so the share of turns within the level falls in jumps that differ
+from draw to draw. A twin that replays a trial meets the same sessions: its shares at several step
+times say which of them the measured share asks for. All trials of an arm together ask for one
+factor.
+
+Two things may be otherwise. The larger load of a draw may ask for more of the factor than the
+smaller, for an arm's share may fall faster or slower than its twin's: that tilt is integrated out.
+And the turns of one trial hold or miss together: the trials of all arms show by how much, and their
+turns count for less. Where either is large, no step times explain the trials.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import scipy
+
+from advisor.evidence import FACTORS, Floats
+
+LOGS: Final = np.linspace(math.log(FACTORS[0]), math.log(FACTORS[-1]), 91)
+BELIEVED: Final = 0.12
+"""Largest log factor that is believed: three times what twins miss of step times."""
+TILT: Final = 0.15
+"""Prior sd of the change of the log factor by the log of the load: a slope may be off by that."""
+TILTS: Final = TILT * np.linspace(-3, 3, 25)
+TILTED: Final = 2 * TILT
+"""Mean tilt beyond which an arm differs from its twin in something else than step times."""
+TOGETHER: Final = 0.1
+"""Correlation of the turns of a trial beyond which something else than sessions makes them miss."""
+SURE: Final = 0.02
+"""Shares this close to none of the turns are taken as this far from it; to all, as half as far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One trial, and the shares of its turns that a twin holds at the step times `FACTORS`."""
+
+    beyond: float
+    """Log of its load, for one that the twin carries of that draw."""
+    turns: int
+    share: float
+    expected: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFactor:
+    """The log of the factor on a twin's step times, with its standard error."""
+
+    log: float
+    error: float
+    freedom: int
+    """Degrees of freedom of the error, which all arms share."""
+    tilt: float
+
+    @property
+    def is_believed(self) -> bool:
+        """Tell whether step times alone explain the trials."""
+        return abs(self.log) <= BELIEVED and abs(self.tilt) <= TILTED
+
+    def half_width(self, level: float) -> float:
+        """Return the half width of the interval of the log."""
+        return float(self.error * scipy.special.stdtrit(self.freedom, 0.5 + level / 2))
+
+
+def step_factors(trials: Mapping[str, Sequence[Compared]]) -> dict[str, StepFactor] | None:
+    """Return the factor of each arm; None where factors do not explain the trials.
+
+    Each arm has two trials at least.
+    """
+    fits = {arm: _fit(own) for arm, own in trials.items()}
+    every = [each for own in trials.values() for each in own]
+    freedom = len(every) - len(trials)
+    # Trials in which everything holds scatter by nothing, so a small dispersion shows nothing.
+    dispersion = max(1.0, sum(squares for _, squares in fits.values()) / freedom)
+    if dispersion - 1 > TOGETHER * np.mean([each.turns for each in every]):
+        return None
+    found = {arm: _factor(likely / dispersion, freedom - 1) for arm, (likely, _) in fits.items()}
+    return found if all(each.is_believed for each in found.values()) else None
+
+
+def _fit(trials: Sequence[Compared]) -> tuple[Floats, float]:
+    """Return the log likelihood by tilt and log factor, and how far trials are from the likeliest.
+
+    Turns are taken as independent; the distance is a sum of squares, in standard deviations.
+    """
+    likely = np.zeros((TILTS.size, LOGS.size))
+    distance = np.zeros_like(likely)
+    for each in trials:
+        asked = LOGS + TILTS[:, None] * each.beyond
+        told = np.interp(asked, np.log(FACTORS), each.expected)
+        seen, expected = _unsure(np.float64(each.share)), _unsure(told)
+        within = scipy.special.xlogy(seen, expected / seen)
+        beyond = scipy.special.xlogy(1 - seen, (1 - expected) / (1 - seen))
+        likely += each.turns * (within + beyond)
+        distance += each.turns * (seen - expected) ** 2 / (expected * (1 - expected))
+    best = np.argmax(likely + _prior())
+    return likely, float(distance.ravel()[best])
+
+
+def _unsure(share: Floats | np.float64) -> Floats:
+    return np.clip(share, SURE, 1 - SURE / 2)
+
+
+def _prior() -> Floats:
+    return -0.5 * (TILTS[:, None] / TILT) ** 2
+
+
+def _factor(likely: Floats, freedom: int) -> StepFactor:
+    joint = likely + _prior()
+    weights = np.exp(joint - scipy.special.logsumexp(joint))
+    mean = float((weights * LOGS).sum())
+    return StepFactor(
+        log=mean,
+        error=math.sqrt(float((weights * (LOGS - mean) ** 2).sum())),
+        freedom=freedom,
+        tilt=float((weights * TILTS[:, None]).sum()),
+    )
