@@ -116,7 +116,7 @@ def _figures(document: Document, width: int) -> Iterator[_Part]:
 
 def _folded(row: Sequence[str], sizes: Sequence[int]) -> list[tuple[str, ...]]:
     """Return the lines of a row whose columns have these sizes."""
-    cells = [textwrap.wrap(*each) or [""] for each in zip(row, sizes, strict=True)]
+    cells = [_cell(*each) for each in zip(row, sizes, strict=True)]
     return [*zip_longest(*cells, fillvalue="")]
 
 
@@ -142,6 +142,13 @@ def whole_statements(text: str, width: int, *, most: int) -> list[str]:
             break
         said = longer
     return _wrapped(f"{said[:-1]}." if said.endswith(";") else said, width)
+
+
+def _cell(text: str, width: int) -> list[str]:
+    """Wrap the text of a cell; the mark of its direction stays with its last word."""
+    together = text.replace(" ↑", "\N{NO-BREAK SPACE}↑")
+    lines = textwrap.wrap(together, width) or [""]
+    return [each.replace("\N{NO-BREAK SPACE}", " ") for each in lines]
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -169,15 +169,25 @@ def main() -> int:
         # A reader that left shows itself only when the last bytes leave.
         sys.stdout.flush()
     except BrokenPipeError:
-        # Nobody reads: say nothing, not even at interpreter exit. Not
-        # 0, so that a gate behind a pipe never passes by accident.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Nobody reads: say nothing. Not 0, so that a gate
+        # behind a pipe never passes by accident.
+        _drop_what_stdout_holds()
         return FAILED
     except Exception as error:  # noqa: BLE001  # what is not the user's is raised again
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            _drop_what_stdout_holds()
         return _failed(error)
     if code == INTERRUPTED:
         _say("error", "interrupted")
     return code
+
+
+def _drop_what_stdout_holds() -> None:
+    """Let the interpreter's exit write the rest to nowhere: it would fail again, and say so."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _failed(error: Exception) -> int:

@@ -220,6 +220,7 @@ def test_the_last_screen_has_a_row_for_each_criterion_and_its_command_writes_the
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "101")
     study = Decide(
         traces=(TraceRef(path="demo-chat"),),
         servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")),

@@ -4,6 +4,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -236,11 +237,17 @@ def test_ctrl_c_exits_with_130(
     assert capsys.readouterr() == ("", "error: interrupted\n")
 
 
-def run_with_stdout(arguments: tuple[str, ...], prepare: Callable[[], int]) -> tuple[int, bytes]:
+def run_with_stdout(
+    arguments: tuple[str, ...], prepare: Callable[[], int], *, unbuffered: str = ""
+) -> tuple[int, bytes]:
     stdout = prepare()
     try:
         done = subprocess.run(
-            [*AGENTLOAD, *arguments], stdout=stdout, stderr=subprocess.PIPE, check=False
+            [*AGENTLOAD, *arguments],
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         )
     finally:
         os.close(stdout)
@@ -257,9 +264,11 @@ def test_a_reader_that_left_is_no_reason_to_speak() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_behind_stdout_is_an_error_and_a_hint() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_behind_stdout_is_an_error_and_a_hint(unbuffered: str) -> None:
     said = b"error: No space left on device\nhint: free some disk space, or write elsewhere\n"
-    assert run_with_stdout(("--version",), lambda: os.open("/dev/full", os.O_WRONLY)) == (1, said)
+    full = partial(os.open, "/dev/full", os.O_WRONLY)
+    assert run_with_stdout(("--version",), full, unbuffered=unbuffered) == (1, said)
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
