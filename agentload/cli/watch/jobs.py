@@ -2,15 +2,17 @@
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from agentload.cli._print import notice, print_json, print_table
 from agentload.cli.watch import DEFAULT, JobsFile, Name
-from agentload.errors import AgentloadError
+from agentload.errors import AgentloadError, EndpointError
 from agentload.layout.cost import Cost, about
 from agentload.report.format import when
+from agentload.run.arms import read_arms
 from agentload.study.parts import KINDS
 from agentload.study.quantity import parse_named
 from agentload.watch import jobs_file, schedulers
@@ -93,15 +95,28 @@ def add(
         entry["retention"] = {"runs": keep_runs}
     entry["load"] = {"wait_cap_s": dict(map(_wait_cap, wait_cap or WAIT_CAPS))}
     added = jobs_file.new_job(file, name, entry)
-    # What cannot be played shows now, not in the night.
-    expected = estimate(added, database=file.with_name(jobs_file.DATABASE), notice=notice)
+    expected = _estimate(added, database=file.with_name(jobs_file.DATABASE))
     jobs_file.add(file, name, entry)
     print(f"added {name} to {file}")
-    _print_estimate(added, expected)
+    if expected is not None:
+        _print_estimate(added, expected)
     print(
         f"Next: agentload watch run {name} --file {file}; then agentload watch install "
         f"--file {file}"
     )
+
+
+def _estimate(added: Job, *, database: Path) -> Cost | None:
+    """Return what a run of a new job takes; what cannot be played shows now, not in the night.
+
+    None where keys are missing, which may be set where the job runs alone.
+    """
+    try:
+        read_arms(added.study.servers)
+    except EndpointError as error:
+        notice(f"warning: how long a run takes is not known here: {error.message}")
+        return None
+    return estimate(added, database=database, notice=notice)
 
 
 def _wait_cap(said: str) -> tuple[str, float]:

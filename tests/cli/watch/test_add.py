@@ -51,6 +51,16 @@ def test_a_job_that_takes_longer_than_its_limit_is_warned_of_with_an_option_of_t
     assert "--wait-cap user=300 shortens the whole run" in err
 
 
+def test_a_job_whose_key_is_set_elsewhere_is_added_and_its_time_is_said_to_be_unknown(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agentload(f"{first_example()} --api-key-env KEY_OF_CRON")
+    out, err = capsys.readouterr()
+    assert "how long a run takes is not known here: prod: environment variable KEY_OF_CRON" in err
+    assert "a run takes" not in out
+    assert read_jobs(folder / "watch.yaml").named("nightly-rag").api_key_env == "KEY_OF_CRON"
+
+
 def test_a_trace_that_cannot_be_played_makes_no_job(folder: Path) -> None:
     (folder / "x.jsonl").write_text(
         '{"kind":"agentload-trace","version":1,"name":"x"}\n'
