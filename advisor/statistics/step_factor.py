@@ -69,11 +69,13 @@ class StepFactor:
 def step_factors(trials: Mapping[str, Sequence[Compared]]) -> dict[str, StepFactor] | None:
     """Return the factor of each arm; None where factors do not explain the trials.
 
-    Each arm has two trials at least.
+    Each arm has two trials at least; two in all leave no freedom for an error.
     """
     fits = {arm: _fit(own) for arm, own in trials.items()}
     every = [each for own in trials.values() for each in own]
     freedom = len(every) - len(trials)
+    if freedom < 2:
+        return None
     # Trials in which everything holds scatter by nothing, so a small dispersion shows nothing.
     dispersion = max(1.0, sum(squares for _, squares in fits.values()) / freedom)
     if dispersion - 1 > TOGETHER * np.mean([each.turns for each in every]):

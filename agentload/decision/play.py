@@ -32,6 +32,7 @@ from agentload.errors import AgentloadError, InterruptError
 from agentload.report.format import typeset
 from agentload.run.arms import read_arms
 from agentload.run.audience import Audience
+from agentload.run.files import read_traces, trace_hash
 from agentload.run.past import began
 from agentload.run.place import StudyPlace
 from agentload.run.ready import asked_of, check_client
@@ -78,7 +79,11 @@ class Deciding:
         named = self.place.resume or self.place.run
         self._user = UserTrace(self.study)
         if isinstance(servers, Virtual):
-            self.run = named or simulated_id(self.study, read_arms(servers).profiles)
+            self.run = named or simulated_id(
+                self.study,
+                read_arms(servers).profiles,
+                trace_hash=trace_hash(read_traces(self.study.traces)[1]),
+            )
             self._begin(Ledger(database=database, run=self.run))
             return
         self.run = named or new_run_id()

@@ -224,8 +224,13 @@ def asked_form(
 
 
 def _depths(place: str | None, depth: float | None) -> int | None:
-    """Return at how many places a task was asked, by the number of one of them."""
-    return round(int(place) / depth) + 1 if place and depth and int(place) else None
+    """Return at how many places a task was asked, by the number of one of them.
+
+    The only place of one is in the middle; the first of several, at 0, tells nothing.
+    """
+    if not place or not depth:
+        return None
+    return round(int(place) / depth) + 1 if int(place) else 1
 
 
 def questions_asked(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[int, int]:

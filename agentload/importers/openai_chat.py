@@ -13,6 +13,7 @@ Lengths come from usage, or are estimated at bytes_per_token bytes a token.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain, islice
 from typing import Any, Final
 
 from agentload.importers.parts import (
@@ -34,6 +35,7 @@ from agentload.plugins import Bytes, Seconds
 FILES: Final = ("*.jsonl", "*.json")
 
 _SESSIONS: Final = ("session_id", "conversation_id", "sessionId", "trace_id", "traceId", "chat_id")
+_PEEKED: Final = 100  # records that are looked through for the first time that is known
 _SENT: Final = (
     "startTime",
     "start_time",
@@ -68,7 +70,11 @@ def sessions(
 def _calls(intake: Intake) -> Iterator[SpokenCall]:
     """Yield the calls of each record: every answer of a conversation, or one request."""
     continuations = Continuations()
-    for number, (place, record) in enumerate(intake.records(Record)):
+    records = enumerate(intake.records(Record))
+    first = list(islice(records, _PEEKED))
+    times = (fields.first_time(record, *_SENT) for _, (_, record) in first)
+    since_s = next((at_s for at_s in times if at_s is not None), 0.0)
+    for number, (place, record) in chain(first, records):
         request = _request(record)
         found = _messages(request)
         if not found:
@@ -81,9 +87,17 @@ def _calls(intake: Intake) -> Iterator[SpokenCall]:
                 sent_s=fields.first_time(record, *_SENT), done_s=fields.first_time(record, *_DONE)
             )
             name = f"c{number}"
-            yield from conversation(
-                intake, found, opening=opening, place=place, name=name, timing=timing
-            )
+            for call in conversation(
+                intake,
+                found,
+                opening=opening,
+                place=place,
+                name=name,
+                timing=timing,
+                since_s=since_s,
+            ):
+                since_s = call.at_s
+                yield call
         else:
             context = chat.behind_system(opening, chat.messages(intake, found))
             yield _one(intake, record, context, place=place, continuations=continuations)
@@ -97,20 +111,22 @@ def conversation(
     place: str,
     name: str,
     timing: CallTiming = NO_TIMES,
+    since_s: float = 0.0,
 ) -> Iterator[SpokenCall]:
     """Yield a call for each answer of a conversation, with what is new since the previous one.
 
     *timing* says when all of it began and ended. A call without a time of its own has the time
-    that was known last.
+    that was known last: before any of its conversation, *since_s*. An answer that nothing was
+    sent for, such as a greeting, is part of what is sent next.
     """
     times = _times(intake, found, timing)
-    known_s = next((at_s for at_s in times if at_s is not None), 0.0)
+    known_s = next((at_s for at_s in times if at_s is not None), since_s)
     tools, new, before_s = opening, list[ContextPiece](), None
     for message, at_s in zip(found, times, strict=True):
         pieces = list(chat.messages(intake, [message]))
-        if _role(message) == "assistant":
+        context = chat.behind_system(tools, new) if _role(message) == "assistant" else None
+        if context:
             called = NO_TIMES if before_s is None else CallTiming(sent_s=before_s, done_s=at_s)
-            context = chat.behind_system(tools, new)
             yield SpokenCall(
                 session=name,
                 at_s=known_s,
@@ -123,6 +139,8 @@ def conversation(
             )
             tools, new = [], []  # only the first call adds the tools
         else:
+            if context is not None:
+                intake.notes.estimate("an answer that nothing was sent for: sent with what follows")
             new = new + pieces
         before_s = at_s
         known_s = known_s if at_s is None else at_s

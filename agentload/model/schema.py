@@ -100,8 +100,8 @@ def wrong_pattern(pattern: str) -> str | None:
     """Return why a text is not a regular expression; None if it is one."""
     try:
         re.compile(pattern)
-    except re.error as error:
-        return f"'{pattern}' is not a regular expression: {error}"
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"'{pattern[:200]}' is not a regular expression: {error}"
     return None
 
 

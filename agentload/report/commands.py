@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, assert_never
 import msgspec
 
 from advisor import steps
+from advisor.legs.questions import SHORTEST
 from advisor.legs.speed import MOST_PAIRS
 from advisor.policy import DecideBy
 from agentload.endpoints.read import EMULATED, is_arms_file
@@ -210,7 +211,10 @@ def well_known_arms(facts: RunFacts) -> tuple[str, ...]:
     Those are what is left to the reader where fewer than two arms of the run can be written.
     """
     arms = tuple(each.arm for each in facts.made.servers if each.arm in WELL_KNOWN)
-    return arms if len(arms) > 1 else ()
+    ready = [
+        each for each in arms if not WELL_KNOWN[each].is_calibrated
+    ]  # others need weights first
+    return arms if len(ready) > 1 else ()
 
 
 def _model(facts: RunFacts) -> str:
@@ -325,7 +329,7 @@ def _beside(
         case steps.Lengths(lengths=lengths):
             return _playable(Sweep(servers=servers, contexts=lengths))
         case steps.Questions():
-            asked = facts.study if isinstance(facts.study, Ask) else _questions(facts, replay)
+            asked = facts.study if isinstance(facts.study, Ask) else _questions(facts, replay, step)
             items = None if step.items is None else ceil(step.items / asked.repetitions)
             return extend(
                 asked,
@@ -338,12 +342,16 @@ def _beside(
             )
 
 
-def _questions(facts: RunFacts, replay: Replay) -> Ask:
-    """Return the questions to the servers of a replay, made like those that have answers."""
+def _questions(facts: RunFacts, replay: Replay, step: steps.Questions) -> Ask:
+    """Return the questions to the servers of a replay, made like those that have answers.
+
+    Where none has one, several share a context unless it is too short for that.
+    """
+    are_long = min(step.lengths, default=0) >= SHORTEST
     asked = Ask(
         servers=replay.servers,
         tokenizer=replay.tokenizer,
-        per_context=facts.per_context,
+        per_context=facts.per_context if are_long else 1,
         seed=replay.seed,
         request=replay.request,
         timeouts=replay.timeouts,

@@ -231,7 +231,8 @@ def without_answers(
 def order_after(asking: Asking, answered: frozenset[QuestionKey]) -> tuple[Question, ...]:
     """Return what a run is asked until it has all items, whichever it was asked first.
 
-    Another verb may have asked some lengths more often than others.
+    Another verb may have asked some lengths more often than others. A run that has as many items
+    already is asked what is named and has no answer: lengths that are new to it.
     """
     order = asking.questions()
     named = {asked_of(each) for each in order}
@@ -242,7 +243,9 @@ def order_after(asking: Asking, answered: frozenset[QuestionKey]) -> tuple[Quest
         return order
     most = replace(asking, items=asking.items * len(asking.contexts) * asking.together)
     had = [each for each in most.questions() if asked_of(each) in answered]
-    return (*had, *without_answers(order, answered)[: max(0, len(order) - len(had))])
+    missing = without_answers(order, answered)
+    room = len(order) - len(had)
+    return (*had, *(missing if room <= 0 else missing[:room]))
 
 
 def _asked(row: AnswerRow) -> QuestionKey:

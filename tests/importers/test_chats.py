@@ -80,6 +80,23 @@ def test_conversations_start_when_their_records_say_and_the_rest_is_filed(tmp_pa
     }
 
 
+@pytest.mark.parametrize("timed", [0, 1])
+def test_a_conversation_without_a_time_starts_with_the_last_that_has_one(
+    tmp_path: Path, timed: int
+) -> None:
+    records = [{"messages": CHAT}, {"messages": CHAT}]
+    records[timed]["created_at"] = 1_767_261_600.0  # type: ignore[assignment]
+    sessions, _ = imported(tmp_path, {"c.jsonl": jsonl(*records)})
+    assert [each.start_s for each in sessions] == [0.0, 0.0]
+
+
+def test_a_greeting_is_part_of_the_first_prompt(tmp_path: Path) -> None:
+    greeted = {"messages": [ANSWER, *CHAT[1:2], ANSWER]}
+    (session,), summary = imported(tmp_path, {"c.jsonl": jsonl(greeted)})
+    assert [[each.role for each in turn.add] for turn in session.turns] == [["assistant", "user"]]
+    assert any("nothing was sent for" in what for what, *_ in summary.estimated)
+
+
 def test_conversations_without_any_time_are_filed(tmp_path: Path) -> None:
     _, summary = imported(tmp_path, {"c.jsonl": jsonl({"messages": CHAT})})
     said = {what for what, *_ in summary.estimated}

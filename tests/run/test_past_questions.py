@@ -237,4 +237,16 @@ def test_as_many_questions_are_left_as_all_items_lack_however_uneven_those_befor
     assert len(order) == len(set(order))
     if len(answered) <= items:
         assert answered <= {asked_of(each) for each in order}
-    assert len(without_answers(order, frozenset(answered))) == max(0, items - len(answered))
+    missing = without_answers(order, frozenset(answered))
+    if len(answered) < items:
+        assert len(missing) == items - len(answered)
+    else:
+        assert missing == without_answers(asking.questions(), frozenset(answered))
+
+
+def test_a_length_that_is_new_to_a_run_with_as_many_items_is_asked() -> None:
+    short = asking_of(extend(ASKS, contexts=(4096,), items=100))
+    both = asking_of(extend(ASKS, contexts=(4096, 8192), items=100))
+    order = order_after(both, frozenset(map(asked_of, short.questions())))
+    left = without_answers(order, frozenset(map(asked_of, short.questions())))
+    assert [each.context for each in left] == [8192] * 50

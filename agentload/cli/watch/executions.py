@@ -141,7 +141,7 @@ def mute(
     """Mute a kind of alarm of a job until a day: it stays
     open and listed, but calls no webhook and fails no check.
 
-    Today as the day ends a mute. To compare later runs with
+    Today's date ends a mute. To compare later runs with
     a change that is here to stay, use `agentload watch accept`.
 
     For example:
