@@ -148,7 +148,7 @@ def forecast_text(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: i
         ""
         if whole <= budget
         else (
-            f", {max(1, math.ceil(whole - budget))} more than there is: what does not fit is "
+            f", {math.ceil(whole) - math.floor(budget)} more than there is: what does not fit is "
             "not asked"
         )
     )
@@ -159,7 +159,7 @@ def forecast_text(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: i
             "",
             *spared,
             (
-                f"all of it: {whole:.0f} min of a budget of {budget:.0f}{beyond}; it ends as "
+                f"all of it: {math.ceil(whole)} min of a budget of {budget:.0f}{beyond}; it ends as "
                 "soon as the decision is made"
             ),
             *primed,

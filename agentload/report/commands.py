@@ -345,7 +345,7 @@ def _beside(
 def _questions(facts: RunFacts, replay: Replay, step: steps.Questions) -> Ask:
     """Return the questions to the servers of a replay, made like those that have answers.
 
-    Where none has one, several share a context unless it is too short for that.
+    Several share a context unless it is too short for that.
     """
     are_long = min(step.lengths, default=0) >= SHORTEST
     asked = Ask(
@@ -363,7 +363,7 @@ def _questions(facts: RunFacts, replay: Replay, step: steps.Questions) -> Ask:
         asked,
         tasks=asked.tasks if {*form.tasks} <= {*asked.tasks} else form.tasks,
         depths=form.depths or asked.depths,
-        per_context=form.per_context,
+        per_context=form.per_context if are_long else 1,
         seed=form.seed,
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentload.errors import TraceError
+from agentload.study.parts import Live
 from agentload.watch.jobs_file import read_jobs
 from tests.cli.verbs import agentload
 
@@ -58,10 +59,9 @@ def test_a_job_whose_key_is_set_elsewhere_is_added_and_its_time_is_said_to_be_un
     out, err = capsys.readouterr()
     assert "how long a run takes is not known here: prod: environment variable KEY_OF_CRON" in err
     assert "a run takes" not in out
-    assert (
-        read_jobs(folder / "watch.yaml").named("nightly-rag").study.servers.api_key_env
-        == "KEY_OF_CRON"
-    )
+    job = read_jobs(folder / "watch.yaml").named("nightly-rag")
+    assert isinstance(job.study.servers, Live)
+    assert job.study.servers.api_key_env == "KEY_OF_CRON"
 
 
 def test_a_trace_that_cannot_be_played_makes_no_job(folder: Path) -> None:
