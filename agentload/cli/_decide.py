@@ -159,8 +159,8 @@ def forecast_text(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: i
             "",
             *spared,
             (
-                f"all of it: {math.ceil(whole)} min of a budget of {budget:.0f}{beyond}; it ends as "
-                "soon as the decision is made"
+                f"all of it: {math.ceil(whole)} min of a budget of {budget:.0f}{beyond}; it ends "
+                "as soon as the decision is made"
             ),
             *primed,
             _DRY,

@@ -211,9 +211,8 @@ def well_known_arms(facts: RunFacts) -> tuple[str, ...]:
     Those are what is left to the reader where fewer than two arms of the run can be written.
     """
     arms = tuple(each.arm for each in facts.made.servers if each.arm in WELL_KNOWN)
-    ready = [
-        each for each in arms if not WELL_KNOWN[each].is_calibrated
-    ]  # others need weights first
+    # Calibrated arms wait for their weights, so the file has them behind a #.
+    ready = [each for each in arms if not WELL_KNOWN[each].is_calibrated]
     return arms if len(ready) > 1 else ()
 
 
