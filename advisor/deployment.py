@@ -50,10 +50,11 @@ class QuestionRates:
     token_s: float = 1 / PROMPT_TOKENS_PER_S  # a token of a context
     answer_s: float = 0.0
     per_context: int = 1  # questions behind a context, which is read once
+    repetitions: int = 1  # how often each item is asked
     # those at each length that are not asked again; None: all that count, evenly
     stored: Mapping[int, int] | None = None
 
-    def minutes(self, questions: Mapping[int, float]) -> float:
+    def minutes(self, questions: Mapping[int, int]) -> float:
         """Return what so many questions take at each length."""
         contexts = sum(length * number for length, number in questions.items()) / self.per_context
         return (contexts * self.token_s + sum(questions.values()) * self.answer_s) / 60

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -71,26 +72,32 @@ def _needed(case: Case, arm: str, discordance: float) -> int:
 def _need(case: Case, arm: str, items: int, lengths: tuple[int, ...], *, already: int = 0) -> Need:
     """Return the need for *items* questions where *already* many count, with what more take.
 
-    The step is told how many the run has then at these lengths, those included that count for
-    nothing.
+    They fill the lengths like water: each length that has fewer is raised to one level, in whole
+    contexts, and the step is told that level for all lengths.
     """
-    missing = items - already
     asking = case.evidence.deployment.asking
-    known = dict.fromkeys(lengths, already / len(lengths))
-    if asking.stored is not None:
-        known = {each: float(asking.stored.get(each, 0)) for each in lengths}
-    in_all = round(sum(known.values())) + missing
-    # In all, each length is asked as often, whatever it was asked before.
-    lacking = {each: max(0.0, in_all / len(lengths) - had) for each, had in known.items()}
-    scale = missing / sum(lacking.values())
-    minutes = asking.minutes({each: scale * number for each, number in lacking.items()})
+    stored = asking.stored
+    if stored is None:
+        stored = dict.fromkeys(lengths, already // len(lengths))
+    had = [stored.get(each, 0) for each in lengths]
+    level = _level(items - already, had, unit=asking.per_context * asking.repetitions)
+    lacking = {each: max(0, level - number) for each, number in zip(lengths, had, strict=True)}
+    minutes = asking.minutes(lacking)
     return Need(
         what=f"paired questions on {arm} at {words.lengths(lengths)}",
-        pairs=missing,
+        pairs=sum(lacking.values()),
         minutes=minutes,
         usd=case.usd(minutes),
-        step=Questions(lengths=lengths, items=in_all),
+        step=Questions(lengths=lengths, items=level * len(lengths)),
     )
+
+
+def _level(missing: int, had: Sequence[int], *, unit: int) -> int:
+    """Return the least multiple of *unit* that *missing* more raise those of *had* to."""
+    filled = accumulate(sorted(had), initial=missing)
+    next(filled)
+    level = min(water / lengths for lengths, water in enumerate(filled, start=1))
+    return unit * math.ceil(level / unit)
 
 
 def _own_ladder(case: Case, arm: str, workload: str | None) -> tuple[int, ...]:

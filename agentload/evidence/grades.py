@@ -21,10 +21,10 @@ from advisor.evidence import AccuracyBucket
 from agentload.dispatch.checking import CHECK, RECORDED
 from agentload.evidence.view import RunView
 from agentload.model.controls import control_of
-from agentload.model.rows import ArmRow
+from agentload.model.rows import ArmRow, ProbeRow
 from agentload.store import tables
 from agentload.store.database import reading
-from agentload.study.kinds import Ask
+from agentload.study.kinds import DEFAULT_TASKS, Ask
 
 _CELLS: Final = """
 SELECT task, context_tokens, arm, count(*) FILTER ("right"), count("right"),
@@ -183,7 +183,10 @@ class AskedForm:
     per_context: int
     depths: int | None
     """None where the answers do not tell."""
+    repetitions: int = 1
+    """How often an item was asked at most."""
     tasks: tuple[str, ...]
+    """After a canary, which asks some alone, those of a decision too."""
     by_length: Mapping[int, int]
     """Questions that all arms have answered, by the tokens of their contexts."""
 
@@ -197,29 +200,32 @@ def asked_form(
 ) -> AskedForm | None:
     """Return how most questions of a run were made; None where none of the catalog was asked."""
     asked = connection.execute(
-        "SELECT task, context_tokens, item, depth FROM graded WHERE run_id = ? AND arm IN "
-        '(SELECT unnest(?::VARCHAR[])) AND "right" IS NOT NULL '
+        "SELECT task, context_tokens, item, depth, repetition FROM graded WHERE run_id = ? "
+        'AND arm IN (SELECT unnest(?::VARCHAR[])) AND "right" IS NOT NULL '
         "GROUP BY task, context_tokens, item, depth, repetition HAVING count(DISTINCT arm) = ? "
         "ORDER BY ALL",
         [run_id, list(arms), len(arms)],
     ).fetchall()
-    found = defaultdict[tuple[int, int], list[tuple[str, int, int | None]]](list)
-    for task, tokens, item, depth in asked:
+    found = defaultdict[tuple[int, int], list[tuple[str, int, int | None, int]]](list)
+    for task, tokens, item, depth, repetition in asked:
         if (name := _NAME.fullmatch(item)) is not None:
             key = (int(name["seed"]), int(name["per_context"] or 1))
-            found[key].append((task, tokens, _depths(name["place"], depth)))
+            found[key].append((task, tokens, _depths(name["place"], depth), repetition))
     if not found:
         return None
     seed, per_context = max(found, key=lambda each: len(found[each]))
     of_form = found[seed, per_context]
-    told = Counter(depths for _, _, depths in of_form if depths is not None)
+    told = Counter(depths for _, _, depths, _ in of_form if depths is not None)
     depths = told.most_common(1)[0][0] if told else None
+    canaries = tables.rows(connection, ProbeRow, run_id=run_id, probe=CANARY)
+    of_decision = DEFAULT_TASKS if any(canaries) else ()
     return AskedForm(
         seed=seed,
         per_context=per_context,
         depths=depths,
-        tasks=tuple(dict.fromkeys(task for task, _, _ in of_form)),
-        by_length=Counter(tokens for _, tokens, each in of_form if each in (None, depths)),
+        repetitions=1 + max(repetition for *_, repetition in of_form),
+        tasks=tuple(dict.fromkeys((*of_decision, *(task for task, *_ in of_form)))),
+        by_length=Counter(tokens for _, tokens, each, _ in of_form if each in (None, depths)),
     )
 
 

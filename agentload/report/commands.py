@@ -360,8 +360,9 @@ def _questions(facts: RunFacts, replay: Replay, step: steps.Questions) -> Ask:
         return asked
     return extend(
         asked,
-        tasks=asked.tasks if {*form.tasks} <= {*asked.tasks} else form.tasks,
+        tasks=asked.tasks if {*form.tasks} == {*asked.tasks} else form.tasks,
         depths=form.depths or asked.depths,
+        repetitions=form.repetitions,
         per_context=form.per_context if are_long else 1,
         seed=form.seed,
     )
@@ -370,7 +371,7 @@ def _questions(facts: RunFacts, replay: Replay, step: steps.Questions) -> Ask:
 def _run_to_join(step: steps.Step, facts: RunFacts, *, joins: bool) -> str | None:
     """Return the run that a step adds to: one with calls, or with questions to the same arms."""
     match step, facts.study:
-        case steps.Questions(aa=again), Ask(own=None, screen=False, aa=asked):
+        case steps.Questions(aa=again), Ask(screen=False, aa=asked):
             return facts.made.run if joins or again in (None, asked) else None
         case _:
             return facts.made.run if joins else None

@@ -229,23 +229,24 @@ def without_answers(
 
 
 def order_after(asking: Asking, answered: frozenset[QuestionKey]) -> tuple[Question, ...]:
-    """Return what a run is asked until it has all items, whichever it was asked first.
+    """Return what a run is asked until each length has its items, whichever it was asked first.
 
-    Another verb may have asked some lengths more often than others. A run that has as many items
-    already is asked what is named and has no answer: lengths that are new to it.
+    Another verb may have asked some lengths more often than others.
     """
-    order = asking.questions()
-    named = {asked_of(each) for each in order}
-    beyond = {
-        key for key in answered - named if key[0] in asking.tasks and key[1] in asking.contexts
-    }
-    if not beyond:
-        return order
-    most = replace(asking, items=asking.items * len(asking.contexts) * asking.together)
-    had = [each for each in most.questions() if asked_of(each) in answered]
-    missing = without_answers(order, answered)
-    room = len(order) - len(had)
-    return (*had, *(missing if room <= 0 else missing[:room]))
+    order, forms = asking.questions(), asking.forms
+    room = Counter(each.context for each in order)
+    for task, context, item, depth, repetition in answered:
+        form = (item[: item.rfind("-") + 1], depth)
+        if task in asking.tasks and form in forms and repetition < asking.repetitions:
+            room[context] -= 1
+    out = list[Question]()
+    for each in order:
+        if asked_of(each) in answered:
+            out.append(each)
+        elif room[each.context] > 0:
+            room[each.context] -= 1
+            out.append(each)
+    return tuple(out)
 
 
 def _asked(row: AnswerRow) -> QuestionKey:

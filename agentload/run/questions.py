@@ -99,6 +99,29 @@ class Asking:
             * ((self.each or self.together) if self.together > 1 else len(self.depths))
         )
 
+    @property
+    def forms(self) -> frozenset[tuple[str, float | None]]:
+        """Names of items up to their number, each with the depth of its questions."""
+        if self.together > 1:
+            parts = range(self.together)
+            return frozenset((self._shared_name, self._middle(part)) for part in parts)
+        at_depths = ((self._name_at(place), depth) for place, depth in enumerate(self.depths))
+        return frozenset(((self._name, None), *at_depths))
+
+    @property
+    def _name(self) -> str:
+        return f"s{self.seed}-"
+
+    @property
+    def _shared_name(self) -> str:
+        return f"{self._name}x{self.together}-"
+
+    def _name_at(self, place: int) -> str:
+        return f"{self._name}d{place:02}-"
+
+    def _middle(self, part: int) -> float:
+        return round((part + 0.5) / self.together, 4)
+
     def parts(self, number: int) -> tuple[int, ...]:
         """Return which parts of a context are asked about; contexts in turn cover all parts."""
         each = self.each or self.together
@@ -114,17 +137,13 @@ class Asking:
             for task in self.tasks:
                 for context in self.contexts:
                     for part in self.parts(number):
-                        name, middle = (
-                            f"s{self.seed}-x{self.together}-{number:04}",
-                            round((part + 0.5) / self.together, 4),
-                        )
                         yield Question(
                             task=task,
                             context=context,
-                            depth=middle,
+                            depth=self._middle(part),
                             number=number,
                             repetition=repetition,
-                            item=name,
+                            item=f"{self._shared_name}{number:04}",
                             part=part,
                         )
             return
@@ -134,9 +153,7 @@ class Asking:
                 # A task without a depth gets as many items a length as the others.
                 own = number if catalog.task(task).has_depth else number * len(self.depths) + place
                 at = depth if catalog.task(task).has_depth else None
-                name = (
-                    f"s{self.seed}-{own:04}" if at is None else f"s{self.seed}-d{place:02}-{own:04}"
-                )
+                name = self._name if at is None else self._name_at(place)
                 for context in self.contexts:
                     yield Question(
                         task=task,
@@ -144,7 +161,7 @@ class Asking:
                         depth=at,
                         number=own,
                         repetition=repetition,
-                        item=name,
+                        item=f"{name}{own:04}",
                     )
 
 

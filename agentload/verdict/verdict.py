@@ -108,7 +108,9 @@ def _asked(connection: duckdb.DuckDBPyConnection, view: RunView, setting: Settin
     form = asked_form(connection, view.name, view.arms_asked)
     if form is None:
         return QuestionRates(per_context=setting.per_context, stored={})
-    return QuestionRates(per_context=form.per_context, stored=form.by_length)
+    return QuestionRates(
+        per_context=form.per_context, repetitions=form.repetitions, stored=form.by_length
+    )
 
 
 def _assumed_s(view: RunView, reading_s: float, answers: int) -> float:

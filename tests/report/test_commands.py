@@ -24,7 +24,7 @@ from agentload.report.document import document
 from agentload.report.parts import Made, RunFacts, Served
 from agentload.study.argv import build_study, split
 from agentload.study.change import extend, given_pairs
-from agentload.study.kinds import Probe, Replay, Study, Sweep
+from agentload.study.kinds import DEFAULT_TASKS, Probe, Replay, Study, Sweep
 from agentload.study.parts import Live, TraceRef, Virtual
 from tests.report import sample
 from tests.study.studies import of_command, studies
@@ -473,6 +473,13 @@ def test_more_questions_are_asked_as_the_first_were_and_of_the_same_run() -> Non
     assert other.endswith("--items 90 --aa fp8")
 
 
+def test_questions_after_own_items_are_added_to_them_for_their_answers_count() -> None:
+    run = ran("agentload eval --endpoints arms.yaml --own mine.jsonl")
+    assert whole(steps.Questions(lengths=(4096,), items=90), run) == (
+        "agentload eval --endpoints arms.yaml --contexts 4k --items 90 --into r"
+    )
+
+
 def test_questions_added_to_a_replay_are_made_like_those_that_it_has() -> None:
     run = ran("agentload replay chat --endpoints arms.yaml --tokenizer t.json --seed 5")
     step = steps.Questions(lengths=(4096, 8192), items=90)
@@ -482,7 +489,13 @@ def test_questions_added_to_a_replay_are_made_like_those_that_it_has() -> None:
     )
     form = AskedForm(seed=3, per_context=4, depths=None, tasks=("needle",), by_length={4096: 8})
     assert whole(step, replace(run, asked=form), joins=True) == (
-        f"{begin}--contexts 4k..8k --items 90 --per-context 4 --seed 3 --tokenizer t.json --into r"
+        f"{begin}--tasks needle --contexts 4k..8k --items 90 --per-context 4 --seed 3 "
+        "--tokenizer t.json --into r"
+    )
+    often = replace(form, tasks=(*reversed(DEFAULT_TASKS),), repetitions=3)
+    assert whole(step, replace(run, asked=often), joins=True) == (
+        f"{begin}--contexts 4k..8k --items 30 --per-context 4 --repetitions 3 --seed 3 "
+        "--tokenizer t.json --into r"
     )
     others = replace(form, tasks=("pointer_chase",), per_context=1, depths=3)
     assert whole(step, replace(run, asked=others), joins=True) == (

@@ -149,20 +149,33 @@ def test_a_simulation_of_an_old_kernel_says_which_version_to_upgrade_to(
     assert [each.command for each in cures] == [None] * is_old  # a profile's kernel stays old
 
 
-ADDED = (
-    (),  # not even one question was asked
-    ("--contexts", "8k", "--per-context", "2", "--items", "37"),
-    ("--contexts", "8k,16k", "--items", "100", "--depths", "3"),
-)
+ADDED = {
+    "more and more": (
+        (),  # not even one question was asked
+        ("--contexts", "8k", "--per-context", "2", "--items", "37"),
+        ("--contexts", "8k,16k", "--items", "100", "--depths", "3"),
+    ),
+    "one length far more often than another": (
+        ("--contexts", "8k", "--items", "90", "--depths", "3"),
+        ("--contexts", "16k", "--items", "12", "--depths", "3"),
+    ),
+    "one task, each item three times": (
+        ("--contexts", "8k", "--items", "40", "--tasks", "needle", "--repetitions", "3"),
+    ),
+}
 
 
+@pytest.mark.parametrize("added_first", ADDED.values(), ids=ADDED)
 def test_what_is_missing_and_the_dry_run_of_its_command_are_one_forecast(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    added_first: tuple[tuple[str, ...], ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run("simulate", *EXAMPLES["windows"], "--db", "a.duckdb") == 0
     name, setting = advise(Path("a.duckdb"), None, setting=Setting()).run, Setting()
-    for added in ADDED:
+    for added in added_first:
         asked = ("--profile", "gpt-oss-20b-h100", *added, "--db", "a.duckdb", "--into", name)
         assert not added or run("eval", *asked) == 0
         told = advise(Path("a.duckdb"), name, setting=setting)

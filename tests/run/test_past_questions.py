@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -223,7 +224,7 @@ def test_answers_join_a_run_of_the_same_arms_and_what_was_measured_mixes_with_no
     together=st.sampled_from((1, 4)),
 )
 @settings(max_examples=40, deadline=None)
-def test_as_many_questions_are_left_as_all_items_lack_however_uneven_those_before(
+def test_as_many_questions_are_left_as_each_length_lacks_however_uneven_those_before(
     had: tuple[int, int], items: int, together: int
 ) -> None:
     asking = asking_of(extend(ASKS, contexts=(4096, 8192), items=items, per_context=together))
@@ -235,13 +236,18 @@ def test_as_many_questions_are_left_as_all_items_lack_however_uneven_those_befor
     other = asked_of(replace(QUESTION, task="json_recall"))
     order = order_after(asking, frozenset({*answered, other}))
     assert len(order) == len(set(order))
-    if len(answered) <= items:
-        assert answered <= {asked_of(each) for each in order}
-    missing = without_answers(order, frozenset(answered))
-    if len(answered) < items:
-        assert len(missing) == items - len(answered)
-    else:
-        assert missing == without_answers(asking.questions(), frozenset(answered))
+    missing = Counter(each.context for each in without_answers(order, frozenset(answered)))
+    named = Counter(each.context for each in asking.questions())
+    for context in asking.contexts:
+        before = sum(of == context for _, of, *_ in answered)
+        assert missing[context] == max(0, named[context] - before)
+
+
+def test_questions_of_another_seed_or_places_are_asked_beside_those_of_a_run() -> None:
+    asking = asking_of(extend(ASKS, contexts=(4096,), items=20, depths=3, repetitions=2))
+    other = (replace(asking, seed=4), replace(asking, depths=(0.5,)), replace(asking, together=4))
+    answered = frozenset(asked_of(each) for of in other for each in of.questions())
+    assert len(without_answers(order_after(asking, answered), answered)) == 40
 
 
 def test_a_length_that_is_new_to_a_run_with_as_many_items_is_asked() -> None:

@@ -28,17 +28,17 @@ def _of(lengths: list[float], *, window: int | None = None) -> Evidence:
 @pytest.mark.parametrize(
     ("evidence", "lengths", "items"),
     [
-        (_of([5_000.0] * 50 + [30_000.0] * 50), (8 * K, 16 * K, 30 * K), 1198),
+        (_of([5_000.0] * 50 + [30_000.0] * 50), (8 * K, 16 * K, 30 * K), 1200),
         # One call in 200 is longer than what counts: as
         # many are asked there as at each length that does.
         (
             _of([5_000.0] * 100 + [30_000.0] * 99 + [60_000.0]),
             (8 * K, 16 * K, 32 * K, 59 * K),
-            1598,
+            1600,
         ),
         # The longest speaks for a length that is hardly shorter.
-        (_of([5_000.0] * 50 + [34_000.0] * 50), (8 * K, 16 * K, 34 * K), 1198),
-        (_of([5_000.0] * 50 + [30_000.0] * 50, window=20_000), (8 * K, 16 * K, 19 * K), 1198),
+        (_of([5_000.0] * 50 + [34_000.0] * 50), (8 * K, 16 * K, 34 * K), 1200),
+        (_of([5_000.0] * 50 + [30_000.0] * 50, window=20_000), (8 * K, 16 * K, 19 * K), 1200),
         (_of([700.0] * 9), (K,), 1198),
     ],
 )
@@ -58,7 +58,7 @@ def test_questions_take_what_those_before_took() -> None:
     minutes = [
         questions.first(assess(each, Policy()), "fp8", "chat").minutes for each in (evidence, known)
     ]
-    assert minutes == [pytest.approx(1198 * 18 * K / 10_000 / 60), pytest.approx(1198 * 0.5 / 60)]
+    assert minutes == [pytest.approx(1200 * 18 * K / 10_000 / 60), pytest.approx(1200 * 0.5 / 60)]
 
 
 @pytest.mark.parametrize(("together", "in_all"), [(1, 647), (4, 968)])
@@ -87,3 +87,29 @@ def test_what_is_missing_are_questions_also_where_some_share_a_context(
     need = questions.more(case, found)
     assert isinstance(need.step, Questions)
     assert (need.step.items, need.pairs) == (in_all, in_all - 160)
+
+
+@pytest.mark.parametrize(
+    ("missing", "had", "unit", "level"),
+    [
+        (12, (0, 0, 0), 1, 4),
+        (13, (0, 0, 0), 1, 5),
+        (13, (0, 0, 0), 4, 8),
+        (12, (0, 90, 4), 1, 8),
+        (1, (7, 90, 4), 1, 5),
+        (90, (0, 90), 1, 90),
+        (92, (0, 90), 1, 91),
+    ],
+)
+def test_questions_fill_lengths_like_water(
+    missing: int, had: tuple[int, ...], unit: int, level: int
+) -> None:
+    evidence = bare(workloads=())
+    lengths = tuple(4 * K * 2**each for each in range(len(had)))
+    stored = dict(zip(lengths, had, strict=True))
+    asking = QuestionRates(per_context=unit, stored=stored)
+    evidence = replace(evidence, deployment=replace(evidence.deployment, asking=asking))
+    case = assess(evidence, Policy())
+    need = questions._need(case, "fp8", missing, lengths)
+    assert need.step == Questions(lengths=lengths, items=level * len(had))
+    assert need.pairs == sum(max(0, level - each) for each in had) >= missing

@@ -194,8 +194,8 @@ def test_missing_evidence_is_priced() -> None:
     told = [each.message for each in findings(missing_evidence, bare())]
     assert told[0] == "Fewer than 3 block pairs of chat were played on fp8."
     assert told[1].startswith(
-        "Accuracy is untested on fp8: about 1,198 paired questions at the lengths of each "
-        "class, 101 minutes and 10.14 USD, settle"
+        "Accuracy is untested on fp8: about 1,200 paired questions at the lengths of each "
+        "class, 102 minutes and 10.16 USD, settle"
     )
     (open_question,) = findings(missing_evidence, compared(effect=-0.03, pairs=5))
     need = open_question.need
