@@ -22,38 +22,45 @@ LEAST_SHARE = 0.3
 
 
 def first(case: Case, arm: str, workload: str | None) -> Need:
-    """Return the questions that settle *workload* where none were asked yet.
-
-    There are enough at the lengths that count, and as many at each other length.
-    """
+    """Return the questions that settle *workload* where none were asked yet."""
     lengths = _own_ladder(case, arm, workload)
-    counting = own(lengths, case.reach_of(arm, workload).usual)
-    items = _needed(case, arm, PLANNED_DISCORDANCE)
-    at_all_lengths = math.ceil(items * len(lengths) / len(counting))
-    return _need(case, arm, at_all_lengths, lengths)
+    items = _planned(case, arm, workload, lengths, PLANNED_DISCORDANCE)
+    return _need(case, arm, items, lengths)
 
 
 def more(case: Case, found: PooledAccuracy) -> Need:
     """Return the questions, in all, that settle what *found* leaves open.
 
-    Each is taken to be worth what those asked were worth, several behind one context included.
+    Each is taken to be worth what those asked were worth, several behind one context included. So
+    few that they say less than what is assumed before any were asked are planned on as then.
     """
-    n = max(1, found.estimate.n)
-    asked = found.answers.questions
-    # Where none of n differs, three in n may still (the rule
-    # of three): agreement of a few is no proof for many.
-    discordance = max(found.discordance, 3 / n)
-    worth = n / asked
-    items = math.ceil(_needed(case, found.arm, discordance) / worth)
-    if items <= asked:
-        # Enough for nine truths of ten, and still open: it lies at the margin itself.
-        items = 2 * asked
+    arm, asked, n = found.arm, found.answers.questions, max(1, found.estimate.n)
     lengths = tuple(round(each) for each in found.lengths)
     canary = case.evidence.canary
     if canary and set(found.lengths) <= set(canary):
-        ladder = _own_ladder(case, found.arm, found.workload)
+        ladder = _own_ladder(case, arm, found.workload)
         lengths = tuple(sorted({*lengths, *ladder}))
-    return _need(case, found.arm, items, lengths, already=asked)
+    # Where none of n differs, three in n may still (the rule
+    # of three): agreement of a few is no proof for many.
+    least = 3 / n
+    if least > PLANNED_DISCORDANCE:
+        discordance = max(found.discordance, PLANNED_DISCORDANCE)
+        items = _planned(case, arm, found.workload, lengths, discordance)
+    else:
+        worth = n / asked
+        items = math.ceil(_needed(case, arm, max(found.discordance, least)) / worth)
+    if items <= asked:
+        # Enough for nine truths of ten, and still open: it lies at the margin itself.
+        items = 2 * asked
+    return _need(case, arm, items, lengths, already=asked)
+
+
+def _planned(
+    case: Case, arm: str, workload: str | None, lengths: tuple[int, ...], discordance: float
+) -> int:
+    """Return enough questions for the lengths that count, with as many at each other."""
+    counting = own(lengths, case.reach_of(arm, workload).usual)
+    return math.ceil(_needed(case, arm, discordance) * len(lengths) / max(1, len(counting)))
 
 
 def longer(case: Case, found: PooledAccuracy) -> Need:

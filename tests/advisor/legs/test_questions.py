@@ -113,3 +113,27 @@ def test_questions_fill_lengths_like_water(
     need = questions._need(case, "fp8", missing, lengths)
     assert need.step == Questions(lengths=lengths, items=level * len(had))
     assert need.pairs == sum(max(0, level - each) for each in had) >= missing
+
+
+@pytest.mark.parametrize(("lost", "in_all"), [(0, 1198), (1, 1325), (4, 5189)])
+def test_a_few_answers_are_planned_on_as_none_are(lost: int, in_all: int) -> None:
+    arm, items = np.ones(9), 9
+    arm[:lost] = 0.0
+    bucket = AccuracyBucket(
+        arm="fp8",
+        task="needle",
+        context_tokens=30 * K,
+        both=items - lost,
+        reference_only=lost,
+        arm_only=0,
+        neither=0,
+        reference_scores=np.ones(items),
+        arm_scores=arm,
+        clusters=np.arange(items),
+    )
+    case = assess(replace(_of([30_000.0] * 50), accuracy=(bucket,)), Policy())
+    found = case.accuracy_of("fp8", None)
+    assert found is not None
+    need = questions.more(case, found)
+    assert isinstance(need.step, Questions)
+    assert (need.step.items, need.pairs) == (in_all, in_all - items)
