@@ -379,7 +379,7 @@ def _of_answers(case: Case, verdict: ArmVerdict) -> Iterator[str]:
         yield verdict.remedy
     elif safe.state == "no" and case.broken_of(verdict.arm) is None:
         yield "calibrated scales, or a kernel that accumulates in higher precision: measure again"
-    if safe.estimate is None or safe.estimate.low is None:
+    if safe.estimate is None or safe.estimate.low is None or words.is_vague(safe.estimate):
         return
     low = 100 * safe.estimate.low
     if word == "use":

@@ -5,6 +5,7 @@ one GPU carries, so arms that meet the level are compared by GPUs. Turns that ar
 are a fact and no harm. Latency breaks a tie.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from advisor import words
@@ -36,7 +37,7 @@ def gpus_leg(case: Case, arm: str, workload: str | None, capacity: Leg) -> Leg:
         return replace(capacity, name="pays")
     of_reference = found.reference.value
     margin = max(1.0, case.policy.min_change * of_reference)
-    relative = _relative(found.fewer, of_reference)
+    relative = change_of_gpus(found.reference, found.arm, fewer=found.fewer)
     state = _state(found.fewer, margin)
     needs = capacity.needs or (finer(case, arm, workload, relative),)
     return Leg(
@@ -75,17 +76,25 @@ def _state(fewer: Estimate, margin: float) -> LegState:
     return "equal" if fewer.is_within(margin) else "unclear"
 
 
-def _relative(fewer: Estimate, gpus: float) -> Estimate:
-    """Return the change of GPUs, as a share of the reference's."""
-    more = _opposite(fewer)
-    return replace(
-        more,
-        value=more.value / gpus,
-        low=None if more.low is None else more.low / gpus,
-        high=None if more.high is None else more.high / gpus,
-        unit="relative",
-        method=GPUS,
-    )
+def change_of_gpus(reference: Estimate, arm: Estimate, *, fewer: Estimate) -> Estimate:
+    """Return the change of GPUs, as a share of the reference's; a bound where one end is open.
+
+    The interval is what those of both arms give together, on the log scale (MOVER).
+    """
+
+    def apart(mine: float | None, theirs: float | None) -> float | None:
+        if mine is None or theirs is None:
+            return None
+        return math.hypot(math.log(mine / arm.value), math.log(theirs / reference.value))
+
+    change = math.log(arm.value / reference.value)
+    below, above = apart(arm.low, reference.high), apart(arm.high, reference.low)
+    low = None if below is None else math.expm1(change - below)
+    high = None if above is None else math.expm1(change + above)
+    ends = [end for end in (low, high) if end is not None]
+    # An arm with an open end has no estimate of its own, only a least or a most.
+    value = ends[0] if len(ends) == 1 else math.expm1(change)
+    return replace(fewer, value=value, low=low, high=high, unit="relative", method=GPUS)
 
 
 def _told(case: Case, found: _Gpus) -> str:

@@ -87,13 +87,15 @@ def test_a_switch_goes_behind_a_canary_where_answers_or_their_validity_are_doubt
         ("use", -0.02, ["an accuracy margin below 2.0 pp"]),
         ("avoid", -0.04, []),
         ("test further", None, []),
+        ("test further", -0.92, []),  # an interval that nobody prints
     ],
 )
 def test_what_answers_would_have_to_be_is_said_where_they_are_open_or_hold(
     word: Word, low: float | None, said: list[str]
 ) -> None:
     verdict = judge(CASE, (), "fp8", None)
-    known = Estimate(value=-0.01, low=low, high=0.01, n=100, unit="share", method="mean")
+    high = 0.9 if low == -0.92 else 0.01
+    known = Estimate(value=-0.01, low=low, high=high, n=100, unit="share", method="mean")
     safe = replace(verdict.safe, state="yes" if word == "use" else "unclear", estimate=known)
     assert list(_of_answers(CASE, replace(verdict, verdict=word, safe=safe))) == said
 

@@ -13,7 +13,7 @@ from advisor.decide import assess, decide
 from advisor.deployment import Deployment
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence
-from advisor.legs.gpus import GPUS, pays_by_gpus
+from advisor.legs.gpus import GPUS, change_of_gpus, pays_by_gpus
 from advisor.policy import Policy, ServiceLimits
 from advisor.steps import CapacitySearch, MorePairs
 from advisor.verdict import ArmVerdict, Capacity, Leg, LegState, Need
@@ -152,6 +152,34 @@ def test_what_an_arm_saves_has_the_interval_that_both_arms_give_together(
     found = fewer_gpus(capacity(*theirs), capacity(*mine))
     assert found is not None
     assert (found.value, found.low, found.high) == known
+
+
+@pytest.mark.parametrize(
+    ("theirs", "mine", "value", "low", "high"),
+    [
+        ((50, 43, 58), (24, 21, 28), -0.52, -0.61, -0.4),
+        ((10, 10, 10), (9, 9, 9), -0.1, -0.1, -0.1),
+        # Nobody saw how many GPUs the other arm needs at most: its likely number is no
+        # divisor, and what follows is a bound.
+        ((50, 43, None), (24, 21, 28), -0.4, None, -0.4),
+        ((50, 43, 58), (24, 21, None), -0.61, -0.61, None),
+    ],
+)
+def test_the_change_of_gpus_follows_from_the_intervals_of_both_arms(
+    theirs: tuple[float, float, float | None],
+    mine: tuple[float, float, float | None],
+    value: float,
+    low: float | None,
+    high: float | None,
+) -> None:
+    reference, arm = capacity(*theirs).gpus_at_peak, capacity(*mine).gpus_at_peak
+    fewer = fewer_gpus(capacity(*theirs), capacity(*mine))
+    assert reference is not None
+    assert arm is not None
+    assert fewer is not None
+    found = change_of_gpus(reference, arm, fewer=fewer)
+    rounded = [None if each is None else round(each, 2) for each in (found.low, found.high)]
+    assert (round(found.value, 2), *rounded) == (value, low, high)
 
 
 MORE = Need(what="", step=MorePairs(pairs=8))
