@@ -208,13 +208,18 @@ def beyond_budget(ended: DecisionOutcome) -> str | None:
     if ended.wants is None:
         return None
     stage, minutes = ended.wants
-    missing = f"{stage.what}, {say.minutes(minutes)}"
-    need = _largest_need(ended, stage.criterion)
-    # What would fit into the time left is not what the budget lacks.
-    if need is not None and (need.minutes or 0.0) > ended.left_minutes:
-        missing = labels.cost(need)
+    missing = {stage.criterion: f"{stage.what}, {say.minutes(minutes)}"}
+    criteria: tuple[Criterion, ...] = (stage.criterion, "accuracy")
+    for criterion in criteria:
+        need = _largest_need(ended, criterion)
+        # What would fit into the time left is not what the budget lacks.
+        if need is not None and (
+            criterion != stage.criterion or (need.minutes or 0.0) > ended.left_minutes
+        ):
+            missing[criterion] = labels.cost(need)
+    lacking = " and ".join(missing.values())
     return (
-        f"This budget cannot settle {stage.criterion}. Missing: {missing}; "
+        f"This budget cannot settle {' and '.join(missing)}. Missing: {lacking}; "
         f"left: {say.minutes(ended.left_minutes)}. "
         f"--budget {math.ceil(ended.enough_minutes)}m pays for it."
     )

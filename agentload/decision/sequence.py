@@ -134,6 +134,21 @@ def settling_look(known: Known, look: Look) -> Look:
     return replace(look, amount=next((each for each in schedule if each >= least), schedule[-1]))
 
 
+def settling_looks(known: Known, look: Look) -> tuple[Look, ...]:
+    """Return the look that settles what *look* is about, and the questions that would come next.
+
+    They come next where speed is what is missing and answers are open as well.
+    """
+    first = settling_look(known, look)
+    if known.decision is None or look.criterion == "accuracy":
+        return (first,)
+    needs = [need for each in known.open for need in each.safe.needs]
+    if not any(isinstance(need.step, Questions) for need in needs):
+        return (first,)
+    at = lengths(known.decision, asked=known.lengths)
+    return first, settling_look(known, Look(criterion="accuracy", amount=ITEMS[0], lengths=at))
+
+
 def _may_settle_speed(verdict: ArmVerdict, known: Known) -> bool:
     """Tell whether more of the same pairs may settle the speed of an arm."""
     by_pair = known.change_by_pair(verdict.arm)

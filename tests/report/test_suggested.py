@@ -315,6 +315,28 @@ def test_every_command_that_a_decision_prints_runs_as_it_is_printed(
         assert run("decide", *words, "--budget", enough[1], "--dry-run") == 0
 
 
+MISSING = re.compile(r"Missing: .*?([\d,]+) paired questions.* --budget (\S+) pays")
+ON_PAGE = re.compile(r"Need further testing for.*\+([\d,]+) paired questions")
+
+
+def test_screen_page_and_the_dry_run_of_the_promised_budget_count_the_same_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("demo-chat", "--profile", "llama-3.1-8b-h100", "--budget")
+    assert run("decide", *words, "6m", "--db", "x.duckdb", "--out", "told") == 0
+    on_screen = MISSING.search(" ".join(capsys.readouterr().out.split()))
+    on_page = ON_PAGE.search(Path("told/decision.md").read_text(encoding="utf-8"))
+    assert on_screen is not None
+    assert on_page is not None
+    assert on_screen[1] == on_page[1]
+    missing = int(on_screen[1].replace(",", ""))
+    assert missing < 3_000  # what a handful of answers asks for can be paid for
+    assert run("decide", *words, on_screen[2], "--dry-run", "--json") == 0
+    amounts = {each["criterion"]: each["amount"] for each in json.loads(capsys.readouterr().out)}
+    assert amounts["accuracy"] >= missing
+
+
 @pytest.mark.parametrize(
     "file",
     sorted(Path(__file__).parents[2].glob("reports/**/decision.md")),
