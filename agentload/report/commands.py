@@ -332,12 +332,13 @@ def _beside(
         case steps.CapacitySearch():
             limits, trial_s = _limits(step, replay), step.trial_s
             chosen: Live | Virtual = servers
+            load = Load(wait_cap_s=replay.load.wait_cap_s)
             simulated = _virtual(facts)
             if simulated is not None and isinstance(simulated.servers, Virtual):
                 of = simulated.servers
                 chosen = Virtual(profile=of.profile, arms=of.arms, noise=of.noise)
                 limits, trial_s = {"slo": SLO} | limits, max(trial_s, _TRIAL_S)
-            load = Load(wait_cap_s=replay.load.wait_cap_s)
+                load = _of_sessions(simulated.load)
             return Search(
                 traces=replay.traces, servers=chosen, load=load, trial_s=trial_s, **limits
             )
@@ -355,6 +356,17 @@ def _beside(
                 items=items,
                 aa=step.aa or asked.aa,
             )
+
+
+def _of_sessions(load: Load) -> Load:
+    """Return what a load says of sessions, without how many there are and for how long."""
+    return Load(
+        wait_scale=load.wait_scale,
+        wait_cap_s=load.wait_cap_s,
+        max_context_tokens=load.max_context_tokens,
+        cancel_share=load.cancel_share,
+        retries=load.retries,
+    )
 
 
 def _questions(facts: RunFacts, replay: Replay, step: steps.Questions) -> Ask:

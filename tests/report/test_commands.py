@@ -544,6 +544,14 @@ def test_a_search_tries_the_mix_of_the_run_and_a_sweep_what_its_servers_take() -
     )
 
 
+def test_a_search_in_virtual_time_tries_sessions_like_those_of_the_run() -> None:
+    begin = "agentload simulate rag --profile p"
+    of_sessions = "--wait-cap user=5s --max-context 64k --cancel-share 0.1"
+    run = ran(f"{begin} --sessions 9 --duration 60 --max-calls 30 {of_sessions}")
+    search = steps.CapacitySearch(limits=None, trial_s=60.0)
+    assert whole(search, run) == f"{begin} --find max-concurrency {of_sessions}"
+
+
 def test_a_search_holds_the_limits_of_the_policy_or_those_of_the_long_run() -> None:
     long = ran(f"{PAST} --capacity 24 --slo ttft=2000")
     assert " --slo ttft=2s" in whole(steps.CapacitySearch(limits=None, trial_s=60.0), long)
