@@ -29,6 +29,7 @@ from advisor.verdict import (
     TtftCurve,
 )
 
+SAME_LENGTH = 0.9  # of a trial, from which another one is no longer
 TRIAL_S = 60.0  # each load of a search, where nothing asks for longer
 SHORTEST = 1024  # tokens: where latencies are measured from, and doubled
 LONGEST = 128 * 1024  # tokens, where it is not known what agents send or servers take
@@ -388,14 +389,25 @@ class Case:
         )
         return f"{100 * spread:.1f} % a start ({source})"
 
-    def search(self, *, seconds: float = 0.0) -> CapacitySearch:
+    def search(self, *, seconds: float = 0.0) -> CapacitySearch | None:
         """Return a search for the agents that one GPU carries within the service level.
 
-        Each trial takes *seconds* at least.
+        Each trial takes *seconds* at least. None where such a search went past the service level
+        on every arm: another one ends there too, with the pools as full.
         """
-        return CapacitySearch(
-            limits=self.policy.slo(None), trial_s=float(round(max(seconds, self.trial_seconds())))
-        )
+        level, trial_s = self.policy.slo(None), max(seconds, self.trial_seconds())
+        past = {
+            each.arm
+            for each in self.evidence.capacity
+            if each.workload is None
+            and each.slo is not None
+            and level in (None, each.slo)
+            and each.within_slo < each.slo.share * each.turns
+            and 60 * each.minutes >= SAME_LENGTH * trial_s
+        }
+        if past.issuperset(each.name for each in self.evidence.arms):
+            return None
+        return CapacitySearch(limits=level, trial_s=float(round(trial_s)))
 
     def usd(self, minutes: float) -> float | None:
         """Return the price of *minutes* on all arms' servers; None where no price is known."""

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from advisor import words
 from advisor.deployment import Deployment
 from advisor.estimate import Estimate
 from advisor.evidence import CapacityPoint, Evidence
@@ -104,6 +105,11 @@ def fewer_gpus(theirs: Capacity | None, mine: Capacity | None) -> Estimate | Non
     )
 
 
+def _agents(limit: CarriedLoad) -> str:
+    """Say how few agents a replica surely does not carry."""
+    return words.quantity(math.floor(limit.high or 0.0) + 1, "agent")
+
+
 def _less(upper: float | None, lower: float | None) -> float | None:
     return None if upper is None or lower is None else upper - lower
 
@@ -179,7 +185,10 @@ def _capacity(
     # Where no load meets the level, the pool is not what limits.
     if limit.value and not any(each.pool_filled for each in points):
         watched = all(each.pool_filled is not None for each in points)
-        return silent("the KV pool never filled" if watched else "KV pool usage was not monitored")
+        if not watched:
+            return silent("KV pool usage was not monitored")
+        past = "" if limit.high is None else f" up to where the SLO is missed ({_agents(limit)})"
+        return silent(f"the KV pool never filled{past}")
     gpus, deployment = evidence.gpus(arm), evidence.deployment
     found = _agents_per_gpu(
         limit, trials=len(points), share=share, gpus=gpus * deployment.replicas, level=level

@@ -173,12 +173,14 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
             reason=f"the KV pool does not limit this load: {room.reason}",
         )
     reference = case.evidence.reference
-    silent = present(case.capacity_of(name, workload) for name in (arm, reference))
-    told = "; ".join([room.reason, *dict.fromkeys(each.reason for each in silent)])
+    found = present(case.capacity_of(name, workload) for name in (arm, reference))
+    silent = (each.reason for each in found if each.agents_per_gpu is None)
+    told = "; ".join([room.reason, *dict.fromkeys(silent)])
     if spoiled is not None:
         told = f"{spoiled.name}: {spoiled.message}"
     need = _need(case, f"long primed runs that fill the KV pool, {reference} and {arm}")
-    return Leg(name="capacity", state="untested", margin=gain, reason=told, needs=(need,))
+    needs = () if need.step is None else (need,)  # a search that was made ends as it did
+    return Leg(name="capacity", state="untested", margin=gain, reason=told, needs=needs)
 
 
 def pays_leg(speed: Leg, capacity: Leg, room: Room, *, least_change: float) -> Leg:

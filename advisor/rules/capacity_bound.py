@@ -13,7 +13,7 @@ def check(case: Case) -> Iterator[Finding]:
     """Yield one finding a workload (and the mix) that the
     reference's pool limits, for each arm with another pool.
     """
-    reference = case.evidence.base
+    reference, search = case.evidence.base, case.search()
     for room, arm in product(case.rooms, case.evidence.challengers):
         if room.state != "binds" or not reference.pool_tokens or not arm.pool_tokens:
             continue
@@ -21,6 +21,13 @@ def check(case: Case) -> Iterator[Finding]:
         known = case.agents_of(arm.name, room.workload)
         base = case.agents_of(reference.name, room.workload)
         larger, than = ratio, 1.0
+        worth = ""
+        if known is None and search is not None:
+            worth = " What that is worth shows only in long runs that fill the pool."
+        elif known is None and not case.carries(arm.name, None):
+            # A pool that no load within the service level fills is worth no more than a small one.
+            larger = than
+            worth = f" No load that was tried within the service level fills that of {arm.name}."
         if known is not None and base is not None:
             # What was carried counts for more than what would fit.
             larger, than = known.value, base.value
@@ -29,8 +36,7 @@ def check(case: Case) -> Iterator[Finding]:
             arm=arm.name,
             workload=room.workload,
             message=f"The pool limits this load ({room.reason}); {arm.name} holds {ratio:.2f}x the "
-            f"tokens of {reference.name}."
-            + ("" if known else " What that is worth shows only in long runs that fill the pool."),
-            next_step=None if known else case.search(),
+            f"tokens of {reference.name}." + worth,
+            next_step=None if known else search,
             leg="capacity",
         )

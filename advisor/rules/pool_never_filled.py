@@ -27,10 +27,14 @@ def check(case: Case) -> Finding | None:
     if not idle:
         return None
     told = ", ".join(f"{share:.0%} of the run on {arm}" for arm, share in idle.items())
+    message = f"The KV pool was full for {told}: no statement on capacity follows from this run"
+    search = case.search()
+    if search is None:
+        message += ", nor from the search next to it, which misses the service level before"
     return Finding(
         kind="informs",
-        message=f"The KV pool was full for {told}: no statement on capacity follows from this run.",
-        flips="long primed runs that keep the pool full",
-        next_step=case.search(),
+        message=f"{message}.",
+        flips=None if search is None else "long primed runs that keep the pool full",
+        next_step=search,
         leg="capacity",
     )

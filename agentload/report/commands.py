@@ -19,7 +19,7 @@ from agentload.endpoints.read import EMULATED, is_arms_file
 from agentload.model.kv import WELL_KNOWN
 from agentload.report.parts import RunFacts
 from agentload.study.argv import command, lost_options
-from agentload.study.change import differences, extend
+from agentload.study.change import differences, extend, given_pairs
 from agentload.study.kinds import SLO, Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, Slo, TraceRef, Virtual
 
@@ -51,12 +51,12 @@ def suggestion(
             return _probed(facts)
         case steps.Again():
             grown = _grown(_virtual(facts) or _replay(facts), played)
-            return _command(facts, grown, db=database)
+            return _command(facts, _in_blocks(facts, grown), db=database)
         case steps.Control(arm=arm):
             if _virtual(facts) is not None:
                 return None  # how far equal servers differ there is what the profile says
             controlled = _controlled(_grown(_replay(facts), played), arm)
-            return _command(facts, controlled, db=database)
+            return _command(facts, _in_blocks(facts, controlled), db=database)
         case steps.MorePairs(pairs=pairs):
             return _more(facts, pairs, played)
         case steps.Swap(pairs=pairs):
@@ -270,7 +270,16 @@ def _grown(study: Replay, played: int) -> Replay:
 
     That is more than were asked for first where the run was extended.
     """
-    return _playable(extend(study, pairs=max(study.pairs, played)))
+    return extend(study, pairs=max(study.pairs, played))
+
+
+def _in_blocks(facts: RunFacts, wanted: Replay) -> Replay:
+    """Return a replay whose blocks are those of the run, however many pairs play them.
+
+    A trace that is cut into more parts is another load: fewer sessions run at the same time.
+    """
+    began = facts.study
+    return _playable(given_pairs(began, wanted) if isinstance(began, Replay) else wanted)
 
 
 def _playable(study: P) -> P:
@@ -279,7 +288,13 @@ def _playable(study: P) -> P:
     Each machine has as many pairs, and there are no more starts than pairs.
     """
     if isinstance(study, Replay) and study.swap:
-        study = extend(study, pairs=study.pairs + study.pairs % 2)
+        blocks = study.blocks or study.pairs
+        even = blocks + blocks % 2
+        study = extend(
+            study,
+            pairs=even * ceil(study.pairs / even),
+            blocks=None if study.blocks is None else even,
+        )
     if isinstance(study.servers, Live) and study.servers.restarts is not None:
         return extend(study, restarts=min(study.servers.restarts, study.pairs))
     return study
@@ -293,7 +308,7 @@ def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
     began = _virtual(facts) or _replay(facts)  # a simulation is given more by a longer one
     wanted = extend(began, pairs=pairs, **changes)
     if began != facts.study or differences(began, wanted):
-        return _command(facts, _playable(wanted), db=facts.made.database)
+        return _command(facts, _in_blocks(facts, wanted), db=facts.made.database)
     if played < began.pairs and pairs <= began.pairs:
         # The run was stopped before its own plan was played.
         wanted = began
@@ -303,8 +318,9 @@ def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
         if began.swap:  # as many on each machine
             more = ceil(more / began.pairs) * began.pairs
         wanted = extend(wanted, pairs=more)
-    resume = facts.made.run if isinstance(began.servers, Live) else None
-    return _command(facts, wanted, db=facts.made.database, resume=resume)
+    if isinstance(began.servers, Virtual):
+        return _command(facts, _in_blocks(facts, wanted), db=facts.made.database)
+    return _command(facts, wanted, db=facts.made.database, resume=facts.made.run)
 
 
 def _beside(
@@ -316,12 +332,13 @@ def _beside(
         case steps.CapacitySearch():
             limits, trial_s = _limits(step, replay), step.trial_s
             chosen: Live | Virtual = servers
+            load = Load(wait_cap_s=replay.load.wait_cap_s)
             simulated = _virtual(facts)
             if simulated is not None and isinstance(simulated.servers, Virtual):
                 of = simulated.servers
                 chosen = Virtual(profile=of.profile, arms=of.arms, noise=of.noise)
                 limits, trial_s = {"slo": SLO} | limits, max(trial_s, _TRIAL_S)
-            load = Load(wait_cap_s=replay.load.wait_cap_s)
+                load = _of_sessions(simulated.load)
             return Search(
                 traces=replay.traces, servers=chosen, load=load, trial_s=trial_s, **limits
             )
@@ -339,6 +356,17 @@ def _beside(
                 items=items,
                 aa=step.aa or asked.aa,
             )
+
+
+def _of_sessions(load: Load) -> Load:
+    """Return what a load says of sessions, without how many there are and for how long."""
+    return Load(
+        wait_scale=load.wait_scale,
+        wait_cap_s=load.wait_cap_s,
+        max_context_tokens=load.max_context_tokens,
+        cancel_share=load.cancel_share,
+        retries=load.retries,
+    )
 
 
 def _questions(facts: RunFacts, replay: Replay, step: steps.Questions) -> Ask:

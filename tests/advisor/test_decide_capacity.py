@@ -9,7 +9,9 @@ from dataclasses import replace
 from advisor.decide import decide
 from advisor.deployment import Deployment
 from advisor.evidence import CapacityPoint, Evidence, StartHistory, Telemetry, WorkloadClass
-from advisor.steps import CapacitySearch
+from advisor.policy import Policy, ServiceLimits
+from advisor.steps import CapacitySearch, Step
+from advisor.verdict import Decision
 from tests.advisor.cases import H100, compared, search
 from tests.advisor.worlds import Noise
 
@@ -74,6 +76,51 @@ def test_runs_that_never_filled_the_pool_say_nothing_about_capacity() -> None:
         (None, "the KV pool never filled")
     ] * 2
     assert [each.verdict for each in decision.server] == ["test further"]
+
+
+def _trials(minutes: float) -> tuple[CapacityPoint, ...]:
+    level = ServiceLimits(tpot_ms=12.0)
+    return tuple(
+        CapacityPoint(
+            arm=arm,
+            agents=agents,
+            turns=500,
+            within_slo=within,
+            minutes=minutes,
+            pool_filled=False,
+            slo=level,
+        )
+        for arm in ("bf16", "fp8")
+        for agents, within in ((1, 499), (2, 480), (4, 200), (8, 3))
+    )
+
+
+def test_a_search_that_missed_the_service_level_before_a_pool_was_full_is_not_asked_for_again() -> (
+    None
+):
+    policy = Policy(slos=(ServiceLimits(tpot_ms=12.0),))
+    asked = decide(_long_thinkers(()), policy)
+    longer = decide(_long_thinkers(_trials(15.0)), policy)
+    done = decide(_long_thinkers(_trials(50.0)), policy)
+
+    def searches(decision: Decision) -> list[Step]:
+        steps = [
+            *(need.step for need in decision.needs),
+            *(found.next_step for found in decision.findings),
+        ]
+        return [step for step in steps if isinstance(step, CapacitySearch)]
+
+    # Trials of 15 min are shorter than the 25 min that the pools take to fill, twice.
+    assert {step.trial_s for step in searches(asked) + searches(longer)} == {3000.0}
+    assert searches(done) == []
+    (verdict,) = done.server
+    assert verdict.verdict == "test further"
+    assert "the KV pool never filled up to where the SLO is missed (" in verdict.reason
+    bound = next(each for each in done.findings if each.rule == "capacity_bound")
+    assert bound.kind == "informs"
+    assert bound.message.endswith(
+        "No load that was tried within the service level fills that of fp8."
+    )
 
 
 def test_slower_turns_are_a_harm_that_more_agents_do_not_undo() -> None:

@@ -22,6 +22,7 @@ from agentload.model.controls import control_of
 from agentload.report.commands import on_own_servers, silent_options, suggestion
 from agentload.report.document import document
 from agentload.report.parts import Made, RunFacts, Served
+from agentload.run.files import read_traces
 from agentload.study.argv import build_study, split
 from agentload.study.change import extend, given_pairs
 from agentload.study.kinds import DEFAULT_TASKS, Probe, Replay, Study, Sweep
@@ -204,6 +205,39 @@ def test_the_load_of_the_run_is_kept_and_what_the_suggestion_sets_is_its_own() -
     )
 
 
+SIMULATED = "agentload simulate demo-chat --profile llama-3.1-8b-h100 --pairs 4"
+ON_SERVERS = "agentload replay demo-chat --endpoints arms.yaml --pairs 4"
+
+
+@pytest.mark.parametrize(
+    ("command", "step", "pairs"),
+    [
+        (SIMULATED, steps.MorePairs(pairs=51), 51),
+        (SIMULATED, steps.Swap(pairs=6), 8),
+        (ON_SERVERS, steps.MorePairs(pairs=51), 51),
+        (ON_SERVERS, steps.Swap(pairs=6), 8),
+        (ON_SERVERS, steps.Restarts(restarts=5), 5),
+    ],
+)
+def test_each_pair_that_a_suggestion_adds_is_as_large_as_those_of_the_run(
+    command: str, step: steps.Step, pairs: int
+) -> None:
+    began = of_command(command)
+    suggested = whole(step, ran(command), played=4)
+    wanted = of_command(suggested)
+    assert isinstance(began, Replay)
+    assert isinstance(wanted, Replay)
+    if "--resume" in suggested:
+        wanted = given_pairs(began, wanted)  # as the run does by itself
+    trace, _ = read_traces(began.traces)
+    first, more = (
+        of_study(each, trace, ["bf16", "fp8"], run="r", machines=("m1", "m2"))
+        for each in (began, wanted)
+    )
+    played = {play.pair for each in more.rounds for play in each.plays}
+    assert (len(played), more.blocks) == (pairs, first.blocks)
+
+
 def test_a_decision_on_own_servers_keeps_what_the_user_said() -> None:
     run = ran(f"{PAST} --pairs 4 --seed 3 --temperature 0.6 --wait-cap user=90")
     decided = on_own_servers(
@@ -232,8 +266,10 @@ def test_what_a_sweep_asked_is_no_trace_to_replay() -> None:
 
 def test_another_run_has_as_many_pairs_as_one_that_has_grown() -> None:
     run = ran(f"{PAST} --pairs 1")
-    assert whole(steps.Control(arm="bf16"), run, played=3) == f"{PAST} --pairs 3 --aa bf16"
-    assert whole(steps.Again(), run, played=3) == f"{PAST} --pairs 3"
+    assert whole(steps.Control(arm="bf16"), run, played=3) == (
+        f"{PAST} --pairs 3 --blocks 1 --aa bf16"
+    )
+    assert whole(steps.Again(), run, played=3) == f"{PAST} --pairs 3 --blocks 1"
 
 
 def test_a_run_whose_arms_changed_machines_is_given_as_many_pairs_on_each() -> None:
@@ -249,7 +285,7 @@ def test_a_run_whose_arms_changed_machines_is_given_as_many_pairs_on_each() -> N
 def test_changes_of_machines_are_a_run_of_their_own() -> None:
     assert (
         whole(steps.Swap(pairs=12), ran(f"{PAST} --pairs 6 --design parallel"))
-        == f"{PAST} --pairs 12 --design parallel --swap"
+        == f"{PAST} --pairs 12 --blocks 6 --design parallel --swap"
     )
 
 
@@ -273,7 +309,8 @@ def test_servers_are_never_started_less_often_than_the_run_began_with() -> None:
     assert whole(wanted, often, played=8) == f"{PAST} --launch --restarts 8 --pairs 13 --resume r"
     seldom = ran(f"{PAST} --launch --pairs 4 --restarts 2")
     assert whole(wanted, seldom, played=4) == f"{PAST} --launch --restarts 5 --pairs 5 --resume r"
-    assert whole(wanted, ran(PAST), played=6) == f"{PAST} --launch --restarts 5 --pairs 5"
+    fewer = f"{PAST} --launch --restarts 5 --pairs 5 --blocks 6"
+    assert whole(wanted, ran(PAST), played=6) == fewer
     assert suggestion(steps.Restarts(restarts=1001), ran(PAST), played=6) is None, (
         "nobody starts them so often"
     )
@@ -300,7 +337,7 @@ def test_a_run_that_gets_to_start_its_servers_plays_them_in_turn_and_primes_them
     None
 ):
     wanted = steps.Restarts(restarts=5)
-    alone = f"{PAST} --launch --restarts 5 --pairs 5"
+    alone = f"{PAST} --launch --restarts 5 --pairs 5 --blocks 6"
     for said in ("--warmup", "--design sequential", "--design parallel --swap"):
         assert whole(wanted, ran(f"{PAST} {said}"), played=6) == alone
 
@@ -321,7 +358,7 @@ def test_arms_change_machines_without_a_second_copy_of_one() -> None:
         assert whole(steps.Swap(pairs=6), ran(f"{PAST} {said}"), played=6) == f"{PAST} --swap"
     assert (
         whole(steps.Again(), ran(f"{PAST} --design parallel --swap"), played=7)
-        == f"{PAST} --pairs 8 --design parallel --swap"
+        == f"{PAST} --pairs 12 --blocks 6 --design parallel --swap"
     )
 
 
@@ -354,10 +391,12 @@ def test_a_class_that_few_pairs_of_a_whole_run_hold_asks_for_pairs_on_top() -> N
 
 def test_a_simulation_is_given_more_pairs_by_a_longer_one() -> None:
     run = ran("agentload simulate rag --profile p --rate 2")
-    assert whole(MORE, run, played=6) == "agentload simulate rag --profile p --pairs 8 --rate 2"
+    assert whole(MORE, run, played=6) == (
+        "agentload simulate rag --profile p --pairs 8 --blocks 6 --rate 2"
+    )
     assert (
         whole(steps.Swap(pairs=8), run, played=6)
-        == "agentload simulate rag --profile p --pairs 8 --swap --rate 2"
+        == "agentload simulate rag --profile p --pairs 12 --blocks 6 --swap --rate 2"
     )
     assert whole(steps.Again(), run) == "agentload simulate rag --profile p --rate 2"
     assert suggestion(steps.Control(arm="bf16"), run) is None
@@ -516,6 +555,14 @@ def test_a_search_tries_the_mix_of_the_run_and_a_sweep_what_its_servers_take() -
         whole(sweep, run, joins=True)
         == "agentload sweep --endpoints arms.yaml --contexts 1k..8k --into r"
     )
+
+
+def test_a_search_in_virtual_time_tries_sessions_like_those_of_the_run() -> None:
+    begin = "agentload simulate rag --profile p"
+    of_sessions = "--wait-cap user=5s --max-context 64k --cancel-share 0.1"
+    run = ran(f"{begin} --sessions 9 --duration 60 --max-calls 30 {of_sessions}")
+    search = steps.CapacitySearch(limits=None, trial_s=60.0)
+    assert whole(search, run) == f"{begin} --find max-concurrency {of_sessions}"
 
 
 def test_a_search_holds_the_limits_of_the_policy_or_those_of_the_long_run() -> None:
