@@ -65,13 +65,17 @@ async def flood(peer: Peer, pieces: Iterable[bytes]) -> None:
     await peer.hang()
 
 
-def behind(url: str, wrong: Answer) -> Answer:
-    """Return what asks the server at *url*, but leaves chats of several tokens to *wrong*."""
+def behind(url: str, wrong: Answer, *, spares_questions: bool = False) -> Answer:
+    """Return what asks the server at *url*, but leaves chats of several tokens to *wrong*.
+
+    Where it *spares_questions*, only those that are streamed.
+    """
     at = urlsplit(url)
 
     async def answer(peer: Peer) -> None:
         request = peer.request
-        if request.body and json.loads(request.body).get("max_tokens", 0) > 1:
+        asked = json.loads(request.body) if request.body else {}
+        if asked.get("max_tokens", 0) > 1 and (asked.get("stream") or not spares_questions):
             await wrong(peer)
             return
         if request.line.split()[1].endswith("/metrics"):  # they would count what went astray
