@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument(
         "--decide", action="store_true", help="between such a server and a healthy one"
     )
-    parser.add_argument("--every", type=int, default=1, help="how many modes make one that is tried")
+    parser.add_argument("--every", type=int, default=1, help="of so many modes one is tried")
     parser.add_argument(
         "--sockets", type=int, help="call a server that means well, so often at once"
     )

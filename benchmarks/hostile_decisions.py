@@ -8,17 +8,23 @@ decision is a control: its challenger streams well and at once, and has to be us
 
 import asyncio
 import json
+import math
 import os
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import duckdb
 
+from advisor.gates import client
+from agentload.cli.main import main
+from agentload.live import health
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
 from agentload.serve.server import ServerOptions
@@ -35,17 +41,22 @@ GRACE_S = 60
 TOKENS = 3
 """Tokens of each answer, as many as most modes send."""
 CONTROL = "good_answers_at_once"
-# This machine is busy with its own servers: how late requests leave is not what is tried.
-CHILD = """
-import math, sys
-from advisor.gates import client
-from agentload.live import health
-for each in ("MAX_SEND_LAG_MS", "MAX_STALL_MS", "MAX_COALESCED_SHARE"):
-    setattr(health, each, math.inf)
-client._faults = lambda *_: []
-from agentload.cli.main import main
-sys.exit(main())
-"""
+IMPORTED = ("agentload.cli.studies", "agentload.cli._decide", "openai.types", "scipy.optimize")
+"""What each decision imports: it is imported once, and each process forks from there."""
+
+
+def run(typed: Sequence[str], screen: Path) -> None:
+    """Run a command line in this process, whose outputs go to a file."""
+    with screen.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    # This machine is busy with its own servers: how late requests leave is not what is tried.
+    os.environ["AGENTLOAD_CLIENT_CHECK"] = "0"
+    for limit in ("MAX_SEND_LAG_MS", "MAX_STALL_MS", "MAX_COALESCED_SHARE"):
+        setattr(health, limit, math.inf)
+    client._faults = lambda *_: []  # noqa: SLF001  # no policy of a decision can be given
+    sys.argv[1:] = typed
+    sys.exit(main())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,19 +67,16 @@ class Ended:
     seconds: float
     screen: str
     """What it wrote to both outputs."""
-    page: str
-    """Its report; empty where there is none."""
+    page: str | None
+    """Its report; None where there is none."""
+    title: str
+    """What was decided, or the error that it ended with."""
+    verdict: str | None
+    """What the report says of the hostile arm."""
     streams: dict[str, int]
     """How many calls of the hostile arm ended with each status."""
     miscounted: int
     """Calls of that arm that are ok and have not as many tokens as were asked."""
-
-    @property
-    def headline(self) -> str:
-        """What it decided, or the error that it ended with."""
-        lines = self.screen.splitlines()
-        errors = [line for line in lines if line.startswith("error: ")]
-        return errors[0] if errors else next((line for line in lines[3:] if line), "nothing")
 
     def faults(self, mode: str) -> Iterator[str]:
         """Yield what must not be."""
@@ -76,15 +84,15 @@ class Ended:
             yield f"took {self.seconds:.0f} s of {BUDGET_S}"
         if "Traceback" in self.screen:
             yield "a traceback"
-        if self.code not in (0, 1) or (self.code == 1) != self.headline.startswith("error: "):
+        if self.code not in (0, 1) or (self.code == 1) != self.title.startswith("error: "):
             yield f"exit {self.code}"
         if self.code == 1 and "\nhint: " not in self.screen:
             yield "an error without a hint"
         if self.miscounted:
             yield f"{self.miscounted} calls ok with other counts than asked"
         damaged = {status: count for status, count in self.streams.items() if status != "ok"}
-        if (mode == CONTROL) != self.headline.startswith("Use bad") and (damaged or not self.code):
-            yield self.headline
+        if (self.verdict == "use") != (mode == CONTROL) and (damaged or mode == CONTROL):
+            yield f"the verdict is {self.verdict}"
         for where, text in (("screen", self.screen), ("page", self.page)):
             if damaged and text and not any(status in text for status in damaged):
                 yield f"no cause on the {where}"
@@ -126,25 +134,23 @@ async def decided(folder: Path, good: str, hostile: str) -> Ended:
     options = f"--sessions 2 --duration 1s --budget {BUDGET_S}s --force".split()
     typed = ["--endpoints", f"good={good},bad={hostile}", "--db", str(database), "-o", str(page)]
     began_s = time.monotonic()
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", CHILD, "decide", str(folder / "t.jsonl"), *typed, *options),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env={**os.environ, "AGENTLOAD_CLIENT_CHECK": "0"},
-    )
-    try:
-        async with asyncio.timeout(BUDGET_S + 2 * GRACE_S):
-            screen, _ = await child.communicate()
-    except TimeoutError:
-        child.kill()
-        screen, _ = await child.communicate()
+    typed = ["decide", str(folder / "t.jsonl"), *typed, *options]
+    child = FORKED.Process(target=run, args=(typed, folder / "screen"))
+    child.start()
+    await asyncio.to_thread(child.join, BUDGET_S + 2 * GRACE_S)
+    child.kill()
+    child.join()
     streams, miscounted = _calls(database)
-    written = page / "decision.md"
+    shown, written = (folder / "screen").read_text(errors="replace"), page / "decision.json"
+    found = json.loads(written.read_text()) if written.exists() else None
+    error = re.search(r"^error: .*", shown, re.MULTILINE)
     return Ended(
-        code=child.returncode or 0,
+        code=child.exitcode or 0,
         seconds=time.monotonic() - began_s,
-        screen=screen.decode(errors="replace"),
-        page=written.read_text() if written.exists() else "",
+        screen=shown,
+        page=(page / "decision.md").read_text() if found else None,
+        title=found["headline"] if found else error[0] if error else "neither report nor error",
+        verdict=found["decision"]["server"][0]["verdict"] if found else None,
         streams=streams,
         miscounted=miscounted,
     )
@@ -153,7 +159,7 @@ async def decided(folder: Path, good: str, hostile: str) -> Ended:
 def _calls(database: Path) -> tuple[dict[str, int], int]:
     if not database.exists():
         return {}, 0
-    of_arm = "FROM calls WHERE arm = 'bad' AND asked_tokens > 1"
+    of_arm = f"FROM calls WHERE arm = 'bad' AND asked_tokens = {TOKENS}"
     with duckdb.connect(str(database), read_only=True) as connection:
         rows = connection.execute(f"SELECT status, count(*) {of_arm} GROUP BY status").fetchall()
         wrong = f"SELECT count(*) {of_arm} AND status = 'ok' AND output_tokens <> asked_tokens"
@@ -162,6 +168,8 @@ def _calls(database: Path) -> tuple[dict[str, int], int]:
     return {status: count for status, count in rows if status not in NOT_ANSWERED}, found[0]
 
 
+FORKED = get_context("forkserver")
+FORKED.set_forkserver_preload([__name__, *IMPORTED])
 NOT_ANSWERED = frozenset({"cancelled", "not_sent", "stopped"})
 """Ends that are not the server's."""
 
@@ -173,13 +181,13 @@ async def _decisions(modes: Sequence[str]) -> list[str]:
             answer: Answer = good_answers_at_once if mode == CONTROL else MODES[mode].answer
             with TemporaryDirectory() as folder:
                 trace(Path(folder) / "t.jsonl")
-                async with serving(behind(honest, answer, spares_questions=True)) as hostile:
+                async with serving(behind(honest, answer, only="streams")) as hostile:
                     ended = await decided(Path(folder), good, hostile.url)
                     hostile.failures.clear()
             faults = list(ended.faults(mode))
             print(
                 f"| {mode} | {ended.code} | {ended.seconds:.0f} | {json.dumps(ended.streams)} "
-                f"| {ended.headline} | {'; '.join(faults) or 'none'} |",
+                f"| {ended.title} | {'; '.join(faults) or 'none'} |",
                 flush=True,
             )
             if faults:
@@ -189,8 +197,10 @@ async def _decisions(modes: Sequence[str]) -> list[str]:
 
 
 def decisions(modes: Sequence[str]) -> int:
-    """Decide once for each mode, print how that ended, and tell whether any ended as it must not."""
-    print("| mode | exit | s | streams | headline | faults |\n| --- | --- | --- | --- | --- | --- |")
+    """Decide once for each mode, print how that ended, and tell whether any has faults."""
+    print(
+        "| mode | exit | s | streams | headline | faults |\n| --- | --- | --- | --- | --- | --- |"
+    )
     failed = asyncio.run(_decisions(modes))
     print(f"ended as none should: {', '.join(failed) or 'none'}")
     return int(bool(failed))
