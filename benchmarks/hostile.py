@@ -1,9 +1,10 @@
 """Measure what answers that mean ill cost: memory while so many
 of them are in flight, and how long one of them stops the loop.
 
-    python -m benchmarks.hostile [--sessions 64] [--tokens 256] [--modes
-    line_without_end,…] python -m benchmarks.hostile --sockets 10000    # calls
-    at once, to a server that answers when all are there (ulimit -n 20000)
+    python -m benchmarks.hostile [--sessions 64] [--tokens 256] [--modes line_without_end,…]
+    python -m benchmarks.hostile --sockets 10000    # calls at once, to a server that answers
+                                                    # when all are there (ulimit -n 20000)
+    python -m benchmarks.hostile --decide --every 4    # decisions, see hostile_decisions.py
 
 The server of `tests/live/hostile.py` runs in a process of its own. Memory is the peak of
 what is resident beyond what was before the calls. A stop is processor time of the loop's
@@ -27,6 +28,8 @@ from agentload.dispatch.call import CallTerms
 from agentload.live.target import Target
 from agentload.live.wire import Wire, WireRequest
 from agentload.model.commands import Limits, Status
+from benchmarks.hostile_decisions import decisions
+from tests.live.hostile import MODES
 
 ROOT = Path(__file__).parent.parent
 MOST_MB = 128
@@ -35,16 +38,15 @@ SECOND = 1_000_000_000
 
 
 @contextmanager
-def hostile_server() -> Iterator[tuple[int, list[str]]]:
-    """Run the server; give its port and its modes."""
+def hostile_server() -> Iterator[int]:
+    """Run the server; give its port."""
     command = [sys.executable, "-m", "tests.live.hostile"]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
-            said = json.loads(process.stdout.readline())
-            yield said["port"], said["modes"]
+            yield json.loads(process.stdout.readline())["port"]
         finally:
             process.kill()
 
@@ -117,7 +119,7 @@ def sockets(count: int) -> int:
     """Make so many calls at once, each on a connection of its
     own; tell whether all ended well and nothing was left open.
     """
-    with hostile_server() as (port, _):
+    with hostile_server() as port:
         began_s, before_mb, before = time.monotonic(), resident_mb("VmRSS"), open_files()
         ended, stop_ms = asyncio.run(
             calls(port, "answers_when_nobody_else_comes", sessions=count, tokens=3, seconds=300)
@@ -140,19 +142,26 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20, help="that a call may take")
     parser.add_argument("--modes", default="", help="of the server, by commas; all by default")
     parser.add_argument(
+        "--decide", action="store_true", help="between such a server and a healthy one"
+    )
+    parser.add_argument("--every", type=int, default=1, help="of so many modes one is tried")
+    parser.add_argument(
         "--sockets", type=int, help="call a server that means well, so often at once"
     )
     options = parser.parse_args()
     if options.sockets is not None:
         sys.exit(sockets(options.sockets))
+    modes = options.modes.split(",") if options.modes else list(MODES)[:: options.every]
+    if options.decide:
+        sys.exit(decisions(modes))
     failed = []
-    with hostile_server() as (port, known):
+    with hostile_server() as port:
         print(
             f"| mode | ended | MB at {options.sessions} sessions | ms of one |\n| --- | --- "
             "| --- | --- |",
             flush=True,
         )
-        for mode in options.modes.split(",") if options.modes else known:
+        for mode in modes:
             _, stop_ms = asyncio.run(
                 calls(port, mode, sessions=1, tokens=options.tokens, seconds=3)
             )

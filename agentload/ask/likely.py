@@ -65,7 +65,8 @@ class Scorer:
         }
         self._proven = 0
         self._secrets = endpoint.secrets()
-        self._client = client(endpoint, timeout_s=TIMEOUT_S, retries=0)
+        self._timeout_s = endpoint.answer_s or TIMEOUT_S
+        self._client = client(endpoint, timeout_s=self._timeout_s, retries=0)
 
     async def __aenter__(self) -> Self:
         return self
@@ -109,7 +110,7 @@ class Scorer:
         # The SDK's own method looks at each of a hundred thousand token ids, and takes
         # any type for any; a timeout of its own lasts for one read only.
         server = self._client.with_options(max_retries=retries)
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(self._timeout_s):
             said = await server.post("/completions", cast_to=bytes, body=body)
         try:
             if decode(said).is_fault:

@@ -17,6 +17,8 @@ from agentload.decision.means import Means
 from agentload.decision.sequence import reasons
 from agentload.endpoints.identity import Identity
 from agentload.errors import AgentloadError
+from agentload.evidence.health import MAX_FAILED
+from agentload.evidence.summary import summarise
 from agentload.layout.cost import Cost, cost
 from agentload.layout.plan import laid_windows, of_study
 from agentload.model.rows import BlockRow, Row
@@ -148,6 +150,10 @@ class BlockPairs:
         if ended.health.is_late and not ended.was_stopped:
             raise LateError((ended.health.void or "requests left late").partition(": ")[0])
         require_whole(means, ended)
+        for arm in summarise(means.place.database, means.run).arms:
+            if arm.ok < (1 - MAX_FAILED) * arm.calls:
+                for failure in arm.failures():
+                    means.audience.notice(f"warning: {failure}")
 
     def _watchful(self, known: Known, made: Prepared) -> Prepared:
         """End the pairs where requests leave late; note in the run which load was given up."""

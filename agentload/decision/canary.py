@@ -64,9 +64,9 @@ class Canary:
     def _price(self, look: Look) -> LookPrice:
         return price_of_questions(self.means, self.means.questions(look), self.order(look))
 
-    def ask(self, look: Look, _: Known) -> float | None:
+    def ask(self, look: Look, known: Known) -> float | None:
         """Ask the questions; simulated ones take the minutes that they were expected to."""
-        means, order = self.means, self.order(look)
+        means, order, price = self.means, self.order(look), self._price(look)
         row = ProbeRow(
             run_id=means.run,
             arm="",
@@ -76,8 +76,8 @@ class Canary:
             outcome="asked",
         )
         rewrite([row], means.place.database, run_id=means.run, name=grades.CANARY)
-        ask_questions(means, means.questions(look), order, len(order))
-        return self._price(look).minutes if means.is_virtual else None
+        ask_questions(means, known, order, study=means.questions(look), price=price)
+        return price.minutes if means.is_virtual else None
 
     def said(self, known: Known) -> str:
         """Say how many answers each arm has right, and what follows."""

@@ -1,22 +1,75 @@
 """End what a decision carries out through the door: a part that is not whole is an error."""
 
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import msgspec
+
 from agentload.decision.answers import answers_until
+from agentload.decision.forecast import LookPrice
+from agentload.decision.known import Known
 from agentload.decision.means import Means
-from agentload.errors import EndpointError, InterruptError
-from agentload.run.audience import check_stored
+from agentload.errors import AgentloadError, EndpointError, InterruptError
+from agentload.run.audience import Audience, Stop, check_stored
 from agentload.run.play import Played
 from agentload.run.questions import Question
 from agentload.study.kinds import Ask
 
 
-def ask_questions(means: Means, study: Ask, order: tuple[Question, ...], items: int) -> None:
-    """Ask graded questions of the run, until there are *items* answers in all.
+class BudgetSpentError(AgentloadError):
+    """The budget ended before all that was asked had its answer."""
 
-    Raises InterruptError where some are left.
+
+@dataclass(slots=True, kw_only=True)
+class BudgetLimit:
+    """Stop what is asked at an instant, as its audience may before."""
+
+    audience: Audience
+    ends_s: float
+    """Instant of the monotonic clock at which nothing is left of the budget."""
+    is_spent: bool = False
+
+    @contextmanager
+    def stopping(self, stop: Stop) -> Iterator[None]:
+        """Call *stop* when the audience does, or when the budget is spent."""
+
+        def end() -> None:
+            self.is_spent = True
+            stop()
+
+        timer = asyncio.get_running_loop().call_at(self.ends_s, end)
+        with self.audience.stopping(stop):
+            yield
+        timer.cancel()
+
+
+def ask_questions(
+    means: Means, known: Known, order: tuple[Question, ...], *, study: Ask, price: LookPrice
+) -> None:
+    """Ask graded questions of the run, until all in this *order* have an answer.
+
+    Raises InterruptError where somebody stopped them, BudgetSpentError where the budget did: what
+    has no answer yet is not asked, and speaks against no arm.
     """
-    ended = answers_until(study, items, means.beside, means.audience, order=order)
+    left_s = 60 * means.left_minutes(known.ledger)
+    limit = BudgetLimit(audience=means.audience, ends_s=time.monotonic() + left_s)
+    study = msgspec.structs.replace(study, timeouts=means.patience(60 * price.minutes))
+    ended = answers_until(
+        study,
+        len(order),
+        means.beside,
+        replace(means.audience, stopping=limit.stopping),
+        order=order,
+    )
     if not means.is_virtual:
         check_stored(ended, means.place, means.audience)
+    if ended.left and limit.is_spent:
+        raise BudgetSpentError(
+            f"the budget ended {ended.left:,} questions before their answers: they count for no arm"
+        )
     if ended.left:
         raise InterruptError("stopped")
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from agentload.ask.probes import Probed
 from agentload.decision.canary import NO_CANARY, Canary
 from agentload.decision.forecast import LookPrice
@@ -58,11 +56,7 @@ class Checks:
             return 0.0
         if means.is_launching:
             return None
-        given = means.study.timeouts
-        patience = msgspec.structs.replace(
-            given, total_timeout_s=min(given.total_timeout_s, means.silent_s)
-        )
-        study = Probe(servers=servers, request=means.study.request, timeouts=patience)
+        study = Probe(servers=servers, request=means.study.request, timeouts=means.patience())
         self._probed = probed = door.carry_out(study, means.place, means.audience)
         if probed.mismatches and not servers.force:
             raise EndpointError(

@@ -15,6 +15,7 @@ from advisor.evidence import POOL_HOLDS
 from advisor.legs import questions
 from advisor.policy import Policy
 from advisor.policy import ServiceLimits as Level
+from agentload.ask.asker import TIMEOUT_S
 from agentload.decision.apart import narrowest
 from agentload.decision.ledger import Ledger
 from agentload.decision.lighter import EasedLoad, load_after
@@ -37,7 +38,7 @@ from agentload.run.place import StudyPlace
 from agentload.run.servers import Sizes, profiled_sizes, window
 from agentload.store.places import journals
 from agentload.study.kinds import Ask, Decide, Replay, Search
-from agentload.study.parts import Live, Load, Slo, Virtual
+from agentload.study.parts import Live, Load, Slo, Timeouts, Virtual
 from agentload.study.stored import study_of
 from agentload.verdict.policy import Setting
 from agentload.verdict.policy import UserLoad as Peak
@@ -280,6 +281,17 @@ class Means:
     def silent_s(self) -> float:
         """Seconds that the budget has for a server that is gone, or accepts and never answers."""
         return SILENT_SHARE * self.study.budget_s
+
+    def patience(self, expected_s: float = 0.0) -> Timeouts:
+        """Return how long one of several untimed questions may take.
+
+        That is the budget's share for a silent server, or longer where all of them together were
+        expected to take *expected_s*; never longer than without a budget.
+        """
+        given, most_s = self.study.timeouts, max(self.silent_s, expected_s)
+        if most_s >= TIMEOUT_S:
+            return given
+        return msgspec.structs.replace(given, total_timeout_s=min(given.total_timeout_s, most_s))
 
     def questions(self, look: Look) -> Ask:
         """Return the study that asks a look's graded questions, at its lengths."""

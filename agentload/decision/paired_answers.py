@@ -80,10 +80,9 @@ class PairedAnswers:
 
     def ask(self, look: Look, known: Known) -> float | None:
         """Ask until there are as many answers as the look says; return minutes if simulated."""
-        means = self.means
-        minutes = self.price(look, known).minutes if means.is_virtual else None
-        ask_questions(means, means.questions(look), self._order(look), look.amount)
-        return minutes
+        means, price, study = self.means, self.price(look, known), self.means.questions(look)
+        ask_questions(means, known, self._order(look), study=study, price=price)
+        return price.minutes if means.is_virtual else None
 
     def said(self, known: Known) -> str:
         """Say how much more often each arm is right."""
@@ -139,6 +138,7 @@ class Screen:
             screen=True,
             seed=study.seed,
             tokenizer=study.tokenizer,
+            timeouts=self.means.patience(),
         )
 
     @cached_property

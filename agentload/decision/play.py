@@ -15,6 +15,7 @@ from agentload.decision.agenda import Agenda
 from agentload.decision.answers import carry_answers
 from agentload.decision.apart import ApartComparison, NarrowError, left_s, without
 from agentload.decision.block_pairs import NewSizesError
+from agentload.decision.carry_out import BudgetSpentError
 from agentload.decision.checks import server_sizes
 from agentload.decision.forecast import Forecast, LookPrice
 from agentload.decision.known import Known, knowledge, run_rows
@@ -188,6 +189,10 @@ class Deciding:
             except (KeyboardInterrupt, InterruptError):
                 self._know(asking=look.criterion)
                 return self._ended("stopped")
+            except BudgetSpentError as error:
+                self.audience.notice(f"  {error.message}")
+                self._know(asking=look.criterion)
+                return self._ended("budget", wants=(look, self.price(look).minutes))
             self._know(asking=look.criterion)
             self._write_answer(look, price.minutes, minutes)
             had, has = before.amount(look.criterion), self.known.amount(look.criterion)

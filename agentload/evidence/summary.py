@@ -1,7 +1,7 @@
 """Read the few figures that show whether a run went well; decisions are the advisor's."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,6 +89,12 @@ class ArmSummary:
     task_ms: float | None = None
     """Mean latency of these: the sum of a task's turn latencies, waits left out."""
 
+    def failures(self) -> Iterator[str]:
+        """Yield how many calls ended in each way that is not ok, with an example of the error."""
+        for status, count in self.failed.items():
+            said = self.errors.get(status)
+            yield f"{self.arm}: {count} {status}" + (f", such as: {said}" if said else "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFigures:
@@ -105,9 +111,7 @@ class RunFigures:
         )
         marked = [f"✗ these timings are invalid: {invalid}"] if invalid else []
         lines = [f"run {self.run_id}", *marked, head, *map(_line, self.arms)]
-        lines += [
-            _failed(arm, status, count) for arm in self.arms for status, count in arm.failed.items()
-        ]
+        lines += [line for arm in self.arms for line in arm.failures()]
         lines += [
             f"{arm.arm}: not counted: {count} plays, {reason}"
             for arm in self.arms
@@ -163,11 +167,6 @@ def _left_out(plays: Sequence[PlayedBlock], arm: str) -> dict[str, int]:
     """Count the plays of an arm that do not count, by the reason; warm-ups are left out."""
     reasons = (play.left_out for play in plays if play.arm == arm)
     return dict(Counter(each for each in reasons if each is not None and each != WARM_UP))
-
-
-def _failed(arm: ArmSummary, status: str, count: int) -> str:
-    said = arm.errors.get(status)
-    return f"{arm.arm}: {count} {status}" + (f", such as: {said}" if said else "")
 
 
 def _task_line(arm: ArmSummary) -> str:

@@ -122,6 +122,7 @@ class Inquiry:
     said: dict[QuestionKey, EndpointAnswer] = field(init=False, default_factory=dict)
     """Answers of the reference, kept where it has ended before the other arms are asked."""
     _failures: Counter[str] = field(init=False, default_factory=Counter)
+    _failed: Counter[str] = field(init=False, default_factory=Counter)
     _errors: dict[str, str] = field(init=False, default_factory=dict)
     """The last error of each arm."""
     _given: defaultdict[str, list[AnswerRow]] = field(
@@ -134,6 +135,12 @@ class Inquiry:
         for arm, error in self._errors.items():
             if not self._given[arm] and self.dead is None:
                 self.dead = f"{arm} failed all questions, the last with: {error}"
+
+    def failures(self) -> Iterator[str]:
+        """Yield how many questions each arm failed, with its last error."""
+        for arm, error in self._errors.items():
+            questions = "a question" if self._failed[arm] == 1 else f"{self._failed[arm]} questions"
+            yield f"{arm} failed {questions}, the last with: {error}"
 
     def take_back(self, arm: str, why: str) -> Iterator[AnswerRow]:
         """Yield the answers of an arm as unanswered, with *why* as the error."""
@@ -236,6 +243,7 @@ class Inquiry:
             self._failures[arm] = 0
             return
         self._failures[arm] += 1
+        self._failed[arm] += 1
         self._errors[arm] = reply.error
         if self._failures[arm] >= FAILURES and self.dead is None:
             self.dead = f"{arm} failed {FAILURES} questions in a row, the last with: {reply.error}"
@@ -314,7 +322,10 @@ class EvalPart:
             else:
                 left = await self._ask_in_turn(opened.relay, before, opened.row.leg, writer)
             # A decision joins its questions, and goes on without answers.
-            if not left and made.mode != "join" and not before.answered:
+            if made.mode == "join":
+                for failure in self._inquiry.failures():
+                    self._notice(f"warning: {failure}")
+            elif not left and not before.answered:
                 self._inquiry.notice_silence()
             opened.row = replace(opened.row, status=self._status(left))
         error = await load_run(made.run, made.database, notice=self._notice)

@@ -168,11 +168,17 @@ def for_questions(
 
     They have the request fields of a study, and its total timeout if any timeout was set.
     """
-    answer_s = None if timeouts == Timeouts() else timeouts.total_timeout_s
+    fields = request.body()
     return tuple(
-        replace(each, extra_body={**request.body(), **each.extra_body}, answer_s=answer_s)
-        for each in endpoints
+        replace(each, extra_body={**fields, **each.extra_body})
+        for each in bounded(endpoints, timeouts)
     )
+
+
+def bounded(endpoints: Iterable[Endpoint], timeouts: Timeouts) -> tuple[Endpoint, ...]:
+    """Return the endpoints with a limit for untimed answers, if any timeout was set."""
+    answer_s = None if timeouts == Timeouts() else timeouts.total_timeout_s
+    return tuple(replace(each, answer_s=answer_s) for each in endpoints)
 
 
 def source(endpoint: Endpoint) -> TelemetrySource:

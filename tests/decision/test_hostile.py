@@ -6,15 +6,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from contextlib import suppress
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from agentload.decision import means
+from agentload.decision import carry_out, means
 from agentload.decision.play import Deciding
 from agentload.errors import AgentloadError
 from agentload.live import health
+from agentload.run import audience as audience_module
 from agentload.run.audience import Audience
 from agentload.run.place import StudyPlace
 from agentload.run.servers import arms_of
@@ -24,7 +28,7 @@ from agentload.study.kinds import Decide
 from agentload.study.parts import Live, Load, TraceRef
 from tests.live.hostile import MODES
 from tests.live.hostility import behind
-from tests.live.scripted import serving
+from tests.live.scripted import Answer, serving
 from tests.serve.serving import served
 
 pytestmark = [pytest.mark.loopback, pytest.mark.slow]
@@ -71,10 +75,69 @@ async def test_a_challenger_that_answers_wrongly_is_named_with_the_reason_and_ne
         hostile.failures.clear()
     assert document is None or document.headline.startswith("stay on good")
     assert any("bad: prefix reuse could not be tried: " in each and reason in each for each in said)
+    named = re.compile(rf"warning: bad: \d+ {status}, such as: .*{re.escape(reason)}")
+    assert any(named.match(each) for each in said)
     with reading(database) as connection:
         query = "SELECT DISTINCT status FROM calls WHERE arm = 'bad' AND asked_tokens > 1"
         ends = {each for (each,) in connection.execute(query).fetchall()}
     assert ends - {"cancelled", "not_sent"} == {status}
+
+
+def study_of(endpoints: str, *, budget_s: float = 240.0) -> Decide:
+    return Decide(
+        traces=(TraceRef(path="demo-chat"),),
+        servers=Live(endpoints=endpoints, force=True),
+        load=LOAD,
+        budget_s=budget_s,
+    )
+
+
+@asynccontextmanager
+async def challenged(
+    wrong: Answer, only: Literal["streams", "questions"] | None = None
+) -> AsyncIterator[str]:
+    """Serve a good arm, and one that answers wrongly; yield both as endpoints."""
+    (arm,), options = arms_of("llama-3.1-8b-h100", ["bf16"]), ServerOptions(speed=3.0)
+    async with (
+        served(arm, options) as good,
+        served(arm, options) as bad,
+        serving(behind(bad.url, wrong, only=only)) as hostile,
+    ):
+        yield f"good={good.url},bad={hostile.url}"
+        hostile.failures.clear()
+
+
+async def test_a_challenger_that_answers_no_question_is_named_within_a_share_of_the_budget(
+    tmp_path: Path,
+) -> None:
+    said = list[str]()
+    async with challenged(MODES["half_closed_behind_the_head"].answer, "questions") as endpoints:
+        place, audience = StudyPlace(database=tmp_path / "x.duckdb"), Audience(notice=said.append)
+        deciding = Deciding(study=study_of(endpoints), place=place, audience=audience)
+        with suppress(AgentloadError):  # pairs that a busy machine made invalid
+            await asyncio.to_thread(deciding.play)
+    assert "warning: bad failed 12 questions, the last with: no whole answer in time" in said
+    (took,) = deciding.known.ledger.looks("canary").values()
+    assert took < study_of(endpoints).budget_s / 60, "each of two rounds waits for a tenth of it"
+
+
+async def test_questions_that_the_budget_ends_count_for_no_arm_and_are_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, database, limit = list[str](), tmp_path / "x.duckdb", carry_out.BudgetLimit
+    monkeypatch.setattr(
+        carry_out, "BudgetLimit", lambda audience, ends_s: limit(audience=audience, ends_s=0.0)
+    )
+    monkeypatch.setattr(audience_module, "ENDING_S", 1.0)
+    async with challenged(MODES["half_closed_behind_the_head"].answer, "questions") as endpoints:
+        place, audience = StudyPlace(database=database), Audience(notice=said.append)
+        deciding = Deciding(study=study_of(endpoints), place=place, audience=audience)
+        ended = await asyncio.to_thread(deciding.play)
+    assert (ended.ending, ended.wants and ended.wants[0].criterion) == ("budget", "canary")
+    assert "  the budget ended 12 questions before their answers: they count for no arm" in said
+    assert "canary" not in {each.stage.criterion for each in ended.asked}
+    with reading(database) as connection:
+        assert connection.execute("SELECT count(*) FROM answers").fetchone() == (0,)
 
 
 async def test_a_challenger_that_never_answers_costs_checks_a_share_of_the_budget(
@@ -82,24 +145,12 @@ async def test_a_challenger_that_never_answers_costs_checks_a_share_of_the_budge
 ) -> None:
     monkeypatch.setattr(means, "SILENT_SHARE", 0.01)
     said = list[str]()
-    (arm,), options = arms_of("llama-3.1-8b-h100", ["bf16"]), ServerOptions(speed=30.0)
-    silent = MODES["half_closed_behind_the_head"].answer
-    async with (
-        served(arm, options) as good,
-        served(arm, options) as bad,
-        serving(behind(bad.url, silent)) as hostile,
-    ):
-        study = Decide(
-            traces=(TraceRef(path="demo-chat"),),
-            servers=Live(endpoints=f"good={good.url},bad={hostile.url}", force=True),
-            load=LOAD,
-            budget_s=180.0,
-        )
-        place = StudyPlace(database=tmp_path / "x.duckdb")
-        deciding = Deciding(study=study, place=place, audience=Audience(notice=said.append))
+    async with challenged(MODES["half_closed_behind_the_head"].answer) as endpoints:
+        place, audience = StudyPlace(database=tmp_path / "x.duckdb"), Audience(notice=said.append)
+        study = study_of(endpoints, budget_s=180.0)
+        deciding = Deciding(study=study, place=place, audience=audience)
         async with asyncio.timeout(180):
             with suppress(AgentloadError):
                 await asyncio.to_thread(deciding.play)
-        hostile.failures.clear()
     assert "warning: bad: prefix reuse could not be tried: no whole answer in time" in said
     assert "warning: bad: no prompt was answered" in said

@@ -1,7 +1,7 @@
 """A server that means ill: one way to answer wrongly
 a mode, each with the ends that its calls may have.
 
-python -m tests.live.hostile    # prints its port and modes, serves
+python -m tests.live.hostile    # prints its port, serves
 until its standard input ends; the path names the mode: /MODE/v1
 """
 
@@ -21,7 +21,7 @@ async def _serve() -> None:
         await MODES[peer.request.line.split()[1].split("/")[1]].answer(peer)
 
     async with serving(answer) as server:
-        sys.stdout.write(json.dumps({"port": server.port, "modes": list(MODES)}) + "\n")
+        sys.stdout.write(json.dumps({"port": server.port}) + "\n")
         sys.stdout.flush()
         await asyncio.to_thread(sys.stdin.read)
         server.failures.clear()

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 from urllib.parse import urlsplit
 
 from agentload.model.commands import Status
@@ -65,13 +66,20 @@ async def flood(peer: Peer, pieces: Iterable[bytes]) -> None:
     await peer.hang()
 
 
-def behind(url: str, wrong: Answer) -> Answer:
-    """Return what asks the server at *url*, but leaves chats of several tokens to *wrong*."""
+def behind(
+    url: str, wrong: Answer, *, only: Literal["streams", "questions"] | None = None
+) -> Answer:
+    """Return what asks the server at *url*, but leaves chats of several tokens to *wrong*.
+
+    Those are *only* the ones that are streamed, or the questions that are not, where one is said.
+    """
     at = urlsplit(url)
 
     async def answer(peer: Peer) -> None:
         request = peer.request
-        if request.body and json.loads(request.body).get("max_tokens", 0) > 1:
+        asked = json.loads(request.body) if request.body else {}
+        kind = "streams" if asked.get("stream") else "questions"
+        if asked.get("max_tokens", 0) > 1 and only in (None, kind):
             await wrong(peer)
             return
         if request.line.split()[1].endswith("/metrics"):  # they would count what went astray
@@ -85,10 +93,12 @@ def behind(url: str, wrong: Answer) -> Answer:
 async def passed_on(peer: Peer, host: str | None, port: int | None) -> None:
     """Answer as another server does, and close."""
     reader, writer = await asyncio.open_connection(host, port)
-    writer.write(peer.request.head[:-2] + b"connection: close\r\n\r\n" + peer.request.body)
-    while piece := await reader.read(65_536):
-        await peer.send(piece)
-    writer.close()
+    try:
+        writer.write(peer.request.head[:-2] + b"connection: close\r\n\r\n" + peer.request.body)
+        while piece := await reader.read(65_536):
+            await peer.send(piece)
+    finally:
+        writer.close()
     peer.writer.close()
 
 
