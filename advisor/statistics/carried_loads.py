@@ -3,10 +3,16 @@
 A twin that meets the sessions of a trial with longer or shorter steps says which step times the
 trial asks for; its long run at these is what the arm carries. Where no twin played the trials
 again, or no step times explain them, the share of turns that hold is regressed on the load.
+
+A share that no step times explain may fall in any form. The regression has one slope for all arms,
+which one arm may take from a cliff while another stays just below the level over a wide range of
+loads; the limit of that one then seems to be where the wide range ends. So an arm carries no more
+for sure than at the loads that its twin says it carries, where these held.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Final
 
@@ -17,6 +23,8 @@ from advisor.statistics.step_factor import Compared, StepFactor, step_factors
 
 INVERSE: Final = -1.0
 """Change of the log of a load by that of step times, where no twin was asked."""
+ROUNDING: Final = 1e-9
+"""A load may be what a twin carries to the last digit."""
 
 
 def carried_loads(
@@ -27,14 +35,41 @@ def carried_loads(
         return {}
     factors = _factors(trials)
     if factors is None:
-        fit = crossing(trials, share=share)
-        found = {arm: fit.limit(arm, level=level) for arm in trials}
+        found = _by_regression(trials, share=share, level=level)
     else:
         found = {arm: _by_twin(own, factors[arm], level=level) for arm, own in trials.items()}
     # errors are given at 95 %
     wider = float(scipy.special.ndtri(0.5 + level / 2) / scipy.special.ndtri(0.5 + LEVEL / 2))
     errors = {arm: wider * max(each.error for each in own) for arm, own in trials.items()}
     return {arm: limit.widened(errors[arm]) for arm, limit in found.items()}
+
+
+def _by_regression(
+    trials: Mapping[str, Sequence[Tried]], *, share: float, level: float
+) -> dict[str, CarriedLoad]:
+    """Return the load at which the share that holds falls to *share*, all arms regressed as one."""
+    fit = crossing(trials, share=share)
+    found = {}
+    for arm, own in trials.items():
+        limit = fit.limit(arm, level=level)
+        held = _load_that_held(own, share=share)
+        found[arm] = limit if held is None else replace(limit, low=min(limit.low, held))
+    return found
+
+
+def _load_that_held(trials: Sequence[Tried], *, share: float) -> float | None:
+    """Return the load that a twin says its arm carries; None where nobody says or it did not hold.
+
+    It is the mean of those of all draws, in whole agents each.
+    """
+    below = [
+        each
+        for each in trials
+        if each.replay is not None and each.load <= each.replay.carried * (1 + ROUNDING)
+    ]
+    if not below or sum(each.within for each in below) < share * sum(each.turns for each in below):
+        return None
+    return math.exp(fmean(math.log(each.load) for each in below))
 
 
 def _factors(trials: Mapping[str, Sequence[Tried]]) -> dict[str, StepFactor] | None:
