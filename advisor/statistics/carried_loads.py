@@ -3,20 +3,29 @@
 A twin that meets the sessions of a trial with longer or shorter steps says which step times the
 trial asks for; its long run at these is what the arm carries. Where no twin played the trials
 again, or no step times explain them, the share of turns that hold is regressed on the load.
+
+A share that no step times explain may fall in any form. The regression has one slope for all arms,
+which one arm may take from a cliff while another stays just below the level over a wide range of
+loads; the limit of that one then seems to be where the wide range ends. So an arm carries no more
+for sure than at the loads that its twin says it carries, where these held.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Final
 
 import scipy
 
+from advisor.evidence import TwinReplay
 from advisor.statistics.crossing import LEVEL, CarriedLoad, Tried, crossing
 from advisor.statistics.step_factor import Compared, StepFactor, step_factors
 
 INVERSE: Final = -1.0
 """Change of the log of a load by that of step times, where no twin was asked."""
+ROUNDING: Final = 1e-9
+"""A load may be what a twin carries to the last digit."""
 
 
 def carried_loads(
@@ -27,42 +36,82 @@ def carried_loads(
         return {}
     factors = _factors(trials)
     if factors is None:
-        fit = crossing(trials, share=share)
-        found = {arm: fit.limit(arm, level=level) for arm in trials}
+        found = _by_regression(trials, share=share, level=level)
     else:
         found = {arm: _by_twin(own, factors[arm], level=level) for arm, own in trials.items()}
-    # errors are given at 95 %
-    wider = float(scipy.special.ndtri(0.5 + level / 2) / scipy.special.ndtri(0.5 + LEVEL / 2))
-    errors = {arm: wider * max(each.error for each in own) for arm, own in trials.items()}
-    return {arm: limit.widened(errors[arm]) for arm, limit in found.items()}
+    wider = _deviations(level) / _deviations(LEVEL)
+    known = {}
+    for arm, limit in found.items():
+        error = max(each.error for each in trials[arm])  # at LEVEL
+        known[arm] = limit.widened(wider * error)
+    return known
+
+
+def _deviations(level: float) -> float:
+    """Return the half width of a normal interval, in standard deviations."""
+    return float(scipy.special.ndtri(0.5 + level / 2))
+
+
+def _by_regression(
+    trials: Mapping[str, Sequence[Tried]], *, share: float, level: float
+) -> dict[str, CarriedLoad]:
+    """Return the load at which the share that holds falls to *share*, all arms regressed as one."""
+    fit = crossing(trials, share=share)
+    found = {}
+    for arm, own in trials.items():
+        limit = fit.limit(arm, level=level)
+        held = _load_that_held(own, share=share)
+        found[arm] = limit if held is None else replace(limit, low=min(limit.low, held))
+    return found
+
+
+def _load_that_held(trials: Sequence[Tried], *, share: float) -> float | None:
+    """Return the load that a twin says its arm carries; None where nobody says or it did not hold.
+
+    It is the mean of those of all draws, in whole agents each.
+    """
+    below = [each for each in trials if _is_carried_by_twin(each)]
+    turns = sum(each.turns for each in below)
+    within = sum(each.within for each in below)
+    if not below or within < share * turns:
+        return None
+    return math.exp(fmean(math.log(each.load) for each in below))
+
+
+def _is_carried_by_twin(trial: Tried) -> bool:
+    return trial.replay is not None and trial.load <= trial.replay.carried * (1 + ROUNDING)
 
 
 def _factors(trials: Mapping[str, Sequence[Tried]]) -> dict[str, StepFactor] | None:
     """Return the factors on the twins' step times that explain all trials; None without any."""
-    compared = {
-        arm: [
-            Compared(
-                beyond=math.log(each.load / each.replay.carried),
-                turns=each.turns,
-                share=each.within / each.turns,
-                expected=each.replay.expected,
-            )
-            for each in own
-            if each.replay is not None
-        ]
-        for arm, own in trials.items()
-    }
-    is_whole = all(len(trials[arm]) == len(own) > 1 for arm, own in compared.items())
-    return step_factors(compared) if is_whole else None
+    compared = {}
+    for arm, own in trials.items():
+        compared[arm] = [_compared(each, each.replay) for each in own if each.replay is not None]
+        if not 1 < len(compared[arm]) == len(own):
+            return None
+    return step_factors(compared)
+
+
+def _compared(trial: Tried, replay: TwinReplay) -> Compared:
+    return Compared(
+        beyond=math.log(trial.load / replay.carried),
+        turns=trial.turns,
+        share=trial.within / trial.turns,
+        expected=replay.expected,
+    )
 
 
 def _by_twin(trials: Sequence[Tried], factor: StepFactor, *, level: float) -> CarriedLoad:
     """Return the load that a twin carries once its steps take so much longer."""
     replays = [each.replay for each in trials if each.replay is not None]
     stretches = [each.stretch for each in replays if each.stretch is not None]
-    # Longer steps carry no more, whatever a few short draws say.
-    stretch = min(0.0, fmean(stretches)) if stretches else INVERSE
-    value = math.exp(fmean(math.log(each.carried) for each in replays) + stretch * factor.log)
+    stretch = INVERSE
+    if stretches:
+        # Longer steps carry no more, whatever a few short draws say.
+        stretch = min(0.0, fmean(stretches))
+    carried = fmean(math.log(each.carried) for each in replays)
+    value = math.exp(carried + stretch * factor.log)
     # What a twin misses may move the load as much, where its step times move it less.
-    moved = math.exp(max(1.0, abs(stretch)) * factor.half_width(level))
+    moves = max(1.0, abs(stretch))
+    moved = math.exp(moves * factor.half_width(level))
     return CarriedLoad(low=value / moved, value=value, high=value * moved, is_by_twin=True)

@@ -12,7 +12,7 @@ turns count for less. Where either is large, no step times explain the trials.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,11 +59,24 @@ class StepFactor:
     @property
     def is_believed(self) -> bool:
         """Tell whether step times alone explain the trials."""
-        return abs(self.log) <= BELIEVED and abs(self.tilt) <= TILTED
+        is_ordinary = abs(self.log) <= BELIEVED
+        is_upright = abs(self.tilt) <= TILTED
+        return is_ordinary and is_upright
 
     def half_width(self, level: float) -> float:
         """Return the half width of the interval of the log."""
-        return float(self.error * scipy.special.stdtrit(self.freedom, 0.5 + level / 2))
+        deviations = scipy.special.stdtrit(self.freedom, 0.5 + level / 2)
+        return float(self.error * deviations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Fit:
+    """What the trials of one arm say, as if their turns were independent."""
+
+    likely: Floats
+    """Log likelihood by tilt and log factor."""
+    distance: float
+    """Sum of squares of the trials' distances from the likeliest, in standard deviations."""
 
 
 def step_factors(trials: Mapping[str, Sequence[Compared]]) -> dict[str, StepFactor] | None:
@@ -71,36 +84,47 @@ def step_factors(trials: Mapping[str, Sequence[Compared]]) -> dict[str, StepFact
 
     Each arm has two trials at least; two in all leave no freedom for an error.
     """
-    fits = {arm: _fit(own) for arm, own in trials.items()}
     every = [each for own in trials.values() for each in own]
     freedom = len(every) - len(trials)
     if freedom < 2:
         return None
-    # Trials in which everything holds scatter by nothing, so a small dispersion shows nothing.
-    dispersion = max(1.0, sum(squares for _, squares in fits.values()) / freedom)
-    if dispersion - 1 > TOGETHER * np.mean([each.turns for each in every]):
+    fits = {arm: _fit(own) for arm, own in trials.items()}
+    dispersion = _dispersion(fits.values(), freedom=freedom)
+    turns = np.mean([each.turns for each in every])
+    # A correlation of the turns of a trial adds as much to their dispersion for each turn.
+    if dispersion - 1 > TOGETHER * turns:
         return None
-    found = {arm: _factor(likely / dispersion, freedom - 1) for arm, (likely, _) in fits.items()}
-    return found if all(each.is_believed for each in found.values()) else None
+    found = {}
+    for arm, fit in fits.items():
+        found[arm] = _factor(fit.likely / dispersion, freedom - 1)
+    is_believed = all(each.is_believed for each in found.values())
+    return found if is_believed else None
 
 
-def _fit(trials: Sequence[Compared]) -> tuple[Floats, float]:
-    """Return the log likelihood by tilt and log factor, and how far trials are from the likeliest.
+def _dispersion(fits: Iterable[_Fit], *, freedom: int) -> float:
+    """Return how many times as much trials scatter as independent turns would, 1 at least.
 
-    Turns are taken as independent; the distance is a sum of squares, in standard deviations.
+    Trials in which everything holds scatter by nothing, so a small dispersion shows nothing.
     """
+    distance = sum(each.distance for each in fits)
+    return max(1.0, distance / freedom)
+
+
+def _fit(trials: Sequence[Compared]) -> _Fit:
     likely = np.zeros((TILTS.size, LOGS.size))
     distance = np.zeros_like(likely)
     for each in trials:
         asked = LOGS + TILTS[:, None] * each.beyond
         told = np.interp(asked, np.log(FACTORS), each.expected)
-        seen, expected = _unsure(np.float64(each.share)), _unsure(told)
+        expected = _unsure(told)
+        seen = _unsure(np.float64(each.share))
         within = scipy.special.xlogy(seen, expected / seen)
         beyond = scipy.special.xlogy(1 - seen, (1 - expected) / (1 - seen))
         likely += each.turns * (within + beyond)
-        distance += each.turns * (seen - expected) ** 2 / (expected * (1 - expected))
+        variance = expected * (1 - expected)
+        distance += each.turns * (seen - expected) ** 2 / variance
     best = np.argmax(likely + _prior())
-    return likely, float(distance.ravel()[best])
+    return _Fit(likely=likely, distance=float(distance.ravel()[best]))
 
 
 def _unsure(share: Floats | np.float64) -> Floats:
@@ -108,16 +132,15 @@ def _unsure(share: Floats | np.float64) -> Floats:
 
 
 def _prior() -> Floats:
-    return -0.5 * (TILTS[:, None] / TILT) ** 2
+    deviations = TILTS[:, None] / TILT
+    return -0.5 * deviations**2
 
 
 def _factor(likely: Floats, freedom: int) -> StepFactor:
+    """Return the mean and the scatter of the log factor, over all tilts."""
     joint = likely + _prior()
     weights = np.exp(joint - scipy.special.logsumexp(joint))
     mean = float((weights * LOGS).sum())
-    return StepFactor(
-        log=mean,
-        error=math.sqrt(float((weights * (LOGS - mean) ** 2).sum())),
-        freedom=freedom,
-        tilt=float((weights * TILTS[:, None]).sum()),
-    )
+    variance = float((weights * (LOGS - mean) ** 2).sum())
+    tilt = float((weights * TILTS[:, None]).sum())
+    return StepFactor(log=mean, error=math.sqrt(variance), freedom=freedom, tilt=tilt)

@@ -11,6 +11,7 @@ arm does otherwise; those trials are lost. Without twins the load is searched.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -25,13 +26,13 @@ from agentload.decision.look import DRAWS, Look
 from agentload.decision.means import USUAL, Means
 from agentload.decision.own_load import OwnLoad, lasting_s, rows
 from agentload.decision.sequence import reasons
-from agentload.decision.slower_twin import slower
 from agentload.decision.twin import Twins
 from agentload.dispatch.arrivals import rng_of
+from agentload.emulator.steptime import slower_arm
 from agentload.evidence.capacity import OF_THE_TURNS, TWINS
-from agentload.evidence.twin import Twin
 from agentload.layout.windows import held_tokens
 from agentload.model.plan import ClosedLoop
+from agentload.model.profile import ArmProfile, StepTime
 from agentload.run import door
 from agentload.run.capacity import START, ArmLoad, Chosen, arm_loads, search, simulate_trial
 from agentload.run.find import SearchTrials, require_found
@@ -122,8 +123,8 @@ class LoadTrials:
     _is_sized: bool = False
     _draws: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
     """Draws worth measuring: number, and the load that each arm's twin carries of the draw."""
-    _shares: dict[tuple[str, int, int, float], float] = field(default_factory=dict)
-    """Turns within the level on twins, by arm, load, draw and factor on step times."""
+    _shares: dict[tuple[str, StepTime | None, int, int], float] = field(default_factory=dict)
+    """Turns within the level on twins, by arm, step times, load and draw."""
 
     def price(self, look: Look, known: Known) -> LookPrice:
         """Return what the trials take that were not made yet."""
@@ -210,18 +211,23 @@ class LoadTrials:
             self.twins.set_aside(found.failed)
         return found
 
+    @property
+    def _twins(self) -> dict[str, ArmProfile]:
+        """Engine of each arm's twin."""
+        return {name: each.arm for name, each in self.twins.fitted().items()}
+
     @cached_property
     def _said(self) -> tuple[ArmLoad, ...]:
         """Load that each twin carries in the long run, over draws that all of them play."""
         study = self.means.search(self._trial_s)
         tried: dict[str, tuple[Trial, ...]] = {}
 
-        def attempt(twin: Twin, size: float, number: int) -> Trial:
+        def attempt(twin: ArmProfile, size: float, number: int) -> Trial:
             # With many sessions, a short draw is an ordinary one already.
             longer = self.means.search(self._trial_s * max(1.0, min(LONGER, LONGER * MANY / size)))
             return self._on(twin, longer, size, number)
 
-        for name, twin in self.twins.fitted().items():
+        for name, twin in self._twins.items():
             tried[name] = search(
                 name,
                 partial(attempt, twin),
@@ -236,7 +242,7 @@ class LoadTrials:
 
     def _draw(self, study: Search, said: Sequence[ArmLoad], draws: int) -> None:
         """Draw sessions until enough draws are worth measuring, or too many were looked at."""
-        twins = self.twins.fitted()
+        twins = self._twins
         for number in range(self._draws[-1][0] + 1 if self._draws else 0, CANDIDATES * draws):
             limits = [
                 self._limit(twins[each.arm], study, each.holds or 1.0, number) for each in said
@@ -250,67 +256,64 @@ class LoadTrials:
     def _chosen(
         self, study: Search, said: Sequence[ArmLoad], *, first: int
     ) -> dict[str, list[Chosen]]:
-        """Return the loads to measure on each arm, for the draws from the *first* on.
-
-        They are around what the twin of the arm carries of each draw.
-        """
-        chosen: dict[str, list[Chosen]] = {}
-        for place, each in enumerate(said):
-            error = math.log((each.high or 1.0) / (each.low or 1.0)) / 2
-            own = chosen[each.arm] = []
-            twin, carried = self.twins.fitted()[each.arm], each.holds or 1.0
-            for draw, (number, limits) in enumerate(self._draws[first:], first):
-                seed, worth = self._seed(number), carried / limits[place]
-                stretch = None
-                if draw < DRAWS[0]:
-                    stretch = self._stretch(twin, study, limits[place], number)
-                for load in around(limits[place]):
+        """Return the loads to measure on each arm, for the draws from the *first* on."""
+        chosen: dict[str, list[Chosen]] = defaultdict(list)
+        for draw, (number, limits) in enumerate(self._draws[first:], first):
+            for found, limit in zip(said, limits, strict=True):
+                twin = self._twins[found.arm]
+                # How step times move a limit is seen in the first draws.
+                is_early = draw < DRAWS[0]
+                stretch = self._stretch(twin, study, limit, number) if is_early else None
+                for load in around(limit):
                     expected = self._expected(twin, study, load, number)
-                    replay = TwinReplay(expected=expected, carried=carried, stretch=stretch)
-                    own.append(
-                        Chosen(load=float(load), seed=seed, worth=worth, error=error, replay=replay)
+                    chosen[found.arm].append(
+                        Chosen(
+                            load=float(load),
+                            seed=self._seed(number),
+                            worth=(found.holds or 1.0) / limit,
+                            error=math.log((found.high or 1.0) / (found.low or 1.0)) / 2,
+                            replay=TwinReplay(
+                                expected=expected, carried=found.holds or 1.0, stretch=stretch
+                            ),
+                        )
                     )
         return chosen
 
-    def _expected(self, twin: Twin, study: Search, load: int, number: int) -> tuple[float, ...]:
+    def _expected(
+        self, twin: ArmProfile, study: Search, load: int, number: int
+    ) -> tuple[float, ...]:
         """Return the shares of turns within the level on a twin, at its step times by `FACTORS`."""
-        return tuple(self._held(twin, study, load, number, factor=factor) for factor in FACTORS)
+        slower = (slower_arm(twin, factor) for factor in FACTORS)
+        return tuple(self._share(each, study, load, number) for each in slower)
 
-    def _stretch(self, twin: Twin, study: Search, limit: float, number: int) -> float | None:
+    def _stretch(self, twin: ArmProfile, study: Search, limit: float, number: int) -> float | None:
         """Return by how much the log of the *limit* of a draw changes with that of step times."""
-        found = self._limit(twin, study, limit, number, factor=STRETCHED)
+        found = self._limit(slower_arm(twin, STRETCHED), study, limit, number)
         return None if found is None else math.log(found / limit) / math.log(STRETCHED)
 
-    def _held(
-        self, twin: Twin, study: Search, load: int, number: int, *, factor: float = 1.0
-    ) -> float:
-        """Return the share of turns within the level on a twin, at its step times by *factor*.
+    def _share(self, twin: ArmProfile, study: Search, load: int, number: int) -> float:
+        """Return the share of turns within the level on a twin; none are where it is in trouble.
 
-        None are where it is in trouble. Each draw is played at a load once.
+        Each draw is played at a load once.
         """
-        key = twin.arm.name, load, number, factor
+        key = twin.name, twin.step, load, number
         if key not in self._shares:
-            trial = self._on(slower(twin, factor), study, load, number)
+            trial = self._on(twin, study, load, number)
             self._shares[key] = trial.share if trial.trouble in OF_THE_TURNS else 0.0
         return self._shares[key]
 
-    def _limit(
-        self, twin: Twin, study: Search, near: float, number: int, *, factor: float = 1.0
-    ) -> float | None:
-        """Return the load that a twin carries of one draw, at its step times by *factor*.
-
-        None if it is far from *near*.
-        """
-
-        def share(load: int) -> float:
-            return self._held(twin, study, load, number, factor=factor)
-
+    def _limit(self, twin: ArmProfile, study: Search, near: float, number: int) -> float | None:
+        """Return the load that a twin carries of one draw; None if it is far from *near*."""
         low, high = max(1, math.floor(near / ORDINARY)), math.ceil(near * ORDINARY)
+        share = partial(self._share, twin, study, number=number)
         if share(low) < study.share or share(high) >= study.share:
             return None
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if share(middle) >= study.share else (low, middle)
+            if share(middle) >= study.share:
+                low = middle
+            else:
+                high = middle
         return low + (share(low) - study.share) / (share(low) - share(high))
 
     def say_sizes(self, said: Sequence[ArmLoad]) -> None:
@@ -321,9 +324,11 @@ class LoadTrials:
         if self._is_sized:
             return
         self._is_sized = True
-        means, fitted = self.means, {name: each.arm for name, each in self.twins.fitted().items()}
+        means = self.means
         loads = [*self._load_at_peak(said), *self._load_of_pairs()]
-        found = [each for load in loads for each in load.changes(fitted, reference=means.reference)]
+        found = [
+            each for load in loads for each in load.changes(self._twins, reference=means.reference)
+        ]
         keep(rows(found, run_id=means.run), means.place.database, run_id=means.run, name=TWINS)
 
     def _load_at_peak(self, said: Sequence[ArmLoad]) -> Iterator[OwnLoad]:
@@ -369,12 +374,12 @@ class LoadTrials:
     def _seed(self, number: int) -> int:
         return rng_of(self.means.study.seed, "twin", number).getrandbits(32)
 
-    def _on(self, twin: Twin, study: Search, size: float, number: int) -> Trial:
+    def _on(self, twin: ArmProfile, study: Search, size: float, number: int) -> Trial:
         """Play a draw on a twin, and judge the twin as the arm is judged.
 
         Live, that includes the server's own trouble.
         """
-        trial = simulate_trial(study, self.means.stock, twin.arm, size, seed=self._seed(number))
+        trial = simulate_trial(study, self.means.stock, twin, size, seed=self._seed(number))
         if not isinstance(study.servers, Live):
             return trial
         return replace(trial, trouble=trouble(trial, study.share))

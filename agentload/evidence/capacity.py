@@ -11,10 +11,12 @@ import duckdb
 
 from advisor.assess.capacity import SHARE, limits
 from advisor.estimate import Estimate
-from advisor.evidence import CapacityPoint, TwinChange, TwinReplay
+from advisor.evidence import CapacityPoint, TwinChange
+from advisor.evidence import TwinReplay as TwinReplay  # noqa: PLC0414  # for rooms above
 from advisor.policy import ServiceLimits
 from advisor.statistics import carried_loads as estimates
-from advisor.statistics.crossing import CarriedLoad, Crossing, Tried, crossing
+from advisor.statistics.crossing import CarriedLoad, Crossing, crossing
+from advisor.statistics.crossing import Tried as Tried  # noqa: PLC0414  # for rooms above
 from agentload.evidence.view import RunView
 from agentload.model.rows import ProbeRow
 from agentload.store import tables
@@ -36,10 +38,6 @@ EVICTED: Final = 0.02
 OF_THE_TURNS: Final = frozenset({None, "errors", "slo"})
 """Trouble that the share of turns within the service level tells by itself."""
 
-Step: TypeAlias = Tried
-"""A trial as the estimates take it."""
-OnTwin: TypeAlias = TwinReplay
-"""What a trial keeps of its twin."""
 _Scope: TypeAlias = tuple[str, str | None]
 """An arm, and the workload that its sessions were of; None: all that the run has."""
 
@@ -127,20 +125,20 @@ def twin_changes(view: RunView) -> tuple[TwinChange, ...]:
     return tuple(found.values())
 
 
-def fit(trials: Mapping[str, Sequence[Step]], *, share: float) -> Crossing:
+def fit(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing:
     """Regress the load that each arm carries on its trials."""
     return crossing(trials, share=share)
 
 
-def carried_loads(trials: Mapping[str, Sequence[Step]], *, share: float) -> dict[str, CarriedLoad]:
+def carried_loads(trials: Mapping[str, Sequence[Tried]], *, share: float) -> dict[str, CarriedLoad]:
     """Return the load that each arm carries, by its twin where that explains the trials."""
     return estimates.carried_loads(trials, share=share)
 
 
-def replay_of(detail: Mapping[str, Any]) -> OnTwin | None:
+def replay_of(detail: Mapping[str, Any]) -> TwinReplay | None:
     """Read what a twin does with the sessions of a trial; None where none played them."""
     kept = detail.get("replay")
-    return None if kept is None else OnTwin(**{**kept, "expected": tuple(kept["expected"])})
+    return None if kept is None else TwinReplay(**{**kept, "expected": tuple(kept["expected"])})
 
 
 def next_search(connection: duckdb.DuckDBPyConnection, run_id: str) -> int:

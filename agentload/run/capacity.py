@@ -22,8 +22,8 @@ from agentload.evidence.capacity import (
     OF_THE_TURNS,
     PROBE,
     VOID,
-    OnTwin,
-    Step,
+    Tried,
+    TwinReplay,
     carried_loads,
     fit,
     next_search,
@@ -175,17 +175,17 @@ def arm_loads(tried: Mapping[str, Sequence[Trial]], *, share: float) -> tuple[Ar
     return tuple(found)
 
 
-def _telling(tried: Mapping[str, Sequence[Trial]]) -> dict[str, list[Step]]:
+def _telling(tried: Mapping[str, Sequence[Trial]]) -> dict[str, list[Tried]]:
     """Return the valid trials of each arm, as steps for the fit."""
-    told: dict[str, list[Step]] = {}
+    told: dict[str, list[Tried]] = {}
     for arm, trials in tried.items():
         if own := [each for each in trials if each.void is None]:
             told[arm] = [_step(each) for each in own]
     return told
 
 
-def _step(trial: Trial) -> Step:
-    return Step.of(
+def _step(trial: Trial) -> Tried:
+    return Tried.of(
         trial.load,
         trial.turns,
         trial.within,
@@ -295,7 +295,7 @@ class Chosen:
     seed: int
     worth: float
     error: float
-    replay: OnTwin | None = None
+    replay: TwinReplay | None = None
 
     def of(self, trial: Trial) -> Trial:
         """Return *trial* with what a twin says of its sessions."""

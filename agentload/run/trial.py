@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from agentload.evidence.capacity import OnTwin
+from agentload.evidence.capacity import TwinReplay
 from agentload.model import metrics
 from agentload.model.rows import CallRow, SampleRow
 from agentload.study.parts import Slo
@@ -55,7 +55,7 @@ class Trial:
     """How many ordinary sessions each session is worth, by a twin that played both draws."""
     error: float = 0.0
     """Half width of the interval of `worth` on the log scale; the trials of an arm share it."""
-    replay: OnTwin | None = None
+    replay: TwinReplay | None = None
     """What the twin of the arm does with its sessions."""
 
     @property

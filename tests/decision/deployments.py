@@ -30,6 +30,7 @@ from advisor.evidence import (
     Scales,
     WorkloadClass,
 )
+from advisor.statistics.carried_loads import INVERSE
 from advisor.statistics.paired import pair_table
 from advisor.verdict import Decision
 from agentload.decision.agenda import Agenda
@@ -42,6 +43,7 @@ from agentload.decision.means import TOGETHER
 from agentload.decision.play import Deciding
 from agentload.decision.twin import Twins
 from agentload.evidence.twin import Twin
+from agentload.model.profile import ArmProfile
 from agentload.run.audience import Audience
 from agentload.run.capacity import ArmLoad, arm_loads, search
 from agentload.run.find import SearchTrials
@@ -511,13 +513,21 @@ class _DrawnTrials(LoadTrials):
             for arm, holds in said
         )
 
-    def _limit(
-        self, twin: Twin, study: Search, near: float, number: int, *, factor: float = 1.0
-    ) -> float | None:
-        limit = self.deployment.by_twin(cast(str, twin), number) / factor
+    @property
+    def _twins(self) -> dict[str, ArmProfile]:
+        """Return the arms' names for engines, as their twins have them."""
+        return {arm: cast(ArmProfile, arm) for arm in self.twins.fitted()}
+
+    def _limit(self, twin: ArmProfile, study: Search, near: float, number: int) -> float | None:
+        limit = self.deployment.by_twin(cast(str, twin), number)
         return limit if near / ORDINARY < limit < near * ORDINARY else None
 
-    def _expected(self, twin: Twin, study: Search, load: int, number: int) -> tuple[float, ...]:
+    def _stretch(self, twin: ArmProfile, study: Search, limit: float, number: int) -> float | None:
+        return INVERSE
+
+    def _expected(
+        self, twin: ArmProfile, study: Search, load: int, number: int
+    ) -> tuple[float, ...]:
         return self.deployment.on_twin(cast(str, twin), load, number)
 
     def tried(self, study: Search, trials: SearchTrials) -> tuple[ArmLoad, ...]:

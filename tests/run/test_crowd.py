@@ -9,7 +9,7 @@ import pytest
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
-from agentload.evidence.capacity import OnTwin
+from agentload.evidence.capacity import TwinReplay
 from agentload.layout.windows import steady
 from agentload.model.plan import Load
 from agentload.model.rows import BlockRow, CallRow, Row
@@ -138,7 +138,7 @@ def test_loads_that_are_named_are_tried_and_no_others_each_with_its_own_draw(
         return replace(HOLDS if sessions < 10 else SLOW, load=sessions), None
 
     monkeypatch.setattr(Crowd, "_trial", trial)
-    replay = OnTwin(expected=(1.0, 0.9, 0.8, 0.7, 0.6), carried=9.0)
+    replay = TwinReplay(expected=(1.0, 0.9, 0.8, 0.7, 0.6), carried=9.0)
     loads = [
         Chosen(load=load, seed=seed, worth=1.1, error=0.05, replay=replay)
         for load, seed in ((9.0, 5), (9.0, 6), (11.0, 5))

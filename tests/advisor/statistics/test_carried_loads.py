@@ -1,0 +1,66 @@
+"""What an arm carries where its twin explains its trials, and where it does not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from advisor.evidence import FACTORS, TwinReplay
+from advisor.statistics.carried_loads import carried_loads
+from advisor.statistics.crossing import Tried
+
+CARRIED = 20.0
+SLOPE = 20.0
+
+
+def expected(load: float) -> tuple[float, ...]:
+    """Return the shares of turns that hold on a twin whose share falls steeply, at each factor."""
+    beyond = math.log(load / CARRIED)
+    return tuple(
+        1 / (1 + math.exp(SLOPE * (beyond + math.log(factor)) - math.log(19))) for factor in FACTORS
+    )
+
+
+def trials(*, held: float, beyond: float, draws: int = 12) -> Iterator[Tried]:
+    """Yield trials at what a twin carries and a fifth above, by the shares that hold there."""
+    for _ in range(draws):
+        for load, share in ((CARRIED, held), (1.2 * CARRIED, beyond)):
+            yield Tried(
+                load=load,
+                turns=100,
+                within=round(100 * share),
+                is_modelled=True,
+                replay=TwinReplay(expected=expected(load), carried=CARRIED),
+            )
+
+
+def test_an_arm_that_does_as_its_twin_carries_what_the_twin_does() -> None:
+    own = list(trials(held=0.95, beyond=expected(1.2 * CARRIED)[2]))
+    found = carried_loads({"a": own, "b": own}, share=0.95)["a"]
+    assert found.is_by_twin
+    assert found.value == pytest.approx(CARRIED, rel=0.01)
+
+
+def test_a_shelf_under_the_level_may_begin_right_above_the_loads_that_held() -> None:
+    """The other arm's share falls steeply, which says nothing of where this one's shelf begins."""
+    steep, shelf = list(trials(held=0.95, beyond=0.4)), list(trials(held=0.98, beyond=0.93))
+    found = carried_loads({"steep": steep, "shelf": shelf}, share=0.95)
+    assert not found["shelf"].is_by_twin
+    assert found["shelf"].low == pytest.approx(CARRIED)
+    assert found["shelf"].value > 1.1 * CARRIED
+
+
+def test_loads_that_did_not_hold_bound_nothing_from_below() -> None:
+    steep, worse = list(trials(held=0.95, beyond=0.4)), list(trials(held=0.9, beyond=0.88))
+    found = carried_loads({"steep": steep, "worse": worse}, share=0.95)["worse"]
+    alone = carried_loads(
+        {
+            "steep": [replace(each, replay=None) for each in steep],
+            "worse": [replace(each, replay=None) for each in worse],
+        },
+        share=0.95,
+    )["worse"]
+    assert found == alone
