@@ -56,7 +56,8 @@ enum {
     KEPT_READS = 256,
     BATCH = 256,
     REST_MS = 1,
-    WAIT_MS = 250, /* looked for as often, so a read is told of after twice as long at most */
+    WAIT_MS = 1000, /* several reads of a slow stream cost Python as much as one */
+    LOOK_MS = 250,  /* between two looks for reads that old */
     AT_ONCE = 64, /* requests that are written before sockets are looked at again */
     HEADER = 7, /* numbers before those of the reads in what is handed over */
     PER_READ = 3,
@@ -548,7 +549,7 @@ struct reader *reader_start(void) {
     reader->bell = made(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), &failure);
     reader->timer = made(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), &failure);
     reader->alarm = made(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), &failure);
-    struct itimerspec every = {{0, WAIT_MS * MS}, {0, WAIT_MS * MS}};
+    struct itimerspec every = {{0, LOOK_MS * MS}, {0, LOOK_MS * MS}};
     if (!failure && (timerfd_settime(reader->timer, 0, &every, NULL) ||
                      watch_file(reader->hasty, reader->control, EPOLLIN, &reader->control) ||
                      watch_file(reader->hasty, reader->timer, EPOLLIN, &reader->timer) ||
