@@ -8,6 +8,8 @@
  *   - whose bytes end like the last chunk of an answer, or whose connection ended or failed;
  *   - whose first bytes are no whole head of a 200 in chunks, which is all that this file knows of
  *     HTTP: from then on Python is told of each read, until it says otherwise;
+ *   - each of whose reads Python wants to know of;
+ * and, once it has heard of all these, for which a call may wait, of a stream
  *   - that holds BULK reads, or is about to end by the number of reads that Python expects;
  *   - that holds PAUSE_BYTES or PAUSE_READS, and is not read until Python has taken them;
  *   - that has held a read for WAIT_MS.
@@ -43,7 +45,7 @@
 #include <unistd.h>
 
 enum {
-    VERSION = 3, /* of the functions below; agentload/live/reader.py names the one it calls */
+    VERSION = 4, /* of the functions below; agentload/live/reader.py names the one it calls */
     READ_BYTES = 16 << 10,
     PAUSE_BYTES = 32 << 10, /* as many of the smallest chunks as Python parses in some 10 ms */
     PAUSE_READS = 4096,
@@ -54,10 +56,13 @@ enum {
     KEPT_READS = 256,
     BATCH = 256,
     REST_MS = 1,
-    WAIT_MS = 250, /* looked for as often, so a read is told of after twice as long at most */
+    WAIT_MS = 1000, /* several reads of a slow stream cost Python as much as one */
+    LOOK_MS = 250,  /* between two looks for reads that old */
     AT_ONCE = 64, /* requests that are written before sockets are looked at again */
     HEADER = 7, /* numbers before those of the reads in what is handed over */
     PER_READ = 3,
+    TOLD = 1, /* whether Python is told of a stream, and whether it is told of it first */
+    FIRST = 3,
 };
 static const int64_t MS = 1000000, SECOND = 1000000000;
 
@@ -91,7 +96,7 @@ struct stream {
     int64_t due_ns; /* when to write the request */
     struct stream *before, *after, *ready_before, *ready_after, *due_before, *due_after, *next_gone;
     int is_due; /* in the ring of requests that wait for their instant */
-    int is_ready; /* in the ring of those to tell of */
+    int is_ready; /* TOLD or FIRST: in which of the two rings of those to tell of */
     int is_gone;  /* was left: the thread may still be about to tell of it, and must not */
 };
 
@@ -100,7 +105,7 @@ struct reader {
     atomic_int is_stopping, has_gone;
     int epoll, hasty, both, control, timer, alarm, bell;
     pthread_mutex_t lock;
-    struct stream all, ready, due, *gone; /* rings around themselves, but for the last */
+    struct stream all, first, ready, due, *gone; /* rings around themselves, but for the last */
     uint8_t scratch[READ_BYTES], own_scratch[READ_BYTES];
     /* what was taken last, for Python to read */
     int64_t numbers[HEADER + PER_READ * PAUSE_READS];
@@ -148,17 +153,9 @@ static void hasten(struct reader *reader, struct stream *stream) {
 
 /* --- telling Python --- */
 
-static void post_locked(struct reader *reader, struct stream *stream) {
-    if (stream->is_ready || stream->is_gone) return;
-    int was_empty = reader->ready.ready_after == &reader->ready;
-    stream->is_ready = 1;
-    stream->ready_before = reader->ready.ready_before;
-    stream->ready_after = &reader->ready;
-    stream->ready_before->ready_after = reader->ready.ready_before = stream;
-    if (was_empty) {
-        uint64_t one = 1;
-        (void)!write(reader->bell, &one, sizeof one);
-    }
+static int is_any_ready(struct reader *reader) {
+    return reader->first.ready_after != &reader->first ||
+           reader->ready.ready_after != &reader->ready;
 }
 
 static void unpost_locked(struct stream *stream) {
@@ -168,9 +165,25 @@ static void unpost_locked(struct stream *stream) {
     stream->ready_after->ready_before = stream->ready_before;
 }
 
-static void post(struct reader *reader, struct stream *stream) {
+static void post_locked(struct reader *reader, struct stream *stream, int how) {
+    if (stream->is_ready >= how || stream->is_gone) return;
+    int was_any = is_any_ready(reader);
+    struct stream *ring = how == FIRST ? &reader->first : &reader->ready;
+    unpost_locked(stream);
+    stream->is_ready = how;
+    stream->ready_before = ring->ready_before;
+    stream->ready_after = ring;
+    stream->ready_before->ready_after = ring->ready_before = stream;
+    if (!was_any) {
+        uint64_t one = 1;
+        (void)!write(reader->bell, &one, sizeof one);
+    }
+}
+
+static void post(struct reader *reader, struct stream *stream, int how) {
+    if (!how) return;
     pthread_mutex_lock(&reader->lock);
-    post_locked(reader, stream);
+    post_locked(reader, stream, how);
     pthread_mutex_unlock(&reader->lock);
 }
 
@@ -269,12 +282,12 @@ static void end(struct reader *reader, struct stream *stream, int failure) {
     unwatch(reader, stream);
 }
 
-/* Note a read of bytes; return whether to tell Python of it. */
+/* Note a read of bytes; return whether to tell Python of it: 0, TOLD or FIRST. */
 static int keep(struct reader *reader, struct stream *stream, const uint8_t *bytes, size_t count,
                 int64_t wall_ns) {
     if (!has_room(stream, count)) {
         end(reader, stream, ENOMEM);
-        return 1;
+        return FIRST;
     }
     if (count) memcpy(stream->bytes + stream->held, bytes, count);
     stream->held += count;
@@ -283,24 +296,26 @@ static int keep(struct reader *reader, struct stream *stream, const uint8_t *byt
     stream->read++;
     if (!count) {
         end(reader, stream, 0);
-        return 1;
+        return FIRST;
     }
     if (!stream->has_begun) {
         stream->has_begun = 1;
         stream->is_unsure = !is_ordinary(bytes, count);
     }
-    if (ends_like_an_answer(stream, bytes, count) || stream->is_unsure) stream->is_urgent = 1;
+    int is_end = ends_like_an_answer(stream, bytes, count) || stream->is_unsure;
+    stream->is_urgent |= is_end;
     if (stream->held >= PAUSE_BYTES || stream->count == PAUSE_READS) {
         unwatch(reader, stream);
         stream->is_paused = stream->is_urgent = 1;
     } else if (stream->read >= stream->near) {
         hasten(reader, stream);
     }
-    return stream->is_urgent || stream->is_eager || stream->failure || stream->count >= BULK ||
-           stream->read == stream->near - EARLY;
+    if (is_end || stream->is_eager || stream->failure) return FIRST;
+    int is_much = stream->is_urgent || stream->count >= BULK;
+    return is_much || stream->read == stream->near - EARLY ? TOLD : 0;
 }
 
-/* Read once; return whether to tell Python. */
+/* Read once; return whether to tell Python, as `keep` does. */
 static int read_once(struct reader *reader, struct stream *stream, uint8_t *scratch) {
     _Alignas(struct cmsghdr) char control[256];
     struct iovec into = {.iov_base = scratch, .iov_len = READ_BYTES};
@@ -311,7 +326,7 @@ static int read_once(struct reader *reader, struct stream *stream, uint8_t *scra
     if (count >= 0) return keep(reader, stream, scratch, (size_t)count, stamp(&message));
     if (errno == EAGAIN || errno == EINTR) return 0;
     end(reader, stream, errno);
-    return 1;
+    return FIRST;
 }
 
 /* --- writing --- */
@@ -377,9 +392,9 @@ static void begin(struct reader *reader, struct stream *stream) {
         write_some(stream);
         watch(reader, stream);
     }
-    int tell = stream->failure != 0;
+    int how = stream->failure ? FIRST : 0;
     pthread_mutex_unlock(&stream->lock);
-    if (tell) post(reader, stream);
+    post(reader, stream, how);
 }
 
 static void write_due(struct reader *reader) {
@@ -401,7 +416,7 @@ static void write_due(struct reader *reader) {
 /* Read a stream. If Python has its lock, it may have been put off the core with it, and all others
  * would wait: the next look finds this one again. A hasty one would be found at once and again. */
 static void readable(struct reader *reader, struct stream *stream, uint32_t events, int is_hasty) {
-    int tell = 0;
+    int how = 0;
     if (is_hasty)
         pthread_mutex_lock(&stream->lock);
     else if (pthread_mutex_trylock(&stream->lock))
@@ -412,14 +427,14 @@ static void readable(struct reader *reader, struct stream *stream, uint32_t even
             if (!stream->request) { /* wait for bytes alone from now on */
                 unwatch(reader, stream);
                 watch(reader, stream);
-                tell = stream->failure != 0;
+                how = stream->failure ? FIRST : 0;
             }
         }
         int was_sent = events & EPOLLERR && take_sent(stream);
-        if (!was_sent || events != EPOLLERR) tell |= read_once(reader, stream, reader->scratch);
+        if (!was_sent || events != EPOLLERR) how |= read_once(reader, stream, reader->scratch);
     }
     pthread_mutex_unlock(&stream->lock);
-    if (tell) post(reader, stream);
+    post(reader, stream, how);
 }
 
 static void tell_of_old(struct reader *reader) {
@@ -429,7 +444,7 @@ static void tell_of_old(struct reader *reader) {
         pthread_mutex_lock(&each->lock);
         int is_old = each->count && each->reads[0].now_ns < before_ns;
         pthread_mutex_unlock(&each->lock);
-        if (is_old) post_locked(reader, each);
+        if (is_old) post_locked(reader, each, TOLD);
     }
     pthread_mutex_unlock(&reader->lock);
 }
@@ -523,6 +538,7 @@ struct reader *reader_start(void) {
     if (!reader) return NULL;
     pthread_mutex_init(&reader->lock, NULL);
     reader->all.before = reader->all.after = &reader->all;
+    reader->first.ready_before = reader->first.ready_after = &reader->first;
     reader->ready.ready_before = reader->ready.ready_after = &reader->ready;
     reader->due.due_before = reader->due.due_after = &reader->due;
     int failure = 0;
@@ -533,7 +549,7 @@ struct reader *reader_start(void) {
     reader->bell = made(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), &failure);
     reader->timer = made(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), &failure);
     reader->alarm = made(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), &failure);
-    struct itimerspec every = {{0, WAIT_MS * MS}, {0, WAIT_MS * MS}};
+    struct itimerspec every = {{0, LOOK_MS * MS}, {0, LOOK_MS * MS}};
     if (!failure && (timerfd_settime(reader->timer, 0, &every, NULL) ||
                      watch_file(reader->hasty, reader->control, EPOLLIN, &reader->control) ||
                      watch_file(reader->hasty, reader->timer, EPOLLIN, &reader->timer) ||
@@ -631,9 +647,9 @@ void reader_expect(struct reader *reader, struct stream *stream, int64_t reads, 
     stream->is_eager = is_eager;
     if (stream->handed) stream->is_unsure = 0; /* Python has seen the head */
     if (reads <= 0) hasten(reader, stream);
-    int tell = (is_eager && stream->count) || stream->failure;
+    int how = (is_eager && stream->count) || stream->failure ? FIRST : 0;
     pthread_mutex_unlock(&stream->lock);
-    if (tell) post(reader, stream);
+    post(reader, stream, how);
 }
 
 /* Hand over what a stream holds, under its lock: copy it to where Python looks, and return how many
@@ -684,9 +700,9 @@ int reader_take(struct reader *reader, struct stream *stream) {
         found = -stream->failure;
         stream->failure = 0;
     }
-    int is_failure_left = stream->failure != 0;
+    int how = stream->failure ? FIRST : 0;
     pthread_mutex_unlock(&stream->lock);
-    if (is_failure_left) post(reader, stream);
+    post(reader, stream, how);
     return found;
 }
 
@@ -711,18 +727,18 @@ int reader_leave(struct reader *reader, struct stream *stream) {
     return found;
 }
 
-/* Name up to `most` streams that are ready, and silence the bell if these are all. */
-int reader_ready(struct reader *reader, struct stream **found, int most) {
-    int count = 0;
+/* Name a stream that is ready, and forget that it is; if none is, silence the bell and return NULL. */
+struct stream *reader_next(struct reader *reader) {
     uint64_t times;
     pthread_mutex_lock(&reader->lock);
-    while (count < most && reader->ready.ready_after != &reader->ready) {
-        struct stream *each = reader->ready.ready_after;
-        unpost_locked(each);
-        found[count++] = each;
-    }
-    if (reader->ready.ready_after == &reader->ready)
+    struct stream *ring = &reader->first, *next = NULL;
+    if (ring->ready_after == ring) ring = &reader->ready;
+    if (ring->ready_after == ring) {
         (void)!read(reader->bell, &times, sizeof times);
+    } else {
+        next = ring->ready_after;
+        unpost_locked(next);
+    }
     pthread_mutex_unlock(&reader->lock);
-    return count;
+    return next;
 }

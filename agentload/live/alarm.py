@@ -6,6 +6,7 @@ import heapq
 import os
 import time
 from collections.abc import Callable
+from struct import Struct
 
 CLOCK_MONOTONIC = 1
 TFD_TIMER_ABSTIME = 1
@@ -14,12 +15,8 @@ TFD_CLOEXEC = os.O_CLOEXEC
 SECOND = 1_000_000_000
 
 
-class _Timespec(ctypes.Structure):
-    _fields_ = (("tv_sec", ctypes.c_long), ("tv_nsec", ctypes.c_long))
-
-
-class _Itimerspec(ctypes.Structure):
-    _fields_ = (("it_interval", _Timespec), ("it_value", _Timespec))
+# A struct itimerspec: seconds and ns between two rings, none here, then those of the first ring.
+_ONCE = Struct("@4l")
 
 
 class Waker:
@@ -39,9 +36,8 @@ class Waker:
     def set(self, at_ns: int) -> None:
         """Ring at *at_ns*, or at once if that has passed."""
         if self._fd is not None:
-            at_ns = max(at_ns, 1)  # 0 would disarm the timer
-            value = _Itimerspec(_Timespec(0, 0), _Timespec(at_ns // SECOND, at_ns % SECOND))
-            _LIBC.timerfd_settime(self._fd, TFD_TIMER_ABSTIME, ctypes.byref(value), None)
+            instant = divmod(max(at_ns, 1), SECOND)  # 0 would disarm the timer
+            _LIBC.timerfd_settime(self._fd, TFD_TIMER_ABSTIME, _ONCE.pack(0, 0, *instant), None)
             return
         if self._handle is not None:
             self._handle.cancel()

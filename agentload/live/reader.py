@@ -17,7 +17,6 @@ import errno
 import functools
 import os
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from typing import Final
@@ -26,10 +25,9 @@ from agentload.compiled import PURE
 from agentload.live.hub import Hub, ReadPath, Watcher
 
 NAME: Final = "agentload_reader"
-VERSION: Final = 3
+VERSION: Final = 4
 """The version of the library's functions that are called here."""
 OTHER_VERSION: Final = "agentload-speedups was made for another version"
-BATCH: Final = 64  # streams that are named at once
 # A call whose instant is known is handed over so long before it: as long as Python may be busy
 # with something else, and then some to render, to connect and to hand over.
 LEAD_NS: Final = 50_000_000
@@ -56,8 +54,6 @@ class SocketStream:
         self.callback = callback
         self.is_urgent = False
         """Whether what was taken last must not wait."""
-        self.is_waiting = False
-        """Whether the reader is about to call back."""
         self.sent: tuple[int, int, int] | None = None
         """The send stamp that came with it, if any."""
         self.written = 0, 0, 0
@@ -128,9 +124,6 @@ class SocketReader:
         self._beside = beside
         self._streams: dict[int, SocketStream] = {}
         self._handles: dict[int, SocketStream] = {}
-        self._waiting: deque[SocketStream] = deque()
-        self._found = (ctypes.c_void_p * BATCH)()
-        self._next: asyncio.Handle | None = None
         _open.add(self)
         self._bell: int = self.native.reader_bell(self.handle)
         self._loop.add_reader(self._bell, self._woken)
@@ -164,8 +157,6 @@ class SocketReader:
         if self.handle is None:
             return
         self._loop.remove_reader(self._bell)
-        if self._next is not None:
-            self._next.cancel()
         handle = self.handle
         self.forget()
         self.numbers.release()
@@ -179,7 +170,6 @@ class SocketReader:
             stream.handle = None
         self._streams.clear()
         self._handles.clear()
-        self._waiting.clear()
 
     def _open_handle(self) -> int:
         if self.handle is None:
@@ -197,29 +187,15 @@ class SocketReader:
         return stream
 
     def _woken(self) -> None:
-        if self.handle is None:
-            return
-        if self._next is not None:  # the bell may ring while it is pending
-            self._next.cancel()
-            self._next = None
-        found, waiting, handles = self._found, self._waiting, self._handles
-        for index in range(self.native.reader_ready(self.handle, found, BATCH)):
-            # A stream that is being left may be named once more.
-            stream = handles.get(found[index] or 0)
-            if stream is not None and not stream.is_waiting:
-                stream.is_waiting = True
-                waiting.append(stream)
+        # The bell rings until no stream is left. Each is named only now that its turn has come,
+        # so an answer that ends meanwhile goes before reads that can wait.
         until_s = self._loop.time() + HOLD_S
-        try:
-            while waiting and self._loop.time() < until_s:
-                stream = waiting.popleft()
-                stream.is_waiting = False
-                if stream.handle is not None:  # an earlier callback may have left it
-                    stream.callback()
-            self._beside()
-        finally:
-            if waiting and self._next is None:
-                self._next = self._loop.call_soon(self._woken)
+        while self.handle is not None and self._loop.time() < until_s:
+            named = self.native.reader_next(self.handle)
+            if named is None:
+                break
+            self._handles[named].callback()
+        self._beside()
 
 
 _open: Final[weakref.WeakSet[SocketReader]] = weakref.WeakSet()
@@ -282,7 +258,7 @@ def load_native() -> ctypes.PyDLL:
         ("expect", None, (pointer, pointer, wide, number)),
         ("take", number, (pointer, pointer)),
         ("leave", number, (pointer, pointer)),
-        ("ready", number, (pointer, ctypes.POINTER(pointer), number)),
+        ("next", pointer, (pointer,)),
     ):
         function = getattr(loaded, f"reader_{name}")
         function.restype, function.argtypes = result, arguments
