@@ -17,7 +17,7 @@ Positive: TypeAlias = Annotated[float, Meta(gt=0, le=1e18)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Number: TypeAlias = Annotated[int, Meta(ge=0, le=10**18)]
 Many: TypeAlias = Annotated[int, Meta(ge=1, le=10**18)]
-LayerKind: TypeAlias = Literal["full", "sliding", "chunked", "mla", "mamba", "cross"]
+LayerKind: TypeAlias = Literal["full", "sliding", "chunked", "mla", "mamba"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +44,10 @@ class LayerGroup:
     kv_heads: Many = 1
     head_dim: Number = 0
     """Size of a key; for MLA the latent with its rotary part."""
-    head_dim_v: Number | None = None
-    """Size of a value; None: as a key."""
     window: Many | None = None
     """Tokens that a sliding layer sees, or the chunk of a chunked one."""
     state_bytes: Number = 0
     """Fixed state of one mamba layer and sequence."""
-    source_tokens: Number = 0
-    """Tokens of the encoder that a cross-attention layer looks at."""
     numbers: tuple[Number, ...] = ()
     """Which layers of the model these are; () where nobody needs to know."""
 
