@@ -4,9 +4,9 @@ Errors name the file, the place in it and what was expected.
 """
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
+from typing import Final, TypeVar, get_args, get_type_hints
 
 import msgspec
 import yaml
@@ -14,25 +14,7 @@ import yaml
 from agentload import documents
 from agentload.builtin import find
 from agentload.errors import ProfileError, nearest
-from agentload.model.kv import KvDtype
-from agentload.model.profile import (
-    Accuracy,
-    ArmProfile,
-    EncoderTime,
-    Gpu,
-    LoadTest,
-    Logprobs,
-    ModelShape,
-    Noise,
-    Price,
-    Profile,
-    Provenance,
-    PublishedSlo,
-    Server,
-    Source,
-    Speculation,
-    StepTime,
-)
+from agentload.model.profile import ArmProfile, Gpu, ModelShape, Profile, StepTime
 
 T = TypeVar("T")
 _SHARED: Final = ("server", "step", "encoder", "noise", "logprobs")
@@ -82,33 +64,6 @@ def mapping(value: object, at: str) -> Mapping[str, object]:
 
 def _join(at: str, name: str) -> str:
     return ".".join(filter(None, (at, name)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Arm:
-    """An arm as the file has it, without the sections that arms may share."""
-
-    kv_dtype: KvDtype
-    skip_layers: tuple[str, ...] = ()
-    speculation: Speculation | None = None
-    accuracy: tuple[Accuracy, ...] = ()
-    failure: Literal["miss", "repetition"] = "miss"
-    load_tests: tuple[LoadTest, ...] = ()
-    synthetic: bool = False
-    note: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Head:
-    """A file without its arms and the sections that arms share."""
-
-    title: str
-    gpu: Gpu
-    model: ModelShape
-    provenance: Provenance
-    sources: tuple[Source, ...]
-    slos: tuple[PublishedSlo, ...] = ()
-    price: Price | None = None
 
 
 @lru_cache(maxsize=16)
@@ -161,67 +116,48 @@ def step_time(arm: ArmProfile) -> StepTime:
 
 def _profile(value: object, name: str) -> Profile:
     value = mapping(value, "")
-    head = build(
-        _Head, {key: item for key, item in value.items() if key not in {"arms", *_SHARED}}, ""
-    )
+    for section, kind in (("gpu", Gpu), ("model", ModelShape)):
+        build(kind, value.get(section), section)
     arms = value.get("arms")
     if not isinstance(arms, Mapping) or not arms:
         raise ComplaintError("arms", "a mapping of at least one arm is expected")
+    of_arms = {"gpu", "model", *_SHARED}
+    own = {key: item for key, item in value.items() if key not in of_arms}
+    profile = build(Profile, {**own, "name": name, "arms": []}, "")
     shared = {section: _merged(None, value.get(section), section) for section in _SHARED}
-    return Profile(
-        **_members(head, but=("gpu", "model")),
-        name=name,
-        arms=tuple(_arm(item, str(key), head, name, shared) for key, item in arms.items()),
+    whole = {"profile": name, "gpu": value["gpu"], "model": value["model"]}
+    made = (
+        _arm(item, f"arms.{key}", {**whole, "name": str(key)}, shared) for key, item in arms.items()
     )
-
-
-def _members(value: object, *, but: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the fields of a part of the file by name, for the whole that has the same names."""
-    return {
-        field.name: getattr(value, field.name)
-        for field in fields(value)  # type: ignore[arg-type]  # a dataclass
-        if field.name not in but
-    }
+    return replace(profile, arms=tuple(made))
 
 
 def _arm(
     value: object,
-    key: str,
-    head: _Head,
-    profile: str,
+    at: str,
+    whole: Mapping[str, object],
     shared: Mapping[str, Mapping[str, object] | None],
 ) -> ArmProfile:
-    at = f"arms.{key}"
+    """Build an arm of its own fields, those of the *whole* profile, and the *shared* sections."""
     value = mapping(value, at)
-    own = build(_Arm, {field: item for field, item in value.items() if field not in _SHARED}, at)
-    for number, score in enumerate(own.accuracy):
+    if misplaced := sorted(whole.keys() & value.keys()):
+        raise ComplaintError(f"{at}.{misplaced[0]}", "no field of a single arm")
+    own = {field: item for field, item in value.items() if field not in _SHARED}
+    for section in _SHARED:
+        merged = _merged(shared[section], value.get(section), f"{at}.{section}")
+        if merged is not None:
+            own[section] = merged
+    arm = build(ArmProfile, {**own, **whole}, at)
+    for number, score in enumerate(arm.accuracy):
         if score.depth and (len(score.depth) != 2 or score.depth[0] > score.depth[1]):
             raise ComplaintError(
                 f"{at}.accuracy[{number}].depth", "two numbers, the smaller one first"
             )
-    merged = {
-        section: _merged(shared[section], value.get(section), f"{at}.{section}")
-        for section in _SHARED
-    }
-    server = build(Server, merged["server"] or {}, f"{at}.server")
-    if server.max_model_len > head.model.max_len:
+    if arm.server.max_model_len > arm.model.max_len:
         raise ComplaintError(
-            f"{at}.server.max_model_len", f"more than the model's {head.model.max_len}"
+            f"{at}.server.max_model_len", f"more than the model's {arm.model.max_len}"
         )
-    return ArmProfile(
-        **_members(own),
-        name=key,
-        profile=profile,
-        gpu=head.gpu,
-        model=head.model,
-        server=server,
-        step=None if merged["step"] is None else build(StepTime, merged["step"], f"{at}.step"),
-        encoder=None
-        if merged["encoder"] is None
-        else build(EncoderTime, merged["encoder"], f"{at}.encoder"),
-        noise=build(Noise, merged["noise"] or {}, f"{at}.noise"),
-        logprobs=build(Logprobs, merged["logprobs"] or {}, f"{at}.logprobs"),
-    )
+    return arm
 
 
 def _merged(

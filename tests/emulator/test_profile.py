@@ -155,7 +155,7 @@ def test_arms_share_sections_and_override_single_fields() -> None:
         (
             "title: A test",
             "titel: A test",
-            "titel: no such field: there are gpu, model, price, provenance, slos, sources, title",
+            "titel: no such field: there are arms, name, price, provenance, slos, sources, title",
         ),
         ("title: A test", "title: 7", "title: Expected `str`, got `int`"),
         ("sources: [", "sources: &x [", None),
