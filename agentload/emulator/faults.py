@@ -15,13 +15,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from math import inf
-from typing import Final, TypeAlias, assert_never, get_args
+from typing import Annotated, Final, TypeAlias, assert_never, get_args
+
+from msgspec import Meta
 
 from agentload import documents
-from agentload.emulator.profile import Bounds, ComplaintError, build, mapping
+from agentload.emulator.profile import ComplaintError, build, mapping
 from agentload.errors import ProfileError
-from agentload.model.profile import ArmProfile, Episode
+from agentload.model.profile import ArmProfile, Episode, Figure, Many, Number, Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,45 +32,45 @@ class Some:
     Requests are numbered from 1.
     """
 
-    every: int | None = None
+    every: Many | None = None
     """The n-th request, the 2n-th, and so on."""
-    only: int | None = None
+    only: Many | None = None
     """Only the request with this number."""
-    share: float | None = None
+    share: Share | None = None
     """Share of requests, drawn at random."""
-    from_s: float = 0.0
+    from_s: Figure = 0.0
     """Seconds since the first request."""
-    until_s: float | None = None
+    until_s: Figure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Busy(Some):
     """Decline the request: 429 or 503, with how long to wait."""
 
-    status: int = 503
-    retry_after_s: float | None = None
+    status: Annotated[int, Meta(ge=400, le=599)] = 503
+    retry_after_s: Figure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut(Some):
     """Close the connection in mid-stream: no finish reason, no end mark."""
 
-    after_tokens: int = 1
+    after_tokens: Number = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall(Some):
     """Fall silent in mid-stream, for a while or for ever."""
 
-    after_tokens: int = 1
-    seconds: float | None = None
+    after_tokens: Number = 1
+    seconds: Figure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trickle(Some):
     """Send the answer byte by byte, as a slow loris does to a server."""
 
-    ms_per_byte: float = 100.0
+    ms_per_byte: Figure = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,7 @@ class InBand(Some):
     vLLM does so when its engine dies.
     """
 
-    after_tokens: int = 0
+    after_tokens: Number = 0
     message: str = "EngineCore encountered an issue. See stack trace (above) for the root cause."
 
 
@@ -87,23 +88,23 @@ class InBand(Some):
 class Crash(Some):
     """Kill the server in mid-stream; it comes back after `down_s`, or never (None)."""
 
-    after_tokens: int = 1
-    down_s: float | None = None
+    after_tokens: Number = 1
+    down_s: Figure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
     """Restart the server at some time: it loses all calls and its cache, and is down."""
 
-    at_s: float
-    down_s: float = 0.0
+    at_s: Figure
+    down_s: Figure = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
     """Lose every running call once the KV cache holds this many tokens at a time."""
 
-    tokens: int
+    tokens: Many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,16 +118,16 @@ class WrongDtype:
 class Drift:
     """Get slower with time, as a machine does that heats up."""
 
-    per_hour: float
+    per_hour: Figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
     """Be slower for a while, because somebody else uses the machine."""
 
-    from_s: float
-    until_s: float
-    factor: float
+    from_s: Figure
+    until_s: Figure
+    factor: Annotated[float, Meta(ge=1e-3, le=1e3)]
 
 
 OfRequest: TypeAlias = Busy | Cut | Stall | Trickle | InBand | Crash
@@ -139,14 +140,6 @@ KINDS: Final[Mapping[str, type[Fault]]] = {
     for kind in (*get_args(OfRequest), *get_args(OfServer), *get_args(OfArm))
 }
 """Faults by the name of their class in a script: `in_band`, `out_of_memory`."""
-_BOUNDS: Final[Bounds] = {
-    "every": (1, inf),
-    "only": (1, inf),
-    "share": (0, 1),
-    "status": (400, 599),
-    "tokens": (1, inf),
-    "factor": (1e-3, 1e3),
-}
 
 
 def parse(text: str, *, name: str) -> tuple[Fault, ...]:
@@ -159,7 +152,7 @@ def parse(text: str, *, name: str) -> tuple[Fault, ...]:
             or set(found) != {"faults"}
             or not isinstance(found["faults"], list)
         ):
-            raise ComplaintError("", "a mapping with one list, 'faults'", found)
+            raise ComplaintError("", "a mapping with one list, 'faults', is expected")
         return tuple(_fault(item, f"faults[{index}]") for index, item in enumerate(found["faults"]))
     except ComplaintError as error:
         raise ProfileError(f"{name}: {error}", hint=hint) from error
@@ -247,7 +240,5 @@ def _fault(value: object, at: str) -> Fault:
     value = mapping(value, at)
     kind = KINDS.get(str(value.get("kind")))
     if kind is None:
-        raise ComplaintError(f"{at}.kind", f"one of {', '.join(KINDS)}", value.get("kind"))
-    return build(
-        kind, {key: item for key, item in value.items() if key != "kind"}, at, bounds=_BOUNDS
-    )
+        raise ComplaintError(f"{at}.kind", f"no such fault: there are {', '.join(KINDS)}")
+    return build(kind, {key: item for key, item in value.items() if key != "kind"}, at)

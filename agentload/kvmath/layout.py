@@ -35,16 +35,10 @@ def token_bytes(group: LayerGroup, dtype: KvDtype) -> int:
                 f"{dtype} stores MLA latents only", hint="use kv_dtype fp8 for other attention"
             )
         return kept.latent_bytes
-    width = group.head_dim + _value_dim(group)
+    # A latent holds keys and values at once.
+    width = group.head_dim * (1 if group.kind == "mla" else 2)
     head_bytes = width * kept.bits // 8 + kept.scale_bytes
     return group.kv_heads * head_bytes
-
-
-def _value_dim(group: LayerGroup) -> int:
-    """Return the width of a value vector: a latent holds keys and values at once."""
-    if group.kind == "mla":
-        return 0
-    return group.head_dim if group.head_dim_v is None else group.head_dim_v
 
 
 def stored_dtypes(
@@ -101,7 +95,6 @@ class BlockTable:
     count: int
     block_tokens: int
     window: int | None = None
-    source_tokens: int = 0
 
     def peak_pages(self, tokens: int, in_flight: int, *, prefix_caching: bool) -> int:
         """Return the most pages that one request of *tokens* holds in one table.
@@ -117,8 +110,6 @@ class BlockTable:
             case "chunked":
                 kept = min((self.window or 0) + in_flight, tokens)
                 return ceil(kept / self.block_tokens)
-            case "cross":
-                return ceil(self.source_tokens / self.block_tokens)
             case "mamba":
                 return 2 if prefix_caching else 1
 
@@ -244,5 +235,4 @@ def _table(spec: _Spec, per_group: int) -> BlockTable:
         count=ceil(group.layers / per_group),
         block_tokens=spec.block_tokens,
         window=group.window,
-        source_tokens=group.source_tokens,
     )

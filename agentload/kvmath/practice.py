@@ -1,10 +1,11 @@
 """Apply published rules for KV caches to one model, with figures and their present validity.
 
-The rules are the entries of `practice.yaml`; each
-names the function here that computes its figures.
+The rules are the entries of `practice.yaml`; their
+sentences hold the names of the figures that are computed here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from math import ceil
@@ -54,137 +55,103 @@ class ServedModel:
         return next((each for each in self.sizes if each.arm == arm), None)
 
 
-def memory(subject: ServedModel) -> str | None:
-    """Say what one more GiB holds."""
-    per_gib = ", ".join(
-        f"{each.arm} {each.pool_tokens * GIB // subject.memory_bytes:,}"
-        for each in subject.sizes
-        if each.pool_tokens is not None
-    )
-    if not per_gib:
-        return None
-    if subject.gpu is None:
-        return f"one more GiB holds this many tokens: {per_gib}"
-    return (
-        f"0.01 more of a {subject.gpu.name} is {subject.gpu.memory_gib / 100:.2f} GiB; one GiB "
-        f"holds this many tokens: {per_gib}"
-    )
+def figures(subject: ServedModel) -> Mapping[str, str | None]:
+    """Return what rules come to for a model, by the names in their sentences.
+
+    None for a figure that the model does not have.
+    """
+    longest = subject.max_model_len
+    sizes = subject.sizes
+    return {
+        "first": subject.first.arm,
+        "longest": f"{longest:,}",
+        "longest_mb": _megabytes(subject, longest),
+        "prefix_mb": _megabytes(subject, LONG_PREFIX),
+        "thousand": _by_arm(sizes, lambda each: f"{each.bytes_per_token / 1e3:,.1f} MB"),
+        "gib": _gib(subject.gpu),
+        "per_gib": _by_arm(
+            [each for each in sizes if each.pool_tokens is not None],
+            lambda each: f"{(each.pool_tokens or 0) * GIB // subject.memory_bytes:,}",
+        ),
+        "held": _by_arm(
+            [each for each in sizes if each.concurrency is not None],
+            lambda each: f"{each.concurrency:.1f}",
+        ),
+        "gains": _by_arm(
+            [each for each in sizes[1:] if each.against_first is not None],
+            lambda each: f"{each.against_first:.2f}x",
+        ),
+        "steps": f"{ceil(longest / subject.batched_tokens)}",
+        "batched": f"{subject.batched_tokens:,}",
+        "block": f"{subject.block_tokens}",
+        "blocks": _blocks(subject),
+        "windows": _windows(subject),
+        "scaled": f"this config has {subject.scaling}; " if subject.scaling else "",
+        "images": _images(subject),
+        "kernel": _kernel(subject),
+    }
 
 
-def sequences(subject: ServedModel) -> str | None:
-    """Say how many of the longest requests fit."""
-    held = ", ".join(
-        f"{each.arm} {each.concurrency:.1f}"
-        for each in subject.sizes
-        if each.concurrency is not None
-    )
-    if not held:
-        return None
-    return (
-        f"concurrent requests of {subject.max_model_len:,} tokens that fit: {held}; beyond that "
-        "they preempt each other"
-    )
+def _by_arm(sizes: Sequence[Size], figure: Callable[[Size], str]) -> str | None:
+    return ", ".join(f"{each.arm} {figure(each)}" for each in sizes) or None
 
 
-def dtype(subject: ServedModel) -> str | None:
-    """Say how much more FP8 pools hold."""
-    gains = ", ".join(
-        f"{each.arm} {each.against_first:.2f}x"
-        for each in subject.sizes[1:]
-        if each.against_first is not None
-    )
-    return f"pool compared with {subject.first.arm}: {gains}" if gains else None
+def _megabytes(subject: ServedModel, tokens: int) -> str:
+    """Return the memory of so many tokens in the reference configuration."""
+    return f"{subject.first.bytes_per_token * tokens / 1e6:,.0f} MB at {subject.first.arm}"
 
 
-def steps(subject: ServedModel) -> str:
-    """Say how many prefill steps the longest prompt takes."""
-    taken = ceil(subject.max_model_len / subject.batched_tokens)
-    return (
-        f"a prompt of {subject.max_model_len:,} tokens takes {taken} steps of "
-        f"{subject.batched_tokens:,}, interleaved with decodes"
-    )
+def _gib(gpu: Gpu | None) -> str:
+    """Name one GiB, as a share of the GPU's memory where the GPU is known."""
+    if gpu is None:
+        return "one more GiB"
+    return f"0.01 more of a {gpu.name} is {gpu.memory_gib / 100:.2f} GiB; one GiB"
 
 
-def prefixes(subject: ServedModel) -> str:
-    """Say at which granularity prefixes are reused."""
-    blocks = {}
-    for each in (recipe for recipe in USUAL if subject.size(recipe.arm) is not None):
-        cut = layout(
+def _blocks(subject: ServedModel) -> str:
+    """Return the tokens of a block, by configuration where they differ."""
+    blocks = {
+        recipe.arm: layout(
             subject.shape,
-            each.dtype,
-            skip_layers=each.skip_layers,
+            recipe.dtype,
+            skip_layers=recipe.skip_layers,
             block_tokens=subject.block_tokens,
-        )
-        blocks[each.arm] = cut.block_tokens
-    told = (
-        f"{min(blocks.values())}"
-        if len(set(blocks.values())) == 1
-        else ", ".join(f"{arm} {block}" for arm, block in blocks.items())
-    )
-    return (
-        f"reuse is in whole blocks ({told} tokens): a change in an early token costs everything "
-        "after it"
-    )
+        ).block_tokens
+        for recipe in USUAL
+        if subject.size(recipe.arm) is not None
+    }
+    if len(set(blocks.values())) == 1:
+        return f"{min(blocks.values())}"
+    return ", ".join(f"{arm} {block}" for arm, block in blocks.items())
 
 
-def windows(subject: ServedModel) -> str | None:
+def _windows(subject: ServedModel) -> str:
     """Say how much of the cache is windows."""
-    windows = [group for group in subject.shape.groups if group.kind == "sliding"]
+    groups = subject.shape.groups
+    windows = [group for group in groups if group.kind == "sliding"]
     if not windows:
         return "this model has no sliding-window layers"
-    layers, total = (
-        sum(group.layers for group in windows),
-        sum(group.layers for group in subject.shape.groups),
-    )
+    layers = sum(group.layers for group in windows)
+    total = sum(group.layers for group in groups)
+    narrow = min(group.window or 0 for group in windows)
+    said = f"{layers} of {total} layers keep {narrow:,} tokens"
     skip = subject.size("fp8-skip-sw")
-    gain = (
-        ""
-        if skip is None or skip.against_first is None
-        else f"; windows left at two bytes make the FP8 pool {skip.against_first:.2f}x"
-    )
-    return (
-        f"{layers} of {total} layers keep {min(group.window or 0 for group in windows):,} "
-        f"tokens{gain}"
-    )
+    if skip is None or skip.against_first is None:
+        return said
+    return f"{said}; windows left at two bytes make the FP8 pool {skip.against_first:.2f}x"
 
 
-def context(subject: ServedModel) -> str:
-    """Say how much memory the longest request takes."""
-    megabytes = subject.first.bytes_per_token * subject.max_model_len / 1e6
-    scaled = "" if subject.scaling is None else f"this config has {subject.scaling}; "
-    return (
-        f"{scaled}a request of {subject.max_model_len:,} tokens takes {megabytes:,.0f} MB at "
-        f"{subject.first.arm}, even with RoPE scaling"
-    )
-
-
-def thousand(subject: ServedModel) -> str:
-    """Say how much memory a thousand tokens take."""
-    taken = ", ".join(f"{each.arm} {each.bytes_per_token / 1e3:,.1f} MB" for each in subject.sizes)
-    return f"1,000 tokens take {taken}"
-
-
-def prefix_storage(subject: ServedModel) -> str:
-    """Say how much memory a long prefix takes."""
-    megabytes = subject.first.bytes_per_token * LONG_PREFIX / 1e6
-    return (
-        f"a prefix of {LONG_PREFIX:,} tokens is {megabytes:,.0f} MB at {subject.first.arm}, to "
-        "recompute, or to fetch from a store"
-    )
-
-
-def images(subject: ServedModel) -> str | None:
+def _images(subject: ServedModel) -> str:
     """Say how much memory an image takes."""
     if not subject.is_multimodal:
         return "the config has no vision or audio part"
-    megabytes = subject.first.bytes_per_token * IMAGE_TOKENS / 1e6
     return (
-        f"an image of 1024 x 1024 pixels is about {IMAGE_TOKENS:,} tokens, {megabytes:,.0f} MB "
-        f"at {subject.first.arm}: count it as text"
+        f"an image of 1024 x 1024 pixels is about {IMAGE_TOKENS:,} tokens, "
+        f"{_megabytes(subject, IMAGE_TOKENS)}: count it as text"
     )
 
 
-def backend(subject: ServedModel) -> str:
+def _kernel(subject: ServedModel) -> str:
     """Say which attention kernel FP8 uses on the GPU."""
     widest = max(
         (group.head_dim for group in subject.shape.groups if group.kind in {"full", "sliding"}),
@@ -216,14 +183,6 @@ def backend(subject: ServedModel) -> str:
             return "read the kernels of both dtypes from the log before you credit the dtype"
 
 
-def waste(subject: ServedModel) -> str:
-    """Say how much memory a request wastes."""
-    return (
-        f"a request wastes less than one block of {subject.block_tokens} tokens per table; "
-        "pages cannot fragment"
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRule:
     """A published rule, as it applies to one model."""
@@ -234,37 +193,25 @@ class PublishedRule:
     today: Validity
     because: str
     here: str | None = None
-    """The model's figures; in RULES, the name of the function here that computes them.
+    """What the rule comes to for the model; in RULES, with names of `figures`.
 
-    None if the rule has no figures.
+    None if the rule has no figures, or the model lacks one of them.
     """
 
 
 def advice(subject: ServedModel) -> tuple[PublishedRule, ...]:
     """Apply every rule, in the order of the guide."""
-    return tuple(
-        rule if rule.here is None else replace(rule, here=_FIGURES[rule.here](subject))
-        for rule in RULES
-    )
+    known = {name: said for name, said in figures(subject).items() if said is not None}
+    return tuple(replace(rule, here=_filled(rule.here, known)) for rule in RULES)
 
 
-_FIGURES: Final[Mapping[str, Callable[[ServedModel], str | None]]] = {
-    each.__name__: each
-    for each in (
-        memory,
-        sequences,
-        dtype,
-        steps,
-        prefixes,
-        windows,
-        context,
-        prefix_storage,
-        thousand,
-        images,
-        backend,
-        waste,
-    )
-}
+def _filled(sentence: str | None, known: Mapping[str, str]) -> str | None:
+    """Return a sentence with its figures; None where one of them is not known."""
+    with suppress(KeyError):
+        return sentence and sentence.format_map(known)
+    return None
+
+
 _TEXT: Final = (
     (files("agentload.kvmath") / "practice.yaml").read_text().replace("{vllm}", f"vLLM {READ}")
 )

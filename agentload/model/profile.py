@@ -5,11 +5,19 @@ of its arms is one KV-cache configuration of the same server.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta
 
 from agentload.model.kv import KvDtype
 
-LayerKind: TypeAlias = Literal["full", "sliding", "chunked", "mla", "mamba", "cross"]
+Figure: TypeAlias = Annotated[float, Meta(ge=0, le=1e18)]
+Positive: TypeAlias = Annotated[float, Meta(gt=0, le=1e18)]
+"""A figure that is divided by, or whose absence would mean a missing machine."""
+Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+Number: TypeAlias = Annotated[int, Meta(ge=0, le=10**18)]
+Many: TypeAlias = Annotated[int, Meta(ge=1, le=10**18)]
+LayerKind: TypeAlias = Literal["full", "sliding", "chunked", "mla", "mamba"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,14 +25,14 @@ class Gpu:
     """One accelerator, by its vendor's peak figures."""
 
     name: str
-    memory_gib: float
+    memory_gib: Positive
     """What the driver reports as total."""
-    bandwidth_tb_s: float
-    bf16_tflops: float
+    bandwidth_tb_s: Positive
+    bf16_tflops: Positive
     """Dense, without sparsity."""
-    compute_capability: int
+    compute_capability: Number
     """90 is Hopper, 100 Blackwell."""
-    fp8_tflops: float | None = None
+    fp8_tflops: Positive | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,19 +40,15 @@ class LayerGroup:
     """Layers of one kind that keep the same state per token."""
 
     kind: LayerKind
-    layers: int
-    kv_heads: int = 1
-    head_dim: int = 0
+    layers: Many
+    kv_heads: Many = 1
+    head_dim: Number = 0
     """Size of a key; for MLA the latent with its rotary part."""
-    head_dim_v: int | None = None
-    """Size of a value; None: as a key."""
-    window: int | None = None
+    window: Many | None = None
     """Tokens that a sliding layer sees, or the chunk of a chunked one."""
-    state_bytes: int = 0
+    state_bytes: Number = 0
     """Fixed state of one mamba layer and sequence."""
-    source_tokens: int = 0
-    """Tokens of the encoder that a cross-attention layer looks at."""
-    numbers: tuple[int, ...] = ()
+    numbers: tuple[Number, ...] = ()
     """Which layers of the model these are; () where nobody needs to know."""
 
 
@@ -52,8 +56,8 @@ class LayerGroup:
 class Experts:
     """How a mixture of experts routes: every token reads `active` of `total`."""
 
-    total: int
-    active: int
+    total: Many
+    active: Many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +67,14 @@ class ModelShape:
     name: str
     groups: tuple[LayerGroup, ...]
     """() where the geometry is not known; nothing can be computed from it then."""
-    max_len: int
-    heads: int | None = None
+    max_len: Many
+    heads: Many | None = None
     """Query heads of a full-attention layer."""
-    weight_gib: float | None = None
+    weight_gib: Positive | None = None
     """Loaded weights on one GPU; None: unknown, the pool must then be given in bytes."""
-    weight_bits: int | None = None
+    weight_bits: Number | None = None
     """Of one stored weight: 16, 8, 4."""
-    active_parameters: float | None = None
+    active_parameters: Figure | None = None
     """Weights that a prompt token is multiplied with, for compute
     floors: neither the embedding table nor the output head.
     """
@@ -81,31 +85,31 @@ class ModelShape:
 class StepTime:
     """Coefficients of one engine step, in ms; `docs/emulator.md` has the equation."""
 
-    decode_ms: float
+    decode_ms: Positive
     """One sequence without context: weights, launches, host. The intercept of the ITL line."""
-    decode_ms_per_token: float
+    decode_ms_per_token: Figure
     """Decode attention per cached token. The slope of the ITL line."""
-    prefill_ms_per_token: float
+    prefill_ms_per_token: Figure
     """Everything but attention, when compute-bound."""
-    prefill_ms_per_pair: float
+    prefill_ms_per_pair: Figure
     """Prefill attention per causal pair of tokens."""
-    weights_ms: float
+    weights_ms: Figure
     """Part of `decode_ms` that is reading weights:
     hidden under the prefill work of a large step.
     """
-    host_ms_per_token: float = 0.0
+    host_ms_per_token: Figure = 0.0
     """Tokenising and hashing a prompt before the scheduler sees it; the GPU goes on meanwhile."""
-    batch8_ms: float | None = None
+    batch8_ms: Figure | None = None
     """What a batch of 8 costs over a batch of 1, attention apart.
 
     None: unknown, taken as 0 and so a lower bound.
     """
-    batch8_attention: float | None = None
+    batch8_attention: Figure | None = None
     """Share of decode-attention bandwidth that a batch of 8 loses.
 
     None: unknown, taken as 0 and so a lower bound.
     """
-    known_to_batch: int = 1
+    known_to_batch: Many = 1
     """Largest batch that the data behind these numbers cover; beyond it the model extrapolates."""
 
 
@@ -116,9 +120,9 @@ class EncoderTime:
     A token is one of the context: what the encoder makes of 28 x 28 pixels.
     """
 
-    ms_per_token: float
+    ms_per_token: Figure
     """Everything that grows with the image: layers, and attention inside windows."""
-    ms_per_pair: float = 0.0
+    ms_per_pair: Figure = 0.0
     """Attention of the whole image to itself, for each pair of its tokens."""
 
     def image_ms(self, tokens: int) -> float:
@@ -139,28 +143,28 @@ class Episode:
     Seconds since the engine's first request.
     """
 
-    from_s: float
-    until_s: float
-    factor: float
+    from_s: Figure
+    until_s: Figure
+    factor: Positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
     """How a server's steps scatter around the model; everything 0 is a deterministic machine."""
 
-    sigma: float = 0.0
+    sigma: Figure = 0.0
     """Standard deviation of the log step time, as slow waves."""
-    phi: float = 0.0
+    phi: Annotated[float, Meta(ge=0, le=0.999)] = 0.0
     """AR(1) correlation from one segment of steps to the next."""
-    segment_steps: int = 64
+    segment_steps: Many = 64
     """Steps that share one factor."""
-    tail_share: float = 0.0
+    tail_share: Share = 0.0
     """Share of segments that begin with a pause."""
-    tail_ms: float = 0.0
+    tail_ms: Figure = 0.0
     """Scale of that pause; Pareto with shape 2, so rare ones are much longer."""
-    restart_sigma: float = 0.0
+    restart_sigma: Figure = 0.0
     """Standard deviation of the log factor that one server start draws for all its life."""
-    drift_per_hour: float = 0.0
+    drift_per_hour: Figure = 0.0
     """Relative slow-down an hour."""
     episodes: tuple[Episode, ...] = ()
 
@@ -169,10 +173,10 @@ class Noise:
 class Speculation:
     """Draft some tokens a step and keep those that verify."""
 
-    drafts: int
-    acceptance: float
+    drafts: Many
+    acceptance: Share
     """Chance that a draft is kept, given that the one before it was."""
-    draft_ms: float = 0.0
+    draft_ms: Figure = 0.0
     """Time of drafting, per step."""
     method: str = "ngram"
     """How a real server is told to draft."""
@@ -183,15 +187,15 @@ class Accuracy:
     """One published or assumed score of an arm."""
 
     task: str
-    percent: float
+    percent: Annotated[float, Meta(ge=0, le=100)]
     source: str
-    context_tokens: int | None = None
+    context_tokens: Number | None = None
     """None: the task has no context axis."""
-    depth: tuple[float, ...] = ()
+    depth: tuple[Share, ...] = ()
     """From where to where of the context the score holds: [0.25,
     0.5]; (): wherever no other row of the task says otherwise.
     """
-    repetitions: int | None = None
+    repetitions: Number | None = None
     note: str | None = None
 
 
@@ -201,18 +205,18 @@ class Logprobs:
     model's, and how many of them its server lists.
     """
 
-    error: float = 0.0
+    error: Figure = 0.0
     """Standard deviation of a logit's error that is the same whenever it is asked."""
-    broken_from: int | None = None
+    broken_from: Number | None = None
     """Context from which on the error is another: a kernel that breaks there."""
-    broken_error: float = 0.0
-    batch: float = 0.0
+    broken_error: Figure = 0.0
+    batch: Figure = 0.0
     """Standard deviation of what the rest of a prompt, and
     requests that are served beside it, add to a logit.
     """
-    most: int = 20
+    most: Number = 20
     """For each token; asked for more, the server refuses. 0: none at all."""
-    crash_above: int | None = None
+    crash_above: Number | None = None
     """Asked for more of a prompt's own tokens, the server dies; None: it does not."""
 
 
@@ -220,14 +224,14 @@ class Logprobs:
 class LoadTest:
     """One published load test of an arm: a closed loop of equal clients."""
 
-    requests: int
-    concurrency: int
-    ttft_ms: float
+    requests: Many
+    concurrency: Many
+    ttft_ms: Figure
     """Median."""
-    itl_ms: float
+    itl_ms: Figure
     """Median."""
-    duration_s: float
-    output_tok_s: float
+    duration_s: Figure
+    output_tok_s: Figure
     source: str
 
 
@@ -235,8 +239,8 @@ class LoadTest:
 class OffloadTier:
     """A second tier of the KV cache, where blocks are read from instead of computed again."""
 
-    gib: float
-    gb_per_s: float
+    gib: Figure
+    gb_per_s: Positive
     """At which blocks are read back."""
     outlives_restarts: bool = False
     """Whether a restarted server finds its blocks there: a store, not its own memory."""
@@ -247,17 +251,17 @@ class Server:
     """Settings of the serving engine that an arm runs with."""
 
     software: str
-    max_model_len: int
+    max_model_len: Many
     backend: str | None = None
-    block_tokens: int = 16
-    max_num_batched_tokens: int = 8192
-    max_num_seqs: int = 256
-    max_waiting: int | None = None
+    block_tokens: Many = 16
+    max_num_batched_tokens: Many = 8192
+    max_num_seqs: Many = 256
+    max_waiting: Number | None = None
     """Refuse requests beyond this queue length; None queues without end."""
-    gpu_memory_utilization: float = 0.9
-    overhead_gib: float = 0.0
+    gpu_memory_utilization: Share = 0.9
+    overhead_gib: Figure = 0.0
     """Activations and captured graphs: inside the utilisation, not in the pool."""
-    kv_cache_memory_bytes: int | None = None
+    kv_cache_memory_bytes: Number | None = None
     """Pool size as set by hand; overrides the utilisation."""
     prefix_caching: bool = True
     offload: OffloadTier | None = None
@@ -299,10 +303,10 @@ class PublishedSlo:
 
     name: str
     source: str
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
-    turn_ms: float | None = None
-    share: float = 0.95
+    ttft_ms: Figure | None = None
+    tpot_ms: Figure | None = None
+    turn_ms: Figure | None = None
+    share: Share = 0.95
     """Of the calls that have to hold it."""
 
 
@@ -310,7 +314,7 @@ class PublishedSlo:
 class Price:
     """What one GPU costs an hour, as listed by somebody at some time."""
 
-    usd_per_gpu_hour: float
+    usd_per_gpu_hour: Figure
     source: str
 
 

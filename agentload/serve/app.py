@@ -19,7 +19,7 @@ from agentload.emulator.faults import Crash
 from agentload.serve import mishaps, refusal
 from agentload.serve.delivery import Delivery, order
 from agentload.serve.facts import Facts
-from agentload.serve.metrics import HttpMetrics, RequestTally
+from agentload.serve.metrics import RequestTally
 from agentload.serve.mishaps import Mishaps
 from agentload.serve.pacing import Pacer
 from agentload.serve.refusal import JSON, RefusedError, headers, refusal_response
@@ -158,10 +158,7 @@ class Service:
 
 def application(service: Service, *, api_key: str | None = None) -> web.Application:
     """Return the web application of one arm."""
-    app = web.Application(
-        client_max_size=_LARGEST_BODY,
-        middlewares=[HttpMetrics(service.registry).count, _guard(api_key), _errors],
-    )
+    app = web.Application(client_max_size=_LARGEST_BODY, middlewares=[_guard(api_key), _errors])
     app.add_routes(
         [
             web.post("/v1/chat/completions", service.chat),

@@ -1,4 +1,4 @@
-"""Show the state of the engine and its web server at `/metrics`.
+"""Show the state of the engine at `/metrics`.
 
 Names, types and labels are those of vLLM 0.32 (`vllm.yaml`). What an emulated engine would have
 to guess is left out. Times are the engine's own: they do not include lateness of our event loop.
@@ -12,18 +12,8 @@ from typing import Final, Literal
 
 import msgspec
 import numpy as np
-from aiohttp import web
-from aiohttp.typedefs import Handler
 from numpy.typing import NDArray
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    GCCollector,
-    Histogram,
-    PlatformCollector,
-    ProcessCollector,
-    Summary,
-)
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -32,35 +22,6 @@ from agentload.emulator.calls import Finished, Gauges
 from agentload.serve.facts import VLLM
 
 _S: Final = 1e9
-_FINE_S: Final = (
-    0.01,
-    0.025,
-    0.05,
-    0.075,
-    0.1,
-    0.25,
-    0.5,
-    0.75,
-    1,
-    1.5,
-    2,
-    2.5,
-    3,
-    3.5,
-    4,
-    4.5,
-    5,
-    7.5,
-    10,
-    30,
-    60,
-)
-_COARSE_S: Final = (0.1, 0.5, 1)
-_SIZE: Final = (
-    "by handler. Only value of header is respected. Otherwise ignored. No percentile calculated. "
-)
-# vLLM leaves requests that only look at the server out of its figures.
-_UNCOUNTED: Final = frozenset({"/metrics", "/health", "/ping", "/version", "/server_info"})
 
 
 class _Family(msgspec.Struct, frozen=True):
@@ -231,62 +192,3 @@ def registry(engine: EngineMetrics) -> CollectorRegistry:
     ProcessCollector(registry=out)
     out.register(engine)
     return out
-
-
-class HttpMetrics:
-    """Hold the HTTP counters of one server."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._requests = Counter(
-            "http_requests_total",
-            "Total number of requests by method, status and handler.",
-            ["method", "status", "handler"],
-            registry=registry,
-        )
-        self._request_bytes = Summary(
-            "http_request_size_bytes",
-            f"Content length of incoming requests {_SIZE}",
-            ["handler"],
-            registry=registry,
-        )
-        self._response_bytes = Summary(
-            "http_response_size_bytes",
-            f"Content length of outgoing responses {_SIZE}",
-            ["handler"],
-            registry=registry,
-        )
-        self._fine = Histogram(
-            "http_request_duration_highr_seconds",
-            "Latency with many buckets but no API specific labels. Made for more accurate "
-            "percentile calculations. ",
-            buckets=_FINE_S,
-            registry=registry,
-        )
-        self._coarse = Histogram(
-            "http_request_duration_seconds",
-            "Latency with only few buckets by handler. Made to be only used if aggregation "
-            "by handler is important. ",
-            ["handler", "method"],
-            buckets=_COARSE_S,
-            registry=registry,
-        )
-
-    @web.middleware
-    async def count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Handle a request and count it.
-
-        Sizes are those of the Content-Length headers; a stream has none and counts as 0.
-        """
-        if request.path in _UNCOUNTED:
-            return await handler(request)
-        start = time.monotonic()
-        response = await handler(request)
-        took = time.monotonic() - start
-        route = request.match_info.route.resource
-        name = "none" if route is None else route.canonical
-        self._requests.labels(request.method, f"{response.status // 100}xx", name).inc()
-        self._request_bytes.labels(name).observe(request.content_length or 0)
-        self._response_bytes.labels(name).observe(response.content_length or 0)
-        self._fine.observe(took)
-        self._coarse.labels(name, request.method).observe(took)
-        return response

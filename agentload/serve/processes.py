@@ -13,7 +13,6 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from select import select
-from types import TracebackType
 from typing import BinaryIO, Final, Self
 from urllib.parse import urlsplit
 
@@ -74,12 +73,7 @@ class Servers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

@@ -20,7 +20,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from agentload.errors import StoreError
@@ -115,12 +114,7 @@ class Writer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _write(self) -> None:

@@ -56,7 +56,7 @@ def test_a_script_of_faults_is_checked_before_any_server_starts(tmp_path: Path) 
     script = tmp_path / "faults.yaml"
     script.write_text("faults: [{kind: nope}]")
     with pytest.raises(
-        ProfileError, match=r"faults\.yaml: faults\[0\]\.kind: expected one of busy, "
+        ProfileError, match=r"faults\.yaml: faults\[0\]\.kind: no such fault: there are busy, "
     ):
         emulate("llama-3.1-8b-h100", port=0, faults=script)
 

@@ -31,7 +31,6 @@ SPOKEN = frozenset(
         "litellm",
         "openai_chat",
         "openclaw",
-        "openclaw_cache_trace",
         "otel",
         "pi",
         "swe_agent",
