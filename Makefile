@@ -35,7 +35,9 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## see seven decisions in a minute: one over real sockets, six in virtual time
 	@$(BIN)/agentload demo --out reports/demo
 
-test: lint types layers unit ## lint, format check, types, layers, tests
+# Types take one core for a minute, and tests wait half of their time.
+test: $(READY) ## lint, format check, types, layers, tests
+	@$(MAKE) --keep-going --jobs 2 --output-sync=target types lint layers unit
 
 lint: $(READY) ## check style and format
 	$(BIN)/ruff check
@@ -56,7 +58,7 @@ unit slow-beside coverage: export OPENBLAS_NUM_THREADS := 1
 
 # Half of the time tests wait for servers and clocks: more processes than cores.
 unit: $(READY) ## run the tests
-	$(PYTEST) --numprocesses 4 --dist loadscope --durations=10
+	$(PYTEST) --forks 6 --durations=10
 
 record: $(READY) ## replay recorded command lines, and print every difference (ARGS='--write --only help' writes recordings)
 	$(BIN)/python -m tests.recorded.record $(ARGS)

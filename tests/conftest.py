@@ -6,16 +6,24 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Protocol
 
 import pytest
 from hypothesis import settings
 
 from agentload.cli._signals import handle_signals
+from agentload.live import runner
 from agentload.serve import processes
+from tests import forks
+from tests.forks import pytest_addoption
 from tests.nursery import Nursery
+
+__all__ = ["pytest_addoption"]
+
+NURSERY = Nursery(processes._launch)
 
 # Shared and slow machines make deadlines lie;
 # `make test-slow` looks ten times longer, `HYPOTHESIS_PROFILE=thorough` fifty times.
@@ -49,10 +57,18 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Start what forks servers once, for all forks that run tests."""
+    if session.config.getoption("forks"):
+        NURSERY.started()
+    return forks.pytest_runtestloop(session)
+
+
 def pytest_sessionfinish() -> None:
     """Let what was spared be freed before the process
     ends, or the database's library takes it for a leak.
     """
+    NURSERY.close()
     gc.unfreeze()
 
 
@@ -62,11 +78,20 @@ def nursery() -> Iterator[None]:
     if os.environ.get("COVERAGE_PROCESS_CONFIG"):  # a fork does not say which lines it took
         yield
         return
-    nursery = Nursery(processes._launch)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(processes, "_launch", nursery.launch)
+        patched.setattr(processes, "_launch", NURSERY.launch)
         yield
-    nursery.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def swept() -> Iterator[None]:
+    """Spare each play in this process its looks at all objects, for they took
+    longer than the play: thousands of tests are among the objects.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runner, "swept_rarely", nullcontext)
+        patched.setattr(runner, "gc", SimpleNamespace(collect=lambda: 0))
+        yield
 
 
 class Spawn(Protocol):

@@ -26,6 +26,8 @@ from agentload.serve.child import Order, main
 HOUSE: Final = Path(__file__).parents[1]
 OF_IMPORTS: Final = ("PYTHONPATH", PURE)
 """What decides which modules are imported: with another value a server is started as usual."""
+LONGEST: Final = 1 << 20
+"""Bytes of a folder and an environment."""
 
 
 class Forked:
@@ -37,9 +39,7 @@ class Forked:
         status, theirs_status = os.pipe()
         theirs = [theirs_in, theirs_out, log.fileno(), theirs_status]
         world = json.dumps({"folder": str(Path.cwd()), "environ": dict(os.environ)}).encode()
-        # The length comes with the files, the rest follows it.
-        socket.send_fds(nursery, [b"%8d" % len(world)], theirs)
-        nursery.sendall(world)
+        socket.send_fds(nursery, [world], theirs)
         for each in (theirs_in, theirs_out, theirs_status):
             os.close(each)
         self.stdin, self.stdout = os.fdopen(ours_in, "wb"), os.fdopen(ours_out, "rb")
@@ -72,7 +72,10 @@ class Forked:
 
 
 class Nursery:
-    """Launch servers like `agentload.serve.processes`, but for their imports."""
+    """Launch servers like `agentload.serve.processes`, but for their imports.
+
+    Forks of the process that has started it use it with that process.
+    """
 
     def __init__(self, usual: Callable[[Order, BinaryIO], object]) -> None:
         self._usual, self._imports = usual, imports(os.environ)
@@ -82,8 +85,13 @@ class Nursery:
         """Fork a server; start one as usual where its imports are others than ours."""
         if imports(os.environ) != self._imports:
             return self._usual(order, log)
+        return Forked(self.started(), order.line(), log)
+
+    def started(self) -> socket.socket:
+        """Return the way to the process that forks, and start it once."""
         if self._wire is None:
-            self._wire, theirs = socket.socketpair()
+            # A message comes whole, whoever else writes.
+            self._wire, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
             with theirs:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "tests.nursery", str(theirs.fileno())],
@@ -91,7 +99,7 @@ class Nursery:
                     pass_fds=[theirs.fileno()],
                     process_group=0,
                 )
-        return Forked(self._wire, order.line(), log)
+        return self._wire
 
     def close(self) -> None:
         """End the process that forks; its servers have ended."""
@@ -109,12 +117,9 @@ def serve(wire: socket.socket) -> int:
     """Fork whenever the tests ask for a server; return in each fork how its server ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that keep a server
     while True:
-        head, files, _, _ = socket.recv_fds(wire, 8, 4)
-        if not head:
+        world, files, _, _ = socket.recv_fds(wire, LONGEST, 4)
+        if not world:
             return 0
-        world = b""
-        while len(world) < int(head):
-            world += wire.recv(int(head) - len(world))
         if not os.fork():
             wire.close()
             return keep(json.loads(world), files)

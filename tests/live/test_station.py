@@ -61,11 +61,16 @@ async def test_keys_that_expire_are_asked_for_again_while_connections_stay(
 ) -> None:
     monkeypatch.setattr(module, "RENEW_S", 0.02)
     opened: list[Wire] = []
+    renewed = asyncio.Event()
 
     class Noted(Wire):
         def __init__(self, *arguments: object, **named: object) -> None:
             super().__init__(*arguments, **named)  # type: ignore[arg-type]  # whatever a wire takes
             opened.append(self)
+
+        def renew(self, targets: Iterable[Target]) -> None:
+            super().renew(targets)
+            renewed.set()
 
     monkeypatch.setattr(module, "Wire", Noted)
     keys = iter(("first", *["second"] * 100))
@@ -78,7 +83,7 @@ async def test_keys_that_expire_are_asked_for_again_while_connections_stay(
         async with station(job(targets, renews_keys=True), lambda _: None):
             (wire,) = opened
             await wire.call(request(1))
-            await asyncio.sleep(0.1)
+            await asyncio.wait_for(renewed.wait(), 20)
             await wire.call(request(2))
         assert [each.headers["authorization"] for each in server.requests] == [
             "Bearer first",

@@ -1,0 +1,160 @@
+"""Run the tests in processes that are forked once all tests are collected.
+
+Collecting takes as long as hundreds of tests. Here one process does it, and each fork of it takes
+one file of tests after another off a pipe. A fork sends the reports of a test back as soon as it
+has ended. The first process shows them as if it had run the test itself.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import groupby
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Final
+
+import pytest
+
+Files = Sequence[Sequence[pytest.Item]]
+PLACES: Final = 4
+"""Bytes of a file's place on the pipe."""
+
+
+class Sender:
+    """Send the reports of each test that ended."""
+
+    def __init__(self, config: pytest.Config, wire: Connection) -> None:
+        self._config, self._wire = config, wire
+        self._reports: list[object] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        hook = self._config.hook
+        self._reports.append(hook.pytest_report_to_serializable(config=self._config, report=report))
+
+    def pytest_runtest_logfinish(self) -> None:
+        self._wire.send(self._reports)
+        self._reports = []
+
+    def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> None:
+        if nextitem is None:
+            gc.collect()  # what nobody closed is told now or never
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--forks", type=int, default=0, help="run the tests in so many processes")
+
+
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Run the tests in forks, where that is asked for."""
+    config = session.config
+    number: int = config.getoption("forks")
+    if not number or session.testsfailed or config.option.collectonly:
+        return None
+    config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # pytest sets it
+    files = [list(group) for _, group in groupby(session.items, lambda item: item.path)]
+    files.sort(key=len, reverse=True)  # the last ones to be taken are short
+    places, ours = os.pipe()
+    os.write(ours, b"".join(place.to_bytes(PLACES) for place in range(len(files))))
+    os.close(ours)
+    children: dict[Connection, int] = {}
+    try:
+        for fork in range(number):
+            wire, theirs = Pipe(duplex=False)
+            process = os.fork()
+            if not process:
+                run(config, fork, taken(places, files), theirs)
+            theirs.close()
+            children[wire] = process
+        missing = followed(session, list(children))
+    finally:
+        os.close(places)
+        for process in children.values():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGTERM)
+            os.waitpid(process, 0)
+    for item in missing:
+        shown(config, [lost(item)])
+    return True
+
+
+def taken(places: int, files: Files) -> Iterator[pytest.Item]:
+    """Yield the tests of one file after another that no other process took."""
+    while place := os.read(places, PLACES):
+        yield from files[int.from_bytes(place)]
+
+
+def run(config: pytest.Config, fork: int, items: Iterator[pytest.Item], wire: Connection) -> None:
+    """Be a fork: run tests, send what came of them, and end."""
+    status = 1
+    try:
+        # Output goes to a file, which no two processes may share.
+        capturing = config.pluginmanager.getplugin("capturemanager")
+        capturing.stop_global_capturing()
+        capturing.start_global_capturing()
+        capturing.suspend_global_capture()
+        folders = config._tmp_path_factory  # type: ignore[attr-defined]  # as above
+        folders._basetemp = folders.getbasetemp() / f"fork-{fork}"
+        folders._basetemp.mkdir()
+        config.pluginmanager.unregister(name="terminalreporter")
+        config.pluginmanager.register(Sender(config, wire))
+        item = next(items, None)
+        while item is not None:
+            following = next(items, None)
+            config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            item = following
+        status = 0
+    except BaseException:  # noqa: BLE001 (a fork must not go on as its parent)
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def followed(session: pytest.Session, wires: list[Connection]) -> Sequence[pytest.Item]:
+    """Show what forks send until they have ended, and return the tests of which none told."""
+    missing = {item.nodeid: item for item in session.items}
+    while wires:
+        for wire in wait(wires):
+            assert isinstance(wire, Connection)
+            try:
+                sent = wire.recv()
+            except EOFError:
+                wires.remove(wire)
+                continue
+            hook = session.config.hook
+            reports = [
+                hook.pytest_report_from_serializable(config=session.config, data=each)
+                for each in sent
+            ]
+            del missing[reports[0].nodeid]
+            shown(session.config, reports)
+            if session.shouldfail:
+                raise session.Failed(session.shouldfail)
+    return tuple(missing.values())
+
+
+def shown(config: pytest.Config, reports: Sequence[pytest.TestReport]) -> None:
+    """Show the reports of a test."""
+    node, place = reports[0].nodeid, reports[0].location
+    config.hook.pytest_runtest_logstart(nodeid=node, location=place)
+    for each in reports:
+        config.hook.pytest_runtest_logreport(report=each)
+    config.hook.pytest_runtest_logfinish(nodeid=node, location=place)
+
+
+def lost(item: pytest.Item) -> pytest.TestReport:
+    """Return the report of a test whose process ended before it."""
+    return pytest.TestReport(
+        nodeid=item.nodeid,
+        location=item.location,
+        keywords={},
+        outcome="failed",
+        longrepr="the process that had taken this test ended before it",
+        when="call",
+    )
