@@ -197,6 +197,8 @@ def estimate(each: Estimate | None, *, among: Sequence[Estimate | None] = ()) ->
             return _time(each, among)
         case "count":
             return spread(each, whole)
+        case "tokens" if each.low is None and each.high is None:
+            return number(each.value)  # a count that the server reported, as it prints it
         case "tokens" | "KV tokens":
             return token_range(each.value, each.low, each.high)
         case unit:
@@ -276,13 +278,27 @@ TENFOLD: Final = 10
 def durations(times: Sequence[float | None]) -> tuple[str | None, ...]:
     """Print milliseconds that are compared: in one unit, with the decimals of the largest."""
     known = [each for each in times if each is not None]
-    if not known or max(known) >= TENFOLD * min(known):
+    if not _are_alike(known):
         return tuple(None if each is None else duration(each) for each in times)
     size, unit = _time_unit(max(known))
     places = _digits(max(known) / size)
     return tuple(
         None if each is None else f"{number(each / size, places)} {unit}" for each in times
     )
+
+
+def numbers(values: Sequence[float | None]) -> tuple[str | None, ...]:
+    """Print numbers that are compared: with the decimals of the largest."""
+    known = [each for each in values if each is not None]
+    if not _are_alike(known):
+        return tuple(None if each is None else significant(each, 3) for each in values)
+    places = _digits(max(known))
+    return tuple(None if each is None else number(each, places) for each in values)
+
+
+def _are_alike(known: Sequence[float]) -> bool:
+    """Tell whether figures are near enough for one unit and its decimals."""
+    return bool(known) and max(known) < TENFOLD * min(known)
 
 
 FEWEST_DIGITS: Final = 3

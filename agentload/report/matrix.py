@@ -122,6 +122,12 @@ class MatrixPage:
         return tuple(map(_scenario, self.models))
 
     @property
+    def subject(self) -> str:
+        """Say what the first column names: a model where each has one scenario, named after it."""
+        named = all(each.model == each.document.model for each in self.models)
+        return "model" if named else "scenario"
+
+    @property
     def forest(self) -> ForestRows | None:
         """Draw the change of turn latency of every model on one axis; None without any."""
         shown = self.scenarios
@@ -172,8 +178,9 @@ class MatrixPage:
             marked = "" if kind == "measured" else f", {kind}"
             own = [(of, row) for of, row in found if row.workload is not None]
             whole = [(of, row) for of, row in found if row.workload is None]
-            out.append(_table(f"Record{marked}", own, left_out=OF_SERVERS))
-            out.append(_table(f"Whole servers, all workloads{marked}", whole, left_out=OF_CLASSES))
+            servers = f"Whole servers, all workloads{marked}"
+            out.append(_table(f"Record{marked}", self.subject, own, left_out=OF_SERVERS))
+            out.append(_table(servers, self.subject, whole, left_out=OF_CLASSES))
         return tuple(out)
 
     @property
@@ -260,11 +267,30 @@ def _sessions(row: Row) -> Cell | str:
     return f"{held} or more" if broke is None else f"{held} ({broke} are too many)"
 
 
-def _answers(row: Row) -> Cell | str:
-    if row.answers_right is None or not row.answers_asked:
+def _answers(of: Measured, row: Row) -> Cell | str:
+    """Print the share of right answers, of the questions that the change is of where one is."""
+    decides = _deciding(of, row.config)
+    if decides is not None:
+        share, asked = decides
+    elif row.answers_right is not None and row.answers_asked:
+        share, asked = row.answers_right / row.answers_asked, row.answers_asked
+    else:
         return ABSENT
-    share = f"{say.number(100 * row.answers_right / row.answers_asked, 1)}% of {row.answers_asked}"
-    return share if row.accuracy_change is None else f"{share}; {say.points(row.accuracy_change)}"
+    text = f"{say.number(100 * share, 1)}% of {say.number(asked)}"
+    return text if row.accuracy_change is None else f"{text}; {say.points(row.accuracy_change)}"
+
+
+def _deciding(of: Measured, arm: str) -> tuple[float, int] | None:
+    """Return the share of right answers among the questions that decide, and their number."""
+    for verdict in of.document.decision.server:
+        asked, change = verdict.safe.answers, verdict.safe.estimate
+        if asked is None or change is None:
+            continue
+        if arm == of.evidence.reference:
+            return asked.reference, asked.questions
+        if arm == verdict.arm:
+            return asked.reference + change.value, asked.questions
+    return None
 
 
 def _rate(each: Estimate) -> str:
@@ -290,7 +316,7 @@ COLUMNS: Final[Mapping[str, tuple[str, Callable[[Any], str], Cell]]] = {
     "TPOT p50": ("itl_p50_ms", say.estimate, ABSENT),
     "output tokens/s": ("output_tokens_per_s", _rate, NOT_SEEN),
     "requests/s": ("requests_per_s", _rate, NOT_SEEN),
-    "KV pool, tokens": ("pool_tokens", say.tokens, NOT_SEEN),
+    "KV pool, tokens": ("pool_tokens", say.number, NOT_SEEN),
     "GPU memory": ("gpu_memory_bytes", _memory, NOT_SEEN),
     "sessions at once": ("sessions_held", str, ABSENT),
     "accuracy": ("answers_right", str, ABSENT),
@@ -311,7 +337,7 @@ def _cell(of: Measured, row: Row, column: str) -> Cell | str:
         case "sessions at once":
             return _sessions(row)
         case "accuracy":
-            return _answers(row)
+            return _answers(of, row)
         case "TTFT p95" if value is None and row.ttft_p50_ms is not None:
             return TOO_FEW
         case _:
@@ -319,14 +345,15 @@ def _cell(of: Measured, row: Row, column: str) -> Cell | str:
 
 
 def _table(
-    title: str, found: Iterable[tuple[Measured, Row]], *, left_out: Collection[str]
+    title: str, subject: str, found: Iterable[tuple[Measured, Row]], *, left_out: Collection[str]
 ) -> Table:
-    """Lay rows out, without the columns in *left_out* and those of which no figure is known."""
+    """Lay rows out by *subject*, without the columns in *left_out* and those without a figure."""
     columns = [name for name in COLUMNS if name not in left_out]
     cells = [[_cell(of, row, name) for name in columns] for of, row in found]
     by_column = zip(columns, zip(*cells, strict=True), strict=True) if cells else ()
     kept = {name: said for name, said in by_column if any(each not in UNKNOWN for each in said)}
-    return table(title, tuple(kept), zip(*kept.values(), strict=True))
+    heads = tuple(subject if name == "model" else name for name in kept)
+    return table(title, heads, zip(*kept.values(), strict=True))
 
 
 FORMAT: Final = "agentload-matrix/1"

@@ -304,15 +304,24 @@ class Group:
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
     note: str = ""
+    next: Step | None = None
+    """What would show more of this."""
 
 
 def group(
-    title: str, *, charts: Iterable[Chart] = (), tables: Iterable[Table] = (), note: str = ""
+    title: str,
+    *,
+    charts: Iterable[Chart] = (),
+    tables: Iterable[Table] = (),
+    note: str = "",
+    step: Step | None = None,
 ) -> Group | None:
     """Gather the charts and tables that have something in them; None when there are none."""
     drawn = tuple(each for each in charts if not is_empty(each))
     filled = tuple(each for each in tables if each.rows)
-    return Group(title=title, charts=drawn, tables=filled, note=note) if drawn or filled else None
+    if not drawn and not filled:
+        return None
+    return Group(title=title, charts=drawn, tables=filled, note=note, next=step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -197,6 +197,13 @@ def test_times_that_are_compared_share_a_unit_unless_they_differ_tenfold(
     assert say.durations(times) == texts
 
 
+def test_numbers_that_are_compared_have_the_decimals_of_the_largest() -> None:
+    assert say.numbers((0.1014, 0.0994, None)) == ("0.101", "0.099", None)
+    assert say.numbers((312.6, 98.72)) == ("313", "99")
+    assert say.numbers((312.6, 4.87)) == ("313", "4.87")
+    assert say.numbers((None, 0.0)) == (None, "0")
+
+
 def test_intervals_of_times_that_differ_tenfold_have_units_of_their_own() -> None:
     slow, quick = estimate(44_000.0, 40_000.0, 48_000.0, "ms"), estimate(239.0, 229.0, 249.0, "ms")
     texts = [say.estimate(each, among=(slow, quick)) for each in (slow, quick)]

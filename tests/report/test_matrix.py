@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -120,6 +121,25 @@ def test_a_column_of_which_no_figure_is_known_is_left_out() -> None:
     assert "answers right" not in record.columns
     assert "GPU memory" not in record.columns
     assert "GPU memory" not in " ".join(made(bare).notes).replace("KV pool, GPU memory", "")
+
+
+def test_both_shares_of_right_answers_and_their_difference_are_of_the_same_questions() -> None:
+    (_, whole) = made(measured("chat")).tables
+    cells = [row[whole.columns.index("accuracy")].text for row in whole.rows]
+    read = (re.match(r"([\d.]+)% of ([\d,]+)(?:; ([−+]?[\d.]+) pp)?", text) for text in cells)
+    (ours, count, _), *others = (found.groups() for found in read if found is not None)
+    assert len(others) == 2
+    for share, questions, change in others:
+        assert questions == count
+        apart = float(share) - float(ours)
+        assert abs(apart - float(change.replace("−", "-"))) <= 0.11  # each has a decimal
+
+
+def test_the_first_column_is_called_by_what_it_names() -> None:
+    for name, subject in (("chat", "scenario"), ("acme/hybrid-30b", "model")):
+        page = made(measured(name))
+        assert {table.columns[0] for table in page.tables} == {subject}
+        assert f'<th scope="col">{subject}</th>' in html(page)
 
 
 def test_a_heading_counts_the_verdicts() -> None:

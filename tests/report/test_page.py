@@ -120,6 +120,32 @@ async def test_what_decides_is_on_the_first_screen(
         assert await page.run(end) <= height * screens, word
 
 
+CUT = """[...document.querySelectorAll('.scroll, pre, nav')]
+      .filter(part => part.checkVisibility() && part.scrollWidth > part.clientWidth + 1)
+      .map(part => part.tagName + ' ' + (part.getAttribute('aria-label') ?? part.textContent.slice(0, 40)))"""
+"""What hides a part of itself until somebody scrolls it sideways."""
+
+
+async def test_nothing_is_cut_at_its_right_edge(page: Page) -> None:
+    """Tables have a desktop's width; commands and the list of sections have a phone's as well."""
+    for width in (1_440, PHONE):
+        await page.shape(width=width, height=900, mobile=width == PHONE)
+        await page.run(UNFOLD)
+        cut = await page.run(CUT)
+        assert [each for each in cut if width == 1_440 or not each.startswith("DIV")] == []
+
+
+async def test_what_all_columns_share_is_said_in_a_line_above_their_names(page: Page) -> None:
+    await page.shape(width=PHONE, height=844, mobile=True)
+    words = """[...document.querySelectorAll('#decision thead th')].map(head => {
+        const range = document.createRange(); range.selectNodeContents(head);
+        return range.getBoundingClientRect(); }).map(box => [box.top, box.bottom, box.height, box.right])"""
+    (_, bottom, height, right), *others = await page.run(words)
+    assert height < 24
+    assert right <= PHONE
+    assert [top for top, *_ in others if top < bottom - 2] == []
+
+
 async def test_each_chart_has_its_data_as_csv_and_as_vega_lite(page: Page) -> None:
     table = "decodeURIComponent(document.querySelector('a[download=\"differences.csv\"]').href.split(',').slice(1).join(','))"
     assert (await page.run(table)).startswith("lane,arm,what,low,at,high\n")
@@ -168,9 +194,14 @@ async def test_a_command_is_copied_with_the_keyboard(page: Page) -> None:
 
 async def test_the_forest_lies_in_the_rows_that_it_is_about(page: Page) -> None:
     await page.shape(width=1_440, height=900)
+    await page.open(FOLDER / "use" / "decision.html")
     rows = """[...document.querySelectorAll('#decision tbody tr')].filter(row => row.querySelector('svg.forest'))
       .map(row => [row.querySelector('th').textContent, row.getBoundingClientRect().height <= 34])"""
-    assert await page.run(rows) == [["turn latency", True]]
+    assert await page.run(rows) == [
+        ["turn latency", True],
+        ["time to first token", True],
+        ["time per output token", True],
+    ]
     assert await page.run("document.querySelectorAll('#decision thead svg.forest').length") == 1
 
 

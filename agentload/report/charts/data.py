@@ -13,6 +13,7 @@ _MARKS: Final[dict[str, Any]] = {
     "points": {"type": "point", "filled": True},
     "line": "line",
     "steps": {"type": "line", "interpolate": "step-after"},
+    "path": {"type": "line", "point": True},
 }
 
 
@@ -97,7 +98,7 @@ def vega_lite(chart: Chart) -> dict[str, Any]:
                 {
                     "transform": [{"filter": f"datum.mark == '{mark}'"}],
                     "mark": _MARKS[mark],
-                    "encoding": {**across, "y": y},
+                    "encoding": {**across, "y": y, "order": None},  # as the rows stand
                 }
                 for mark in used
             ]

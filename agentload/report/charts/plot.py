@@ -58,8 +58,8 @@ def _series(series: Series, x: Scale, y: Scale) -> str:
     pixels = [(x.at(across), y.at(up)) for across, up in zip(series.xs, series.ys, strict=True)]
     drawn = ""
     if series.mark != "points":
-        drawn = line(pixels if series.mark == "line" else stairs(pixels))
-    shape = "mark" if series.mark == "points" else "hit"
+        drawn = line(stairs(pixels) if series.mark == "steps" else pixels)
+    shape = "mark" if series.mark in ("points", "path") else "hit"
     marks = "".join(
         marker(at, series.slot, shape, tip)
         for at, tip in zip(pixels, series.tips or _tips(series, x, y), strict=True)

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from agentload.report.format import Quantity
 
-Mark: TypeAlias = Literal["points", "line", "steps"]
+Mark: TypeAlias = Literal["points", "line", "steps", "path"]
+"""A path joins its points, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

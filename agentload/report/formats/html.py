@@ -34,7 +34,8 @@ def files(document: Document) -> Iterator[tuple[str, str]]:
 
 def html(document: Document) -> str:
     """Render a document."""
-    picture, repeated = picture_of(document), _repeated(document)
+    in_rows = forest(document)
+    picture, repeated = picture_of(document), _repeated(document) if in_rows else None
     first = document.groups[0] if document.groups else Group(title="")
     # Our own files, not a reader's words: Markup leaves them as they are.
     return (
@@ -42,9 +43,10 @@ def html(document: Document) -> str:
         .get_template("decision.html.j2")
         .render(
             document=document,
-            forest=forest(document),
+            forest=in_rows,
             picture=picture,
             repeated=repeated,
+            first_is_seen=bool(first.tables or {*first.charts} - {picture}),
             is_repeated=not first.tables and {*first.charts} <= {picture, repeated},
             style=Markup(style()),  # noqa: S704
             script=Markup(script()),  # noqa: S704
@@ -56,10 +58,10 @@ def html(document: Document) -> str:
 def forest(document: Document) -> ForestRows | None:
     """Draw the differences of the user's mix into the rows of the table that decides.
 
-    None where nothing was compared.
+    None where nothing was compared, or where the columns of several arms leave no room.
     """
     found = _chart(document, "differences")
-    if not isinstance(found, Lanes):
+    if not isinstance(found, Lanes) or len(found.arms) > 1:
         return None
     mix, rows = first_group(found), [row[0].text for row in document.arms.rows]
     return forest_rows(mix, [_row_of(lane, rows) for lane in mix.lanes])
@@ -68,9 +70,11 @@ def forest(document: Document) -> ForestRows | None:
 def picture_of(document: Document) -> Chart | None:
     """Return the chart that stands beside the decision.
 
-    It is what each load gives, where two were tried, else how the intervals narrowed.
+    It is what each load gives, where two were tried, else how the intervals narrowed, else the
+    differences that found no room in the rows of the table.
     """
-    return _chart(document, "pareto-tokens") or _chart(document, "looks")
+    found = _chart(document, "pareto-tokens") or _chart(document, "looks")
+    return found or (_chart(document, "differences") if forest(document) is None else None)
 
 
 def _repeated(document: Document) -> Chart | None:
@@ -101,9 +105,10 @@ def sides(table: Table) -> tuple[str, ...]:
 
 
 def _side(column: tuple[Cell, ...]) -> str:
-    filled = [cell.text for cell in column if cell.text and cell.tone != "muted"]
+    loud = [cell.text for cell in column if cell.text and cell.tone != "muted"]
+    filled = loud or [cell.text for cell in column if cell.text]
     figures = sum(_FIGURE.match(text) is not None for text in filled)
-    return "figure" if 2 * figures > len(filled) else "words"
+    return "figure" if 3 * figures > len(filled) else "words"
 
 
 def style() -> str:

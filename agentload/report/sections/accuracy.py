@@ -55,7 +55,7 @@ def _map(view: View, arm: str, task: str, found: list[Retrieval]) -> HeatMap:
     return HeatMap(
         name=f"accuracy-{labels.slug(task)}-{labels.slug(arm)}",
         title=f"{task}, {labels.arm(arm)}: accuracy, %",
-        caption="By how deep the fact is in the context, and how long the context is.",
+        caption="By how deep the fact is in the context, and how long that is. Darker is better.",
         x_label="context, tokens",
         y_label="depth",
         columns=tuple(say.tokens(length) for length in lengths),

@@ -333,7 +333,7 @@ def _rate(view: View, words: str, name: str, factors: Mapping[str, float]) -> It
     if not any(figures):
         return
     values = [None if each is None else each.estimate.value * factors[each.arm] for each in figures]
-    reference, *own = (None if each is None else say.significant(each, 3) for each in values)
+    reference, *own = say.numbers(values)
     changes = [_quotient(values[0], each) for each in values[1:]]
     marked = [
         change
@@ -386,8 +386,8 @@ def _pool_tokens(view: View) -> Iterator[Row]:
         return
     ours, *others = pools
     times = [f"{say.number(each / ours, 2)}×" if each and ours else "" for each in others]
-    texts = [None if each is None else f"{say.tokens(each)} tokens" for each in pools]
-    yield row("KV pool ↑", texts[0], own=texts[1:], changes=times)
+    texts = [None if each is None else say.number(each) for each in pools]
+    yield row("KV pool, tokens ↑", texts[0], own=texts[1:], changes=times)
 
 
 def _hits(rate: float | None) -> Cell | str:

@@ -15,7 +15,7 @@ from advisor.steps import CapacitySearch
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import ChartAxis, HeatMap, Plot, Series, Square
-from agentload.report.parts import Group, Table, group, in_grey, table
+from agentload.report.parts import Group, Step, Table, group, in_grey, table
 from agentload.report.sections.gpus import agents
 from agentload.report.sections.view import View
 
@@ -26,18 +26,20 @@ def capacity(view: View) -> Group | None:
         "Capacity and load",
         charts=(*_pareto(view), *_heat(view)),
         tables=(_table(view),),
-        note=_needs_loads(view),
+        step=_second_load(view),
     )
 
 
-def _needs_loads(view: View) -> str:
-    """Say how to get a second load, where fewer than two were tried."""
+def _second_load(view: View) -> Step | None:
+    """Return what tries a second load, where fewer than two were tried."""
     if len({point.agents for point in view.evidence.capacity if point.turns}) >= 2:
-        return ""
+        return None
     command = view.command(CapacitySearch(limits=None, trial_s=300.0))
     if command is None:
-        return ""
-    return f"Throughput against what a user gets needs two loads or more: {command}"
+        return None
+    return Step(
+        text="Throughput against what a user gets needs two loads or more:", command=command
+    )
 
 
 Rate: TypeAlias = Callable[[CapacityPoint], float | None]
@@ -68,13 +70,20 @@ def _pareto(view: View) -> Iterator[Plot]:
             name=f"pareto-{name}",
             title=f"{unit[0].upper()}{unit[1:]}: per GPU against per agent",
             caption=(
-                "Each mark is one load that was tried. Further right is better for a user, "
-                "further up is cheaper; up and right wins."
+                f"Each mark is one load that was tried{_tried(view)}; lines join them in that "
+                "order. Further right is better for a user, further up is cheaper; up and right "
+                "wins."
             ),
-            x=ChartAxis(label=f"{unit}, per agent", quantity="count", low=0.0),
+            x=ChartAxis(label=f"{unit}, per agent", quantity="count"),
             y=ChartAxis(label=f"{unit}, per GPU", quantity="count", low=0.0),
             series=series,
         )
+
+
+def _tried(view: View) -> str:
+    """Say from which load to which one was tried."""
+    loads = [point.agents for point in view.evidence.capacity if point.turns]
+    return f", from {min(loads)} agents to {max(loads)}" if loads else ""
 
 
 def _throughput(view: View, arm: str, rate: Rate) -> Series:
@@ -96,7 +105,7 @@ def _throughput(view: View, arm: str, rate: Rate) -> Series:
         ours, theirs = (say.significant(each[-1], 3) for each in (per_gpu, per_agent))
         load = f"{labels.arm(arm)}, {agents_at_once} agents, {met} of {turns} turns within the SLO"
         tips.append(f"{load}: {ours} per GPU, {theirs} per agent")
-    return view.series(arm, "points", per_agent, per_gpu, tips=tips)
+    return view.series(arm, "path", per_agent, per_gpu, tips=tips)
 
 
 LEAST_CALLS: Final = 5

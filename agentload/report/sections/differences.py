@@ -67,6 +67,7 @@ def forest(view: View) -> Lanes:
             spans += _spans(view, len(lanes) - 1, changes)
     margin = 100 * view.policy.min_change
     low, high = _reach(spans, margin)
+    wide = INDIFFERENT * margin
     return Lanes(
         name="differences",
         title=f"Change against {view.against}",
@@ -77,7 +78,7 @@ def forest(view: View) -> Lanes:
         lanes=tuple(lanes),
         spans=tuple(spans),
         arms=tuple((labels.arm(arm), view.slots[arm]) for arm in view.others),
-        bands=(Band(axis="x", low=-margin, high=margin),),
+        bands=tuple(Band(axis="x", low=-end, high=end) for end in (margin, wide)),
         rules=(RuleLine(axis="x", at=0.0),),
         height=max(16.0, 10.0 * len(view.others)),
     )
@@ -106,13 +107,15 @@ def _reach(spans: Iterable[LaneSpan], margin: float) -> tuple[float, float]:
 
 
 def _caption(view: View, spans: Sequence[LaneSpan], low: float, high: float) -> str:
-    margin = f"within the band (±{say.number(100 * view.policy.min_change)}%)"
+    margin = 100 * view.policy.min_change
+    least, most = (f"±{say.shorten(end)}%" for end in (margin, INDIFFERENT * margin))
     has_noise = any(span.look == "noise" for span in spans)
     leaves = any(span.low < low or span.high > high for span in spans)
     noise = "The grey bar is by how much two identical servers may differ."
     beyond = "Intervals that reach the edge extend beyond it."
     parts = (
-        f"Left of 0 is faster than {view.against}; {margin} a difference is too small to matter.",
+        (f"Left of 0 is faster than {view.against}; in the inner band ({least}) a difference is too "
+        f"small to matter. With “no difference” the interval ends in the outer band ({most})."),
         noise if has_noise else "",
         beyond if leaves else "",
     )

@@ -4,8 +4,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from agentload.report.formats.html import html, tie
-from agentload.report.parts import Group, Step
+from agentload.report.charts.spec import Lanes
+from agentload.report.formats.html import html, sides, tie
+from agentload.report.parts import Group, Step, in_grey, table
 from tests.report import sample
 from tests.report.charts.test_draw import MAP, PLOT
 from tests.report.golden import assert_golden
@@ -80,10 +81,37 @@ def test_a_command_that_settles_a_finding_is_called_the_next_step() -> None:
 
 def test_a_single_class_is_drawn_in_the_table_alone_where_there_is_room() -> None:
     evidence = sample.evidence()
-    one = html(made(evidence=replace(evidence, workloads=evidence.workloads[:1])))
-    assert '<section class="narrow" id="differences' in one
-    assert '<a class="narrow" href="#differences' in one
+    one = made(evidence=replace(evidence, workloads=evidence.workloads[:1]))
+    first, *others = one.groups
+    (lanes,) = first.charts
+    assert isinstance(lanes, Lanes)
+    of_one = replace(first, charts=(replace(lanes, arms=lanes.arms[:1]),))
+    page = html(replace(one, groups=(of_one, *others)))
+    assert '<section class="narrow" id="differences' in page
+    assert '<a class="narrow" href="#differences' in page
     assert '<section id="differences' in html(told())
+
+
+def test_the_differences_of_several_arms_stand_beside_the_decision() -> None:
+    """The columns of two arms leave the rows no room for a picture."""
+    decision, _, below = html(told()).partition("<nav")
+    assert 'class="beside"' in decision
+    assert 'aria-labelledby="differences-title' in decision
+    assert 'aria-labelledby="differences-title' not in below
+
+
+def test_figures_stand_at_the_right_where_none_of_them_counts() -> None:
+    """A failed check turns a column grey; what it holds is still compared digit by digit."""
+    grey = table(
+        "of an invalid run",
+        ("", "change", "why"),
+        [
+            ("turn latency", in_grey("+26.5% [+19.5, +33.7], not valid"), in_grey("client late")),
+            ("output tokens/s", in_grey("−21%, not valid"), in_grey("client late")),
+            ("verdict", in_grey("test further"), in_grey("3 more runs")),
+        ],
+    )
+    assert sides(grey) == ("words", "figure", "words")
 
 
 def test_a_hostile_name_stays_text() -> None:

@@ -34,7 +34,7 @@ def test_the_draws_of_one_load_are_one_mark() -> None:
     assert isinstance(once, Plot)
     assert isinstance(twice, Plot)
     assert [each.ys for each in twice.series] == [each.ys for each in once.series]
-    assert {each.mark for each in once.series} == {"points"}
+    assert {each.mark for each in once.series} == {"path"}
 
 
 def test_with_a_single_load_the_command_that_tries_more_stands_in_the_place_of_the_chart() -> None:
@@ -42,9 +42,9 @@ def test_with_a_single_load_the_command_that_tries_more_stands_in_the_place_of_t
     told = made(evidence=evidence)
     (group,) = (group for group in told.groups if group.title == "Capacity and load")
     assert "pareto-turns" not in charts(told)
-    assert group.note.startswith(
-        "Throughput against what a user gets needs two loads or more: agentload sweep --concurrency"
-    )
+    assert group.next is not None
+    assert group.next.text == "Throughput against what a user gets needs two loads or more:"
+    assert (group.next.command or "").startswith("agentload sweep --concurrency")
 
 
 def test_an_arm_that_is_faster_by_a_tenth_is_so_in_every_field() -> None:
