@@ -1,25 +1,27 @@
-"""OpenClaw's sessions: JSONL of all versions below 2026.7.2,
-and the SQLite store from 2026.7.2 on, opened read-only.
+"""OpenClaw's sessions: JSONL of all versions below 2026.7.2 and of
+exports, and the SQLite store from 2026.7.2 on, opened read-only.
 
 ~/.openclaw/agents/AGENT/sessions/*.jsonl (also .reset.* and .deleted.*) with the index
-sessions.json next to it, or ~/.openclaw/agents/AGENT/agent/openclaw-agent.sqlite. Calls,
-compactions and branches are as in pi's sessions; sub-agents are spawned by the call whose
-sessions_spawn names them, or by the index, and joined by the parent's first call after their
-end. The system prompt and the tools come from the session's trajectory (SESSION.trajectory.jsonl)
-if there is one, otherwise from the tokens of the first prompt beyond its messages, assumed to be
-the same for an agent's sessions of a kind. Heartbeats and cron runs wait for the schedule.
-Session keys contain names and numbers of people and groups: only their kind is kept, as the
-workload (openclaw-main, -group, -cron, …).
+sessions.json next to it, ~/.openclaw/agents/AGENT/agent/openclaw-agent.sqlite, or a bundle
+of /export-trajectory (session-branch.json, with manifest and events). Calls, compactions and
+branches are as in pi's sessions; sub-agents are spawned by the call whose sessions_spawn
+names them, or by the index, and joined by the parent's first call after their end. The
+system prompt and the tools come from the session's trajectory (SESSION.trajectory.jsonl, or
+a bundle's events) if there is one, otherwise from the tokens of the first prompt beyond its
+messages, assumed to be the same for an agent's sessions of a kind. Heartbeats and cron runs
+wait for the schedule. Session keys contain names and numbers of people and groups: only
+their kind is kept, as the workload (openclaw-main, -group, -cron, …).
 """
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
+
+import msgspec
 
 from agentload.errors import TraceError
 from agentload.importers.parts import (
@@ -38,10 +40,17 @@ from agentload.importers.parts import (
 )
 from agentload.model.trace import Session
 
-FILES: Final = ("*.jsonl", "*.jsonl.reset.*", "*.jsonl.deleted.*", "*.sqlite")
+FILES: Final = (
+    "*.jsonl",
+    "*.jsonl.reset.*",
+    "*.jsonl.deleted.*",
+    "*.sqlite",
+    "session-branch.json",
+)
 Opening: TypeAlias = Callable[[], Sequence[ContextPiece]]
 _HOMES: Final = (".openclaw", ".clawdbot", ".moltbot")
-_BESIDE: Final = (".trajectory.jsonl", "cache-trace.jsonl")
+_BUNDLE: Final = "session-branch.json"
+_BESIDE: Final = (".trajectory.jsonl", "cache-trace.jsonl", "events.jsonl")
 _KINDS: Final = (
     ("subagent", "subagent"),
     ("cron", "cron"),
@@ -57,10 +66,19 @@ _DAMAGED: Final = (
 _MAGIC: Final = b"SQLite format 3\0"
 
 
+class _Branch(msgspec.Struct):
+    """The session in a bundle."""
+
+    entries: list[dict[str, Any]]
+    header: dict[str, Any] | None = None
+
+
 def sniff(head: Head) -> float:
-    """Look for the store, or for a session in one of OpenClaw's folders."""
+    """Look for the store, for an exported bundle, or for a session in one of OpenClaw's folders."""
     if _has_table(head.path, "transcript_events"):
         return 1.0
+    if head.path.name.startswith(_BUNDLE):
+        return 1.0 if b'"entries"' in head.bytes else 0.0
     is_session = head.record.get("type") == "session" or head.has("type", "message", "timestamp")
     is_home = (
         any(home in head.path.parts for home in _HOMES)
@@ -78,35 +96,81 @@ def _transcripts(intake: Intake) -> Iterator[AgentTranscript]:
     for path in intake.files:
         if head(path, 16).startswith(_MAGIC):
             yield from _stored(intake, path)
+        elif path.name.startswith(_BUNDLE):
+            yield _bundled(intake, path)
         elif not path.name.endswith(_BESIDE):
             yield _filed(intake, path)
 
 
 def _filed(intake: Intake, path: Path) -> AgentTranscript:
     own = path.name.split(".jsonl")[0]
-    key, said = _indexed(path.with_name("sessions.json"), own)
+    index = path.parent / "sessions.json"
+    told = parse_json(head(index, 1 << 26)) if index.exists() else None
+    known = told.items() if isinstance(told, dict) else ()
+    key, said = next(
+        (
+            (key, said)
+            for key, said in known
+            if isinstance(said, dict) and said.get("sessionId") == own
+        ),
+        (own, {}),
+    )
     trajectory = path.with_name(f"{own}.trajectory.jsonl")
-    first = islice(records(path, transcripts.Record, ImportNotes("lenient")), 3)
-    times = [fields.seconds(record.get("timestamp")) for _, record in first]
+    first = zip(records(path, transcripts.Record, ImportNotes("lenient")), range(3), strict=False)
+    times = [
+        at_s
+        for (_, record), _ in first
+        if (at_s := fields.seconds(record.get("timestamp"))) is not None
+    ]
     return _transcript(
         read=lambda: list(
             transcripts.entries(intake, records(path, transcripts.Record, intake.notes))
         ),
         key=key,
         agent=path.parent.parent.name,
-        began_s=min((at_s for at_s in times if at_s is not None), default=0.0),
+        began_s=min(times, default=0.0),
         spawned_by=said.get("spawnedBy"),
         opening=lambda: tuple(_opening(intake, trajectory)) if trajectory.exists() else (),
     )
 
 
-def _indexed(index: Path, session: str) -> tuple[str, dict[str, Any]]:
-    """Return the key of a session, and what the index says of it, if it is there."""
-    found = parse_json(head(index, 1 << 26)) if index.exists() else None
-    for key, said in found.items() if isinstance(found, dict) else ():
-        if isinstance(said, dict) and said.get("sessionId") == session:
-            return key, said
-    return session, {}
+def _bundled(intake: Intake, path: Path) -> AgentTranscript:
+    told = (
+        parse_json(head(path.with_name("manifest.json"), 1 << 26))
+        if path.with_name("manifest.json").exists()
+        else None
+    )
+    said = told if isinstance(told, dict) else {}
+    key = str(said.get("sessionKey") or said.get("sessionId") or path.parent.name)
+    agent = key.split(":")[1] if key.startswith("agent:") else ""
+    events = path.with_name("events.jsonl")
+    branch = [
+        entry
+        for _, found in records(path, _Branch, ImportNotes("lenient"))
+        for entry in (found.header or {}, *found.entries)
+    ]
+    return _transcript(
+        read=lambda: list(transcripts.entries(intake, _branch(intake, path))),
+        key=key,
+        agent=agent,
+        began_s=next(
+            (
+                at_s
+                for entry in branch
+                if (at_s := fields.seconds(entry.get("timestamp"))) is not None
+            ),
+            0.0,
+        ),
+        spawned_by=None,
+        opening=lambda: tuple(_opening(intake, events)) if events.exists() else (),
+    )
+
+
+def _branch(intake: Intake, path: Path) -> Iterator[tuple[str, transcripts.Record]]:
+    for place, found in records(path, _Branch, intake.notes):
+        yield from (
+            (f"{place}, entry {number}", entry) for number, entry in enumerate(found.entries)
+        )
 
 
 def _stored(intake: Intake, path: Path) -> Iterator[AgentTranscript]:

@@ -131,6 +131,61 @@ def test_a_trajectory_beside_a_session_gives_the_system_prompt_and_tools_their_n
     assert (lengths(first)[0], lengths(second)) == (1_020, [510])
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_exported_bundle_says_what_the_session_and_its_trajectory_say(
+    tmp_path: Path, indent: int | None
+) -> None:
+    compiled = {
+        "type": "context.compiled",
+        "data": {"systemPrompt": "s" * 400, "tools": [{"name": "read"}]},
+    }
+    plain = files(parent=PARENT) | {f"{FOLDER}/parent.trajectory.jsonl": jsonl(compiled)}
+    expected, _ = imported(tmp_path / "files", plain, "openclaw")
+    branch = {"header": PARENT[0], "leafId": "f", "entries": PARENT[1:]}
+    bundle = {
+        "manifest.json": json.dumps(
+            {
+                "traceSchema": "openclaw-trajectory",
+                "sessionId": "parent",
+                "sessionKey": "agent:main:x:group:1",
+            }
+        ),
+        "session-branch.json": json.dumps(branch, indent=indent),
+        "events.jsonl": jsonl(
+            {"type": "session.started", "traceSchema": "openclaw-trajectory"}, compiled
+        ),
+        "system-prompt.txt": "s" * 400,
+    }
+    (only,), summary = imported(tmp_path / "bundle", bundle)
+    assert (summary.format, only.turns) == ("openclaw", expected[0].turns)
+    assert [segment.role for segment in only.turns[0].add] == ["system", "tools", "user"]
+
+
+@pytest.mark.parametrize("name", ["session-branch.json", "manifest.json", "events.jsonl"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.95])
+def test_a_bundle_that_was_cut_short_is_survived(tmp_path: Path, name: str, share: float) -> None:
+    compiled = {
+        "type": "context.compiled",
+        "data": {"systemPrompt": "s" * 400, "tools": [{"name": "read"}]},
+    }
+    bundle = {
+        "manifest.json": json.dumps({"sessionKey": "agent:main:main"}),
+        "session-branch.json": json.dumps({"header": PARENT[0], "entries": PARENT[1:]}),
+        "events.jsonl": jsonl(compiled),
+    }
+    bundle[name] = bundle[name][: round(len(bundle[name]) * share)]
+    # What lies beside the session may be missing; a session
+    # that breaks off in the middle of its one value is none.
+    if name == "session-branch.json":
+        seen = "incomplete last line" if share else "no session"
+        with pytest.raises(TraceError, match=seen):
+            imported(tmp_path, bundle, "openclaw", "lenient")
+        return
+    found, summary = imported(tmp_path, bundle, "openclaw", "lenient")
+    assert [len(session.turns) for session in found] == [3]
+    assert not summary.odd + summary.malformed
+
+
 def test_a_sub_agent_belongs_to_the_window_of_its_parents_key_that_was_open(
     tmp_path: Path, store: Path
 ) -> None:
