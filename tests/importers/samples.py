@@ -192,6 +192,47 @@ def _openclaw(path: Path) -> bytes:
     return found
 
 
+def _cache_trace() -> str:
+    base = {
+        "seq": 1,
+        "stage": "stream:context",
+        "sessionId": secret(1),
+        "sessionKey": secret(1),
+        "system": secret(30),
+    }
+    first = [{"role": "user", "content": secret()}]
+    said = {
+        "role": "assistant",
+        "content": [{"type": "text", "text": secret()}],
+        "usage": {"input": 90, "output": 7},
+    }
+    later = [
+        *first,
+        said,
+        {
+            "role": "toolResult",
+            "toolName": "read",
+            "content": [{"type": "text", "text": secret(40)}],
+        },
+    ]
+    return jsonl(
+        base | {"ts": entries.iso(0), "messages": first},
+        base | {"ts": entries.iso(4), "messages": later},
+    )
+
+
+def _jobs() -> str:
+    schedule = {"kind": "every", "everyMs": 3_600_000, "anchorMs": entries.DAY}
+    job = {
+        "id": secret(1),
+        "name": secret(2),
+        "createdAtMs": entries.DAY,
+        "schedule": schedule,
+        "payload": {"message": secret()},
+    }
+    return msgspec.json.encode({"version": 1, "jobs": [job]}).decode()
+
+
 def _otel() -> str:
     asked = msgspec.json.encode(
         [{"role": "user", "parts": [{"type": "text", "content": secret()}]}]
@@ -326,6 +367,8 @@ def samples(scratch: Path) -> dict[str, dict[str, str | bytes]]:
             )
         },
         "openclaw": {"openclaw-agent.sqlite": _openclaw(scratch / "s.sqlite")},
+        "openclaw_cache_trace": {"cache-trace.jsonl": _cache_trace()},
+        "openclaw_jobs": {"jobs.json": _jobs()},
         "otel": {"o.jsonl": _otel()},
         "pi": {"p.jsonl": jsonl(*_pi())},
         "prometheus": {"m.prom": test_prometheus.CHAT},

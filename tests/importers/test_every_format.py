@@ -31,6 +31,7 @@ SPOKEN = frozenset(
         "litellm",
         "openai_chat",
         "openclaw",
+        "openclaw_cache_trace",
         "otel",
         "pi",
         "swe_agent",

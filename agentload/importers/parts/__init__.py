@@ -37,7 +37,7 @@ from agentload.importers.parts import (
 from agentload.importers.parts.blocks import BlockPrompt, Numbering, PromptTree, change
 from agentload.importers.parts.chat import ContextPiece
 from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue
-from agentload.importers.parts.fields import rows, seconds
+from agentload.importers.parts.fields import agents_usage, rows, seconds
 from agentload.importers.parts.files import head, lines, parse_json, records
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.notes import ImportNotes
@@ -65,6 +65,7 @@ __all__ = [
     "SpokenCall",
     "Trail",
     "TranscriptEntry",
+    "agents_usage",
     "blocks",
     "by_session",
     "change",
