@@ -235,8 +235,10 @@ def beyond_budget(ended: DecisionOutcome) -> str | None:
         ):
             missing[criterion] = labels.cost(need)
     lacking = " and ".join(missing.values())
+    # Step times are no end in themselves: they say where capacity is measured.
+    named = " and ".join(missing).replace("step times", "capacity")
     return (
-        f"This budget cannot settle {' and '.join(missing)}. Missing: {lacking}; "
+        f"This budget cannot settle {named}. Missing: {lacking}; "
         f"left: {say.minutes(ended.left_minutes)}. "
         f"--budget {math.ceil(ended.enough_minutes)}m pays for it."
     )
