@@ -91,8 +91,10 @@ def _gaps(case: Case) -> Iterator[str]:
             "The weights of the mix are the reference's time in turns; how its server's "
             "time was shared is not known."
         )
-    is_searched = any(each.agents_per_gpu is not None for each in case.capacity)
-    if evidence.deployment.peak_agents is None and is_searched:
+    known = [each for each in case.capacity if each.agents_per_gpu and each.agents_per_gpu.value]
+    searched = {each.arm for each in known}
+    is_compared = evidence.reference in searched and len(searched) > 1
+    if evidence.deployment.peak_agents is None and is_compared:
         yield (
             "Agents per GPU are known, the GPUs that they save are not: the policy lacks "
             "load.peak_agents, the agents at your peak."

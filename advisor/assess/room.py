@@ -179,7 +179,8 @@ def _room(
         )
     share = alive.tokens / pool
     binds_at = policy.capacity_binds_at
-    told = f"{alive.told(workload)}, {words.part_of(share)} the pool of {evidence.reference}"
+    one = "" if alive.played is None else "a replica of "
+    told = f"{alive.told(workload)}, {words.part_of(share)} the pool of {one}{evidence.reference}"
     if share >= binds_at:
         return Room(workload=workload, state="binds", reason=told, working_set_tokens=tokens)
     binds_from = None

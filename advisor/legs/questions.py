@@ -1,7 +1,7 @@
 """Plan how many questions settle whether an arm is safe, and at which lengths."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -35,7 +35,7 @@ def more(case: Case, found: PooledAccuracy) -> Need:
     few that they say less than what is assumed before any were asked are planned on as then.
     """
     arm, asked, n = found.arm, found.answers.questions, max(1, found.estimate.n)
-    lengths = tuple(round(each) for each in found.lengths)
+    lengths = _askable(found.lengths, case.evidence.deployment.asking.stored)
     canary = case.evidence.canary
     if canary and set(found.lengths) <= set(canary):
         ladder = _own_ladder(case, arm, found.workload)
@@ -53,6 +53,22 @@ def more(case: Case, found: PooledAccuracy) -> Need:
         # Enough for nine truths of ten, and still open: it lies at the margin itself.
         items = 2 * asked
     return _need(case, arm, items, lengths, already=asked)
+
+
+def _askable(lengths: Sequence[float], stored: Mapping[int, int] | None) -> tuple[int, ...]:
+    """Return lengths to ask more at: those of questions, and steps near those of other checks.
+
+    Checks of a trace and own items have any length; one speaks for another hardly shorter.
+    """
+    if stored is None:
+        return tuple(round(each) for each in lengths)
+    asked = {round(each) for each in lengths}
+    found = asked & stored.keys()
+    for each in sorted(asked - found, reverse=True):
+        step = 1024 * math.ceil(each / 1024)
+        if not any(step <= SLACK * known and known <= SLACK * step for known in found):
+            found.add(step)
+    return tuple(sorted(found))
 
 
 def _planned(

@@ -83,13 +83,13 @@ def screening_text(found: Screening, reference: str) -> str:
             )
         case "uniform":
             return (
-                f"{arm} is {far} on prompts of {where} tokens, and about as far on all of "
-                f"{screened}: what scales look like, not a kernel. {ask}"
+                f"{arm} is {far} on prompts of {where} tokens, and about as far at every length "
+                f"from {screened}: a sign of its scales, not of a kernel. {ask}"
             )
         case "grows":
             return (
-                f"{arm} is {far} on prompts of {where} tokens, and not equally so on all of "
-                f"{screened}. {ask}"
+                f"{arm} is {far} on prompts of {where} tokens, and not as far at every length "
+                f"from {screened}. {ask}"
             )
         case "few":
             return (

@@ -36,8 +36,7 @@ def describe(
     questions: Sequence[Question], cost: QuestionsCost, arms: Sequence[str], *, had: int
 ) -> str:
     """Return what would be asked, for people; the run has answers to *had* others already."""
-    others = f"{had:,} others have answers, or are too long for a window"
-    on_each = f" ({len(questions):,} on each arm; {others})" if had else ""
+    others = f"; {had:,} others have answers, or are too long for a window" if had else ""
     lengths = sorted({each.context for each in questions})
     depths = len({each.depth for each in questions if each.depth is not None})
     times = len({each.repetition for each in questions})
@@ -46,10 +45,10 @@ def describe(
             f"tasks     {', '.join(dict.fromkeys(each.task for each in questions))}",
             f"contexts  {', '.join(map(length, lengths))}{f'; {depths} depths' if depths else ''}",
             (
-                f"items     {cost.items:,}, each {f'{times} times' if times > 1 else 'once'} on "
-                f"{', '.join(arms)}"
+                f"questions {cost.items:,}, each {f'{times} times' if times > 1 else 'once'} on "
+                f"{', '.join(arms)}{others}"
             ),
-            f"questions {cost.questions:,}{on_each}",
+            f"answers   {cost.questions:,}",
             f"tokens    {cost.prompt_tokens:,} in",
             f"duration  {about(cost.minutes)} (with {cost.assumed})",
             "nothing was sent (--dry-run)",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -21,6 +21,7 @@ from agentload.decision.look import Criterion
 from agentload.decision.outcome import DecisionOutcome
 from agentload.decision.play import Deciding
 from agentload.decision.sequence import SETTLING
+from agentload.emulator import profile as profiles
 from agentload.errors import AgentloadError, EndpointError, InterruptError
 from agentload.report import format as say
 from agentload.report import labels
@@ -34,6 +35,9 @@ from agentload.store.places import journals
 from agentload.study.change import extend
 from agentload.study.kinds import Decide
 from agentload.study.parts import Virtual
+
+SPENT: Final = 0.95
+"""Share of a budget from which on it is as good as spent."""
 
 
 def decide(
@@ -123,7 +127,7 @@ def forecast_text(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: i
     """Return what a budget can settle, for people; each arm has
     this number of *replicas*, which cost money all the time.
     """
-    gpus = replicas * len(read_arms(study.servers).names) if study.price_usd is not None else 1
+    gpus, price = replicas * len(read_arms(study.servers).names), _usd_per_hour(study)
     rows = [
         (
             each.criterion,
@@ -131,7 +135,7 @@ def forecast_text(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: i
             f"{each.price.minutes:.0f}",
             ABSENT if each.price.calls is None else f"{each.price.calls:,}",
             ABSENT if each.price.tokens is None else f"{each.price.tokens:,}",
-            ABSENT if (usd := each.price.usd(study.price_usd, gpus)) is None else f"{usd:.2f}",
+            *(() if price is None else (f"{each.price.usd(price, gpus):.2f}",)),
             ", ".join(f"{chance:.0%} if {truth}" for truth, chance in each.chances) or ABSENT,
         )
         for each in forecasts
@@ -140,7 +144,11 @@ def forecast_text(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: i
     priming = sum(each.price.priming_minutes for each in forecasts)
     primed = [f"priming the contexts of windows takes {priming:.1f} min of it"] if priming else []
     lines = table(
-        ("criterion", "at most", "minutes", "calls", "tokens", "$", "chance that it is settled"),
+        (
+            *("criterion", "at most", "minutes", "calls", "tokens"),
+            *(() if price is None else ("USD",)),
+            "chance that it is settled",
+        ),
         rows,
     )
     budget = study.budget_s / 60
@@ -166,6 +174,14 @@ def forecast_text(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: i
             _DRY,
         )
     )
+
+
+def _usd_per_hour(study: Decide) -> float | None:
+    """Return the price of a GPU-hour: the user's, else that of the profile of the servers."""
+    if study.price_usd is not None or not isinstance(study.servers, Virtual):
+        return study.price_usd
+    listed = profiles.read(study.servers.profile).price
+    return None if listed is None else listed.usd_per_gpu_hour
 
 
 _UNITS = {
@@ -198,7 +214,8 @@ def notes(study: Decide, ended: DecisionOutcome) -> tuple[str, ...]:
         lines.append(unaffordable)
     elif ended.ending == "open":
         wanted = "; ".join(_needs(ended))
-        lines.append("Stopped early: no further measurement within this setup would settle it.")
+        early = "Stopped early: no" if budget - ended.left_minutes < SPENT * budget else "No"
+        lines.append(f"{early} further measurement within this setup would settle it.")
         lines += [f"To settle it: {wanted}."] if wanted else []
     return tuple(lines)
 
@@ -218,8 +235,10 @@ def beyond_budget(ended: DecisionOutcome) -> str | None:
         ):
             missing[criterion] = labels.cost(need)
     lacking = " and ".join(missing.values())
+    # Step times are no end in themselves: they say where capacity is measured.
+    named = " and ".join(missing).replace("step times", "capacity")
     return (
-        f"This budget cannot settle {' and '.join(missing)}. Missing: {lacking}; "
+        f"This budget cannot settle {named}. Missing: {lacking}; "
         f"left: {say.minutes(ended.left_minutes)}. "
         f"--budget {math.ceil(ended.enough_minutes)}m pays for it."
     )

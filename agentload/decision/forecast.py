@@ -46,9 +46,9 @@ class LookPrice:
     calls: int | None = None
     tokens: int | None = None
 
-    def usd(self, per_hour: float | None, gpus: int) -> float | None:
-        """Return what the GPUs cost meanwhile; None where their price is not known."""
-        return None if per_hour is None else per_hour * gpus * self.minutes / 60
+    def usd(self, per_hour: float, gpus: int) -> float:
+        """Return what the GPUs cost meanwhile."""
+        return per_hour * gpus * self.minutes / 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,8 @@ class Look:
     @property
     def what(self) -> str:
         """What is asked, without its criterion."""
+        if self.criterion == "step times":
+            return "the step times of each arm"
         return self.title.partition(", ")[2] or self.title
 
     @property

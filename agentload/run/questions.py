@@ -364,7 +364,7 @@ def questions_cost(
         f"{ASSUMED_TOKEN_S * 1000:g} ms a token, answers of {ANSWER_TOKENS}"
     )
     return QuestionsCost(
-        items=len({(each.task, each.context, each.item) for each in questions}),
+        items=len({(each.task, each.context, each.item, each.depth) for each in questions}),
         questions=len(questions) * arms,
         prompt_tokens=sum(contexts) * arms,
         minutes=seconds * (1.0 if pace is None else pace) / 60,

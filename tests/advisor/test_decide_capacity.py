@@ -6,6 +6,8 @@ import math
 import re
 from dataclasses import replace
 
+import pytest
+
 from advisor.decide import decide
 from advisor.deployment import Deployment
 from advisor.evidence import CapacityPoint, Evidence, StartHistory, Telemetry, WorkloadClass
@@ -129,3 +131,18 @@ def test_slower_turns_are_a_harm_that_more_agents_do_not_undo() -> None:
     ).server
     assert verdict.verdict == "avoid"
     assert "the service level has to choose" in verdict.pays.reason
+
+
+@pytest.mark.parametrize(
+    ("searched", "is_said"), [(("bf16",), False), (("fp8",), False), (("bf16", "fp8"), True)]
+)
+def test_gpus_that_are_saved_are_missed_only_where_agents_of_both_arms_are_known(
+    searched: tuple[str, ...],
+    is_said: bool,  # noqa: FBT001  # a case
+) -> None:
+    points = tuple(point for arm in searched for point in search(arm, 16.5))
+    evidence = compared(effect=-0.1, pairs=8)
+    alone = replace(evidence.deployment, peak_agents=None)
+    found = decide(replace(evidence, capacity=points, deployment=alone))
+    said = [each for each in found.caveats if "the GPUs that they save are not" in each]
+    assert bool(said) == is_said

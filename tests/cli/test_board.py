@@ -167,6 +167,34 @@ def test_what_the_budget_does_not_reach_names_its_criterion_once() -> None:
     )
 
 
+def test_step_times_are_asked_for_capacity() -> None:
+    wanted = Look(criterion="step times"), 0.9
+    ended = DecisionOutcome(
+        run_id="r", document=None, asked=(), ending="budget", left_minutes=0.5, wants=wanted
+    )
+    assert (_decide.beyond_budget(replace(ended, enough_minutes=6.0)) or "").startswith(
+        "This budget cannot settle capacity. Missing: the step times of each arm, 54 s; "
+    )
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        (9.0, "Stopped early: no further measurement within this setup would settle it."),
+        (0.1, "No further measurement within this setup would settle it."),
+    ],
+)
+def test_a_decision_that_spent_its_budget_did_not_stop_early(
+    document: Document, left: float, said: str
+) -> None:
+    ended = DecisionOutcome(
+        run_id="r", document=document, asked=(), ending="open", left_minutes=left
+    )
+    servers = Virtual(profile="llama-3.1-8b-h100")
+    study = Decide(traces=(TraceRef(path="chat"),), servers=servers, budget_s=600.0)
+    assert said in _decide.notes(study, ended)
+
+
 def test_what_is_missing_has_the_figure_of_the_report(document: Document) -> None:
     need = Need(
         what="paired questions on fp8 at 8k",

@@ -255,8 +255,8 @@ def test_a_dry_run_tells_items_tokens_and_minutes_and_sends_nothing(
     assert done.stdout.splitlines() == [
         "tasks     needle, needle-multikey-2, tool_log, json_recall, exact_copy",
         "contexts  4k, 8k, 16k, 32k, 64k, 128k; 10 depths",
-        "items     1,380, each once on bf16, fp8",
-        "questions 2,760",
+        "questions 1,380, each once on bf16, fp8",
+        "answers   2,760",
         "tokens    118,702,080 in",
         (
             "duration  about 106 min (with 10,000 prompt tokens a second, 20 ms a token, "

@@ -175,4 +175,3 @@ def test_every_arm_has_a_gpu_that_costs() -> None:
 
 def test_what_gpus_cost_is_told_where_their_price_is_known() -> None:
     assert LookPrice(minutes=30.0).usd(2.5, 2) == pytest.approx(2.5)
-    assert LookPrice(minutes=30.0).usd(None, 2) is None

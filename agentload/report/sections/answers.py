@@ -17,7 +17,7 @@ _SIGNS: Final[dict[LegState, tuple[str, Tone]]] = {
     "no": (" ✗", "bad"),
     "unclear": (", open", "plain"),
 }
-DROP: Final = "accuracy, largest drop of a length"
+DROP: Final = "accuracy, largest drop of a task at a length"
 _UNSIGNED: Final[tuple[str, Tone]] = ("", "plain")
 
 
@@ -72,8 +72,16 @@ def _worst(view: View, arm: str) -> str | None:
     if len(buckets) < 2:
         return None
     worst = min(buckets, key=lambda bucket: bucket.difference.value)
+    if worst.difference.value >= 0:
+        return "none"
     drop, length = say.with_sign(100 * worst.difference.value, 1), say.tokens(worst.context_tokens)
-    return f"{drop} pp at {length}" if worst.difference.value < 0 else "none"
+    mine = (arm, worst.task, worst.context_tokens)
+    asked = sum(
+        each.items
+        for each in view.evidence.accuracy
+        if (each.arm, each.task, each.context_tokens) == mine
+    )
+    return f"{drop} pp in {say.plural(asked, 'question')} of {worst.task} at {length}"
 
 
 def published_loss(view: View, verdict: ArmVerdict) -> Finding | None:

@@ -71,7 +71,7 @@ def _room(evidence: Evidence) -> Room:
             "binds",
             (
                 "42 sessions at once hold 630,000 tokens (scaled from 16 in the replay), 1.5 times "
-                "the pool of bf16"
+                "the pool of a replica of bf16"
             ),
         ),
         (
@@ -80,7 +80,7 @@ def _room(evidence: Evidence) -> Room:
             "slack",
             (
                 "21 sessions at once hold 315,000 tokens (scaled from 16 in the replay), 75% "
-                f"of the pool of bf16{FROM_23}"
+                f"of the pool of a replica of bf16{FROM_23}"
             ),
         ),
     ],

@@ -137,3 +137,17 @@ def test_a_few_answers_are_planned_on_as_none_are(lost: int, in_all: int) -> Non
     need = questions.more(case, found)
     assert isinstance(need.step, Questions)
     assert (need.step.items, need.pairs) == (in_all, in_all - items)
+
+
+@pytest.mark.parametrize(
+    ("asked", "stored", "lengths"),
+    [
+        ((16_167.0, 16_384.0, 65_536.0), {16_384: 40, 65_536: 40}, (16_384, 65_536)),
+        ((3_217.0, 3_590.0, 9_000.0), {}, (4_096, 9_216)),
+        ((16_384.0, 17_408.0), {16_384: 8, 17_408: 8}, (16_384, 17_408)),
+    ],
+)
+def test_more_is_asked_at_lengths_that_have_names_of_their_own(
+    asked: tuple[float, ...], stored: dict[int, int], lengths: tuple[int, ...]
+) -> None:
+    assert questions._askable(asked, stored) == lengths

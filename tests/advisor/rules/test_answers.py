@@ -257,8 +257,8 @@ def test_a_screen_says_where_to_ask_and_what_it_did_not_see() -> None:
     (uniform,) = findings(screened_answers, _screen({8192.0: 3.0, 16384.0: 3.2}))
     assert (
         isinstance(uniform.next_step, Calibrate),
-        "on prompts of 16k tokens, and about as far on all of 8k to 16k: what scales look like"
-        in uniform.message,
+        "on prompts of 16k tokens, and about as far at every length from 8k to 16k: a sign of "
+        "its scales" in uniform.message,
     ) == (True, True)
     (inside,) = findings(screened_answers, _screen({8192.0: 0.9}, cached=0.0))
     assert "That does not show that it is as accurate: only graded answers do." in inside.message
