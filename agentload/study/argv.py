@@ -113,12 +113,16 @@ def command(
     made: Study,
     *,
     db: str | None = None,
+    run_id: str | None = None,
     resume: str | None = None,
     into: str | None = None,
     spelled: Collection[str] = (),
 ) -> str:
-    """Write a study as a shell command, which may resume a run or add its results *into* one."""
-    places = (("--db", db), ("--resume", resume), ("--into", into))
+    """Write a study as a shell command.
+
+    It may call its run *run_id*, resume a run, or add its results *into* one.
+    """
+    places = (("--db", db), ("--run-id", run_id), ("--resume", resume), ("--into", into))
     return shlex.join(
         (
             "agentload",
