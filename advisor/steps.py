@@ -85,7 +85,9 @@ class Calibrate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmsFile:
-    """Print an arms file with every arm worth testing, and what each is for."""
+    """Print an arms file with an arm that the run lacks, and what each is for."""
+
+    arm: str
 
 
 Step: TypeAlias = (

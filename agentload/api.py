@@ -31,6 +31,7 @@ from agentload.report import advise
 from agentload.report.parts import Document
 from agentload.report.render import USUAL, render, write
 from agentload.run import door, files
+from agentload.run.additions import remember_addition
 from agentload.run.ask import Listener as AnswerListener
 from agentload.run.audience import Audience, Stop, check_stored
 from agentload.run.capacity import ArmLoad
@@ -271,6 +272,7 @@ def search(
     made, follower = _checked(study, Search), _Follower(notice)
     place = place_of(made, db=db, into=into)
     found = follower.carry_out(made, lambda: door.carry_out(made, place, follower.audience))
+    remember_addition(made, place)
     require_found(found)
     return found
 
@@ -294,6 +296,7 @@ def eval(  # noqa: A001  # as the verb
     if made.screen or not made.until_settled:
         return _run(made, place, follower)
     ended = follower.carry_out(made, lambda: in_sequence(made, place, follower.audience))
+    remember_addition(made, place)
     return _stored(ended.asked, place, follower)
 
 
@@ -421,6 +424,7 @@ def _live(study: StudyT) -> StudyT:
 def _run(study: Replay | Sweep | Ask, place: StudyPlace, follower: _Follower) -> Run:
     """Carry out a study that makes a run, and return the run."""
     ended = follower.carry_out(study, lambda: door.carry_out(study, place, follower.audience))
+    remember_addition(study, place)
     return _stored(ended, place, follower)
 
 

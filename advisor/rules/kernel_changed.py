@@ -14,6 +14,8 @@ from advisor.verdict import Finding
 
 NEEDS = frozenset({"evidence.arms.kernel"})
 
+SAME_KERNEL = "bf16-same-backend"  # arm of an arms file
+
 
 def check(case: Case, arm: Arm) -> Finding | None:
     """Return that the arm has another dtype and another kernel
@@ -39,7 +41,7 @@ def check(case: Case, arm: Arm) -> Finding | None:
     if third is None:
         backend = arm.kernel.split("(")[0]
         told = (
-            "Whether dtype or kernel did it is open; an arm like bf16-same-backend tells, with "
+            f"Whether dtype or kernel did it is open; an arm like {SAME_KERNEL} tells, with "
             f"--attention-backend {backend}."
         )
     else:
@@ -51,7 +53,7 @@ def check(case: Case, arm: Arm) -> Finding | None:
         kind="informs",
         message=f"{arm.name} runs {arm.kernel}, {reference.name} runs {reference.kernel}. {told}",
         flips="a third arm that separates dtype from kernel" if third is None else None,
-        next_step=ArmsFile() if third is None else None,
+        next_step=ArmsFile(arm=SAME_KERNEL) if third is None else None,
         source=BACKENDS,
         leg="pays",
     )

@@ -17,6 +17,7 @@ from advisor.verdict import Finding
 
 NEEDS = frozenset({"evidence.model.window_layers"})
 
+SKIPS = "fp8-skip-sw"  # arm of an arms file
 FLAG = "--kv-cache-dtype-skip-layers sliding_window"
 REFUSED = (
     "FLASHINFER",
@@ -73,10 +74,10 @@ def _missing_arm(evidence: Evidence, full: Arm, layers: int) -> Finding:
         message=(
             f"{layers} layers attend to a window only; FP8 costs "
             "them time and reads nothing less. Try an "
-            "arm that skips them, like fp8-skip-sw, by "
+            f"arm that skips them, like {SKIPS}, by "
             f"{FLAG}{_where_refused(evidence, full)}."
         ),
-        next_step=ArmsFile(),
+        next_step=ArmsFile(arm=SKIPS),
         source=f"{BLOG}; {KERNELS}",
         leg="pays",
     )

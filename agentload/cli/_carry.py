@@ -14,6 +14,7 @@ from agentload.layout.cost import about
 from agentload.remote.seats import nodes_of
 from agentload.report.advise import settle
 from agentload.run import door
+from agentload.run.additions import remember_addition
 from agentload.run.ask import Eval, Evaluated
 from agentload.run.audience import check_stored
 from agentload.run.capacity import ArmLoad
@@ -60,6 +61,7 @@ def carry_out(
         from agentload.decision.answers import in_sequence  # late: as above
 
         ended = in_sequence(study, place, TERMINAL)
+        remember_addition(study, place)
         goes_on = again(study, place.database, resume=ended.asked.run_id)
         asked = replace(ended.asked, goes_on=goes_on)
         _print_asked(asked, place, sequence=ended, as_json=as_json)
@@ -72,9 +74,12 @@ def _print_result(
 ) -> None:
     """Run a study and print its result."""
     if isinstance(study, Search):
-        _print_found(study, door.carry_out(study, place, TERMINAL), as_json=as_json)
+        found = door.carry_out(study, place, TERMINAL)
+        remember_addition(study, place)
+        _print_found(study, found, as_json=as_json)
         return
     result = door.carry_out(study, place, TERMINAL)
+    remember_addition(study, place)
     match result:
         case Evaluated():
             _print_asked(result, place, as_json=as_json)

@@ -3,7 +3,6 @@
 import re
 import shlex
 import sys
-from collections.abc import Iterator
 from difflib import get_close_matches
 from itertools import takewhile
 from typing import Any, Final
@@ -43,7 +42,7 @@ def explain(error: typer.TyperException) -> tuple[str, str | None]:
     said = _PREFIX.sub("", str(getattr(error, "message", message)))
     name, hint = parameter.opts[0], _value_meant(said, parameter) or help_of_verb
     if _CHOICES in said:
-        wrong, *choices = _quoted(said)
+        wrong, choices = _wrong_choice(said)
         return not_among(name, choices, wrong), hint
     return f"{name}: {said}", hint
 
@@ -85,7 +84,7 @@ def _value_meant(said: str, parameter: Any) -> str | None:  # noqa: ANN401  # as
     """Return an option with the nearest value that it takes."""
     name = parameter.opts[0]
     if _CHOICES in said:
-        wrong, *choices = _quoted(said)
+        wrong, choices = _wrong_choice(said)
         near = get_close_matches(wrong, choices, n=1, cutoff=ALIKE)
         return f"{name} {(near or choices)[0]}"
     bound = _BOUND.search(said)
@@ -95,5 +94,7 @@ def _value_meant(said: str, parameter: Any) -> str | None:  # noqa: ANN401  # as
     return f"{name} {default}" if isinstance(default, int | float) else None
 
 
-def _quoted(text: str) -> Iterator[str]:
-    yield from re.findall(r"'([^']*)'", text)
+def _wrong_choice(said: str) -> tuple[str, list[str]]:
+    """Return what was typed, which may hold quotes itself, and what is taken in its place."""
+    wrong, _, choices = said.rpartition(_CHOICES)
+    return wrong[1:-1], re.findall(r"'([^']*)'", choices)

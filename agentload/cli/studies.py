@@ -10,8 +10,11 @@ from agentload.cli._lazy import needs
 from agentload.cli._named import check, gate
 from agentload.cli._options import FailOn, Out
 from agentload.cli._study import DB, RUN_ID, Db, Into, Resume, runs
+from agentload.errors import AgentloadError, EndpointError, LaunchError
 from agentload.run.files import read_study
 from agentload.run.place import StudyPlace, place_of
+from agentload.study.argv import in_fields
+from agentload.study.forms import form_of
 from agentload.study.kinds import Decide, Replay, Study
 
 
@@ -292,9 +295,13 @@ def run(
         agentload run nightly.yaml --resume 20261120-074205-1f3a
     """
     study = read_study(file)
-    carry_out(
-        study,
-        place_of(study, db=db, run_id=run_id, resume=resume, into=into),
-        is_dry=dry_run,
-        as_json=json,
-    )
+    try:
+        place = place_of(study, db=db, run_id=run_id, resume=resume, into=into)
+        carry_out(study, place, is_dry=dry_run, as_json=json)
+    except AgentloadError as error:
+        known = {flag.option: flag for flag in form_of(study)[1].flags()}
+        if not isinstance(error, EndpointError | LaunchError):  # these quote a server
+            error.message = in_fields(error.message, known)
+        if error.hint is not None and "agentload " not in error.hint:  # a whole command stays
+            error.hint = in_fields(error.hint, known)
+        raise

@@ -18,7 +18,7 @@ from advisor.policy import DecideBy
 from agentload.endpoints.read import EMULATED, is_arms_file
 from agentload.model.kv import WELL_KNOWN
 from agentload.report.parts import RunFacts
-from agentload.study.argv import command, lost_options
+from agentload.study.argv import argv, command, lost_options
 from agentload.study.change import differences, extend, given_pairs
 from agentload.study.kinds import SLO, Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, Slo, TraceRef, Virtual
@@ -66,8 +66,8 @@ def suggestion(
         case steps.Calibrate():
             traces = [trace.path for trace in _replay(facts).traces]
             return shlex.join(("agentload", "calibrate", *traces, "--model", _model(facts)))
-        case steps.ArmsFile():
-            return _arms_file(facts, "-")
+        case steps.ArmsFile(arm=arm):
+            return _arms_file(facts, "-", more=(arm,))
         case steps.CapacitySearch() | steps.Lengths() | steps.Questions():
             into = _run_to_join(step, facts, joins=joins)
             return _command(facts, _beside(step, facts), db=database, into=into)
@@ -125,6 +125,20 @@ def on_own_servers(
         _command(facts, study, db="agentload.duckdb"),
         study.budget_s / 60,
     )
+
+
+def commands_of_run(facts: RunFacts) -> tuple[str, ...]:
+    """Return the commands that make the run again in an empty folder, with what was added to it.
+
+    Where a job or an older version made the run, that is the command which was typed.
+    """
+    made, study = facts.made, facts.study
+    if study is None or made.command.split()[1:2] != [*argv(study)[:1]]:
+        return (made.command,) if made.command else ()
+    # Its name is in every prompt: a run of another name sends other bytes.
+    first = command(study, db=made.database, run_id=made.run, spelled=facts.spelled)
+    more = (_command(facts, each, db=made.database, into=made.run) for each in facts.additions)
+    return (first, *more)
 
 
 def level_of_run(facts: RunFacts) -> Slo | None:
@@ -198,9 +212,10 @@ def _command(
     return command(study, db=db, resume=resume, into=into, spelled=facts.spelled)
 
 
-def _arms_file(facts: RunFacts, out: str) -> str:
+def _arms_file(facts: RunFacts, out: str, *, more: tuple[str, ...] = ()) -> str:
+    """Write an arms file of the run's arms and *more*; of the usual ones, where it has none."""
     arms = well_known_arms(facts)
-    named = ("--arms", ",".join(arms)) if arms else ()
+    named = ("--arms", ",".join(dict.fromkeys((*arms, *more)))) if arms else ()
     described = ("agentload", "endpoints", "init", "--model", _model(facts), *named)
     return shlex.join((*described, "--out", out))
 

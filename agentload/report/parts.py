@@ -132,6 +132,10 @@ class RunFacts:
     made: Made
     study: Study | None = None
     """What the run was, as data; None where no study was run, or none was kept."""
+    additions: tuple[Study, ...] = ()
+    """What was added to the run, in its order."""
+    policy_file: str | None = None
+    """File of the policy by which the run was decided on; None where no file says it."""
     timelines: tuple[Timeline, ...] = ()
     blocks: tuple[Block, ...] = ()
     session: tuple[Turn, ...] = ()

@@ -53,6 +53,8 @@ def facts(
         return RunFacts(
             made=_made(connection, database, view, study),
             study=study,
+            additions=view.additions(),
+            policy_file=setting.name if Path(setting.name).is_file() else None,
             timelines=_timelines(connection, view),
             blocks=_blocks(view.plays),
             session=_session(connection, view.name, valid_plays(view.plays)),

@@ -4,6 +4,7 @@
 again, for the fields that differ from a default.
 """
 
+import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
@@ -113,12 +114,16 @@ def command(
     made: Study,
     *,
     db: str | None = None,
+    run_id: str | None = None,
     resume: str | None = None,
     into: str | None = None,
     spelled: Collection[str] = (),
 ) -> str:
-    """Write a study as a shell command, which may resume a run or add its results *into* one."""
-    places = (("--db", db), ("--resume", resume), ("--into", into))
+    """Write a study as a shell command.
+
+    It may call its run *run_id*, resume a run, or add its results *into* one.
+    """
+    places = (("--db", db), ("--run-id", run_id), ("--resume", resume), ("--into", into))
     return shlex.join(
         (
             "agentload",
@@ -126,6 +131,32 @@ def command(
             *(word for name, value in places if value is not None for word in (name, value)),
         )
     )
+
+
+_OPTION: Final = re.compile(
+    r"(?P<option>--[a-z][a-z-]*)(?: (?:(?P<kind>[a-z]+)=)?(?P<figure>\d(?:[\w.%]*\w)?))?"
+)
+
+
+def in_fields(text: str, known: Mapping[str, Flag]) -> str:
+    """Return what is said of the *known* options as what is written in a file of their fields.
+
+    For example `--wait-cap user=5` is `load: {wait_cap_s: {user: 5}}` there.
+    """
+
+    def written(said: re.Match[str]) -> str:
+        flag = known.get(said["option"])
+        if flag is None:
+            return said[0]
+        if said["figure"] is None:
+            return ".".join(flag.path)
+        figure = said["figure"] if said["kind"] is None else f"{{{said['kind']}: {said['figure']}}}"
+        field = f"{flag.path[-1]}: {figure}"
+        for section in reversed(flag.path[:-1]):
+            field = f"{section}: {{{field}}}"
+        return field
+
+    return _OPTION.sub(written, text)
 
 
 def split(words: Sequence[str]) -> tuple[str, Typed]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from agentload.errors import AgentloadError, EndpointError, EvidenceError
+from agentload.errors import AgentloadError, EndpointError, EvidenceError, LaunchError
 from agentload.run.record import new_run_id
 from agentload.watch.books import Books, Executed
 from agentload.watch.history import (
@@ -111,8 +111,10 @@ def _played(books: Books, opened: Execution, past: tuple[Execution, ...]) -> tup
             # One disturbed run as the reference would invalidate every later one.
             return _judged(kept, fault(database, run, job=job))
         changes, why = changes_since(database, run, held_against, arms=played.arms, job=job)
-    except EndpointError as error:
-        return "dead", replace(kept, reason=in_fields(error.message))
+    except EndpointError as error:  # what it quotes of a server stays as it is
+        return "dead", replace(kept, reason=error.message)
+    except LaunchError as error:
+        return "failed", replace(kept, reason=error.message)
     except EvidenceError as error:
         return "void", replace(kept, reason=error.message)
     except (AgentloadError, OSError) as error:

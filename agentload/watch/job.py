@@ -11,6 +11,7 @@ import msgspec
 from agentload.endpoints.endpoint import without_user
 from agentload.errors import AgentloadError, UsageError
 from agentload.run.files import resolve_paths
+from agentload.study import argv
 from agentload.study.change import extend
 from agentload.study.document import study
 from agentload.study.fields import flags
@@ -34,9 +35,6 @@ _FLAGS: Final = {
     flag.option: flag for kind in (Live, Replay) for flag in flags(kind) if flag.option != "--noise"
 }
 """Fields of a job's study by their options; a job's own `noise` is something else."""
-_OPTION: Final = re.compile(
-    r"(?P<option>--[a-z][a-z-]*)(?: (?:(?P<kind>[a-z]+)=)?(?P<figure>\d(?:[\w.%]*\w)?))?"
-)
 SLACK_S: Final = 120  # beyond the job's own limit: comparing and storing
 SHOWN: Final = "agentload watch --help shows a jobs file"
 
@@ -53,20 +51,7 @@ def in_fields(text: str) -> str:
 
     For example `--wait-cap user=5` is `load: {wait_cap_s: {user: 5}}` there.
     """
-    return _OPTION.sub(_in_field, text)
-
-
-def _in_field(said: re.Match[str]) -> str:
-    flag = _FLAGS.get(said["option"])
-    if flag is None:
-        return said[0]
-    if said["figure"] is None:
-        return ".".join(flag.path)
-    figure = said["figure"] if said["kind"] is None else f"{{{said['kind']}: {said['figure']}}}"
-    written = f"{flag.path[-1]}: {figure}"
-    for section in reversed(flag.path[:-1]):
-        written = f"{section}: {{{written}}}"
-    return written
+    return argv.in_fields(text, _FLAGS)
 
 
 class JobBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -326,7 +326,7 @@ def test_a_combination_is_known_for_its_own_gpu_dtype_and_backend(
                 Lengths(lengths=(1,)),
                 Features(),
                 Calibrate(),
-                ArmsFile(),
+                ArmsFile(arm="bf16-same-backend"),
             )
         ),
     ],

@@ -158,6 +158,17 @@ def test_the_hint_of_another_mistake_names_what_to_write(
     assert hint in said, error
 
 
+def test_a_choice_with_a_quote_in_it_is_repeated_as_it_was_typed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for wrong in ("it's", 'inter"leaved', "a is not one of b"):
+        line = f"{REPLAY} --design {shlex.quote(wrong)}"
+        code, error, hint = agentload(line, monkeypatch, capsys)
+        assert (code, hint.split()[0]) == (2, "--design")
+        assert wrong in error
+        assert error.count("interleaved") == 1
+
+
 def test_the_table_has_sixty_mistakes() -> None:
     assert len(OPTIONS) + len(OTHERS) >= 60
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.errors import TraceError, UsageError
+from agentload.errors import PlanError, TraceError, UsageError
 from agentload.model.rows import CallRow, RunRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.store import journal
@@ -116,6 +116,21 @@ def test_no_password_of_a_url_is_printed_or_kept(
     study = printed(line, here / "study.yaml", capsys)
     assert "hunter2" not in study.read_text()
     assert "api_key_env: KEY" in study.read_text()
+
+
+def test_what_is_wrong_with_a_study_is_said_in_its_fields(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = printed(SIMULATED.replace("--sessions 2", "--sessions 9"), here / "many.yaml", capsys)
+    with pytest.raises(PlanError) as error:
+        agentload(f"run {file}")
+    assert error.value.message.startswith("load: {sessions: 9} is never reached")
+    assert error.value.hint is not None
+    assert "else load: {sessions: 2}, fewer pairs" in error.value.hint
+    assert "--" not in error.value.hint
+    with pytest.raises(UsageError) as of_place:
+        agentload(f"run {file} --into RUN --run-id r")
+    assert of_place.value.message.startswith("--into ")  # an option that this verb has
 
 
 def test_a_file_that_is_no_study_is_refused_with_its_name(here: Path) -> None:

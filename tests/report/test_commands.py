@@ -58,7 +58,7 @@ ASKED: dict[type, st.SearchStrategy[steps.Step]] = {
     ),
     steps.Features: st.just(steps.Features()),
     steps.Calibrate: st.just(steps.Calibrate()),
-    steps.ArmsFile: st.just(steps.ArmsFile()),
+    steps.ArmsFile: st.just(steps.ArmsFile(arm="fp8-skip-sw")),
 }
 
 
@@ -460,6 +460,16 @@ def test_what_the_user_gave_is_in_the_commands_for_other_servers() -> None:
     assert on_own_servers(of_drafts)[0] == (
         "agentload endpoints init --model m --arms bf16,fp8-drafts,bf16-drafts --out endpoints.yaml"
     )
+
+
+def test_an_arm_that_a_finding_asks_for_is_in_the_arms_file_that_it_suggests() -> None:
+    arms = tuple(Served(arm=name) for name in ("bf16", "fp8"))
+    run = RunFacts(made=Made(run="r", tool_version="1", model="m", servers=arms))
+    init = "agentload endpoints init --model m"
+    step = steps.ArmsFile(arm="fp8-skip-sw")
+    assert whole(step, run) == f"{init} --arms bf16,fp8,fp8-skip-sw --out -"
+    own = replace(run, made=replace(run.made, servers=(Served(arm="mine"), Served(arm="fp8"))))
+    assert whole(step, own) == f"{init} --out -"  # with the usual ones, which it is of
 
 
 def test_a_decision_after_a_run_that_fills_the_pool_holds_its_service_level() -> None:

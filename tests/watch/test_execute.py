@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 import time
 from collections.abc import Iterator
@@ -86,6 +87,17 @@ def test_a_server_that_never_says_who_it_is_is_given_up_at_the_time_limit(tmp_pa
         1,
     )
     assert kept == done.execution
+
+
+def test_what_a_server_wrote_into_its_log_is_repeated_word_by_word(tmp_path: Path) -> None:
+    arms, said = tmp_path / "arms.yaml", "unknown --seed 3, leave out --duration 5"
+    launch = shlex.join(("sh", "-c", f"echo {said}; exit 1"))
+    arm = {"url": "http://127.0.0.1:9/v1", "model": "m", "launch": launch}
+    arms.write_text(json.dumps({"arms": {"bf16": arm}}), encoding="utf-8")
+    study = extend(STUDY, endpoints=str(arms), launch=True)
+    done = execute(replace(JOB, study=study), tmp_path / "watch.duckdb", notice=unheard)
+    assert done.execution.outcome == "failed"
+    assert (done.execution.detail.reason or "").endswith(said)
 
 
 def test_a_mistake_in_the_arms_file_is_a_failure_of_ours_and_no_dead_endpoint(

@@ -83,7 +83,8 @@ def init(
         raise UsageError(f"{out} exists", hint="--force writes over it, --out names another")
     out.write_text(text, encoding="utf-8")
     print(
-        f"wrote {out}; next, on one GPU: agentload decide rag --endpoints {out} --launch --dry-run",
+        f"wrote {out}; next, with your trace, on one GPU: agentload decide TRACE --endpoints {out} "
+        "--launch --dry-run",
         file=sys.stderr,
     )
     print(

@@ -9,6 +9,7 @@ from typing import Final
 from advisor.verdict import Gate
 from agentload.report import format as say
 from agentload.report import labels
+from agentload.report.commands import commands_of_run
 from agentload.report.labels import WORDS
 from agentload.report.parts import (
     Cell,
@@ -155,7 +156,10 @@ def _server(view: View, name: str, served: Served | None) -> tuple[Field, ...]:
 def commands(view: View) -> tuple[Step, ...]:
     """List the commands that repeat the run, and this report."""
     made = view.facts.made
-    steps = [Step(text="The run:", command=made.command)] if made.command else []
+    steps = [
+        Step(text="Added to it:" if at else "The run:", command=each)
+        for at, each in enumerate(commands_of_run(view.facts))
+    ]
     database = shlex.quote(made.database or "agentload.duckdb")
     if made.compared_with is not None:
         command = f"agentload compare {database} --runs {made.compared_with},{made.run} -o report"
@@ -163,4 +167,6 @@ def commands(view: View) -> tuple[Step, ...]:
     command = f"agentload report {database} --run {made.run}"
     if made.servers and made.servers[0].arm != view.reference:
         command += f" --reference {shlex.quote(view.reference)}"
+    if view.facts.policy_file is not None:
+        command += f" --policy {shlex.quote(view.facts.policy_file)}"
     return (*steps, Step(text="This report, from the database:", command=f"{command} -o report"))
