@@ -118,11 +118,7 @@ class BlockPairs:
         return cost(made, prefill_s=means.rates.prefill_s, pace=means.pace)
 
     def _replay(self, pairs: int) -> Replay:
-        study, given = self.means.study, self.means.study.timeouts
-        silent_s = min(given.first_timeout_s, self.means.silent_s)
-        patience = msgspec.structs.replace(
-            given, first_timeout_s=silent_s, idle_timeout_s=min(given.idle_timeout_s, silent_s)
-        )
+        study = self.means.study
         return Replay(
             traces=study.traces,
             servers=study.servers,
@@ -132,7 +128,7 @@ class BlockPairs:
             load=self.means.load,
             seed=study.seed,
             request=study.request,
-            timeouts=patience,
+            timeouts=self.means.call_timeouts,
             on_dead="stop",
         )
 

@@ -47,6 +47,8 @@ START_S: Final = 90.0
 """Assumed seconds that a server takes to start."""
 SILENT_SHARE: Final = 0.1
 """Share of the budget after which a silent server will not answer."""
+ANSWER_SHARE: Final = 0.25
+"""Share of the budget after which an answer leaves no time for a second pair of two arms."""
 TOGETHER: Final = 4
 """Graded questions behind one context, where the context has room for them."""
 USUAL: Final = Slo(ttft_ms=2000.0, tpot_ms=100.0)
@@ -282,6 +284,17 @@ class Means:
         """Seconds that the budget has for a server that is gone, or accepts and never answers."""
         return SILENT_SHARE * self.study.budget_s
 
+    @property
+    def call_timeouts(self) -> Timeouts:
+        """How long timed calls may take: a stream that drips without end is never silent."""
+        given, silent_s = self.study.timeouts, self.silent_s
+        return msgspec.structs.replace(
+            given,
+            first_timeout_s=min(given.first_timeout_s, silent_s),
+            idle_timeout_s=min(given.idle_timeout_s, silent_s),
+            total_timeout_s=min(given.total_timeout_s, ANSWER_SHARE * self.study.budget_s),
+        )
+
     def patience(self, expected_s: float = 0.0) -> Timeouts:
         """Return how long one of several untimed questions may take.
 
@@ -333,7 +346,7 @@ class Means:
             slo=study.slo or USUAL,
             seed=study.seed,
             request=study.request,
-            timeouts=study.timeouts,
+            timeouts=self.call_timeouts,
         )
 
     def setting(self, *, question_pace: float | None = None) -> Setting:

@@ -142,7 +142,7 @@ class Twins:
             pairs=plays,
             seed=made.seed,
             request=self.means.study.request,
-            timeouts=self.means.study.timeouts,
+            timeouts=self.means.call_timeouts,
             on_dead="stop",
         )
         means = self.means

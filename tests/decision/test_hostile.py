@@ -77,10 +77,15 @@ async def test_a_challenger_that_answers_wrongly_is_named_with_the_reason_and_ne
     assert any("bad: prefix reuse could not be tried: " in each and reason in each for each in said)
     named = re.compile(rf"warning: bad: \d+ {status}, such as: .*{re.escape(reason)}")
     assert any(named.match(each) for each in said)
+    assert streams_ended(database) == {status}
+
+
+def streams_ended(database: Path) -> set[str]:
+    """Return how the hostile arm's calls ended, but for those that we ended."""
     with reading(database) as connection:
         query = "SELECT DISTINCT status FROM calls WHERE arm = 'bad' AND asked_tokens > 1"
         ends = {each for (each,) in connection.execute(query).fetchall()}
-    assert ends - {"cancelled", "not_sent"} == {status}
+    return ends - {"cancelled", "not_sent", "stopped"}
 
 
 def study_of(endpoints: str, *, budget_s: float = 240.0) -> Decide:
@@ -119,6 +124,21 @@ async def test_a_challenger_that_answers_no_question_is_named_within_a_share_of_
     assert "warning: bad failed 12 questions, the last with: no whole answer in time" in said
     (took,) = deciding.known.ledger.looks("canary").values()
     assert took < study_of(endpoints).budget_s / 60, "each of two rounds waits for a tenth of it"
+
+
+async def test_a_stream_that_drips_for_ever_ends_with_a_share_of_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for share in ("ANSWER_SHARE", "SILENT_SHARE"):
+        monkeypatch.setattr(means, share, 0.05)
+    database = tmp_path / "x.duckdb"
+    async with challenged(MODES["a_token_now_and_then_for_ever"].answer, "streams") as endpoints:
+        place = StudyPlace(database=database)
+        deciding = Deciding(study=study_of(endpoints), place=place, audience=Audience())
+        async with asyncio.timeout(270):
+            with suppress(AgentloadError):  # pairs that a busy machine made invalid
+                await asyncio.to_thread(deciding.play)
+    assert streams_ended(database) == {"total_timeout"}
 
 
 async def test_questions_that_the_budget_ends_count_for_no_arm_and_are_asked_again(
