@@ -39,7 +39,7 @@ def look_level(look: int, alpha: float) -> float:
     if look == 1:
         return alpha / 2
     later = LATER_LOOKS * alpha / (2 * LEVEL)
-    return later / 2 ** (look - 1)
+    return later / 2.0 ** (look - 1)
 
 
 def planned_level(alpha: float, *, starts: int | None = None) -> float:
