@@ -212,8 +212,11 @@ def power(items: int, discordance: float, margin: float, *, level: float) -> flo
     *discordance* is the share of the items that differ.
     """
     changed, chance = binomial(items, discordance)
-    most = np.fromiter(_most_lost(changed.tolist(), items, margin, level=level), dtype=np.int64)
-    passing = np.where(most < 0, 0.0, scipy.special.bdtr(np.maximum(most, 0), changed, 0.5))
+    limits = _most_lost(changed.tolist(), items, margin, level=level)
+    most = np.fromiter(limits, dtype=np.int64)
+    # None lost may be too many already.
+    lost_no_more = scipy.special.bdtr(np.maximum(most, 0), changed, 0.5)
+    passing = np.where(most < 0, 0.0, lost_no_more)
     return float(chance @ passing)
 
 
@@ -246,9 +249,13 @@ def mcnemar(*, reference_only: int, arm_only: int) -> float:
 def fisher(more: int, less: int, *, items: int) -> float:
     """Return the one-sided p-value that *more* of as many items are counted than *less*."""
     both = more + less
-    counted = np.arange(max(more, both - items), min(both, items) + 1)
-    logs = _log_ways(items, counted) + _log_ways(items, both - counted)
-    return min(1.0, float(np.exp(logs - _log_ways(2 * items, np.array(both))).sum()))
+    fewest = max(more, both - items)
+    most = min(both, items)
+    counted = np.arange(fewest, most + 1)
+    ways = _log_ways(items, counted) + _log_ways(items, both - counted)
+    all_ways = _log_ways(2 * items, np.array(both))
+    chances = np.exp(ways - all_ways)
+    return min(1.0, float(chances.sum()))
 
 
 def _log_ways(items: int, chosen: Ints) -> Floats:

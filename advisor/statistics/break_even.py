@@ -51,8 +51,9 @@ def fieller(fitted: FittedLine, level: float = 0.95) -> Fieller:
     if a == 0 or (a < 0 and discriminant <= 0):
         return Fieller(shape="line", low=-math.inf, high=math.inf)
     root = math.sqrt(max(discriminant, 0.0))
-    low, high = sorted(((-b - root) / a, (-b + root) / a))
-    return Fieller(shape="interval" if a > 0 else "rays", low=low, high=high)
+    roots = (-b - root) / a, (-b + root) / a
+    shape: Literal["interval", "rays"] = "interval" if a > 0 else "rays"
+    return Fieller(shape=shape, low=min(roots), high=max(roots))
 
 
 def difference_grid(
@@ -69,18 +70,17 @@ def difference_grid(
     # equal columns; odd pair numbers are the arm's.
     pair = np.concatenate([2 * reference.pair[left], 2 * arm.pair[right] + 1])
     tokens = users * np.concatenate([reference.context_tokens[left], arm.context_tokens[right]])
-    both = on_grid(pair, tokens, np.concatenate([reference.itl_ms[left], arm.itl_ms[right]]))
+    latencies = np.concatenate([reference.itl_ms[left], arm.itl_ms[right]])
+    both = on_grid(pair, tokens, latencies)
     is_arm = both.pairs % 2 == 1
-    shared, at_left, at_right = np.intersect1d(
-        both.pairs[~is_arm] // 2, both.pairs[is_arm] // 2, return_indices=True
-    )
+    theirs, mine = both.pairs[~is_arm] // 2, both.pairs[is_arm] // 2
+    shared, at_left, at_right = np.intersect1d(theirs, mine, return_indices=True)
     if not shared.size:
         return None
-    base, other = both.values[~is_arm][at_left], both.values[is_arm][at_right]
-    return (
-        Grid(pairs=shared, lengths=both.lengths, values=other - base),
-        Grid(pairs=shared, lengths=both.lengths, values=base),
-    )
+    base = both.values[~is_arm][at_left]
+    other = both.values[is_arm][at_right]
+    difference = Grid(pairs=shared, lengths=both.lengths, values=other - base)
+    return difference, replace(difference, values=base)
 
 
 def with_starts(fitted: FittedLine, base: Floats, *, spread: float, starts: int = 1) -> FittedLine:

@@ -165,7 +165,8 @@ def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing
     likely: dict[str, Floats] = {}
     evidence: dict[str, Floats] = {}
     for arm, own in trials.items():
-        logs = [np.log(_likelihood(each, halves, share=share) + 1e-12) for each in own]
+        likelihoods = [_likelihood(each, halves, share=share) for each in own]
+        logs = [np.log(each + 1e-12) for each in likelihoods]
         likely[arm] = np.sum(logs, axis=0)
         evidence[arm] = scipy.special.logsumexp(likely[arm], axis=2, keepdims=True)
     usual = MODELLED if all(each.is_modelled for each in every) else USUAL
@@ -198,8 +199,10 @@ def _likelihood(trial: Tried, halves: Floats, *, share: float) -> Floats:
     beyond = scipy.special.xlogy(1 - seen, (1 - expected) / (1 - seen))
     unmoved = np.exp(trial.turns * (within + beyond))
     steps = np.arange(-FARTHEST, FARTHEST + 1)
-    moves = np.exp(-0.5 * (STEP * steps / SCATTER) ** 2)
+    deviations = STEP * steps / SCATTER
+    moves = np.exp(-0.5 * deviations**2)
     moves /= moves.sum(axis=1, keepdims=True)
+    # The curve stays as it is beyond both ends of the grid.
     padded = np.pad(unmoved, ((0, 0), (FARTHEST, FARTHEST)), mode="edge")
     around = np.lib.stride_tricks.sliding_window_view(padded, steps.size, axis=1)
     return np.swapaxes(around @ moves.T, 1, 2)

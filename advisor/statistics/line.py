@@ -42,10 +42,13 @@ def length_index(lengths: Floats) -> tuple[Ints, Floats]:
     """Return the column of each row and the mean length of each column."""
     order = np.argsort(lengths, kind="stable")
     ordered = lengths[order]
-    steps = np.diff(ordered) > SAME_LENGTH * np.maximum(ordered[:-1], 1.0)
+    apart = SAME_LENGTH * np.maximum(ordered[:-1], 1.0)
+    begins_column = np.diff(ordered) > apart
+    columns = np.concatenate([[0], np.cumsum(begins_column)])
     index = np.empty(lengths.size, dtype=np.int64)
-    index[order] = np.concatenate([[0], np.cumsum(steps)])
-    return index, np.bincount(index, weights=lengths) / np.bincount(index)
+    index[order] = columns
+    total = np.bincount(index, weights=lengths)
+    return index, total / np.bincount(index)
 
 
 def cell_medians(index: Ints, values: Floats) -> Floats:
@@ -63,10 +66,12 @@ def on_grid(pair: Ints, lengths: Floats, values: Floats) -> Grid:
     seen = np.isfinite(values) & np.isfinite(lengths)
     pairs, row = np.unique(pair[seen], return_inverse=True)
     column, centres = length_index(lengths[seen])
-    cells, index = np.unique(row * centres.size + column, return_inverse=True)
+    shape = pairs.size, centres.size
+    place = row * centres.size + column
+    cells, index = np.unique(place, return_inverse=True)
     table = np.full(pairs.size * centres.size, np.nan)
     table[cells] = cell_medians(index, values[seen])
-    return Grid(pairs=pairs, lengths=centres, values=table.reshape(pairs.size, centres.size))
+    return Grid(pairs=pairs, lengths=centres, values=table.reshape(shape))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +99,11 @@ class FittedLine:
 
     def at(self, length: float) -> tuple[float, float]:
         """Return the line's value at *length* and its standard error."""
-        variance = self.var_intercept + 2 * length * self.covariance + length**2 * self.var_slope
-        return self.intercept + self.slope * length, float(np.sqrt(max(variance, 0.0)))
+        value = self.intercept + self.slope * length
+        shared = 2 * length * self.covariance
+        variance = self.var_intercept + shared + length**2 * self.var_slope
+        error = np.sqrt(max(variance, 0.0))
+        return value, float(error)
 
     def reach(self, level: float = 0.95) -> float:
         """Return Student's two-sided quantile at *level*."""
@@ -108,8 +116,10 @@ def _solve(x: Floats, y: Floats, weights: Floats) -> tuple[Floats, Floats]:
     The caller scales *x* by its largest value.
     """
     design = np.stack([np.ones_like(x), x], axis=1)
-    inverse: Floats = np.linalg.inv(design.T @ (weights[:, None] * design)).astype(np.float64)
-    coefficients: Floats = y @ (weights[:, None] * design) @ inverse
+    weighted = weights[:, None] * design
+    normal = design.T @ weighted
+    inverse: Floats = np.linalg.inv(normal).astype(np.float64)
+    coefficients: Floats = y @ weighted @ inverse
     return coefficients, inverse
 
 

@@ -36,7 +36,10 @@ def look_level(look: int, alpha: float) -> float:
     and judged again, a claim is wrong in no more than 3 % of runs at an alpha of 5 %.
     """
     assert look >= 1, look
-    return alpha / 2 if look == 1 else LATER_LOOKS * alpha / (2 * LEVEL) / 2 ** (look - 1)
+    if look == 1:
+        return alpha / 2
+    later = LATER_LOOKS * alpha / (2 * LEVEL)
+    return later / 2.0 ** (look - 1)
 
 
 def planned_level(alpha: float, *, starts: int | None = None) -> float:
@@ -45,11 +48,10 @@ def planned_level(alpha: float, *, starts: int | None = None) -> float:
     Where pairs take turns on a few *starts*, all looks share their errors: what is drawn
     once is paid once, and only as many looks are made as still narrow the interval.
     """
-    level = (
-        PLANNED_LEVEL
-        if starts is None
-        else STARTED_LEVELS[min((each for each in STARTED_LEVELS if each >= starts), default=8)]
-    )
+    level = PLANNED_LEVEL
+    if starts is not None:
+        known = (each for each in STARTED_LEVELS if each >= starts)
+        level = STARTED_LEVELS[min(known, default=8)]
     return level * alpha / (2 * LEVEL)
 
 
@@ -58,12 +60,16 @@ def answer_level(alpha: float, *, planned: bool) -> float:
 
     A look of a *planned* sequence of at most twelve has its part of *alpha*, another all of it.
     """
-    return PLANNED_ANSWERS * alpha / (2 * LEVEL) if planned else alpha / 2
+    if not planned:
+        return alpha / 2
+    return PLANNED_ANSWERS * alpha / (2 * LEVEL)
 
 
 def z_reach(level: float = LEVEL / FAMILY, power: float = POWER) -> float:
     """Return how many standard errors a truth must lie beyond a bound to be shown beyond it."""
-    return float(scipy.special.ndtri(1 - level) + scipy.special.ndtri(power))
+    shown = scipy.special.ndtri(1 - level)
+    often = scipy.special.ndtri(power)
+    return float(shown + often)
 
 
 def units_needed(
@@ -78,7 +84,9 @@ def units_needed(
         return 3
 
     def settles(n: int) -> bool:
-        reach = float(scipy.special.stdtrit(n - 1, 1 - level) + scipy.special.stdtrit(n - 1, power))
+        shown = scipy.special.stdtrit(n - 1, 1 - level)
+        often = scipy.special.stdtrit(n - 1, power)
+        reach = float(shown + often)
         return reach * deviation <= margin * float(n**0.5)
 
     return _least(settles)
@@ -92,7 +100,12 @@ def items_needed(
 
     *discordance* is the share of the items that differ; the count follows from the test's power.
     """
-    return _least(lambda n: accuracy.power(n, discordance, margin, level=level) >= power)
+
+    def shows(n: int) -> bool:
+        reached = accuracy.power(n, discordance, margin, level=level)
+        return reached >= power
+
+    return _least(shows)
 
 
 def questions_a_context(

@@ -81,23 +81,31 @@ def binomial(trials: int, chance: float) -> tuple[Ints, Floats]:
     if not 0 < chance < 1:
         return np.array([round(mean)]), np.ones(1)
     reach = 8 * math.sqrt(mean * (1 - chance)) + 8
-    first, last = max(0, math.floor(mean - reach)), min(trials, math.ceil(mean + reach))
+    first = max(0, math.floor(mean - reach))
+    last = min(trials, math.ceil(mean + reach))
     successes = np.arange(first, last + 1)
     # Each probability over the one before.
-    ratios = (trials + 1 - successes[1:]) / successes[1:] * (chance / (1 - chance))
-    logs = np.concatenate([[0.0], np.cumsum(np.log(ratios))])
+    later = successes[1:]
+    ratios = (trials + 1 - later) / later * (chance / (1 - chance))
+    steps = np.cumsum(np.log(ratios))
+    logs = np.concatenate([[0.0], steps])
     probabilities = np.exp(logs - logs.max())
     return successes, probabilities / probabilities.sum()
 
 
 def wilson(successes: int, trials: int, *, level: float) -> tuple[float, float]:
     """Return Wilson's interval of a share."""
-    share, square = successes / trials, float(scipy.special.ndtri(0.5 + level / 2)) ** 2
+    share = successes / trials
+    square = float(scipy.special.ndtri(0.5 + level / 2)) ** 2
     middle = share + square / (2 * trials)
-    reach = math.sqrt(square * (share * (1 - share) / trials + square / (4 * trials**2)))
+    variance = share * (1 - share) / trials + square / (4 * trials**2)
+    reach = math.sqrt(square * variance)
     whole = 1 + square / trials
-    low = (middle - reach) / whole if successes else 0.0
-    high = (middle + reach) / whole if successes < trials else 1.0
+    low, high = 0.0, 1.0
+    if successes:
+        low = (middle - reach) / whole
+    if successes < trials:
+        high = (middle + reach) / whole
     return low, high
 
 
@@ -204,6 +212,7 @@ def tails(
 
 def _in_blocks(values: Floats, where: Ints, blocks: Ints) -> tuple[Floats, Ints]:
     """Return the known values in *blocks*, each with the number of its block from 0."""
-    seen = ~np.isnan(values) & np.isin(where, blocks)
+    is_known = ~np.isnan(values)
+    seen = is_known & np.isin(where, blocks)
     numbers = np.searchsorted(blocks, where[seen])
     return values[seen], numbers.astype(np.int64)

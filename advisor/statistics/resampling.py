@@ -18,15 +18,22 @@ def cluster_variance(values: Floats, index: Ints) -> float:
 
     Clusters are numbered 0, 1, …, two at least.
     """
-    sums = np.bincount(index, weights=values - values.mean())
-    return sums.size / (sums.size - 1) * float(sums @ sums) / values.size**2
+    centred = values - values.mean()
+    sums = np.bincount(index, weights=centred)
+    clusters = sums.size
+    squares = float(sums @ sums)
+    return clusters / (clusters - 1) * squares / values.size**2
 
 
 def draw_weights(n: int, *, draws: int = DRAWS) -> Floats:
     """Return how often each of *n* units is taken, one row a draw."""
-    taken = np.random.default_rng(SEED).integers(0, n, size=(draws, n))
-    flat = (taken + n * np.arange(draws)[:, None]).ravel()
-    return np.bincount(flat, minlength=draws * n).reshape(draws, n).astype(np.float64)
+    rng = np.random.default_rng(SEED)
+    taken = rng.integers(0, n, size=(draws, n))
+    # Each draw counts in n places of its own.
+    first = n * np.arange(draws)[:, None]
+    places = (taken + first).ravel()
+    counts = np.bincount(places, minlength=draws * n)
+    return counts.reshape(draws, n).astype(np.float64)
 
 
 def spread(value: float, drawn: Floats, *, units: int, lost: int = 1) -> Spread:
@@ -36,5 +43,8 @@ def spread(value: float, drawn: Floats, *, units: int, lost: int = 1) -> Spread:
     """
     usable = drawn[np.isfinite(drawn)]
     df = max(units - lost, 1)
-    se = float(np.std(usable)) * float(np.sqrt(units / df)) if usable.size else float("inf")
+    se = float("inf")
+    if usable.size:
+        wider = float(np.sqrt(units / df))
+        se = float(np.std(usable)) * wider
     return Spread(value=value, se=se, df=df, units=units, unit_name="block pairs")

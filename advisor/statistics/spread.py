@@ -51,10 +51,12 @@ class Spread:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return the two-sided interval at *level*."""
-        if self.normals is None:
-            reach = float(scipy.special.stdtrit(self.df, 0.5 + level / 2)) * self.se
-            return self.value - reach, self.value + reach
-        return self._end(0.5 - level / 2), self._end(0.5 + level / 2)
+        half = level / 2
+        if self.normals is not None:
+            return self._end(0.5 - half), self._end(0.5 + half)
+        deviations = float(scipy.special.stdtrit(self.df, 0.5 + half))
+        reach = deviations * self.se
+        return self.value - reach, self.value + reach
 
     def _end(self, share: float) -> float:
         far = 12 * self.se + 1e-12

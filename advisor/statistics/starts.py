@@ -100,7 +100,9 @@ def spread(pairs: Pairs, *, scale: float, draws: tuple[Draw, ...] = ()) -> Sprea
     *scale* is that of the prior of what a start adds to a ratio. *draws* are differences between
     starts of one configuration: they tell how much a start adds, and are never subtracted.
     """
-    return _over_starts(pairs) if _is_over_starts(pairs) else _on_grid(pairs, scale, draws)
+    if _is_over_starts(pairs):
+        return _over_starts(pairs)
+    return _on_grid(pairs, scale, draws)
 
 
 def highest(pairs: Pairs, values: Floats, *, scale: float, level: float) -> Floats:
@@ -254,7 +256,9 @@ def _plain(values: Floats, design: Floats, unit_name: str) -> Spread:
 def _lags(n: int, lasting: float) -> tuple[Floats, Floats]:
     """Return eigenvalues and vectors of the correlations of a wander over *n* pairs."""
     place = np.arange(n)
-    values, vectors = np.linalg.eigh(np.exp(-np.abs(place[:, None] - place) / lasting))
+    apart = np.abs(place[:, None] - place)
+    correlations = np.exp(-apart / lasting)
+    values, vectors = np.linalg.eigh(correlations)
     return values, vectors
 
 
@@ -398,7 +402,8 @@ def _wider(values: Floats) -> Ints:
     The last step lies near four times what the column scatters by.
     """
     widest = 4 * values.std(axis=0)
-    steps = np.ceil(np.log(np.maximum(widest, SCATTER[-1]) / SCATTER[-1]) / _STEP) - 1
+    beyond = np.maximum(widest, SCATTER[-1]) / SCATTER[-1]
+    steps = np.ceil(np.log(beyond) / _STEP) - 1
     least: Ints = np.maximum(0, steps).astype(np.int64)
     return least
 
@@ -424,11 +429,12 @@ def _mixtures(
         explained = np.sum((each.misfit @ reduced) * reduced, axis=2)
         logs = each.logs[..., None] - 0.5 * (each.precision @ turned**2 - explained)
         centre = (each.effect[:, :, None, :] @ reduced)[:, :, 0]
-        normals.append(
-            np.stack([logs, centre, np.broadcast_to(each.variance[..., None], logs.shape)])
-        )
+        variance = np.broadcast_to(each.variance[..., None], logs.shape)
+        normals.append(np.stack([logs, centre, variance]))
     logs, centre, variance = np.concatenate(normals, axis=2)
     for value, error in draws:
-        variance_of_draw = (scale * _START) ** 2 + error**2
-        logs = logs - 0.5 * (np.log(variance_of_draw) + value**2 / variance_of_draw)[:, None, None]
-    return np.exp(logs - scipy.special.logsumexp(logs, axis=(0, 1))), centre, np.sqrt(variance)
+        of_draw = (scale * _START) ** 2 + error**2
+        distance = np.log(of_draw) + value**2 / of_draw
+        logs = logs - 0.5 * distance[:, None, None]
+    weights = np.exp(logs - scipy.special.logsumexp(logs, axis=(0, 1)))
+    return weights, centre, np.sqrt(variance)
