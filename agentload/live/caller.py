@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from agentload.dispatch.call import CallTerms
 from agentload.dispatch.counting import Counting
 from agentload.live.wire import Wire, WireFacts, WireRequest
 from agentload.model.commands import Cancel, Forget, Halt, Outcome, Prepare, Send
+from agentload.model.record import record
 from agentload.prompts.messages import JsonPiece
 from agentload.prompts.renderer import Prompt, Renderer
 
@@ -32,8 +34,8 @@ CROWD: Final = 16  # when more prompts wait to be rendered, they no longer give 
 KEPT_BYTES: Final = 256 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
+@record
+class Sampling(Struct, frozen=True, kw_only=True, gc=False):
     """Describe what a request asks for besides its prompt."""
 
     model: str
@@ -44,7 +46,7 @@ class Sampling:
     counting: Counting = "token_ids"
     temperature: float = 0.0
     seed: int | None = None
-    extra: Mapping[str, object] = field(default_factory=dict)
+    extra: Mapping[str, object] = {}
     """Further fields of the body; they override ours."""
 
 

@@ -6,10 +6,12 @@ Everything that is measured goes through this transport.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Self
 from urllib.parse import urljoin, urlsplit
+
+from msgspec import Struct
 
 from agentload.dispatch.call import CallMachine, CallTerms
 from agentload.dispatch.fault import retry_after_ns
@@ -26,6 +28,7 @@ from agentload.live.reader import watcher
 from agentload.live.stamps import StampClock, Vigil
 from agentload.live.target import Target, head
 from agentload.model.commands import Halt, Limits, Outcome, StampSource
+from agentload.model.record import record
 
 BEAT_S: Final = 0.25  # between two looks at the wall clock and at idle connections
 MAX_REDIRECTS: Final = 3
@@ -34,19 +37,19 @@ LARGE: Final = 2 << 20
 REPLICA_CHARS: Final = 128
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WireRequest:
+@record
+class WireRequest(Struct, frozen=True, kw_only=True, gc=False):
     """Describe one call that is ready to be sent."""
 
     request_id: str
     arm: str
     session: str
-    body: Sequence[bytes] = field(repr=False)
+    body: Sequence[bytes]
     """Pieces of the body, sent as they are."""
     released_ns: int
     """When the call is sent; if it is handed over earlier, it waits for that instant."""
-    limits: Limits = field(default_factory=Limits)
-    asked: CallTerms = field(default_factory=CallTerms)
+    limits: Limits = Limits()
+    asked: CallTerms = CallTerms()
     model: str = ""
     """Name by which the body asks for its model."""
     path: str = "/chat/completions"
