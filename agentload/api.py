@@ -15,7 +15,6 @@ from functools import partial
 from html import escape
 from pathlib import Path
 from threading import RLock, current_thread, main_thread
-from types import TracebackType
 from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import duckdb
@@ -108,12 +107,7 @@ class Database:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Leave nothing to close."""
 
     def frame(self, table: str, *columns: str, run: str | None = None) -> pl.DataFrame:

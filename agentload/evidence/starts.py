@@ -65,6 +65,8 @@ SELECT pair, avg(ratio), avg(ratio) FILTER (half = 1) - avg(ratio) FILTER (half 
 
 Told: TypeAlias = tuple[Hashable, Hashable]
 """Which process played, and what it was by what its pace depends on."""
+_Report: TypeAlias = tuple[int, int, Mapping[str, object]]
+"""Part of the run and instant at which a server told its facts, and the facts."""
 _Pair: TypeAlias = tuple[int, float, float | None]
 """A pair of blocks, its mean log ratio, and how the ratios of its two halves differ."""
 
@@ -208,18 +210,25 @@ def _told(view: RunView) -> dict[tuple[str, int], Told]:
 
     Where a server does not report when it started, the process is this run's own.
     """
-    said: dict[str, list[tuple[int, int, dict[str, object]]]] = defaultdict(list)
-    for row in view.fingerprints:
-        said[row.arm].append((row.leg, row.at_ns, json.loads(row.facts)))
+    reports: dict[str, list[_Report]] = defaultdict(list)
+    for row in sorted(view.fingerprints, key=lambda each: (each.leg, each.at_ns)):
+        reports[row.arm].append((row.leg, row.at_ns, json.loads(row.facts)))
     out: dict[tuple[str, int], Told] = {}
     for play in valid_plays(view.plays):
-        own = sorted(said[play.arm], key=lambda each: each[:2])
-        before = bisect_right(own, (play.leg, play.started_ns), key=lambda each: each[:2])
-        facts = own[max(0, before - 1)][2] if own else {}
+        facts = _facts(reports[play.arm], play)
         began = facts.get("process_start_s")
-        process = (view.name, play.arm, play.restart) if began is None else (play.arm, began)
-        out[play.arm, play.pair] = process, json.dumps([facts.get(name) for name in EQUAL])
+        own_process = (view.name, play.arm, play.restart)
+        process = own_process if began is None else (play.arm, began)
+        pace = json.dumps([facts.get(name) for name in EQUAL])
+        out[play.arm, play.pair] = (process, pace)
     return out
+
+
+def _facts(reports: Sequence[_Report], play: PlayedBlock) -> Mapping[str, object]:
+    """Return the facts that held for a play: of the last report before it, else of the first."""
+    began = (play.leg, play.started_ns)
+    before = bisect_right(reports, began, key=lambda each: each[:2])
+    return reports[max(0, before - 1)][2] if reports else {}
 
 
 def _load(view: RunView) -> Hashable:

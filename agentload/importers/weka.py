@@ -178,13 +178,11 @@ def _relative(requests: Sequence[_Request], length: float) -> Iterator[_Request]
 def _add(
     intake: Intake, thread: _Thread, request: _Request, growth: PromptTree, place: str
 ) -> bool:
-    if request.type not in {"n", "s"} or request.input < 1 or request.output < 0:
-        intake.notes.meet(
-            place,
-            "a request of an unknown type"
-            if request.type not in {"n", "s"}
-            else "a request without a length",
-        )
+    if request.type not in {"n", "s"}:
+        intake.notes.meet(place, "a request of an unknown type")
+        return False
+    if request.input < 1 or request.output < 0:
+        intake.notes.meet(place, "a request without a length")
         return False
     if thread.calls and request.t < thread.calls[-1][0].t:
         intake.notes.meet(place, "the clock jumps backwards")
@@ -229,18 +227,15 @@ def _end(request: _Request) -> float:
 def _session(
     thread: _Thread, threads: Sequence[_Thread], *, start_s: float, model: str | None
 ) -> Session:
+    is_parent = thread is threads[0]
+    spawned = threads[1:] if is_parent else ()
     turns: list[Turn] = []
+    last: BlockPrompt | None = None
     for number, (request, prompt) in enumerate(thread.calls):
-        before = thread.calls[number - 1] if number else None
-        keep, added = change(before and before[1], prompt)
+        keep, added = change(last, prompt)
+        last = prompt
         joined = thread.joined.get(number, [])
         wait, wait_s = _pause(thread, threads[0], number, joined)
-        at_s = round(start_s + thread.begins_s + request.t, 3)
-        recorded = Recorded(
-            ttft_s=request.ttft,
-            api_s=request.api_time,
-            start_s=at_s if number or thread.spawned_by is not None else None,
-        )
         turns.append(
             Turn(
                 add=added,
@@ -249,43 +244,47 @@ def _session(
                 wait_s=wait_s,
                 keep=keep,
                 after=tuple(TurnRef(session=child.name, turn=-1) for child in joined),
-                spawn=tuple(
-                    child.name
-                    for child in threads[1:]
-                    if thread is threads[0] and child.spawned_by == number
-                ),
+                spawn=tuple(child.name for child in spawned if child.spawned_by == number),
                 model=None if request.model == model else request.model,
-                recorded=None if recorded == Recorded() else recorded,
+                recorded=_recorded(thread, number, start_s),
             )
         )
-    root_s = (
-        None
-        if thread.spawned_by is not None
-        else round(start_s + thread.begins_s + thread.calls[0][0].t, 3)
-    )
-    extra = (
-        (("model", msgspec.json.encode(model).decode()),) if thread is threads[0] and model else ()
-    )
+    first_s = round(start_s + thread.begins_s + thread.calls[0][0].t, 3)
     return Session(
-        session=thread.name, workload="weka", turns=tuple(turns), start_s=root_s, extra=extra
+        session=thread.name,
+        workload="weka",
+        turns=tuple(turns),
+        start_s=first_s if thread.spawned_by is None else None,
+        extra=(("model", msgspec.json.encode(model).decode()),) if is_parent and model else (),
     )
+
+
+def _recorded(thread: _Thread, number: int, start_s: float) -> Recorded | None:
+    """Return what was recorded of a call; a session says itself when its first call was sent."""
+    request = thread.calls[number][0]
+    sent_s = round(start_s + thread.begins_s + request.t, 3)
+    is_start = not number and thread.spawned_by is None
+    recorded = Recorded(
+        ttft_s=request.ttft, api_s=request.api_time, start_s=None if is_start else sent_s
+    )
+    return None if recorded == Recorded() else recorded
 
 
 def _pause(
     thread: _Thread, parent: _Thread, number: int, joined: Sequence[_Thread]
 ) -> tuple[Wait | None, float]:
+    """Return what a call waited for, and how long."""
     request = thread.calls[number][0]
     wait: Wait = "tool" if "tool_result" in request.input_types else "user"
-    if number:
-        before = _end(thread.calls[number - 1][0])
-        if request.think_time is not None and not joined:
-            return wait, round(max(0.0, request.think_time), 3)
-        return wait, round(
-            max(0.0, request.t - max([before, *(child.ends_s for child in joined)])), 3
-        )
-    if thread.spawned_by is None:
+    if number and request.think_time is not None and not joined:
+        wait_s = request.think_time
+    elif number:
+        answered_s = _end(thread.calls[number - 1][0])
+        wait_s = request.t - max([answered_s, *(child.ends_s for child in joined)])
+    elif thread.spawned_by is None:
         return None, 0.0
-    spawner = parent.calls[thread.spawned_by][0]
-    return ("user" if spawner.stop == "end_turn" else "tool"), round(
-        max(0.0, thread.begins_s - _end(spawner) + request.t), 3
-    )
+    else:
+        spawner = parent.calls[thread.spawned_by][0]
+        wait = "user" if spawner.stop == "end_turn" else "tool"
+        wait_s = thread.begins_s - _end(spawner) + request.t
+    return wait, round(max(0.0, wait_s), 3)

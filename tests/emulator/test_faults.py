@@ -114,14 +114,8 @@ def test_another_arm_runs_behind_a_right_name() -> None:
             "faults: [{kind: cut}, {kind: busy, status: 200}]",
             "x.yaml: faults[1].status: Expected `int` >= 400",
         ),
-        (
-            "faults: [{kind: cut, share: 2}]",
-            "x.yaml: faults[0].share: Expected `float` <= 1.0",
-        ),
-        (
-            "faults: [{kind: restart}]",
-            "x.yaml: faults[0]: Object missing required field `at_s`",
-        ),
+        ("faults: [{kind: cut, share: 2}]", "x.yaml: faults[0].share: Expected `float` <= 1.0"),
+        ("faults: [{kind: restart}]", "x.yaml: faults[0]: Object missing required field `at_s`"),
         ("faults: {", "x.yaml:1: not YAML: "),
     ],
 )

@@ -106,16 +106,8 @@ def test_arms_share_sections_and_override_single_fields() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        (
-            "decode_ms: 6.44, ",
-            "",
-            "arms.bf16.step: Object missing required field `decode_ms`",
-        ),
-        (
-            "weights_ms: 5",
-            "weights_ms: -5",
-            "arms.bf16.step.weights_ms: Expected `float` >= 0.0",
-        ),
+        ("decode_ms: 6.44, ", "", "arms.bf16.step: Object missing required field `decode_ms`"),
+        ("weights_ms: 5", "weights_ms: -5", "arms.bf16.step.weights_ms: Expected `float` >= 0.0"),
         (
             "decode_ms: 6.58",
             "decode_ms: fast",
@@ -126,11 +118,7 @@ def test_arms_share_sections_and_override_single_fields() -> None:
             "decode_mss: 6.58",
             "arms.fp8.step.decode_mss: no such field: there are batch8_attention, ",
         ),
-        (
-            "kv_dtype: fp8",
-            "kv_dtype: fp7",
-            "arms.fp8.kv_dtype: Invalid enum value 'fp7'",
-        ),
+        ("kv_dtype: fp8", "kv_dtype: fp7", "arms.fp8.kv_dtype: Invalid enum value 'fp7'"),
         (
             "percent: 89.2",
             "percent: 189",
@@ -141,11 +129,7 @@ def test_arms_share_sections_and_override_single_fields() -> None:
             "depth: [0.5], percent: 89.2",
             "arms.fp8.accuracy[0].depth: two numbers, the smaller one first",
         ),
-        (
-            "layers: 32",
-            "layers: 0",
-            "model.groups[0].layers: Expected `int` >= 1",
-        ),
+        ("layers: 32", "layers: 0", "model.groups[0].layers: Expected `int` >= 1"),
         ("heads: 32", "heads: 3.2", "model.heads: Expected `int | null`, got `float`"),
         (
             "max_model_len: 4096",
@@ -161,11 +145,7 @@ def test_arms_share_sections_and_override_single_fields() -> None:
         ("sources: [", "sources: &x [", None),
         ("gpu: {", "gpu: [", "not YAML: "),
         ("arms:\n  bf16:\n", "arms:\n  bf16: 3\n  x:\n", "arms.bf16: Expected `object`, got 3"),
-        (
-            "sigma: 0.01",
-            "sigma: true",
-            "arms.fp8.noise.sigma: Expected `float`, got `bool`",
-        ),
+        ("sigma: 0.01", "sigma: true", "arms.fp8.noise.sigma: Expected `float`, got `bool`"),
         ("sources: [{", "sources: {", "not YAML: "),
     ],
 )
