@@ -66,8 +66,8 @@ record: $(READY) ## replay recorded command lines, and print every difference (A
 test-slow: slow-beside slow-alone ## run the tests that take longer than a few seconds
 
 slow-beside: $(READY)
-	$(PYTEST) -m 'slow and not alone' --numprocesses 2 --dist worksteal --durations=10
-	HYPOTHESIS_PROFILE=slow $(PYTEST) -m 'hypothesis and not slow' --numprocesses 2 --dist worksteal --durations=10
+	$(PYTEST) -m 'slow and not alone' --forks 2 --durations=10
+	HYPOTHESIS_PROFILE=slow $(PYTEST) -m 'hypothesis and not slow' --forks 2 --durations=10
 
 slow-alone: $(READY)
 	$(PYTEST) -m 'slow and alone' --durations=10
@@ -118,7 +118,7 @@ size: $(READY) ## print what a reader of each room meets, and the limits (ARGS=-
 	@$(BIN)/python -m tools.size $(ARGS)
 
 coverage: $(READY) ## run the tests and print the share of branches that they take in each room, in processes that they start too
-	-$(PYTEST) --numprocesses 2 --dist loadscope --cov --cov-report=
+	-$(PYTEST) --forks 2 --cov --cov-report=
 	@$(BIN)/python -m tools.covered
 
 fuzz: $(READY) ## feed every reader with what nobody would write (MINUTES=10 in all, TARGETS='sse trace'); atheris guides it where it is installed

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Protocol
@@ -24,6 +25,8 @@ from tests.nursery import Nursery
 __all__ = ["pytest_addoption"]
 
 NURSERY = Nursery(processes._launch)
+IMPORTED_LATE = ("openai", "pandas", "pyarrow.compute")
+"""Libraries that take long to import, and that no module of tests imports; DuckDB looks for pandas."""
 
 # Shared and slow machines make deadlines lie;
 # `make test-slow` looks ten times longer, `HYPOTHESIS_PROFILE=thorough` fifty times.
@@ -57,10 +60,18 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def is_covered() -> bool:
+    """Tell whether lines are noted: a server that is forked does not say which it took."""
+    return bool(os.environ.get("COVERAGE_PROCESS_CONFIG"))
+
+
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Start what forks servers once, for all forks that run tests."""
+    """Do once, before tests are run in forks, what each of them would do later."""
     if session.config.getoption("forks"):
-        NURSERY.started()
+        if not is_covered():
+            NURSERY.started()
+        for each in IMPORTED_LATE:
+            import_module(each)
     return forks.pytest_runtestloop(session)
 
 
@@ -75,7 +86,7 @@ def pytest_sessionfinish() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def nursery() -> Iterator[None]:
     """Spare the servers that tests start their second of imports each."""
-    if os.environ.get("COVERAGE_PROCESS_CONFIG"):  # a fork does not say which lines it took
+    if is_covered():
         yield
         return
     with pytest.MonkeyPatch.context() as patched:

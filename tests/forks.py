@@ -1,7 +1,7 @@
 """Run the tests in processes that are forked once all tests are collected.
 
 Collecting takes as long as hundreds of tests. Here one process does it, and each fork of it takes
-one file of tests after another off a pipe. A fork sends the reports of a test back as soon as it
+one file of tests after another off a pipe, or one slow test. A fork sends the reports of a test back as soon as it
 has ended. The first process shows them as if it had run the test itself.
 """
 
@@ -56,7 +56,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if not number or session.testsfailed or config.option.collectonly:
         return None
     config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # pytest sets it
-    files = [list(group) for _, group in groupby(session.items, lambda item: item.path)]
+    files = [list(group) for _, group in groupby(session.items, whole)]
     files.sort(key=len, reverse=True)  # the last ones to be taken are short
     places, ours = os.pipe()
     os.write(ours, b"".join(place.to_bytes(PLACES) for place in range(len(files))))
@@ -80,6 +80,14 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     for item in missing:
         shown(config, [lost(item)])
     return True
+
+
+def whole(item: pytest.Item) -> object:
+    """Return what one process runs together: a file, but a slow test that shares nothing alone."""
+    if item.get_closest_marker("slow") is None:
+        return item.path
+    fixtures = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]  # of functions
+    return item.path if any(each[-1].scope == "module" for each in fixtures.values()) else item
 
 
 def taken(places: int, files: Files) -> Iterator[pytest.Item]:

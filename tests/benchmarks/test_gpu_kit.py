@@ -202,7 +202,7 @@ import ctypes, sys
 sys.path.insert(0, {str(HOUSE)!r})
 from benchmarks.gpu import run
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
-print(run.patient((sys.executable, "-c", {late!r}), 2, seconds=1.0, grace_s=20), len(run.children()))
+print(run.patient((sys.executable, "-c", {late!r}), 2, seconds=3.0, grace_s=20), len(run.children()))
 run.end_orphans(but=set())
 print(run.children())
 """

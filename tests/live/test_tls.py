@@ -3,6 +3,7 @@ import json
 import socket
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,12 @@ from tests.live.certificates import Certificates
 from tests.live.scripted import END, STREAM, Peer, good, serving
 
 pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
+patient = partial(
+    request,
+    limits=Limits(
+        connect_ns=20_000 * MS, first_ns=20_000 * MS, idle_ns=20_000 * MS, total_ns=30_000 * MS
+    ),
+)
 
 
 async def good_answer(peer: Peer) -> None:
@@ -34,7 +41,7 @@ async def test_a_stream_over_tls_is_read_and_its_connection_used_again(
         serving(good_answer, tls=certificates.server_context()) as server,
         Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
     ):
-        outcomes = [await wire.call(request(number, body=(b"x" * 300_000,))) for number in range(2)]
+        outcomes = [await wire.call(patient(number, body=(b"x" * 300_000,))) for number in range(2)]
     assert [(outcome.status, outcome.output_tokens) for outcome in outcomes] == [
         ("ok", 3),
         ("ok", 3),
@@ -78,7 +85,7 @@ async def test_a_late_reader_does_not_move_the_stamps_of_tls_records(
         async with Wire([target]) as wire:
             await wire.ready("a", "s")
             loop.call_later(0.04, time.sleep, 0.04)
-            outcome = await wire.call(request())
+            outcome = await wire.call(patient())
         await serving_it
     assert outcome.chunks is not None
     assert [
@@ -97,7 +104,7 @@ async def test_a_client_certificate_is_shown(certificates: Certificates) -> None
         serving(good_answer, tls=certificates.server_context(asks_client=True)) as server,
         Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
     ):
-        assert (await wire.call(request())).status == "ok"
+        assert (await wire.call(patient())).status == "ok"
 
 
 async def test_a_server_that_wants_a_client_certificate_and_gets_none_is_a_broken_connection(
@@ -108,7 +115,7 @@ async def test_a_server_that_wants_a_client_certificate_and_gets_none_is_a_broke
         serving(good_answer, tls=certificates.server_context(asks_client=True)) as server,
         Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
     ):
-        outcome = await wire.call(request())
+        outcome = await wire.call(patient())
     assert outcome.status == "reset"
 
 
@@ -118,7 +125,7 @@ async def test_a_server_of_an_unknown_authority_is_refused(certificates: Certifi
         Wire([Target(arm="a", url=server.url)]) as wire,
     ):
         # The first use of the system's authorities reads them, which takes a busy machine a while.
-        outcome = await wire.call(request(limits=Limits()))
+        outcome = await wire.call(patient())
     assert outcome.status == "refused"
     assert outcome.error is not None
     assert f"SSLCertVerificationError with 127.0.0.1:{server.port}: " in outcome.error
@@ -136,7 +143,7 @@ async def test_a_certificate_that_has_expired_or_is_another_servers_is_refused(
         serving(good_answer, tls=certificates.server_context(name=name)) as server,
         Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
     ):
-        outcome = await wire.call(request())
+        outcome = await wire.call(patient())
     assert (outcome.status, why in (outcome.error or ""), server.requests) == (
         "refused",
         True,
@@ -152,12 +159,12 @@ async def test_a_certificate_that_expires_meanwhile_refuses_new_connections_and_
         serving(good_answer, tls=server_side) as server,
         Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
     ):
-        statuses = [(await wire.call(request(0, session="s"))).status]
+        statuses = [(await wire.call(patient(0, session="s"))).status]
         server_side.load_cert_chain(
             certificates.certificate("expired"), certificates.key("expired")
         )
         kept, new = [
-            await wire.call(request(number, session=session))
+            await wire.call(patient(number, session=session))
             for number, session in ((1, "s"), (2, "t"))
         ]
     assert [*statuses, kept.status, new.status] == ["ok", "ok", "refused"]
@@ -186,7 +193,7 @@ async def test_verification_can_be_turned_off(certificates: Certificates) -> Non
         serving(good_answer, tls=certificates.server_context()) as server,
         Wire([Target(arm="a", url=server.url, tls=context(verify=False))]) as wire,
     ):
-        assert (await wire.call(request())).status == "ok"
+        assert (await wire.call(patient())).status == "ok"
 
 
 async def test_a_plain_server_behind_an_https_url_is_not_waited_for() -> None:
@@ -241,7 +248,7 @@ async def test_tls_goes_through_the_tunnel_of_a_proxy(certificates: Certificates
             proxy=f"http://me:pw@127.0.0.1:{proxy.port}",
         )
         async with Wire([target]) as wire:
-            outcome = await wire.call(request())
+            outcome = await wire.call(patient())
     assert outcome.status == "ok"
     assert proxy.requests[0].line == f"CONNECT 127.0.0.1:{server.port} HTTP/1.1"
     assert proxy.requests[0].headers["proxy-authorization"] == "Basic bWU6cHc="
@@ -254,7 +261,7 @@ async def test_a_plain_call_goes_to_the_proxy_with_its_whole_url() -> None:
             arm="a", url="http://far.invalid:8000/v1", proxy=f"http://127.0.0.1:{proxy.port}"
         )
         async with Wire([target]) as wire:
-            outcome = await wire.call(request())
+            outcome = await wire.call(patient())
     assert (outcome.status, proxy.requests[0].line) == (
         "ok",
         "POST http://far.invalid:8000/v1/chat/completions HTTP/1.1",
@@ -271,7 +278,7 @@ async def test_a_proxy_that_denies_the_tunnel_refuses() -> None:
             [Target(arm="a", url="https://far.invalid/v1", proxy=f"http://127.0.0.1:{proxy.port}")]
         ) as wire,
     ):
-        outcome = await wire.call(request())
+        outcome = await wire.call(patient())
     assert (outcome.status, outcome.error) == (
         "refused",
         "the proxy refused the tunnel: HTTP/1.1 407 Proxy Authentication Required",
