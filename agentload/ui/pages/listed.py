@@ -7,6 +7,7 @@ from typing import Final, Generic, TypeVar
 
 import duckdb
 
+from agentload.model.metrics import NOT_OUTCOMES
 from agentload.model.rows import ExecutionRow
 from agentload.report.charts.spec import Plot
 from agentload.report.labels import VERDICT_TONES
@@ -64,9 +65,16 @@ SELECT run_id, arg_max({'headline': headline, 'version': version}, at_ns) FROM d
 _ANSWERS: Final = (
     "SELECT run_id, count(*) FROM graded WHERE list_contains($runs, run_id) GROUP BY run_id"
 )
-_INVALID: Final = (
-    "SELECT DISTINCT run_id FROM changes WHERE outcome = 'void' AND list_contains($runs, run_id)"
-)
+_INVALID: Final = """
+SELECT run_id FROM changes WHERE outcome = 'void' AND list_contains($runs, run_id)
+UNION SELECT run_id FROM legs WHERE list_contains($runs, run_id)
+    GROUP BY run_id HAVING bool_and(coalesce(health->>'$.void', '') <> '')
+"""
+"""A job could use none of its figures, or each of its parts says that it is invalid."""
+_FAILED: Final = """
+SELECT run_id, count(*) FROM calls_row WHERE list_contains($runs, run_id)
+    AND status <> 'ok' AND NOT list_contains($planned, status) GROUP BY run_id
+"""
 _DECISIONS: Final = """
 SELECT run_id, at_ns, coalesce(job, policy) AS policy, headline, verdict, version, kind, name,
     model,
@@ -121,7 +129,9 @@ class ListedRun:
     """Of the agentload that decided."""
     answers: int
     is_invalid: bool = False
-    """A job could use none of its figures."""
+    """Nobody could use any of its figures."""
+    failed: int = 0
+    """Calls that ended otherwise than they should; those that were cut short by plan did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +210,8 @@ def runs(
     answers = dict(connection.execute(_ANSWERS, {"runs": shown}).fetchall())
     summaries = {each.run_id: each for each in stored.run_lines(connection, shown)}
     invalid = {run for (run,) in connection.execute(_INVALID, {"runs": shown}).fetchall()}
+    planned = sorted(NOT_OUTCOMES)
+    failed = dict(connection.execute(_FAILED, {"runs": shown, "planned": planned}).fetchall())
     lines = []
     for run, job, *_ in rows:
         decision = decided.get(run, {"headline": None, "version": None})
@@ -208,6 +220,7 @@ def runs(
             job=job,
             answers=answers.get(run, 0),
             is_invalid=run in invalid,
+            failed=failed.get(run, 0),
             **decision,
         )
         lines.append(line)
