@@ -65,14 +65,11 @@ SELECT run_id, arg_max({'headline': headline, 'version': version}, at_ns) FROM d
 _ANSWERS: Final = (
     "SELECT run_id, count(*) FROM graded WHERE list_contains($runs, run_id) GROUP BY run_id"
 )
-_INVALID: Final = """
-SELECT run_id FROM changes WHERE outcome = 'void' AND list_contains($runs, run_id)
-UNION SELECT run_id FROM legs WHERE list_contains($runs, run_id)
-    GROUP BY run_id HAVING bool_and(coalesce(health->>'$.void', '') <> '')
-"""
-"""A job could use none of its figures, or each of its parts says that it is invalid."""
+_INVALID: Final = (
+    "SELECT DISTINCT run_id FROM changes WHERE outcome = 'void' AND list_contains($runs, run_id)"
+)
 _FAILED: Final = """
-SELECT run_id, count(*) FROM calls_row WHERE list_contains($runs, run_id)
+SELECT run_id, count(*) FROM attempts WHERE list_contains($runs, run_id)
     AND status <> 'ok' AND NOT list_contains($planned, status) GROUP BY run_id
 """
 _DECISIONS: Final = """
@@ -209,7 +206,8 @@ def runs(
     decided = dict(connection.execute(_HEADLINES, {"runs": shown}).fetchall())
     answers = dict(connection.execute(_ANSWERS, {"runs": shown}).fetchall())
     summaries = {each.run_id: each for each in stored.run_lines(connection, shown)}
-    invalid = {run for (run,) in connection.execute(_INVALID, {"runs": shown}).fetchall()}
+    unused = {run for (run,) in connection.execute(_INVALID, {"runs": shown}).fetchall()}
+    invalid = unused | stored.invalid_runs(connection, shown)
     planned = sorted(NOT_OUTCOMES)
     failed = dict(connection.execute(_FAILED, {"runs": shown, "planned": planned}).fetchall())
     lines = []
