@@ -168,6 +168,18 @@ def lines(connection: duckdb.DuckDBPyConnection, *, begins: str = "") -> tuple[R
     return run_lines(connection, [name for name in _names(connection) if name.startswith(begins)])
 
 
+_INVALID: Final = """
+SELECT run_id FROM legs WHERE list_contains($runs, run_id)
+GROUP BY run_id HAVING bool_and(coalesce(health->>'$.void', '') <> '')
+"""
+
+
+def invalid_runs(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> frozenset[str]:
+    """Return those of the runs each of whose parts says that nothing of it counts."""
+    found = connection.execute(_INVALID, {"runs": list(names)}).fetchall()
+    return frozenset(run for (run,) in found)
+
+
 def run_lines(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> tuple[RunLine, ...]:
     """List the runs of these names, in the order they were stored."""
     return tables.records(connection, RunLine, _LINES, {"runs": list(names)})

@@ -7,6 +7,7 @@ from typing import Final
 
 from agentload.model.metrics import Clock, ttft_ms
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, LegRow, Row, RunRow
+from agentload.report import labels
 from agentload.report.charts.spec import ChartAxis, Plot, Series
 from agentload.report.labels import SLOTS
 from agentload.run.latest import SECOND, Latest, LatestSpread, is_shown, share
@@ -253,7 +254,9 @@ def chart(progress: RunProgress) -> Plot | None:
     for place, arm in enumerate(progress.arms):
         xs, ys = zip(*arm.marks, strict=True) if arm.marks else ((), ())
         times = tuple(second / size for second in xs)
-        series.append(Series(label=arm.arm, slot=place % SLOTS, mark="points", xs=times, ys=ys))
+        series.append(
+            Series(label=labels.arm(arm.arm), slot=place % SLOTS, mark="points", xs=times, ys=ys)
+        )
     series = [each for each in series if each.xs]
     if sum(len(each.xs) for each in series) < 2:
         return None

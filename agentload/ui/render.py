@@ -56,6 +56,7 @@ def environment() -> Environment:
         "duration": lambda ms: html.tie(say.duration(ms)),
         "ms": lambda ms, decimals=0: say.ABSENT if ms is None else say.number(ms, decimals),
         "s": lambda ms, decimals=2: say.ABSENT if ms is None else say.number(ms / 1000, decimals),
+        "minutes": lambda count: html.tie(say.minutes(count)),
         "tokens": say.tokens,
         "change": lambda share: f"{say.with_sign(100 * share, 1)}%",
         "change_text": _change_text,

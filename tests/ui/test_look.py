@@ -103,6 +103,16 @@ async def test_a_page_is_drawn_everywhere_and_asks_nobody_else(
     assert [url for url in page.requests if not url.startswith((root, "data:"))] == []
 
 
+@pytest.mark.parametrize("name", ["overview", "live", "run"])
+async def test_the_figures_of_arms_fit_a_phone(page: Page, base: str, name: str) -> None:
+    cut = """[...document.querySelectorAll('[aria-label=Arms], [aria-label=Calls]')]
+      .filter(part => part.scrollWidth > part.clientWidth + 1).map(part => part.ariaLabel)"""
+    await page.shape(width=PHONE, height=844, mobile=True)
+    await page.open(base + PAGES[name])
+    assert await page.run("document.querySelectorAll('.scroll').length") > 0
+    assert await page.run(cut) == []
+
+
 async def test_what_runs_is_drawn_anew_while_one_looks(page: Page, tmp_path: Path) -> None:
     database = stored(tmp_path, whole("r-whole"))
     done = "document.querySelector('.live td').textContent"

@@ -335,6 +335,17 @@ async def test_a_decision_of_another_version_is_said_to_be_made_again(tmp_path: 
         assert "decides again" not in await (await client.get("/db/bench/runs/now")).text()
 
 
+def test_a_trend_reaches_no_further_down_than_its_runs_and_leaves_room_for_its_label(
+    tmp_path: Path,
+) -> None:
+    """Half of the picture showed that nothing got faster, and the label lay on the marks."""
+    with reading(stored(tmp_path, watched())) as connection:
+        (shown,) = job(connection, asked("job", "nightly")).trends
+    (plot, highest) = (shown.chart, max(shown.chart.series[0].highs))
+    assert plot.y.low == -3.5
+    assert plot.y.high == pytest.approx(1.3 * highest)
+
+
 def test_a_trend_of_two_runs_claims_no_more_than_they_show(tmp_path: Path) -> None:
     with reading(stored(tmp_path, map(execution_row, history(0.012)))) as connection:
         (trend,) = job(connection, asked("job", "nightly")).trends

@@ -2,10 +2,15 @@
 worse, green only where every job was judged lately.
 """
 
+import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from agentload.model.commands import Status
+from agentload.model.rows import LegRow
 from agentload.store.database import reading
 from agentload.ui.pages.jobs import JobLine, jobs, standing
 from agentload.ui.source import Query
@@ -13,7 +18,7 @@ from agentload.watch.alarms import ChangeRule, alarms
 from agentload.watch.history import Execution
 from agentload.watch.ledger import alarm_rows, execution_row
 from agentload.watch.schedule import Schedule
-from tests.ui.site import empty, site, stored, whole
+from tests.ui.site import call, empty, site, stored, whole
 from tests.watch.histories import DAY_NS, execution, history
 
 DAILY = Schedule(cron="0 0 * * *", time_zone="UTC")
@@ -164,3 +169,39 @@ async def test_no_page_calls_an_invalid_run_worse_or_fine(tmp_path: Path) -> Non
             assert 'class="state bad"' not in told, page
             assert '<span class="state good">done' not in told, page
             assert "invalid" in told, page
+
+
+STATE = re.compile(r'<span class="state (\w+)">([^<]*)</span>')
+
+
+@pytest.mark.parametrize(
+    ("health", "status", "state"),
+    [
+        (
+            {"void": LATE, "send_lag_p99_ms": 14.8, "loop_stall_max_ms": 1.0},
+            "ok",
+            ("doubtful", "invalid"),
+        ),
+        ({}, "http_error", ("doubtful", "done, 1 call failed")),
+        ({}, "cancelled", ("good", "done")),
+        ({}, "stopped", ("good", "done")),
+    ],
+)
+async def test_every_page_says_alike_whether_a_run_counts_and_what_failed_in_it(
+    tmp_path: Path, health: dict[str, object], status: Status, state: tuple[str, str]
+) -> None:
+    """What a window cut short by plan has not failed; a run that left late has no green mark."""
+    rows = [
+        replace(each, health=json.dumps(health)) if isinstance(each, LegRow) else each
+        for each in whole("r1")
+    ]
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    database = stored(folders[0], [*rows, call("r1", 9, status=status)])
+    async with site(database, empty(folders[1])) as client:
+        links = re.findall(r'href="(/db/[^"/]*)/runs/r1"', await (await client.get("/")).text())
+        for page in ("/", f"{links[0]}/runs", f"{links[0]}/runs/r1"):
+            told = await (await client.get(page)).text()
+            assert STATE.findall(told)[0] == state, page
+            assert ("× cancelled" in told, "× stopped" in told) == (False, False)

@@ -114,8 +114,9 @@ def _caption(view: View, spans: Sequence[LaneSpan], low: float, high: float) -> 
     noise = "The grey bar is by how much two identical servers may differ."
     beyond = "Intervals that reach the edge extend beyond it."
     parts = (
-        (f"Left of 0 is faster than {view.against}; in the inner band ({least}) a difference is too "
-        f"small to matter. With “no difference” the interval ends in the outer band ({most})."),
+        f"Left of 0 is faster than {view.against}.",
+        f"In the inner band ({least}) a difference is too small to matter.",
+        f"With “no difference” the interval ends in the outer band ({most}).",
         noise if has_noise else "",
         beyond if leaves else "",
     )

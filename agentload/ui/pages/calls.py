@@ -11,6 +11,7 @@ from typing import Any, Final
 import duckdb
 
 from agentload.report import format as say
+from agentload.report import labels
 from agentload.report.charts.spec import ChartAxis, Plot, Series, every
 from agentload.report.labels import SLOTS
 from agentload.store.runs import BlockLine, RunSummary, summary
@@ -338,20 +339,20 @@ def _differences(
         changes = [(each.session, each.changes[place]) for each in lines]
         known = [(name, 100 * change) for name, change in changes if change is not None]
         points = (
-            (number, change, f"{name} on {arm}: {say.with_sign(change, 1)}%")
+            (number, change, f"{name} on {labels.arm(arm)}: {say.with_sign(change, 1)}%")
             for number, (name, change) in enumerate(every(known), start=1)
         )
-        drawn.append(Series.of(arm, slots[arm], "points", points))
+        drawn.append(Series.of(labels.arm(arm), slots[arm], "points", points))
     if not any(each.xs for each in drawn):
         return None
     return Plot(
         name="sessions",
-        title=f"Task latency of each session, compared with {arms[0]}",
+        title=f"Task latency of each session, compared with {labels.arm(arms[0])}",
         caption=(
             "One mark for each session that ended well on both arms, the largest "
             "differences first; higher is slower."
         ),
-        x=ChartAxis(label="session", quantity="count"),
+        x=ChartAxis(label="session", quantity="count", whole=True),
         y=ChartAxis(label="change, %", quantity="percent"),
         series=tuple(drawn),
     )

@@ -39,7 +39,11 @@ GRACE_NS: Final = 3_600_000_000_000
 up.
 """
 REACH: Final = 3.5
-"""Percent that a trend shows on both sides at least: less than 3 counts for nothing."""
+"""Percent that a trend shows on both sides at least: less than 3 counts for nothing. Beyond it a
+side reaches as far as its own values."""
+EDGED: Final = 1.1
+ROOM: Final = 1.3
+"""Times the highest value: above it stands by how much a level changed."""
 LEAST_RUNS: Final = 3
 GLANCED: Final = 30
 """Executions in the sparkline next to a job's name."""
@@ -313,7 +317,9 @@ def trend(series: trends.Trend, *, job: str) -> TrendChart:
         highs=tuple(100 * high for high in highs),
         tips=tuple(map(_tip, points)),
     )
-    reach = max(REACH, *(1.1 * abs(end) for end in (*values.lows, *values.highs)))
+    room = ROOM if series.change_points else EDGED
+    low = min(-REACH, EDGED * min(values.lows))
+    high = max(REACH, room * max(values.highs))
     means, bands = tuple(_means(series)), tuple(_bands(series))
     caption = (
         "Change from the first reference run; higher is slower.",
@@ -329,7 +335,7 @@ def trend(series: trends.Trend, *, job: str) -> TrendChart:
         x=ChartAxis(
             label=f"run, {_day(points[0])} to {_day(points[-1])}", quantity="count", whole=True
         ),
-        y=ChartAxis(label="change, %", quantity="percent", low=-reach, high=reach),
+        y=ChartAxis(label="change, %", quantity="percent", low=low, high=high),
         series=(values, *means),
         bands=bands,
         rules=tuple(

@@ -7,6 +7,7 @@ from typing import Final, Generic, TypeVar
 
 import duckdb
 
+from agentload.model.metrics import NOT_OUTCOMES
 from agentload.model.rows import ExecutionRow
 from agentload.report.charts.spec import Plot
 from agentload.report.labels import VERDICT_TONES
@@ -67,6 +68,10 @@ _ANSWERS: Final = (
 _INVALID: Final = (
     "SELECT DISTINCT run_id FROM changes WHERE outcome = 'void' AND list_contains($runs, run_id)"
 )
+_FAILED: Final = """
+SELECT run_id, count(*) FROM attempts WHERE list_contains($runs, run_id)
+    AND status <> 'ok' AND NOT list_contains($planned, status) GROUP BY run_id
+"""
 _DECISIONS: Final = """
 SELECT run_id, at_ns, coalesce(job, policy) AS policy, headline, verdict, version, kind, name,
     model,
@@ -121,7 +126,9 @@ class ListedRun:
     """Of the agentload that decided."""
     answers: int
     is_invalid: bool = False
-    """A job could use none of its figures."""
+    """Nobody could use any of its figures."""
+    failed: int = 0
+    """Calls that ended otherwise than they should; those that were cut short by plan did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +206,10 @@ def runs(
     decided = dict(connection.execute(_HEADLINES, {"runs": shown}).fetchall())
     answers = dict(connection.execute(_ANSWERS, {"runs": shown}).fetchall())
     summaries = {each.run_id: each for each in stored.run_lines(connection, shown)}
-    invalid = {run for (run,) in connection.execute(_INVALID, {"runs": shown}).fetchall()}
+    unused = {run for (run,) in connection.execute(_INVALID, {"runs": shown}).fetchall()}
+    invalid = unused | stored.invalid_runs(connection, shown)
+    planned = sorted(NOT_OUTCOMES)
+    failed = dict(connection.execute(_FAILED, {"runs": shown, "planned": planned}).fetchall())
     lines = []
     for run, job, *_ in rows:
         decision = decided.get(run, {"headline": None, "version": None})
@@ -208,6 +218,7 @@ def runs(
             job=job,
             answers=answers.get(run, 0),
             is_invalid=run in invalid,
+            failed=failed.get(run, 0),
             **decision,
         )
         lines.append(line)

@@ -10,6 +10,7 @@ import msgspec
 from agentload import documents
 from agentload.errors import StoreError
 from agentload.evidence.summary import ArmSummary, figures
+from agentload.model.metrics import NOT_OUTCOMES
 from agentload.model.rows import ExecutionRow, VerdictRow
 from agentload.report import labels
 from agentload.report.charts.spec import Chart, ChartAxis, Plot, Series
@@ -34,7 +35,8 @@ FROM turns WHERE run_id = $run AND NOT prime GROUP BY workload, arm ORDER BY wor
 
 _FAILURES: Final = """
 SELECT arm, status, count(*) AS count, any_value(error) AS error FROM attempts
-WHERE run_id = $run AND status NOT IN ('ok', 'not_sent') GROUP BY arm, status
+WHERE run_id = $run AND status NOT IN ('ok', 'not_sent')
+    AND NOT list_contains($planned, status) GROUP BY arm, status
     ORDER BY count(*) DESC LIMIT 12
 """
 
@@ -123,6 +125,17 @@ class RunPage:
     pairs: tuple[int, ...]
     """Those that count, or all of them where none does."""
 
+    @property
+    def is_invalid(self) -> bool:
+        """Tell whether each part of the run says that nothing of it counts."""
+        found = [each.health or {} for each in self.summary.legs]
+        return bool(found) and all(each.get("void") for each in found)
+
+    @property
+    def failed(self) -> int:
+        """Count the calls that ended otherwise than they should."""
+        return sum(each.count for each in self.failures)
+
 
 class _Choice(msgspec.Struct):
     verdict: str = ""
@@ -174,7 +187,9 @@ def run(connection: duckdb.DuckDBPyConnection, query: Query) -> RunPage:
         slots={arm: position % SLOTS for position, arm in enumerate(arms)},
         verdict=_verdict(connection, name),
         timings=records(connection, CallTimes, _TIMINGS, run=name, arms=arms),
-        failures=records(connection, FailedCalls, _FAILURES, run=name),
+        failures=records(
+            connection, FailedCalls, _FAILURES, run=name, planned=sorted(NOT_OUTCOMES)
+        ),
         answers=records(connection, Right, _ANSWERS, run=name),
         tasks=tuple(each for each in figures(connection, name).arms if each.tasks is not None),
         charts=tuple(_charts(told)),
