@@ -3,6 +3,7 @@
 Errors name the file, the place in it and what was expected.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from functools import lru_cache
@@ -37,7 +38,27 @@ def build(cls: type[T], value: object, at: str) -> T:
         return msgspec.convert(value, cls, strict=False)
     except msgspec.ValidationError as error:
         wrong, _, place = str(error).partition(" - at `$.")
-        raise ComplaintError(_join(at, place.rstrip("`")), wrong) from error
+        place = place.rstrip("`")
+        raise ComplaintError(_join(at, place), _explained(wrong, cls, value, place)) from error
+
+
+def _explained(wrong: str, hint: object, value: object, place: str) -> str:
+    """Say what stands at a *place* inside *value*, and what may stand there by its *hint*."""
+    if "missing" in wrong:
+        return wrong
+    for step in re.findall(r"[^.\[\]]+", place):
+        inner = [hint, *get_args(hint)]  # a field may be None, or one of several
+        if isinstance(value, list):
+            value, hint = value[int(step)], inner[1]
+        else:
+            assert isinstance(value, Mapping)
+            value = value[step]
+            hint = next(get_type_hints(each)[step] for each in inner if is_dataclass(each))
+    options = get_args(hint)
+    if "enum" in wrong:
+        texts = [each for one in options for each in (get_args(one) or (one,))]
+        wrong = f"Expected one of {', '.join(each for each in texts if isinstance(each, str))}"
+    return f"{wrong.split(', got')[0]}, got {value!r:.60}"
 
 
 def _refuse_unknown(hint: object, value: object, at: str) -> None:
@@ -122,6 +143,9 @@ def _profile(value: object, name: str) -> Profile:
     if not isinstance(arms, Mapping) or not arms:
         raise ComplaintError("arms", "a mapping of at least one arm is expected")
     of_arms = {"gpu", "model", *_SHARED}
+    known = of_arms | {field.name for field in fields(Profile)} - {"name"}
+    if unknown := sorted(str(key) for key in value.keys() - known):
+        raise ComplaintError(unknown[0], f"no such field: there are {', '.join(sorted(known))}")
     own = {key: item for key, item in value.items() if key not in of_arms}
     profile = build(Profile, {**own, "name": name, "arms": []}, "")
     shared = {section: _merged(None, value.get(section), section) for section in _SHARED}
