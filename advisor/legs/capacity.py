@@ -172,15 +172,25 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
             margin=gain,
             reason=f"the KV pool does not limit this load: {room.reason}",
         )
-    reference = case.evidence.reference
-    found = present(case.capacity_of(name, workload) for name in (arm, reference))
-    silent = (each.reason for each in found if each.agents_per_gpu is None)
-    told = "; ".join([room.reason, *dict.fromkeys(silent)])
+    told = "; ".join([room.reason, *_silence(case, arm, workload)])
     if spoiled is not None:
         told = f"{spoiled.name}: {spoiled.message}"
-    need = _need(case, f"long primed runs that fill the KV pool, {reference} and {arm}")
-    needs = () if need.step is None else (need,)  # a search that was made ends as it did
+    needs = _filling(case, arm)
     return Leg(name="capacity", state="untested", margin=gain, reason=told, needs=needs)
+
+
+def _silence(case: Case, arm: str, workload: str | None) -> tuple[str, ...]:
+    """Return why searches of the arm and of the reference say nothing, each reason once."""
+    found = present(case.capacity_of(name, workload) for name in (arm, case.evidence.reference))
+    return tuple(dict.fromkeys(each.reason for each in found if each.agents_per_gpu is None))
+
+
+def _filling(case: Case, arm: str) -> tuple[Need, ...]:
+    """Return the search that may fill the pools; none where it was made, as it ends as it did."""
+    need = _need(
+        case, f"long primed runs that fill the KV pool, {case.evidence.reference} and {arm}"
+    )
+    return () if need.step is None else (need,)
 
 
 def pays_leg(speed: Leg, capacity: Leg, room: Room, *, least_change: float) -> Leg:
