@@ -27,7 +27,7 @@ from agentload.run.past import check_joined, past_answers
 from agentload.run.place import StudyPlace
 from agentload.run.questions import subject_of
 from agentload.run.record import Stored, fingerprint
-from agentload.run.servers import bounded, window
+from agentload.run.servers import window, with_time_limit
 from agentload.run.simulate import PART, simulated_id
 from agentload.run.simulated_answers import description
 from agentload.serve.wanted import word_ids
@@ -53,7 +53,7 @@ def screen(study: Ask, place: StudyPlace, audience: Audience) -> Stored:
     if isinstance(study.servers, Virtual):
         return Stored(run_id=_simulated(study, place, arms.profiles, subject, audience.say_step))
     with arms.up(noise=False, seed=study.seed, speed=EMULATED_SPEED) as found:
-        served = bounded(with_control(found, study.aa), study.timeouts)
+        served = with_time_limit(with_control(found, study.aa), study.timeouts)
         work = PartWork(
             study=study,
             endpoints=served,

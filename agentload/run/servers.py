@@ -171,11 +171,11 @@ def for_questions(
     fields = request.body()
     return tuple(
         replace(each, extra_body={**fields, **each.extra_body})
-        for each in bounded(endpoints, timeouts)
+        for each in with_time_limit(endpoints, timeouts)
     )
 
 
-def bounded(endpoints: Iterable[Endpoint], timeouts: Timeouts) -> tuple[Endpoint, ...]:
+def with_time_limit(endpoints: Iterable[Endpoint], timeouts: Timeouts) -> tuple[Endpoint, ...]:
     """Return the endpoints with a limit for untimed answers, if any timeout was set."""
     answer_s = None if timeouts == Timeouts() else timeouts.total_timeout_s
     return tuple(replace(each, answer_s=answer_s) for each in endpoints)
