@@ -46,7 +46,6 @@ def html(document: Document) -> str:
             forest=in_rows,
             picture=picture,
             repeated=repeated,
-            first_is_seen=bool(first.tables or {*first.charts} - {picture}),
             is_repeated=not first.tables and {*first.charts} <= {picture, repeated},
             style=Markup(style()),  # noqa: S704
             script=Markup(script()),  # noqa: S704
@@ -70,11 +69,9 @@ def forest(document: Document) -> ForestRows | None:
 def picture_of(document: Document) -> Chart | None:
     """Return the chart that stands beside the decision.
 
-    It is what each load gives, where two were tried, else how the intervals narrowed, else the
-    differences that found no room in the rows of the table.
+    It is what each load gives, where two were tried, else how the intervals narrowed.
     """
-    found = _chart(document, "pareto-tokens") or _chart(document, "looks")
-    return found or (_chart(document, "differences") if forest(document) is None else None)
+    return _chart(document, "pareto-tokens") or _chart(document, "looks")
 
 
 def _repeated(document: Document) -> Chart | None:

@@ -92,12 +92,12 @@ def test_a_single_class_is_drawn_in_the_table_alone_where_there_is_room() -> Non
     assert '<section id="differences' in html(told())
 
 
-def test_the_differences_of_several_arms_stand_beside_the_decision() -> None:
-    """The columns of two arms leave the rows no room for a picture."""
+def test_the_differences_of_several_arms_are_drawn_first_below_the_decision() -> None:
+    """The columns of two arms leave the rows no room for a picture, which was cut there."""
     decision, _, below = html(told()).partition("<nav")
-    assert 'class="beside"' in decision
-    assert 'aria-labelledby="differences-title' in decision
-    assert 'aria-labelledby="differences-title' not in below
+    assert "svg" not in decision.partition("<main>")[2]
+    drawn = re.findall(r'aria-labelledby="([\w-]+)-title', below)
+    assert (drawn[0], drawn.count("differences")) == ("differences", 1)
 
 
 def test_figures_stand_at_the_right_where_none_of_them_counts() -> None:
