@@ -12,7 +12,7 @@ from advisor.decide import decide
 from advisor.deployment import Deployment
 from advisor.evidence import CapacityPoint, Evidence, StartHistory, Telemetry, WorkloadClass
 from advisor.policy import Policy, ServiceLimits
-from advisor.steps import CapacitySearch, Step
+from advisor.steps import CapacitySearch
 from advisor.verdict import Decision
 from tests.advisor.cases import H100, compared, search
 from tests.advisor.worlds import Noise
@@ -105,7 +105,7 @@ def test_a_search_that_missed_the_service_level_before_a_pool_was_full_is_not_as
     longer = decide(_long_thinkers(_trials(15.0)), policy)
     done = decide(_long_thinkers(_trials(50.0)), policy)
 
-    def searches(decision: Decision) -> list[Step]:
+    def searches(decision: Decision) -> list[CapacitySearch]:
         steps = [
             *(need.step for need in decision.needs),
             *(found.next_step for found in decision.findings),
