@@ -152,18 +152,9 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
         return Leg(
             name="capacity", state="equal", margin=gain, reason="both pools hold the same tokens"
         )
-    mixed = (
-        None
-        if workload is None or case.spoiler("capacity", arm, None) is not None
-        else _measured(case, arm, None)
-    )
-    if mixed is not None:  # classes share one server and its flag, so the mix answers
-        leg = _judged(case, arm, None, *mixed)
-        return (
-            leg
-            if len(case.evidence.workloads) == 1
-            else replace(leg, reason=f"{leg.reason}, with all classes together")
-        )
+    mixed = None if workload is None else _mixed(case, arm)
+    if mixed is not None:
+        return mixed
     room = case.room(workload)
     if room.state == "slack":
         return Leg(
@@ -177,6 +168,17 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
         told = f"{spoiled.name}: {spoiled.message}"
     needs = _filling(case, arm)
     return Leg(name="capacity", state="untested", margin=gain, reason=told, needs=needs)
+
+
+def _mixed(case: Case, arm: str) -> Leg | None:
+    """Return what all classes together say: they share one server and its flag."""
+    measured = _measured(case, arm, None)
+    if measured is None or case.spoiler("capacity", arm, None) is not None:
+        return None
+    leg = _judged(case, arm, None, *measured)
+    if len(case.evidence.workloads) == 1:
+        return leg
+    return replace(leg, reason=f"{leg.reason}, with all classes together")
 
 
 def _silence(case: Case, arm: str, workload: str | None) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ def test_window_layers_ask_for_the_arm_that_skips_them() -> None:
     hybrid = replace(LLAMA, window_layers=12, full_layers=12)
     (found,) = findings(window_layers, bare(model=hybrid))
     assert "fp8-skip-sw, by --kv-cache-dtype-skip-layers sliding_window" in found.message
-    assert found.next_step == ArmsFile()
+    assert found.next_step == ArmsFile(arm="fp8-skip-sw")
     assert findings(window_layers, bare()) == []
     assert (
         findings(
@@ -150,7 +150,7 @@ def test_a_kernel_that_changed_with_the_dtype_asks_for_a_third_arm_until_it_is_t
     moved = replace(FP8, kernel="FLASHINFER")
     (found,) = findings(kernel_changed, bare(arms=(BF16, moved)))
     assert "bf16-same-backend tells, with --attention-backend FLASHINFER" in found.message
-    assert found.next_step == ArmsFile()
+    assert found.next_step == ArmsFile(arm="bf16-same-backend")
     third = replace(BF16, name="bf16-flashinfer", kernel="FLASHINFER")
     (known,) = findings(kernel_changed, bare(arms=(BF16, moved, third)))
     assert (known.next_step, "bf16-flashinfer has the reference's dtype" in known.message) == (
