@@ -4,7 +4,6 @@ something else took the memory and capacity is not the dtype's.
 
 from collections.abc import Iterator
 
-from advisor import words
 from advisor.evidence import Evidence
 from advisor.policy import Policy
 from advisor.verdict import Gate
@@ -20,11 +19,10 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         if arm.pool_tokens is None or not arm.expected_pool_tokens:
             continue
         ratio = arm.pool_tokens / arm.expected_pool_tokens
-        holds = words.tokens(arm.pool_tokens)
         yield Gate(
             name=NAME,
             arm=arm.name,
-            message=f"pool of {holds} tokens, {ratio:.0%} of what its pages allow",
+            message=f"pool of {arm.pool_tokens:,.0f} tokens, {ratio:.0%} of what its pages allow",
             observed=ratio,
             limit=1 + TOLERANCE if ratio > 1 else 1 - TOLERANCE,
             spoils=("capacity",),
