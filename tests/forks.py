@@ -65,6 +65,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     try:
         for fork in range(number):
             wire, theirs = Pipe(duplex=False)
+            sys.stdout.flush()  # or each fork writes what it has of it as well
             process = os.fork()
             if not process:
                 run(config, fork, taken(places, files), theirs)

@@ -244,6 +244,7 @@ def test_a_decision_in_a_pipe_is_plain_lines_that_say_what_is_still_possible(
     assert sys.stderr.isatty() is False
 
 
+@pytest.mark.slow
 def test_the_last_screen_has_a_row_for_each_criterion_and_its_command_writes_the_arms_of_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

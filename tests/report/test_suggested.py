@@ -165,7 +165,13 @@ ADDED = {
 }
 
 
-@pytest.mark.parametrize("added_first", ADDED.values(), ids=ADDED)
+@pytest.mark.parametrize(
+    "added_first",
+    [
+        pytest.param(each, id=name, marks=() if name.startswith("one task") else pytest.mark.slow)
+        for name, each in ADDED.items()
+    ],
+)
 def test_what_is_missing_and_the_dry_run_of_its_command_are_one_forecast(
     added_first: tuple[tuple[str, ...], ...],
     tmp_path: Path,
@@ -319,6 +325,7 @@ MISSING = re.compile(r"Missing: .*?([\d,]+) paired questions.* --budget (\S+) pa
 ON_PAGE = re.compile(r"Need further testing for.*\+([\d,]+) paired questions")
 
 
+@pytest.mark.slow
 def test_screen_page_and_the_dry_run_of_the_promised_budget_count_the_same_questions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,7 +55,7 @@ def test_a_screen_of_sound_arms_informs_and_asks_for_graded_answers(tmp_path: Pa
         setting=Setting(),
     )
     (finding,) = (each for each in document.decision.findings if each.rule == "screened_answers")
-    assert (finding.kind, "what scales look like" in finding.message) == ("informs", True)
+    assert (finding.kind, "a sign of its scales" in finding.message) == ("informs", True)
     (verdict,) = (each for each in document.decision.server if each.arm == "fp8")
     assert (verdict.verdict, verdict.safe.state) == ("test further", "untested")
 
