@@ -37,7 +37,7 @@ demo: $(READY) ## see seven decisions in a minute: one over real sockets, six in
 
 # Types take one core for a minute, and tests wait half of their time.
 test: $(READY) ## lint, format check, types, layers, tests
-	@$(MAKE) --keep-going --jobs 2 --output-sync=target types lint layers unit
+	@$(MAKE) --keep-going --jobs 2 types lint layers unit
 
 lint: $(READY) ## check style and format
 	$(BIN)/ruff check

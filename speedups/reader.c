@@ -58,6 +58,7 @@ enum {
     REST_MS = 1,
     WAIT_MS = 1000, /* several reads of a slow stream cost Python as much as one */
     LOOK_MS = 250,  /* between two looks for reads that old */
+    IN_A_ROW = 8,   /* streams named before those that can wait, until one of these is */
     AT_ONCE = 64, /* requests that are written before sockets are looked at again */
     HEADER = 7, /* numbers before those of the reads in what is handed over */
     PER_READ = 3,
@@ -106,6 +107,7 @@ struct reader {
     int epoll, hasty, both, control, timer, alarm, bell;
     pthread_mutex_t lock;
     struct stream all, first, ready, due, *gone; /* rings around themselves, but for the last */
+    int in_a_row; /* streams that were named before some that can wait */
     uint8_t scratch[READ_BYTES], own_scratch[READ_BYTES];
     /* what was taken last, for Python to read */
     int64_t numbers[HEADER + PER_READ * PAUSE_READS];
@@ -310,7 +312,7 @@ static int keep(struct reader *reader, struct stream *stream, const uint8_t *byt
     } else if (stream->read >= stream->near) {
         hasten(reader, stream);
     }
-    if (is_end || stream->is_eager || stream->failure) return FIRST;
+    if (is_end || stream->is_eager || stream->is_paused || stream->failure) return FIRST;
     int is_much = stream->is_urgent || stream->count >= BULK;
     return is_much || stream->read == stream->near - EARLY ? TOLD : 0;
 }
@@ -731,8 +733,10 @@ int reader_leave(struct reader *reader, struct stream *stream) {
 struct stream *reader_next(struct reader *reader) {
     uint64_t times;
     pthread_mutex_lock(&reader->lock);
-    struct stream *ring = &reader->first, *next = NULL;
-    if (ring->ready_after == ring) ring = &reader->ready;
+    struct stream *ring = &reader->first, *waits = &reader->ready, *next = NULL;
+    int is_patient = reader->in_a_row < IN_A_ROW || waits->ready_after == waits;
+    if (ring->ready_after == ring || !is_patient) ring = waits;
+    reader->in_a_row = ring == waits ? 0 : reader->in_a_row + 1;
     if (ring->ready_after == ring) {
         (void)!read(reader->bell, &times, sizeof times);
     } else {

@@ -11,6 +11,7 @@ import gc
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -23,6 +24,8 @@ import pytest
 Files = Sequence[Sequence[pytest.Item]]
 PLACES: Final = 4
 """Bytes of a file's place on the pipe."""
+PATIENCE_S: Final = 10.0
+"""Seconds that interrupted forks have to end what their tests began."""
 
 
 class Sender:
@@ -68,19 +71,37 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
             sys.stdout.flush()  # or each fork writes what it has of it as well
             process = os.fork()
             if not process:
+                for other in (wire, *children):
+                    other.close()
                 run(config, fork, taken(places, files), theirs)
             theirs.close()
             children[wire] = process
         missing = followed(session, list(children))
     finally:
         os.close(places)
-        for process in children.values():
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGTERM)
-            os.waitpid(process, 0)
+        ends = ended(list(children.values()))
     for item in missing:
-        shown(config, [lost(item)])
+        shown(config, [lost(item, ends)])
     return True
+
+
+def ended(processes: Sequence[int]) -> Sequence[int]:
+    """Return the exit codes of forks; those that run on are interrupted, and then killed."""
+    last = time.monotonic() + PATIENCE_S
+    codes = []
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGTERM)
+    for process in processes:
+        found, status = os.waitpid(process, os.WNOHANG)
+        while not found and time.monotonic() < last:
+            time.sleep(0.01)
+            found, status = os.waitpid(process, os.WNOHANG)
+        if not found:
+            os.kill(process, signal.SIGKILL)
+            _, status = os.waitpid(process, 0)
+        codes.append(os.waitstatus_to_exitcode(status))
+    return codes
 
 
 def whole(item: pytest.Item) -> object:
@@ -100,6 +121,8 @@ def taken(places: int, files: Files) -> Iterator[pytest.Item]:
 def run(config: pytest.Config, fork: int, items: Iterator[pytest.Item], wire: Connection) -> None:
     """Be a fork: run tests, send what came of them, and end."""
     status = 1
+    item: pytest.Item | None = None
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         # Output goes to a file, which no two processes may share.
         capturing = config.pluginmanager.getplugin("capturemanager")
@@ -117,6 +140,9 @@ def run(config: pytest.Config, fork: int, items: Iterator[pytest.Item], wire: Co
             config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             item = following
         status = 0
+    except KeyboardInterrupt:
+        if item is not None:
+            item.session._setupstate.teardown_exact(None)
     except BaseException:  # noqa: BLE001 (a fork must not go on as its parent)
         traceback.print_exc()
     finally:
@@ -157,13 +183,13 @@ def shown(config: pytest.Config, reports: Sequence[pytest.TestReport]) -> None:
     config.hook.pytest_runtest_logfinish(nodeid=node, location=place)
 
 
-def lost(item: pytest.Item) -> pytest.TestReport:
+def lost(item: pytest.Item, ends: Sequence[int]) -> pytest.TestReport:
     """Return the report of a test whose process ended before it."""
     return pytest.TestReport(
         nodeid=item.nodeid,
         location=item.location,
         keywords={},
         outcome="failed",
-        longrepr="the process that had taken this test ended before it",
+        longrepr=f"the process that had taken this test ended before it; all ended with {ends}",
         when="call",
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agentload.model import metrics
+from agentload.model.metrics import NOT_OUTCOMES
 from agentload.model.rows import CallRow
 
 SECOND: Final = 1_000_000_000
@@ -97,9 +98,11 @@ class Latest:
 
     @property
     def failed(self) -> tuple[tuple[str, int], ...]:
-        """Number of attempts by status, except ok; the most frequent first."""
+        """Number of attempts that failed by status; the most frequent first."""
         return tuple(
-            (status, count) for status, count in self.statuses.most_common() if status != "ok"
+            (status, count)
+            for status, count in self.statuses.most_common()
+            if status not in {"ok", *NOT_OUTCOMES}
         )
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from agentload.model.metrics import Clock, ttft_ms
+from agentload.model.metrics import NOT_OUTCOMES, Clock, ttft_ms
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, LegRow, Row, RunRow
 from agentload.report import labels
 from agentload.report.charts.spec import ChartAxis, Plot, Series
@@ -196,7 +196,7 @@ class Fold:
         arm = self._arms.setdefault(row.arm, _Arm())
         since_ns = self._clock.since_ns(row)
         arm.latest.take(row, since_ns)
-        if row.status not in {"ok", "not_sent"}:
+        if row.status not in {"ok", "not_sent", *NOT_OUTCOMES}:
             self._failures.append(
                 Failure(
                     arm=row.arm,

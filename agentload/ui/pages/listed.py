@@ -70,7 +70,7 @@ _INVALID: Final = (
 )
 _FAILED: Final = """
 SELECT run_id, count(*) FROM attempts WHERE list_contains($runs, run_id)
-    AND status <> 'ok' AND NOT list_contains($planned, status) GROUP BY run_id
+    AND status NOT IN ('ok', 'not_sent') AND NOT list_contains($planned, status) GROUP BY run_id
 """
 _DECISIONS: Final = """
 SELECT run_id, at_ns, coalesce(job, policy) AS policy, headline, verdict, version, kind, name,

@@ -37,7 +37,7 @@ _FAILURES: Final = """
 SELECT arm, status, count(*) AS count, any_value(error) AS error FROM attempts
 WHERE run_id = $run AND status NOT IN ('ok', 'not_sent')
     AND NOT list_contains($planned, status) GROUP BY arm, status
-    ORDER BY count(*) DESC LIMIT 12
+    ORDER BY count(*) DESC
 """
 
 _ANSWERS: Final = """
