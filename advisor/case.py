@@ -389,13 +389,21 @@ class Case:
         )
         return f"{100 * spread:.1f} % a start ({source})"
 
-    def search(self, *, seconds: float = 0.0) -> CapacitySearch | None:
+    def search(self, *, seconds: float = 0.0) -> CapacitySearch:
         """Return a search for the agents that one GPU carries within the service level.
 
-        Each trial takes *seconds* at least. None where such a search went past the service level
-        on every arm: another one ends there too, with the pools as full.
+        Each trial takes *seconds* at least.
         """
-        level, trial_s = self.policy.slo(None), max(seconds, self.trial_seconds())
+        trial_s = max(seconds, self.trial_seconds())
+        return CapacitySearch(limits=self.policy.slo(None), trial_s=float(round(trial_s)))
+
+    def filling_search(self) -> CapacitySearch | None:
+        """Return a search whose loads may fill the pools.
+
+        None where such a search went past the service level on every arm: another one ends there
+        too, with the pools as full.
+        """
+        level, trial_s = self.policy.slo(None), self.trial_seconds()
         past = {
             each.arm
             for each in self.evidence.capacity
@@ -407,7 +415,12 @@ class Case:
         }
         if past.issuperset(each.name for each in self.evidence.arms):
             return None
-        return CapacitySearch(limits=level, trial_s=float(round(trial_s)))
+        return self.search()
+
+    def never_filled(self, arm: str) -> bool:
+        """Tell whether the pool of *arm* was monitored in trials, and full in none."""
+        own = [each for each in self.evidence.capacity if each.arm == arm]
+        return bool(own) and all(each.pool_filled is False for each in own)
 
     def usd(self, minutes: float) -> float | None:
         """Return the price of *minutes* on all arms' servers; None where no price is known."""

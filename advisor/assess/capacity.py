@@ -105,11 +105,6 @@ def fewer_gpus(theirs: Capacity | None, mine: Capacity | None) -> Estimate | Non
     )
 
 
-def _agents(limit: CarriedLoad) -> str:
-    """Say how few agents a replica surely does not carry."""
-    return words.quantity(math.floor(limit.high or 0.0) + 1, "agent")
-
-
 def _less(upper: float | None, lower: float | None) -> float | None:
     return None if upper is None or lower is None else upper - lower
 
@@ -187,8 +182,11 @@ def _capacity(
         watched = all(each.pool_filled is not None for each in points)
         if not watched:
             return silent("KV pool usage was not monitored")
-        past = "" if limit.high is None else f" up to where the SLO is missed ({_agents(limit)})"
-        return silent(f"the KV pool never filled{past}")
+        if limit.high is None:
+            return silent("the KV pool never filled")
+        largest = max(each.agents for each in points)
+        past = words.quantity(math.floor(min(limit.high + 1, largest)), "agent")
+        return silent(f"the KV pool never filled up to where the SLO is missed ({past})")
     gpus, deployment = evidence.gpus(arm), evidence.deployment
     found = _agents_per_gpu(
         limit, trials=len(points), share=share, gpus=gpus * deployment.replicas, level=level

@@ -166,7 +166,7 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
     told = "; ".join([room.reason, *_silence(case, arm, workload)])
     if spoiled is not None:
         told = f"{spoiled.name}: {spoiled.message}"
-    needs = _filling(case, arm)
+    needs = _filling(case, arm, is_counted=spoiled is None)
     return Leg(name="capacity", state="untested", margin=gain, reason=told, needs=needs)
 
 
@@ -187,12 +187,15 @@ def _silence(case: Case, arm: str, workload: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each.reason for each in found if each.agents_per_gpu is None))
 
 
-def _filling(case: Case, arm: str) -> tuple[Need, ...]:
-    """Return the search that may fill the pools; none where it was made, as it ends as it did."""
-    need = _need(
-        case, f"long primed runs that fill the KV pool, {case.evidence.reference} and {arm}"
-    )
-    return () if need.step is None else (need,)
+def _filling(case: Case, arm: str, *, is_counted: bool) -> tuple[Need, ...]:
+    """Return the search that may fill the pools.
+
+    None where one was made that *is_counted*: another one ends as it did.
+    """
+    if is_counted and case.filling_search() is None:
+        return ()
+    what = f"long primed runs that fill the KV pool, {case.evidence.reference} and {arm}"
+    return (_need(case, what),)
 
 
 def pays_leg(speed: Leg, capacity: Leg, room: Room, *, least_change: float) -> Leg:

@@ -35,7 +35,9 @@ def more(case: Case, found: PooledAccuracy) -> Need:
     few that they say less than what is assumed before any were asked are planned on as then.
     """
     arm, asked, n = found.arm, found.answers.questions, max(1, found.estimate.n)
-    lengths = _askable(found.lengths, case.evidence.deployment.asking.stored)
+    deployment = case.evidence.deployment
+    window = deployment.max_model_len
+    lengths = _askable(found.lengths, deployment.asking.stored, window=window)
     canary = case.evidence.canary
     if canary and set(found.lengths) <= set(canary):
         ladder = _own_ladder(case, arm, found.workload)
@@ -55,7 +57,9 @@ def more(case: Case, found: PooledAccuracy) -> Need:
     return _need(case, arm, items, lengths, already=asked)
 
 
-def _askable(lengths: Sequence[float], stored: Mapping[int, int] | None) -> tuple[int, ...]:
+def _askable(
+    lengths: Sequence[float], stored: Mapping[int, int] | None, *, window: int | None
+) -> tuple[int, ...]:
     """Return lengths to ask more at: those of questions, and steps near those of other checks.
 
     Checks of a trace and own items have any length; one speaks for another hardly shorter.
@@ -66,6 +70,8 @@ def _askable(lengths: Sequence[float], stored: Mapping[int, int] | None) -> tupl
     found = asked & stored.keys()
     for each in sorted(asked - found, reverse=True):
         step = 1024 * math.ceil(each / 1024)
+        if window is not None:
+            step = min(step, 1024 * (window // 1024))
         if not any(step <= SLACK * known and known <= SLACK * step for known in found):
             found.add(step)
     return tuple(sorted(found))

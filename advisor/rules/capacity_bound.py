@@ -13,7 +13,7 @@ def check(case: Case) -> Iterator[Finding]:
     """Yield one finding a workload (and the mix) that the
     reference's pool limits, for each arm with another pool.
     """
-    reference, search = case.evidence.base, case.search()
+    reference, search = case.evidence.base, case.filling_search()
     for room, arm in product(case.rooms, case.evidence.challengers):
         if room.state != "binds" or not reference.pool_tokens or not arm.pool_tokens:
             continue
@@ -24,7 +24,7 @@ def check(case: Case) -> Iterator[Finding]:
         worth = ""
         if known is None and search is not None:
             worth = " What that is worth shows only in long runs that fill the pool."
-        elif known is None and not case.carries(arm.name, None):
+        elif known is None and case.never_filled(arm.name):
             # A pool that no load within the service level fills is worth no more than a small one.
             larger = than
             worth = f" No load that was tried within the service level fills that of {arm.name}."

@@ -28,8 +28,8 @@ def check(case: Case) -> Finding | None:
         return None
     told = ", ".join(f"{share:.0%} of the run on {arm}" for arm, share in idle.items())
     message = f"The KV pool was full for {told}: no statement on capacity follows from this run"
-    search = case.search()
-    if search is None:
+    search = case.filling_search()
+    if search is None and all(map(case.never_filled, idle)):
         message += ", nor from the search next to it, which misses the service level before"
     return Finding(
         kind="informs",

@@ -63,6 +63,8 @@ class BlockPairs:
     """Receives how much servers hold and take that were started for the first pair."""
     _ahead: Iterator[Row] | None = None
     _seen: list[Row] = field(default_factory=list)
+    _warned: set[str] = field(default_factory=set)
+    """Arms whose failed calls were reported."""
 
     def price(self, look: Look, known: Known) -> LookPrice:
         """Return what more pairs take, by the finished looks once there is one."""
@@ -147,7 +149,8 @@ class BlockPairs:
             raise LateError((ended.health.void or "requests left late").partition(": ")[0])
         require_whole(means, ended)
         for arm in summarise(means.place.database, means.run).arms:
-            if arm.ok < (1 - MAX_FAILED) * arm.calls:
+            if arm.ok < (1 - MAX_FAILED) * arm.calls and arm.arm not in self._warned:
+                self._warned.add(arm.arm)
                 for failure in arm.failures():
                     means.audience.notice(f"warning: {failure}")
 

@@ -41,9 +41,16 @@ class BudgetLimit:
             stop()
 
         timer = asyncio.get_running_loop().call_at(self.ends_s, end)
-        with self.audience.stopping(stop):
-            yield
-        timer.cancel()
+
+        def stopped() -> None:
+            timer.cancel()  # the audience was first
+            stop()
+
+        try:
+            with self.audience.stopping(stopped):
+                yield
+        finally:
+            timer.cancel()
 
 
 def ask_questions(

@@ -31,6 +31,7 @@ from agentload.decision.state import AskedLook, DecisionState, speed_intervals
 from agentload.decision.user_trace import UserTrace
 from agentload.errors import AgentloadError, InterruptError
 from agentload.report.format import typeset
+from agentload.run.additions import remember_addition
 from agentload.run.arms import read_arms
 from agentload.run.audience import Audience
 from agentload.run.files import read_traces, trace_hash
@@ -375,13 +376,12 @@ class Deciding:
         place = replace(self.place, run=None, resume=resume)
         for _ in range(PROMISES):
             study = extend(self.study, budget_s=60.0 * math.ceil(minutes))
-            foretold = Deciding(study=study, place=place, audience=Audience()).forecast()
-            found = next(each for each in foretold if each.criterion == look.criterion)
+            dry = Deciding(study=study, place=place, audience=Audience())
+            found = next(each for each in dry.forecast() if each.criterion == look.criterion)
             if found.amount >= look.amount:
                 break
-            minutes += max(
-                1.0, (self.price(look).minutes - found.price.minutes) / SHARE_OF_QUESTIONS
-            )
+            lacks = dry.price(look).minutes - found.price.minutes
+            minutes += max(1.0, lacks / SHARE_OF_QUESTIONS)
         return minutes
 
     def _comparison(self, narrow: NarrowError) -> ApartComparison:
@@ -466,6 +466,8 @@ class Deciding:
         late: str | None = None,
     ) -> DecisionOutcome:
         asked, found, enough, setting = self.known.ledger, self._verdict, 0.0, self._setting
+        if asked.asked:
+            remember_addition(self.study, self.means.beside)
         if wants is not None:
             enough = enough_minutes(self.means, self._agenda.twins, self.known, *wants)
             enough += sum(each.minutes for each in asked.apart)

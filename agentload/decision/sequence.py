@@ -13,7 +13,7 @@ from typing import Final
 import scipy
 
 from advisor.steps import MorePairs, Questions, Restarts, Step, Swap, without_amount
-from advisor.verdict import ArmVerdict, Decision, Leg
+from advisor.verdict import ArmVerdict, Decision, Leg, Need
 from agentload.decision.known import Known
 from agentload.decision.look import DRAWS, FIRST, ITEMS, LENGTHS, PAIRS, Criterion, Look
 
@@ -128,16 +128,23 @@ def settling_look(known: Known, look: Look) -> Look:
         return look
     schedule = PAIRS if look.criterion == "speed" else ITEMS
     needs = [need for each in known.open for need in (*each.pays.needs, *each.safe.needs)]
-    steps = [need.step for need in needs if need.step is not None]
-    wanted = [without_amount(step)[1] for step in steps if isinstance(step, kinds)]
+    wanted = [_amount(need, known) for need in needs if isinstance(need.step, kinds)]
     least = max((look.amount, *wanted))
     return replace(look, amount=next((each for each in schedule if each >= least), schedule[-1]))
 
 
-def settling_looks(known: Known, look: Look) -> tuple[Look, ...]:
-    """Return the look that settles what *look* is about, and the questions that would come next.
+def _amount(need: Need, known: Known) -> float:
+    """Return how much there is once a need is met; lengths may have unlike many questions."""
+    assert need.step is not None
+    if isinstance(need.step, Questions):
+        return known.items + (need.pairs or 0)
+    return without_amount(need.step)[1]
 
-    They come next where speed is what is missing and answers are open as well.
+
+def settling_looks(known: Known, look: Look) -> tuple[Look, ...]:
+    """Return the look that settles what *look* is about, and the look at answers that follows.
+
+    It follows where speed is what is missing and answers are open as well.
     """
     first = settling_look(known, look)
     if known.decision is None or look.criterion == "accuracy":

@@ -58,7 +58,8 @@ def _explained(wrong: str, hint: object, value: object, place: str) -> str:
     if "enum" in wrong:
         texts = [each for one in options for each in (get_args(one) or (one,))]
         wrong = f"Expected one of {', '.join(each for each in texts if isinstance(each, str))}"
-    return f"{wrong.split(', got')[0]}, got {value!r:.60}"
+    wrong = wrong.split(", got")[0].replace("`object`", "a mapping").replace("`array`", "a list")
+    return f"{wrong}, got {value!r:.60}"
 
 
 def _refuse_unknown(hint: object, value: object, at: str) -> None:
@@ -79,7 +80,7 @@ def _refuse_unknown(hint: object, value: object, at: str) -> None:
 def mapping(value: object, at: str) -> Mapping[str, object]:
     """Return *value* if it is a mapping; raise ComplaintError if not."""
     if not isinstance(value, Mapping):
-        raise ComplaintError(at, f"Expected `object`, got {value!r:.60}")
+        raise ComplaintError(at, f"Expected a mapping, got {value!r:.60}")
     return value
 
 

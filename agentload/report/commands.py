@@ -135,9 +135,14 @@ def commands_of_run(facts: RunFacts) -> tuple[str, ...]:
     made, study = facts.made, facts.study
     if study is None or made.command.split()[1:2] != [*argv(study)[:1]]:
         return (made.command,) if made.command else ()
+    # A decision asks all that it needs: pairs, step times, trials and questions.
+    decided = [each for each in facts.additions if isinstance(each, Decide)]
+    others = [each for each in facts.additions if not isinstance(each, Decide)]
+    if decided:
+        study = decided[-1]
     # Its name is in every prompt: a run of another name sends other bytes.
     first = command(study, db=made.database, run_id=made.run, spelled=facts.spelled)
-    more = (_command(facts, each, db=made.database, into=made.run) for each in facts.additions)
+    more = (_command(facts, each, db=made.database, into=made.run) for each in others)
     return (first, *more)
 
 
@@ -164,7 +169,7 @@ def _probed(facts: RunFacts) -> str | None:
 
 def _swapped(facts: RunFacts, pairs: int, played: int) -> str:
     """Return the replay in which arms change machines."""
-    changed: dict[str, object] = {"swap": True, "aa": None, "blocks": None}
+    changed: dict[str, object] = {"swap": True, "aa": None}
     if _replay(facts).design == "sequential":
         changed["design"] = "interleaved"
     if _servers(facts).launch:

@@ -149,9 +149,9 @@ def sentence(need: Need) -> str:
     elif need.what.startswith(_NOUNS):
         count = need.pairs
     counted = f"{say.number(count)} {need.what}" if count else need.what
-    in_all = need.step.items if isinstance(need.step, Questions) else None
-    if count and in_all and count < in_all:
-        counted = f"{say.number(count)} more {need.what} ({say.number(in_all)} in all)"
+    level = need.step.items if isinstance(need.step, Questions) else None
+    if count and level and count < level:
+        counted = f"{say.number(count)} more {need.what}"
     return say.join((counted, *totals((need,))))
 
 

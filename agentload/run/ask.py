@@ -322,7 +322,7 @@ class EvalPart:
             else:
                 left = await self._ask_in_turn(opened.relay, before, opened.row.leg, writer)
             # A decision joins its questions, and goes on without answers.
-            if made.mode == "join":
+            if made.mode == "join" and self._inquiry.dead is None:
                 for failure in self._inquiry.failures():
                     self._notice(f"warning: {failure}")
             elif not left and not before.answered:

@@ -134,7 +134,9 @@ def command(
 
 
 _OPTION: Final = re.compile(
-    r"(?P<option>--[a-z][a-z-]*)(?: (?:(?P<kind>[a-z]+)=)?(?P<figure>\d(?:[\w.%]*\w)?))?"
+    r"(?P<option>--[a-z][a-z-]*)"
+    # A range or a list of figures is no value.
+    r"(?: (?:(?P<kind>[a-z]+)=)?(?P<figure>\d(?:[\w.%]*\w)?)(?!\w| to\b|,\d))?"
 )
 
 

@@ -207,7 +207,8 @@ def test_what_settles_an_arm_is_the_look_that_its_needs_reach() -> None:
         "what more pairs do not settle"
     )
     asked = replace(
-        verdict(pays="yes"), safe=Leg(name="safe", state="unclear", reason="", needs=(QUESTIONS,))
+        verdict(pays="yes"),
+        safe=Leg(name="safe", state="unclear", reason="", needs=(replace(QUESTIONS, pairs=600),)),
     )
     assert settling_look(known(asked), many) == replace(many, amount=680)
     assert settling_look(known(asked), Look(criterion="capacity", amount=6)) == Look(

@@ -152,7 +152,7 @@ def test_arms_share_sections_and_override_single_fields() -> None:
         ("title: A test", "title: 7", "title: Expected `str`, got 7"),
         ("sources: [", "sources: &x [", None),
         ("gpu: {", "gpu: [", "not YAML: "),
-        ("arms:\n  bf16:\n", "arms:\n  bf16: 3\n  x:\n", "arms.bf16: Expected `object`, got 3"),
+        ("arms:\n  bf16:\n", "arms:\n  bf16: 3\n  x:\n", "arms.bf16: Expected a mapping, got 3"),
         ("sigma: 0.01", "sigma: true", "arms.fp8.noise.sigma: Expected `float`, got True"),
         ("sources: [{", "sources: {", "not YAML: "),
     ],

@@ -93,6 +93,9 @@ def test_a_run_in_virtual_time_is_the_same_to_the_last_figure(
         typed(first, *each)
     typed(first, "report", "kept/runs.duckdb", "--policy", "policy.yaml", "-o", "report")
     again(first, second)
+    assert f"The run: `agentload {words[0][0]} " in (first / "report/decision.md").read_text(
+        "utf-8"
+    )
     assert page(second) == page(first)
 
 

@@ -296,6 +296,7 @@ def test_a_field_that_lies_outside_its_section_is_told_where_it_belongs(
         ("--pairs 3, or a larger trace", "pairs: 3, or a larger trace"),
         ("leave out --swap and --launch", "leave out swap and launch"),
         ("a shorter --duration", "a shorter load.duration_s"),
+        ("--restarts 1 to 12 needs servers", "restarts 1 to 12 needs servers"),
         ("vllm serve MODEL --port 8000", "vllm serve MODEL --port 8000"),
     ],
 )  # fmt: skip

@@ -161,12 +161,14 @@ def commands(view: View) -> tuple[Step, ...]:
         for at, each in enumerate(commands_of_run(view.facts))
     ]
     database = shlex.quote(made.database or "agentload.duckdb")
+    file = view.facts.policy_file
+    policy = "" if file is None else f" --policy {shlex.quote(file)}"
     if made.compared_with is not None:
-        command = f"agentload compare {database} --runs {made.compared_with},{made.run} -o report"
-        return (*steps, Step(text="This comparison, from the database:", command=command))
+        command = f"agentload compare {database} --runs {made.compared_with},{made.run}"
+        text = "This comparison, from the database:"
+        return (*steps, Step(text=text, command=f"{command}{policy} -o report"))
     command = f"agentload report {database} --run {made.run}"
     if made.servers and made.servers[0].arm != view.reference:
         command += f" --reference {shlex.quote(view.reference)}"
-    if view.facts.policy_file is not None:
-        command += f" --policy {shlex.quote(view.facts.policy_file)}"
-    return (*steps, Step(text="This report, from the database:", command=f"{command} -o report"))
+    text = "This report, from the database:"
+    return (*steps, Step(text=text, command=f"{command}{policy} -o report"))

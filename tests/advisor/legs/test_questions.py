@@ -150,4 +150,8 @@ def test_a_few_answers_are_planned_on_as_none_are(lost: int, in_all: int) -> Non
 def test_more_is_asked_at_lengths_that_have_names_of_their_own(
     asked: tuple[float, ...], stored: dict[int, int], lengths: tuple[int, ...]
 ) -> None:
-    assert questions._askable(asked, stored) == lengths
+    assert questions._askable(asked, stored, window=None) == lengths
+
+
+def test_no_length_is_asked_for_that_does_not_fit_into_the_window() -> None:
+    assert questions._askable((31_900,), {}, window=32_000) == (31_744,)
