@@ -16,6 +16,7 @@ process by all. Each mutant has a process, forked from one that has the librarie
 """
 
 import argparse
+import gc
 import importlib
 import importlib.util
 import multiprocessing
@@ -240,6 +241,8 @@ def _act(act: Callable[[], int | None], house: Path) -> None:
 
     The packages are loaded from the copy, in processes that the tests start too.
     """
+    # What this process inherits is not collected here: a database's threads are not in it.
+    gc.freeze()
     os.setpgid(0, 0)
     silence = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):

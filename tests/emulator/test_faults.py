@@ -107,7 +107,7 @@ def test_another_arm_runs_behind_a_right_name() -> None:
     ("text", "complaint"),
     [
         ("[]", "x.yaml: top level: a mapping with one list, 'faults', is expected"),
-        ("faults: [3]", "x.yaml: faults[0]: Expected `object`, got 3"),
+        ("faults: [3]", "x.yaml: faults[0]: Expected a mapping, got 3"),
         ("faults: [{kind: fire}]", "x.yaml: faults[0].kind: no such fault: there are busy, cut, "),
         ("faults: [{kind: [cut]}]", "x.yaml: faults[0].kind: no such fault: there are busy, cut, "),
         (

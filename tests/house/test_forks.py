@@ -31,10 +31,20 @@ import time, pathlib, pytest
 
 @pytest.fixture(scope="session")
 def began():
+    (pathlib.Path(__file__).parent / "began").touch()
     yield
     (pathlib.Path(__file__).parent / "swept").touch()
 
 def test_a(began): time.sleep(60)
+"""
+FAILS = """
+import time, pathlib
+
+def test_a():
+    last = time.monotonic() + 60
+    while not (pathlib.Path(__file__).parent / "began").exists() and time.monotonic() < last:
+        time.sleep(0.01)
+    assert 0
 """
 OWN = """
 import os, pytest
@@ -73,8 +83,7 @@ def test_where_a_process_dies_its_tests_have_failed_and_the_others_go_on(tmp_pat
 
 
 def test_the_first_failure_ends_all_where_that_is_asked_for(tmp_path: Path) -> None:
-    bad = "import time\ndef test_a():\n    time.sleep(1)\n    assert 0\n"
-    code, last, _ = ran(tmp_path, "-x", a=bad, b=LONG)
+    code, last, _ = ran(tmp_path, "-x", a=FAILS, b=LONG)
     assert (code, last) == (1, "1 failed")
     assert (tmp_path / "swept").exists()
 

@@ -1,7 +1,9 @@
+import gc
 import time
 from functools import partial
 from pathlib import Path
 
+import duckdb
 import pytest
 import yaml
 
@@ -151,3 +153,23 @@ def test_every_mutant_that_is_kept_as_equivalent_is_one_of_its_module_and_has_a_
             each
         )
         assert each.why
+
+
+def test_a_database_that_nobody_holds_any_more_is_closed_by_the_process_that_opened_it(
+    tmp_path: Path,
+) -> None:
+    def collected() -> int:
+        gc.collect()
+        return 0
+
+    gc.disable()
+    try:
+        connection = duckdb.connect()
+        connection.execute("CREATE TABLE t AS SELECT range AS x FROM range(3_000_000)")
+        connection.execute("SELECT sum(x) FROM t WHERE x % 3 = 0").fetchall()
+        held: list[object] = [connection]
+        held.append(held)
+        del connection, held
+        assert outcome(collected, tmp_path, 60) == "survived"
+    finally:
+        gc.enable()
