@@ -2,6 +2,7 @@
 damage is survived, and what comes out can be read back and played.
 """
 
+import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -234,3 +235,11 @@ def test_a_record_that_cannot_be_read_keeps_the_hint_that_leads_past_it(tmp_path
     assert caught.value.hint is not None
     assert "--lenient" in caught.value.hint
     assert list(conversion([file], key=KEY, format="mooncake", tolerance="lenient"))
+
+
+def test_the_manual_has_a_row_for_each_format_and_counts_them() -> None:
+    manual = Path(__file__).parents[2] / "docs"
+    rows = re.findall(r"^\| (`.*?) \|", (manual / "importing.md").read_text("utf-8"), re.MULTILINE)
+    assert set(catalog.names()) <= {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    counted = f"[importing.md](importing.md): {len(catalog.names())} formats"
+    assert counted in (manual / "README.md").read_text("utf-8")
