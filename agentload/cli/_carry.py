@@ -1,7 +1,7 @@
 """Carry a study out in the foreground, and print what came of it."""
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, assert_never
 
 from agentload.cli import _asking, _results
 from agentload.cli._audience import TERMINAL
@@ -25,7 +25,7 @@ from agentload.run.play import Played
 from agentload.run.questions import questions_cost
 from agentload.run.record import Stored, again
 from agentload.run.simulated_answers import Answering
-from agentload.study.kinds import Ask, Decide, Replay, Search, Study
+from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live
 from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import question_pace
@@ -73,24 +73,30 @@ def _print_result(
     study: door.Measured, place: StudyPlace, *, as_json: bool, is_gated: bool, as_block: bool
 ) -> None:
     """Run a study and print its result."""
-    if isinstance(study, Search):
-        found = door.carry_out(study, place, TERMINAL)
-        remember_addition(study, place)
-        _print_found(study, found, as_json=as_json)
-        return
-    result = door.carry_out(study, place, TERMINAL)
-    remember_addition(study, place)
-    match result:
-        case Evaluated():
-            _print_asked(result, place, as_json=as_json)
-        case Played():
-            _print_played(result, place, as_json=as_json, as_block=as_block)
-        case Stored() if isinstance(study, Ask):
-            _asking.print_screen(study, place, result.run_id, as_json=as_json)
-        case Stored():
-            _print_simulated(result, place, as_json=as_json, as_block=as_block)
+    match study:
+        case Probe():
+            probed = door.carry_out(study, place, TERMINAL)
+            _print_probed(probed, as_json=as_json, is_gated=is_gated)
+        case Search():
+            found = door.carry_out(study, place, TERMINAL)
+            remember_addition(study, place)
+            _print_found(study, found, as_json=as_json)
+        case Ask():
+            asked = door.carry_out(study, place, TERMINAL)
+            remember_addition(study, place)
+            if isinstance(asked, Evaluated):
+                _print_asked(asked, place, as_json=as_json)
+            else:
+                _asking.print_screen(study, place, asked.run_id, as_json=as_json)
+        case Replay() | Sweep():
+            played = door.carry_out(study, place, TERMINAL)
+            remember_addition(study, place)
+            if isinstance(played, Played):
+                _print_played(played, place, as_json=as_json, as_block=as_block)
+            else:
+                _print_simulated(played, place, as_json=as_json, as_block=as_block)
         case _:
-            _print_probed(result, as_json=as_json, is_gated=is_gated)
+            assert_never(study)
 
 
 def _print_forecast(made: Prepared | Eval | Answering, place: StudyPlace, *, as_json: bool) -> None:

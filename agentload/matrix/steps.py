@@ -23,10 +23,12 @@ from agentload.model.trace import Trace
 from agentload.run.lay import with_end
 from agentload.run.questions import asking_of, catalog_questions, own_questions, questions_cost
 from agentload.study.change import extend
-from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
+from agentload.study.kinds import Ask, Replay, Search, Sweep
 from agentload.study.parts import TraceRef
 
 Kind: TypeAlias = Literal["replay", "context", "concurrency", "accuracy", "report"]
+Planned: TypeAlias = Replay | Sweep | Search | Ask
+"""Kinds of studies that a matrix is made of."""
 S = TypeVar("S", Replay, Sweep, Search, Ask)
 
 
@@ -38,7 +40,7 @@ class MatrixStep:
     name: str
     kind: Kind
     arms: tuple[str, ...]
-    study: Study | None
+    study: Planned | None
 
     @property
     def key(self) -> str:
@@ -50,7 +52,7 @@ class MatrixStep:
         """Pairs of a replay or a length sweep, which can be resumed."""
         return self.study.pairs if isinstance(self.study, Replay | Sweep) else None
 
-    def with_pairs(self, pairs: int | None) -> Study | None:
+    def with_pairs(self, pairs: int | None) -> Planned | None:
         """Return its study with this many pairs, such as a sweep still lacks; None: with all."""
         return (
             self.study if pairs is None or self.study is None else extend(self.study, pairs=pairs)
@@ -225,8 +227,6 @@ def _taken(part: ModelPart, step: MatrixStep) -> tuple[int | None, int, float]:
             return None, 1, TRIALS * trial_s / 60
         case Ask() as study:
             return _asked(study, arms, at_once=1 if part.is_launched else arms)
-        case Decide() | Probe():
-            raise AssertionError("a matrix lays out its own steps")
         case _:
             assert_never(step.study)
 
