@@ -17,6 +17,7 @@ from threading import Timer
 import duckdb
 import pytest
 
+from agentload.decision import means
 from agentload.decision.outcome import DecisionOutcome
 from agentload.decision.play import Deciding
 from agentload.errors import AgentloadError
@@ -210,7 +211,10 @@ def test_a_server_that_dies_ends_a_decision_with_the_command_that_resumes_it(
 
 
 @pytest.mark.slow
-def test_a_server_that_hangs_ends_a_decision_which_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_server_that_hangs_ends_a_decision_which_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(means, "SILENT_SHARE", 0.03)  # seconds, and not half a minute each time
     database, asked = tmp_path / "x.duckdb", list[str]()
     with serving("bf16") as one, serving("fp8") as other:
         made, (pid,) = study(f"{urls(one)},{urls(other)}"), (each.pid for each in other.servers)
