@@ -65,8 +65,9 @@ record: $(READY) ## replay recorded command lines, and print every difference (A
 
 test-slow: slow-beside slow-alone ## run the tests that take longer than a few seconds
 
+# A third of the slow tests' time is waiting as well, most of it by the longest.
 slow-beside: $(READY)
-	$(PYTEST) -m 'slow and not alone' --forks 2 --durations=10
+	$(PYTEST) -m 'slow and not alone' --forks 3 --durations=10
 	HYPOTHESIS_PROFILE=slow $(PYTEST) -m 'hypothesis and not slow' --forks 2 --durations=10
 
 slow-alone: $(READY)
