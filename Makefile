@@ -65,9 +65,9 @@ record: $(READY) ## replay recorded command lines, and print every difference (A
 
 test-slow: slow-beside slow-alone ## run the tests that take longer than a few seconds
 
+# The longest of these wait for what hangs or is killed: more processes than cores. Properties are looked at ten times longer.
 slow-beside: $(READY)
-	$(PYTEST) -m 'slow and not alone' --forks 2 --durations=10
-	HYPOTHESIS_PROFILE=slow $(PYTEST) -m 'hypothesis and not slow' --forks 2 --durations=10
+	HYPOTHESIS_PROFILE=slow $(PYTEST) -m '(slow or hypothesis) and not alone' --forks 3 --durations=10
 
 slow-alone: $(READY)
 	$(PYTEST) -m 'slow and alone' --durations=10

@@ -1,8 +1,9 @@
 """Run the tests in processes that are forked once all tests are collected.
 
 Collecting takes as long as hundreds of tests. Here one process does it, and each fork of it takes
-one file of tests after another off a pipe, or one slow test. A fork sends the reports of a test back as soon as it
-has ended. The first process shows them as if it had run the test itself.
+one file of tests after another off a pipe, or one slow test. What takes longest begins first, or the others would wait for
+it at the end: LASTING names it. A fork sends the reports of a test back as soon as it has ended.
+The first process shows them as if it had run the test itself.
 """
 
 from __future__ import annotations
@@ -13,15 +14,20 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Final
 
 import pytest
+import yaml
 
 Files = Sequence[Sequence[pytest.Item]]
+LASTING: Final = "tests/long.yaml"
+"""Where the seconds of what takes longest are kept, below the root of the tests."""
+USUAL_S: Final = 0.1
+"""Of any other test."""
 PLACES: Final = 4
 """Bytes of a file's place on the pipe."""
 PATIENCE_S: Final = 10.0
@@ -60,7 +66,9 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         return None
     config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # pytest sets it
     files = [list(group) for _, group in groupby(session.items, whole)]
-    files.sort(key=len, reverse=True)  # the last ones to be taken are short
+    kept = config.rootpath / LASTING
+    known = yaml.safe_load(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    files.sort(key=lambda group: -length_s(group, known))
     places, ours = os.pipe()
     os.write(ours, b"".join(place.to_bytes(PLACES) for place in range(len(files))))
     os.close(ours)
@@ -110,6 +118,13 @@ def whole(item: pytest.Item) -> object:
         return item.path
     fixtures = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]  # of functions
     return item.path if any(each[-1].scope == "module" for each in fixtures.values()) else item
+
+
+def length_s(group: Sequence[pytest.Item], known: Mapping[str, float]) -> float:
+    """Return about how long a group takes: what is known of its file, or of each of its tests."""
+    file = group[0].nodeid.partition("::")[0]
+    each_s = [known.get(item.nodeid.partition("[")[0], USUAL_S) for item in group]
+    return max(sum(each_s), known.get(file, 0.0) if len(group) > 1 else 0.0)
 
 
 def taken(places: int, files: Files) -> Iterator[pytest.Item]:

@@ -3,6 +3,7 @@
 import math
 import re
 import shlex
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -56,10 +57,21 @@ STATE = DecisionState(
 
 
 @pytest.fixture(scope="module")
-def document(tmp_path_factory: pytest.TempPathFactory) -> Document:
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     database = tmp_path_factory.mktemp("board") / "x.duckdb"
     simulated(database)
-    return advise(database, None, setting=Setting())
+    return database
+
+
+@pytest.fixture
+def database(played: Path, tmp_path: Path) -> Path:
+    """A simulated run that nothing was written of yet."""
+    return Path(shutil.copy(played, tmp_path))
+
+
+@pytest.fixture(scope="module")
+def document(played: Path) -> Document:
+    return advise(played, None, setting=Setting())
 
 
 def test_stages_are_a_list_with_what_each_said_what_it_took_and_when_the_others_come() -> None:
@@ -279,10 +291,8 @@ def test_the_last_screen_has_a_row_for_each_criterion_and_its_command_writes_the
 
 
 def test_a_decision_on_other_servers_has_the_budget_that_pays_for_what_this_one_lacked(
-    tmp_path: Path,
+    database: Path,
 ) -> None:
-    database = tmp_path / "x.duckdb"
-    simulated(database)
     run = advise(database, None, setting=Setting()).run
     made = Ledger(database=database, run=run)
     made.end(Setting(budget_s=2700.0, enough_s=5400.0))
@@ -292,9 +302,7 @@ def test_a_decision_on_other_servers_has_the_budget_that_pays_for_what_this_one_
     assert "in 90 min at most" in decided.text
 
 
-def test_a_criterion_that_was_not_measured_has_its_row_and_says_why(tmp_path: Path) -> None:
-    database = tmp_path / "x.duckdb"
-    simulated(database)
+def test_a_criterion_that_was_not_measured_has_its_row_and_says_why(database: Path) -> None:
     setting = Setting(policy=Policy(slos=(ServiceLimits(ttft_ms=2_000.0),)))
     rows = advise(database, None, setting=setting).criteria.rows
     said = {row[0].text: row[-1].text for row in rows}
@@ -305,9 +313,7 @@ def test_a_criterion_that_was_not_measured_has_its_row_and_says_why(tmp_path: Pa
     assert said["accuracy ↑"] == "not measured: no question was asked"
 
 
-def test_what_a_screening_found_is_next_to_the_verdict_with_its_command(tmp_path: Path) -> None:
-    database = tmp_path / "x.duckdb"
-    simulated(database)
+def test_what_a_screening_found_is_next_to_the_verdict_with_its_command(database: Path) -> None:
     made = verdict(database, None, setting=Setting())
     arm = made.decision.choice.runner_up or "fp8"
     found = Finding(

@@ -51,8 +51,9 @@ def foretold(
 
 @given(budget=st.floats(30, 2000))
 def test_what_is_promised_fits_into_the_budget(budget: float) -> None:
-    assert sum(each.price.minutes for each in foretold(budget)) <= budget
-    assert all(0 <= chance <= 1 for each in foretold(budget) for _, chance in each.chances)
+    looks = foretold(budget)
+    assert sum(each.price.minutes for each in looks) <= budget
+    assert all(0 <= chance <= 1 for each in looks for _, chance in each.chances)
 
 
 @given(budget=st.floats(30, 1000), larger=st.floats(1.7, 20))

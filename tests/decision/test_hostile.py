@@ -113,8 +113,9 @@ async def challenged(
 
 
 async def test_a_challenger_that_answers_no_question_is_named_within_a_share_of_the_budget(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(means, "SILENT_SHARE", 0.03)
     said = list[str]()
     async with challenged(MODES["half_closed_behind_the_head"].answer, "questions") as endpoints:
         place, audience = StudyPlace(database=tmp_path / "x.duckdb"), Audience(notice=said.append)
@@ -123,14 +124,14 @@ async def test_a_challenger_that_answers_no_question_is_named_within_a_share_of_
             await asyncio.to_thread(deciding.play)
     assert "warning: bad failed 12 questions, the last with: no whole answer in time" in said
     (took,) = deciding.known.ledger.looks("canary").values()
-    assert took < study_of(endpoints).budget_s / 60, "each of two rounds waits for a tenth of it"
+    assert took < study_of(endpoints).budget_s / 60 / 2, "each of two rounds waits for that share"
 
 
 async def test_a_stream_that_drips_for_ever_ends_with_a_share_of_the_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for share in ("ANSWER_SHARE", "SILENT_SHARE"):
-        monkeypatch.setattr(means, share, 0.05)
+        monkeypatch.setattr(means, share, 0.03)
     database = tmp_path / "x.duckdb"
     async with challenged(MODES["a_token_now_and_then_for_ever"].answer, "streams") as endpoints:
         place = StudyPlace(database=database)

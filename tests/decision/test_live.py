@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from threading import Timer
 import duckdb
 import pytest
 
+from agentload.decision import means
 from agentload.decision.outcome import DecisionOutcome
 from agentload.decision.play import Deciding
 from agentload.errors import AgentloadError
@@ -134,11 +136,13 @@ def test_a_decision_that_is_stopped_decides_on_what_is_there_and_goes_on_within_
         spent = 4.0 - outcome.left_minutes
         assert 0 < sum(each.minutes for each in outcome.asked) <= spent + 1e-6
         calls = stored(place.database, "SELECT count(*) FROM calls_row")
+        began_s = time.monotonic()
         resumed, later, asked = decided(
             made, StudyPlace(database=place.database, resume=outcome.run_id), stops_at=1
         )
+        took_s = time.monotonic() - began_s
     assert later.known.ledger.asked == first.known.ledger.asked
-    assert resumed.left_minutes == pytest.approx(outcome.left_minutes, abs=0.05)
+    assert 0 <= 60 * (outcome.left_minutes - resumed.left_minutes) <= took_s
     assert stored(place.database, "SELECT count(*) FROM calls_row") == calls
     assert all("4 block pairs" not in each for each in asked), "what was played is not played again"
 
@@ -210,7 +214,10 @@ def test_a_server_that_dies_ends_a_decision_with_the_command_that_resumes_it(
 
 
 @pytest.mark.slow
-def test_a_server_that_hangs_ends_a_decision_which_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_server_that_hangs_ends_a_decision_which_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(means, "SILENT_SHARE", 0.03)  # seconds, and not half a minute each time
     database, asked = tmp_path / "x.duckdb", list[str]()
     with serving("bf16") as one, serving("fp8") as other:
         made, (pid,) = study(f"{urls(one)},{urls(other)}"), (each.pid for each in other.servers)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import duckdb
 from agentload.evidence.view import RunView
 from agentload.model.rows import ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow
 from agentload.model.stamps import stamps
-from agentload.store.database import reading
+from agentload.store.database import MEMORY, THREADS, _blank
 from agentload.store.journal import Writer
-from agentload.store.loader import load
+from agentload.store.loader import Loaded, _load
 from agentload.study.document import json_text
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
@@ -164,7 +165,11 @@ def pair_of_blocks(pair: int = 0, at_s: float = 0) -> list[Row]:
 def stored(
     folder: Path, rows: Iterable[object], *, described: bool = True
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database that holds these rows, with a run, a leg and both arms before them."""
+    """Yield a database that holds these rows, with a run, a leg and both arms before them.
+
+    It is a file of the folder that others can open once this has ended, and is attached to what
+    this process has open: loading a library of functions for each took as long as all queries.
+    """
     before: list[object] = (
         [run(), leg(), *(arm(name, place) for place, name in enumerate(ARMS))] if described else []
     )
@@ -172,6 +177,16 @@ def stored(
         for row in (*before, *rows):
             # lists of several row types are lists of object to mypy
             journal.append(row)  # type: ignore[arg-type]
-    load([folder / "a.journal"], folder / "x.duckdb")
-    with reading(folder / "x.duckdb") as connection:
-        yield connection
+    (folder / "x.duckdb").write_bytes(_blank())
+    with _library().cursor() as connection:
+        connection.execute(f"ATTACH '{folder / 'x.duckdb'}' AS attached; USE attached")
+        try:
+            _load(folder / "a.journal", connection, Loaded())
+            yield connection
+        finally:
+            connection.execute("USE memory; DETACH attached")
+
+
+@cache
+def _library() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(config={"threads": THREADS, "memory_limit": MEMORY})

@@ -25,7 +25,8 @@ def test_a_pair_that_was_played_again_counts_once(tmp_path: Path) -> None:
         call("fp8", 0, 601),
     ]
     with stored(tmp_path, [*first, *again]):
-        found = summarise(tmp_path / "x.duckdb", "r1")
+        pass
+    found = summarise(tmp_path / "x.duckdb", "r1")
     assert [(arm.arm, arm.calls, arm.ok, arm.failed) for arm in found.arms] == [
         ("bf16", 1, 1, {}),
         ("fp8", 1, 1, {}),
@@ -36,7 +37,8 @@ def test_a_pair_that_was_played_again_counts_once(tmp_path: Path) -> None:
 
 def test_a_table_of_invalid_timings_says_so_above_its_columns(tmp_path: Path) -> None:
     with stored(tmp_path, pair_of_blocks(0, 0)):
-        found = summarise(tmp_path / "x.duckdb", "r1")
+        pass
+    found = summarise(tmp_path / "x.duckdb", "r1")
     lines = found.text(invalid="requests left 14.8 ms late").splitlines()
     assert lines[1] == "✗ these timings are invalid: requests left 14.8 ms late"
     assert lines[2].startswith("arm ")
@@ -50,7 +52,8 @@ def test_what_primes_or_warms_up_is_in_no_figure(tmp_path: Path) -> None:
         block("fp8", 9, 1200, salt="9", warmup=True),
     ]
     with stored(tmp_path, [*pair_of_blocks(0, 0), call("bf16", 0, 2, "s2", prime=True), *warm]):
-        found = summarise(tmp_path / "x.duckdb", "r1")
+        pass
+    found = summarise(tmp_path / "x.duckdb", "r1")
     assert [(arm.calls, arm.left_out) for arm in found.arms] == [(1, {}), (1, {})]
 
 
@@ -61,7 +64,8 @@ def test_how_calls_failed_is_said_with_what_the_servers_said(tmp_path: Path) -> 
         for at in (2, 3)
     ]
     with stored(tmp_path, [*pair_of_blocks(0, 0), *more]):
-        found = summarise(tmp_path / "x.duckdb", "r1")
+        pass
+    found = summarise(tmp_path / "x.duckdb", "r1")
     assert found.arms[0].errors == {"http_error": said}
     assert f"bf16: 2 http_error, such as: {said}" in found.text()
 

@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import yaml
+
+from tests.forks import LASTING
+
 HOUSE = Path(__file__).parents[2]
 
 
@@ -90,6 +94,35 @@ def test_the_first_failure_ends_all_where_that_is_asked_for(tmp_path: Path) -> N
     code, last, _ = ran(tmp_path, "-x", a=FAILS, b=LONG, c=LONG, d=LONG)
     assert (code, last) == (1, "1 failed")
     assert (tmp_path / "swept").exists()
+
+
+WAITS = """
+import time, pathlib
+BEGAN = pathlib.Path(__file__).parent / "began"
+
+def test_a():
+    last = time.monotonic() + 30
+    while not BEGAN.exists() and time.monotonic() < last:
+        time.sleep(0.01)
+    assert BEGAN.exists()
+
+def test_b(): pass
+"""
+BEGINS = "import pathlib\ndef test_a(): (pathlib.Path(__file__).parent / 'began').touch()\n"
+
+
+def test_what_takes_longest_begins_first(tmp_path: Path) -> None:
+    kept = tmp_path / LASTING
+    kept.parent.mkdir()
+    kept.write_text("test_last.py::test_a: 9\n", encoding="utf-8")
+    code, last, _ = ran(tmp_path, a=WAITS, b=WAITS, last=BEGINS)
+    assert (code, last) == (0, "5 passed")
+
+
+def test_what_is_known_to_take_long_is_there() -> None:
+    for name in yaml.safe_load((HOUSE / LASTING).read_text(encoding="utf-8")):
+        file, _, test = name.partition("::")
+        assert f"def {test}" in (HOUSE / file).read_text(encoding="utf-8"), name
 
 
 def test_what_the_last_test_of_a_process_leaves_open_is_told(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.report.kept import FOLDER, KEPT, files, replayed
 from tests.report.test_agreement import disagreeing
 
-FEW = ("use", "test-further")
+FEW = ("test-further",)
 
 
 def alike(name: str, text: str) -> object:
