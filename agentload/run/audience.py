@@ -46,6 +46,8 @@ class Audience:
 
     None: it is a notice.
     """
+    stop_words: Callable[[], tuple[str, str]] = lambda: ("stopping", "Ctrl-C again")
+    """Returns why a run is stopped, and what ends the calls in flight at once."""
     rows: Callable[[int], None] = lambda _: None
     """Receives the number of rows that a simulated run has so far."""
 
@@ -80,9 +82,8 @@ def ending(stop: Stop, audience: Audience) -> Iterator[None]:
         nonlocal asked
         asked += 1
         if asked == 1:
-            audience.notice(
-                f"stopping: what is in flight has {ENDING_S:g} s to end; Ctrl-C again ends it now"
-            )
+            why, key = audience.stop_words()
+            audience.notice(f"{why}: what is in flight has {ENDING_S:g} s to end; {key} ends it now")
             asyncio.get_running_loop().call_later(ENDING_S, stop)
         stop()
 
