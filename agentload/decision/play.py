@@ -303,19 +303,19 @@ class Deciding:
 
     @contextmanager
     def _resumable(self) -> Iterator[None]:
-        """Add the command that resumes the run, where there is one, to any error."""
+        """Add the command that resumes the run, where there is one, to any error or Ctrl-C."""
         try:
             yield
         except InterruptError:
             raise
-        except AgentloadError as error:
+        except (KeyboardInterrupt, AgentloadError) as error:
             if not self.is_begun:
                 raise
-            remedy = (
-                "fix it, then resume with: "
-                f"{again(self.study, self.place.database, resume=self.run)}"
-            )
-            raise type(error)(error.message, hint=remedy) from error
+            resume = f"resume with: {again(self.study, self.place.database, resume=self.run)}"
+            if isinstance(error, KeyboardInterrupt):  # once more, while it was deciding
+                stored = f"run {self.run} was stopped; what was measured is stored"
+                raise InterruptError(stored, hint=resume) from error
+            raise type(error)(error.message, hint=f"fix it, then {resume}") from error
 
     @property
     def is_begun(self) -> bool:
