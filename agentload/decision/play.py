@@ -29,7 +29,7 @@ from agentload.decision.pair_load import check_decide
 from agentload.decision.sequence import settling_look, settling_looks
 from agentload.decision.state import AskedLook, DecisionState, speed_intervals
 from agentload.decision.user_trace import UserTrace
-from agentload.errors import AgentloadError, InterruptError
+from agentload.errors import AgentloadError, InterruptError, UsageError
 from agentload.report.format import typeset
 from agentload.run.additions import remember_addition
 from agentload.run.arms import read_arms
@@ -41,6 +41,7 @@ from agentload.run.ready import asked_of, check_client
 from agentload.run.record import again, new_run_id
 from agentload.run.servers import Sizes
 from agentload.run.simulate import simulated_id
+from agentload.store.places import journals
 from agentload.study.change import extend
 from agentload.study.kinds import Decide
 from agentload.study.parts import Live, Virtual
@@ -80,9 +81,10 @@ class Deciding:
     def __post_init__(self) -> None:
         """Read the arms and what was asked before.
 
-        Raises UsageError where there is nothing to decide between.
+        Raises UsageError where there is nothing to decide between, or a run has the name already.
         """
         check_decide(self.study)
+        self.audience = self.audience.hearing_once()
         servers, database = self.study.servers, self.place.database
         named = self.place.resume or self.place.run
         self._user = UserTrace(self.study)
@@ -95,6 +97,11 @@ class Deciding:
             self._begin(Ledger(database=database, run=self.run))
             return
         self.run = named or new_run_id()
+        if self.place.resume is None and journals(database, self.run):
+            raise UsageError(
+                f"--run-id {self.run}: there is a run of this name in {database}",
+                hint=f"resume it with: {again(self.study, database, resume=self.run)}",
+            )
         before = ledger(database, self.run)
         while before.goes_on_as is not None:
             self.run = before.goes_on_as

@@ -21,6 +21,7 @@ from agentload.run.record import Stored
 
 ENDING_S: Final = 30.0
 """Seconds that calls in flight have to finish once a run is stopped."""
+MAY_BE_LATE: Final = "warning: requests may leave late"
 Stop = Callable[[], None]
 T = TypeVar("T")
 
@@ -61,14 +62,18 @@ class Audience:
         (self.step or self.notice)(text)
 
     def hearing_once(self) -> "Audience":
-        """Return an audience that hears each caveat once though each pair meets the servers."""
+        """Return an audience that hears each caveat once though each pair meets the servers.
+
+        That requests may leave late is one caveat, whatever its figures.
+        """
         said: set[str] = set()
 
         def notice(text: str) -> None:
-            if text not in said:
+            caveat = MAY_BE_LATE if text.startswith(MAY_BE_LATE) else text
+            if caveat not in said:
                 self.notice(text)
-            if text.startswith(("caveat: ", "no server counts")):
-                said.add(text)
+            if text.startswith(("caveat: ", "no server counts", MAY_BE_LATE)):
+                said.add(caveat)
 
         return replace(self, notice=notice)
 
@@ -83,7 +88,9 @@ def ending(stop: Stop, audience: Audience) -> Iterator[None]:
         asked += 1
         if asked == 1:
             why, key = audience.stop_words()
-            audience.notice(f"{why}: what is in flight has {ENDING_S:g} s to end; {key} ends it now")
+            audience.notice(
+                f"{why}: what is in flight has {ENDING_S:g} s to end; {key} ends it now"
+            )
             asyncio.get_running_loop().call_later(ENDING_S, stop)
         stop()
 
