@@ -256,8 +256,12 @@ def test_a_damaged_database_is_an_error_wherever_the_damage_lies(tmp_path: Path)
 def test_ctrl_c_during_a_query_stays_ctrl_c(tmp_path: Path) -> None:
     with writing(tmp_path / "x.duckdb"):
         pass
-    for opened in (reading, writing):
-        pressed = Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-        with pytest.raises(KeyboardInterrupt), opened(tmp_path / "x.duckdb") as connection:
-            pressed.start()
+
+    def stopped(opened: Callable[[Path], Opened]) -> None:
+        with opened(tmp_path / "x.duckdb") as connection:
+            Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
             connection.execute("SELECT max(hash(i)) FROM range(100000000) AS t(i)").fetchone()
+
+    for opened in (reading, writing):
+        with pytest.raises(KeyboardInterrupt):
+            stopped(opened)
