@@ -4,13 +4,15 @@ said, what is left; at the end the answer and what it took.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from advisor.steps import CapacitySearch
+from advisor.steps import Step as StepOfRun
 from advisor.verdict import Need
 from agentload.cli._board import Board, BoardTitle, width
 from agentload.cli._closing import MOST, closing
@@ -243,6 +245,13 @@ def _spent(ended: DecisionOutcome, budget: float) -> str:
     return f"{said}: {parts}." if parts else f"{said}."
 
 
+_KINDS: Final[Mapping[Criterion, tuple[type[StepOfRun], ...]]] = {
+    **SETTLING,
+    "step times": (CapacitySearch,),
+    "capacity": (CapacitySearch,),
+}
+
+
 def beyond_budget(ended: DecisionOutcome) -> str | None:
     """Say what the budget does not reach, and which one does; None where it was enough."""
     if ended.wants is None:
@@ -256,7 +265,8 @@ def beyond_budget(ended: DecisionOutcome) -> str | None:
         if need is not None and (
             criterion != stage.criterion or (need.minutes or 0.0) > ended.left_minutes
         ):
-            missing[criterion] = labels.cost(need)
+            what = f"{stage.what}, " if isinstance(need.step, CapacitySearch) else ""
+            missing[criterion] = f"{what}{labels.cost(need)}"
     lacking = " and ".join(missing.values())
     # Step times are no end in themselves: they say where capacity is measured.
     named = " and ".join(missing).replace("step times", "capacity")
@@ -269,7 +279,7 @@ def beyond_budget(ended: DecisionOutcome) -> str | None:
 
 def _largest_need(ended: DecisionOutcome, criterion: Criterion) -> Need | None:
     """Return what would settle a criterion, as the report has it: the most of all open arms."""
-    kinds = SETTLING.get(criterion, ())
+    kinds = _KINDS.get(criterion, ())
     verdicts = () if ended.document is None else ended.document.decision.server
     needs = [
         need
