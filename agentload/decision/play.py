@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Literal
 
 from agentload.decision.agenda import Agenda
 from agentload.decision.answers import carry_answers
@@ -26,7 +26,7 @@ from agentload.decision.look import Criterion, Look
 from agentload.decision.means import Means, replay_begun
 from agentload.decision.outcome import DecisionEnding, DecisionOutcome, forget_run, kept_document
 from agentload.decision.pair_load import check_decide
-from agentload.decision.sequence import settling_look, settling_looks
+from agentload.decision.sequence import settling_look
 from agentload.decision.state import AskedLook, DecisionState, speed_intervals
 from agentload.decision.user_trace import UserTrace
 from agentload.errors import AgentloadError, InterruptError, UsageError
@@ -42,16 +42,10 @@ from agentload.run.record import again, new_run_id
 from agentload.run.servers import Sizes
 from agentload.run.simulate import simulated_id
 from agentload.store.places import journals
-from agentload.study.change import extend
 from agentload.study.kinds import Decide
 from agentload.study.parts import Live, Virtual
 from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import Verdict
-
-PROMISES: Final = 8
-"""Dry runs at most, to find the budget that pays for what is missing."""
-SHARE_OF_QUESTIONS: Final = 0.5
-"""Share of each further minute of a budget that a dry run has for graded questions, at least."""
 
 
 @dataclass(kw_only=True)
@@ -259,7 +253,7 @@ class Deciding:
             starts=means.replicas,
         )
         if found.decision is not None:
-            if asks.searches and not found.tried:
+            if means.searches and not found.tried:
                 found = replace(found, step_times=asks.twins.wanted(rows.step_times))
             found = replace(found, question_pace=asks.question_pace(found))
         self.known = found
@@ -353,7 +347,7 @@ class Deciding:
             spent_minutes=budget - self.left_minutes + took,
             budget_minutes=budget,
             intervals=tuple(each for entry in asked for each in entry.intervals),
-            searches_capacity=self._agenda.searches,
+            searches_capacity=self.means.searches,
         )
 
     def forecast(self) -> tuple[Forecast, ...]:
@@ -373,23 +367,6 @@ class Deciding:
         foretold = self._agenda.forecast(self.known)
         self._begin(whole, sizes=sizes)
         return foretold
-
-    def _promised(self, minutes: float, wanted: Look) -> float:
-        """Return a budget from *minutes* on whose dry run has the questions that are missing."""
-        look = settling_looks(self.known, wanted)[-1]
-        if look.criterion != "accuracy":
-            return minutes
-        resume = None if self.means.is_virtual else self.run
-        place = replace(self.place, run=None, resume=resume)
-        for _ in range(PROMISES):
-            study = extend(self.study, budget_s=60.0 * math.ceil(minutes))
-            dry = Deciding(study=study, place=place, audience=Audience())
-            found = next(each for each in dry.forecast() if each.criterion == look.criterion)
-            if found.amount >= look.amount:
-                break
-            lacks = dry.price(look).minutes - found.price.minutes
-            minutes += max(1.0, lacks / SHARE_OF_QUESTIONS)
-        return minutes
 
     def _comparison(self, narrow: NarrowError) -> ApartComparison:
         others = len(self.means.arms) - 1
@@ -478,7 +455,6 @@ class Deciding:
         if wants is not None:
             enough = enough_minutes(self.means, self._agenda.twins, self.known, *wants)
             enough += sum(each.minutes for each in asked.apart)
-            enough = self._promised(enough, wants[0])
             setting = replace(setting, enough_s=60.0 * math.ceil(enough))
             if found is not None:
                 asked.end(setting)

@@ -33,6 +33,15 @@ def test_a_larger_budget_makes_what_comes_before_longer() -> None:
     )
 
 
+def test_a_budget_is_large_enough_that_its_dry_run_has_the_questions_that_are_missing() -> None:
+    def looks(budget: float) -> dict[Criterion, float]:
+        return {"speed": 5.0, "canary": 1.0, "capacity": 9.0, "accuracy": 25.0}
+
+    found = budget_for({"speed": 5.0, "accuracy": 25.0}, looks, spent=30.0, budget=30.0)
+    speed, step_times = found / 3, 0.15 * found
+    assert speed + 1.0 + step_times + 9.0 + 25.0 <= found < 72, "pairs may take a third"
+
+
 def decided(study: Decide, folder: Path) -> DecisionOutcome:
     return Deciding(
         study=study, place=StudyPlace(database=folder / "x.duckdb"), audience=Audience()
