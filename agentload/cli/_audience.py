@@ -214,7 +214,7 @@ def _answers(questions: Sequence[Question], arms: int) -> Iterator[AnswerListene
         progress.end()
 
 
-def counted(rows: int) -> str:
+def rows_so_far(rows: int) -> str:
     """Say how far a simulation is, by the rows that it has written."""
     return f"simulating: {rows:,} calls and gauge readings so far"
 
@@ -233,7 +233,7 @@ def terminal() -> Audience:
         progress=progress,
         answers=_answers,
         stopping=hear_stop,
-        rows=lambda count: transient(counted(count)),
+        rows=lambda count: transient(rows_so_far(count)),
     )
 
 

@@ -17,7 +17,7 @@ from itertools import groupby
 from textwrap import shorten, wrap
 from typing import Final
 
-from agentload.cli._audience import DRAWN_S, AnswerProgress, CallProgress, counted, terminal
+from agentload.cli._audience import DRAWN_S, AnswerProgress, CallProgress, rows_so_far, terminal
 from agentload.cli._closing import whole_statements
 from agentload.cli._print import is_watched, notice, transient
 from agentload.decision.ledger import LedgerEntry
@@ -72,7 +72,7 @@ class Board:
             notice=_notice_folded,
             progress=self._follow_calls,
             answers=self._follow_answers,
-            rows=lambda count: self._pass(counted(count)),
+            rows=lambda count: self._pass(rows_so_far(count)),
             step=self._pass,
         )
 
