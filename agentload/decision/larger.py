@@ -85,7 +85,7 @@ def _lacking(looks: Mapping[Criterion, float], budget: float) -> float:
         return 0.0
     speed = max(looks.get("speed", 0.0), SPEED * budget)
     step_times = STEP_TIMES * budget if "capacity" in looks else 0.0
-    rest = ("service level", "canary", "capacity", "accuracy")
+    rest: tuple[Criterion, ...] = ("service level", "canary", "capacity", "accuracy")
     return speed + step_times + sum(looks.get(each, 0.0) for each in rest) - budget
 
 

@@ -19,7 +19,7 @@ from agentload.serve.processes import start
 from agentload.serve.server import ServerOptions
 from agentload.study.change import extend
 from agentload.study.kinds import Decide
-from agentload.study.parts import Live, Load, TraceRef, Virtual
+from agentload.study.parts import Live, TraceRef, Virtual
 
 
 def test_a_larger_budget_makes_what_comes_before_longer() -> None:
@@ -87,11 +87,11 @@ def test_a_budget_that_a_simulation_suggests_pays_for_the_questions_on_servers_t
 ) -> None:
     study = Decide(
         traces=(TraceRef(path="demo-chat"),),
-        servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")),
-        load=Load(sessions=2),
+        servers=Virtual(profile="llama-3.1-8b-h100"),
         budget_s=360.0,
     )
     first = decided(study, tmp_path / "first")
+    assert (first.ending, first.document is None) == ("budget", False)
     assert first.document is not None
     (verdict,) = first.document.decision.server
     (needed,) = (each.step.items for each in verdict.safe.needs if isinstance(each.step, Questions))

@@ -134,8 +134,8 @@ def _unmeasured(view: View, name: str, why: Callable[[View, ArmVerdict], str]) -
 def _why_untimed(_: View, verdict: ArmVerdict) -> str:
     """Say why turns were not timed: a reason names what was said of GPUs first."""
     reason = verdict.pays.reason
-    _, is_unjudged, cause = reason.rpartition(UNJUDGED)
-    return f"not measured: {cause if is_unjudged else reason.rpartition('; ')[2]}"
+    cause = reason.rpartition(UNJUDGED if UNJUDGED in reason else "; ")[2]
+    return f"not measured: {cause}"
 
 
 def _why_uncounted(view: View, verdict: ArmVerdict) -> str:
