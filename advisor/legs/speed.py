@@ -26,6 +26,7 @@ MOST_PAIRS = 1_000
 OF_STARTS = ("one mode", "no trend")  # gates that judge starts by each other
 # shares that are settled, of equal arms and of arms three margins apart (docs/statistics.md)
 REPLICAS = {2: (0.7, 0.85), 4: (0.9, 0.95)}
+UNJUDGED = "turn latency cannot be judged, because "
 FEWEST = 6  # pairs, three a half: with fewer, the machine cannot be taken out of the difference
 
 
@@ -181,10 +182,7 @@ def claim(relative: Estimate, *, margin: float) -> LegState:
 def _untested(case: Case, arm: str, workload: str | None) -> Tested:
     spoiled = case.spoiler("turn", arm, workload)
     if spoiled is not None:
-        reason = (
-            f"turn latency cannot be judged, because a validity check failed ({spoiled.name}: "
-            f"{spoiled.message})"
-        )
+        reason = f"{UNJUDGED}a validity check failed ({spoiled.name}: {spoiled.message})"
         needs = (_checked_again(case, spoiled, arm, workload),)
     elif case.decisive == "task_ms" and case.comparison(arm, workload) is not None:
         tasks = case.task_figures(arm, workload)

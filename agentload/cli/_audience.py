@@ -214,6 +214,11 @@ def _answers(questions: Sequence[Question], arms: int) -> Iterator[AnswerListene
         progress.end()
 
 
+def rows_so_far(rows: int) -> str:
+    """Say how far a simulation is, by the rows that it has written."""
+    return f"simulating: {rows:,} calls and gauge readings so far"
+
+
 def terminal() -> Audience:
     """Return an audience that draws progress on standard error."""
 
@@ -228,7 +233,7 @@ def terminal() -> Audience:
         progress=progress,
         answers=_answers,
         stopping=hear_stop,
-        rows=lambda count: transient(f"{count:,} rows"),
+        rows=lambda count: transient(rows_so_far(count)),
     )
 
 

@@ -8,18 +8,18 @@ import math
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from textwrap import shorten
+from textwrap import shorten, wrap
 from typing import Final
 
-from agentload.cli._audience import DRAWN_S, AnswerProgress, CallProgress, terminal
+from agentload.cli._audience import DRAWN_S, AnswerProgress, CallProgress, rows_so_far, terminal
 from agentload.cli._closing import whole_statements
-from agentload.cli._print import is_watched, transient
+from agentload.cli._print import is_watched, notice, transient
 from agentload.decision.ledger import LedgerEntry
 from agentload.decision.look import Criterion
 from agentload.decision.state import DecisionState
@@ -29,6 +29,7 @@ from agentload.run.ask import Listener
 from agentload.run.audience import Audience
 from agentload.run.questions import Question
 from agentload.verdict.looks import SpeedInterval
+from agentload.visible import visible
 
 WIDTH: Final = 100
 _NARROWEST: Final = 60
@@ -68,15 +69,16 @@ class Board:
             return usual
         return replace(
             usual,
+            notice=_notice_folded,
             progress=self._follow_calls,
             answers=self._follow_answers,
-            rows=lambda count: self._pass(f"{count:,} rows"),
+            rows=lambda count: self._pass(rows_so_far(count)),
             step=self._pass,
         )
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Draw the board for as long as the block runs; leave its stages on the screen."""
+        """Draw the board for as long as the block runs; an error leaves its stages there."""
         if not is_watched():
             yield
             return
@@ -90,14 +92,18 @@ class Board:
             target=copy_context().run, args=(drawing,), name="board", daemon=True
         )
         drawer.start()
+        lines: Iterable[str] = ()
         try:
             yield
+        except BaseException:
+            lines = stage_lines(self._state(), width())
+            raise
         finally:
             ended.set()
             drawer.join()
             transient()
-            kept = stage_lines(self._state(), width(), is_over=True)
-            print(*kept, "", sep="\n", file=sys.stderr, flush=True)
+            for line in lines:
+                print(line, file=sys.stderr, flush=True)
 
     def lines(self, columns: int) -> Iterator[str]:
         """Yield the board as it is drawn."""
@@ -112,6 +118,9 @@ class Board:
         yield _spent(state)[:columns]
 
     def _pass(self, text: str) -> None:
+        if text.startswith("warning: "):
+            _notice_folded(text)
+            return
         is_of_stages = text.startswith(("  ", "asking: "))
         self._passing = "" if is_of_stages else text
 
@@ -132,54 +141,50 @@ class Board:
             answers.end()
 
 
+def _notice_folded(text: str) -> None:
+    """Say something above the board, folded at words."""
+    lines = wrap(visible(text), width(), subsequent_indent="  ", break_on_hyphens=False)
+    notice("\n".join(lines))
+
+
 def width() -> int:
     """Return how many columns a line of the board may have: those of the terminal, 100 at most."""
     columns = shutil.get_terminal_size((WIDTH + 1, 0)).columns
     return max(_NARROWEST, min(WIDTH, columns - 1))
 
 
-def stage_lines(state: DecisionState, columns: int, *, is_over: bool = False) -> Iterator[str]:
-    """Yield the lines of each stage: done, at work, or when it comes, with its time.
-
-    A board at work has a line for each stage; one whose decision *is_over* has two at most.
-    """
-    stage = partial(_stage, columns=columns, most=2 if is_over else 1)
+def stage_lines(state: DecisionState, columns: int) -> Iterator[str]:
+    """Yield a line for each stage: done, at work, or when it comes, with its time."""
+    stage = partial(_stage, columns=columns)
     asking = None if state.asking is None else state.asking.look.criterion
     by_stage: dict[Criterion, list[LedgerEntry]] = {}
     for entry in state.asked:
         by_stage.setdefault(entry.stage.criterion, []).append(entry)
     for name, entries in by_stage.items():
         if name != asking:
-            yield from stage("✓", name, entries[-1].said, _minutes(entries))
+            yield stage("✓", name, entries[-1].said, _minutes(entries))
     if state.asking is not None:
         look, before = state.asking.look, by_stage.get(state.asking.look.criterion, ())
         minutes = _minutes(before) + state.asking.minutes
-        yield from stage("▶", look.criterion, look.what, minutes)
+        yield stage("▶", look.criterion, look.what, minutes)
     for later, when in _LATER.items():
         if later in by_stage or later == asking:
             continue
-        said = "not asked" if is_over else when
-        if later == "capacity" and not state.searches_capacity:
-            said = _NO_CAPACITY
-        yield from stage(" ", later, said, None)
+        is_skipped = later == "capacity" and not state.searches_capacity
+        yield stage(" ", later, _NO_CAPACITY if is_skipped else when, None)
 
 
 def _minutes(entries: Sequence[LedgerEntry]) -> float:
     return sum(each.minutes for each in entries)
 
 
-def _stage(
-    mark: str, name: str, said: str, minutes: float | None, *, columns: int, most: int
-) -> Iterator[str]:
-    """Yield the statements of a stage that fit into *most* lines; its time ends the first."""
+def _stage(mark: str, name: str, said: str, minutes: float | None, *, columns: int) -> str:
+    """Return the statements of a stage that fit into its line, which its time ends."""
     took = "" if minutes is None else f"{int(minutes)}:{int(60 * minutes) % 60:02}"
     room = columns - _STAGE - len(took) - 5
-    lines = whole_statements(said, room, most=most) or [""]
-    if len(lines) > most:  # the first statement alone is longer
-        lines = [*lines[: most - 1], shorten(" ".join(lines[most - 1 :]), room, placeholder=" …")]
-    first, *others = lines
-    yield f" {mark} {name:<{_STAGE}}{first:<{room}} {took}".rstrip()
-    yield from (f"   {'':<{_STAGE}}{each}" for each in others)
+    # the first statement alone may be longer
+    line = shorten(" ".join(whole_statements(said, room, most=1)), room, placeholder=" …")
+    return f" {mark} {name:<{_STAGE}}{line:<{room}} {took}".rstrip()
 
 
 def interval_lines(state: DecisionState, *, reference: str, columns: int) -> Iterator[str]:

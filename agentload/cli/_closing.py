@@ -22,6 +22,8 @@ _CELL: Final = 40
 _FIRST_CELL: Final = 42
 _ELSEWHERE: Final = ("verdict", "accuracy, largest drop")
 """Rows that the headline or the report has."""
+_SAID: Final = "accuracy (published"
+"""Row of a criterion that repeats the reason above it."""
 _STOP: Final = re.compile(r"(?<=[.;]) ")
 """Where a statement ends, unless a bracket is open."""
 
@@ -39,9 +41,15 @@ _GAP: Final = _Part(("",), rank=3)
 
 
 def closing(
-    document: Document, *, steps: Sequence[Step], notes: Sequence[str], report: Path, width: int
+    document: Document,
+    *,
+    steps: Sequence[Step],
+    notes: Sequence[str],
+    report: Path,
+    width: int,
+    most: int = MOST,
 ) -> str:
-    """Return the end of a decision in at most `MOST` lines.
+    """Return the end of a decision in at most *most* lines.
 
     The *steps* come next, the most urgent first; *notes* say what is spent and left.
     """
@@ -63,13 +71,13 @@ def closing(
         *(_Part(whole_statements(note, width, most=2)) for note in notes),
         _Part([f"Report, with all that is not here: {report}"]),
     ]
-    return visible("\n".join(line for part in _fitting(parts) for line in part.lines))
+    return visible("\n".join(line for part in _fitting(parts, most) for line in part.lines))
 
 
-def _fitting(parts: Sequence[_Part]) -> Sequence[_Part]:
+def _fitting(parts: Sequence[_Part], most: int) -> Sequence[_Part]:
     """Leave out parts until the lines fit, of equal ones the last first."""
     kept = list(parts)
-    while sum(len(part.lines) for part in kept) > MOST and any(part.rank for part in kept):
+    while sum(len(part.lines) for part in kept) > most and any(part.rank for part in kept):
         last = max(range(len(kept)), key=lambda at: (kept[at].rank, at))
         del kept[last]
     return kept
@@ -105,13 +113,19 @@ def _figures(document: Document, width: int) -> Iterator[_Part]:
     rows = [*document.criteria.rows]
     rows += [each for each in document.arms.rows if each not in rows and not _is_elsewhere(each)]
     table = document.criteria
-    texts = [table.columns, *(tuple(cell.text for cell in row) for row in rows)]
+    texts = [table.columns, *(tuple(_brief(cell.text) for cell in row) for row in rows)]
     sizes = _sizes(texts, width)
     folded = [_folded(row, sizes) for row in texts]
     lines = columns([line for row in folded for line in row])
     for at, row in enumerate(folded):
-        rank = 0 if at <= len(table.rows) else 7
+        is_said = texts[at][0].startswith(_SAID)
+        rank = 0 if at <= len(table.rows) and not is_said else 7
         yield _Part(tuple(islice(lines, len(row))), rank=rank)
+
+
+def _brief(text: str) -> str:
+    """Leave out what stands in brackets behind why something was not measured."""
+    return text.partition(" (")[0] if text.startswith("not measured: ") else text
 
 
 def _folded(row: Sequence[str], sizes: Sequence[int]) -> list[tuple[str, ...]]:

@@ -3,16 +3,19 @@ said, what is left; at the end the answer and what it took.
 """
 
 import math
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from advisor.steps import CapacitySearch
+from advisor.steps import Step as StepOfRun
 from advisor.verdict import Need
 from agentload.cli._board import Board, BoardTitle, width
-from agentload.cli._closing import closing
+from agentload.cli._closing import MOST, closing
 from agentload.cli._print import ABSENT, print_json, table
 from agentload.decision.canary import NO_CANARY
 from agentload.decision.forecast import Forecast
@@ -36,6 +39,8 @@ from agentload.study.change import extend
 from agentload.study.kinds import Decide
 from agentload.study.parts import Virtual
 
+OF_ERROR: Final = 5
+"""Lines below the end of a decision that was stopped: an error, and a hint with a command."""
 SPENT: Final = 0.95
 """Share of a budget from which on it is as good as spent."""
 
@@ -79,7 +84,15 @@ def decide(
         page = next((path for path in paths if path.suffix == ".html"), folder)
         steps = (*_larger(study, place, ended), *ended.document.do_now)
         said = notes(study, ended)
-        print(closing(ended.document, steps=steps, notes=said, report=page, width=width()))
+        text = closing(
+            ended.document,
+            steps=steps,
+            notes=said,
+            report=page,
+            width=width(),
+            most=MOST if ended.ending in ("decided", "open", "budget") else MOST - OF_ERROR,
+        )
+        print(text)
     if ended.ending == "stopped":
         raise InterruptError(
             f"run {ended.run_id} was stopped; this is decided on what is there",
@@ -206,7 +219,7 @@ def _title(study: Decide) -> BoardTitle:
 def notes(study: Decide, ended: DecisionOutcome) -> tuple[str, ...]:
     """Return what was spent, under which load, and what would settle the rest."""
     budget = study.budget_s / 60
-    lines = [f"Spent {budget - ended.left_minutes:.0f} of {budget:.0f} min."]
+    lines = [_spent(ended, budget)]
     lines += [each.said() for each in ended.apart]
     if (lighter := caveat(ended.given_up)) is not None:
         lines.append(lighter)
@@ -218,6 +231,25 @@ def notes(study: Decide, ended: DecisionOutcome) -> tuple[str, ...]:
         lines.append(f"{early} further measurement within this setup would settle it.")
         lines += [f"To settle it: {wanted}."] if wanted else []
     return tuple(lines)
+
+
+def _spent(ended: DecisionOutcome, budget: float) -> str:
+    """Say what was spent of a *budget* in minutes, and what each question took."""
+    took = defaultdict[Criterion, float](float)
+    for each in ended.asked:
+        took[each.stage.criterion] += each.minutes
+    parts = ", ".join(f"{name} {say.minutes(minutes)}" for name, minutes in took.items() if minutes)
+    spent, whole = say.minutes(budget - ended.left_minutes), say.minutes(budget)
+    unit = " min" if whole.endswith(" min") else ""
+    said = f"Spent {spent.removesuffix(unit)} of {whole}"
+    return f"{said}: {parts}." if parts else f"{said}."
+
+
+_KINDS: Final[Mapping[Criterion, tuple[type[StepOfRun], ...]]] = {
+    **SETTLING,
+    "step times": (CapacitySearch,),
+    "capacity": (CapacitySearch,),
+}
 
 
 def beyond_budget(ended: DecisionOutcome) -> str | None:
@@ -233,7 +265,8 @@ def beyond_budget(ended: DecisionOutcome) -> str | None:
         if need is not None and (
             criterion != stage.criterion or (need.minutes or 0.0) > ended.left_minutes
         ):
-            missing[criterion] = labels.cost(need)
+            what = f"{stage.what}, " if isinstance(need.step, CapacitySearch) else ""
+            missing[criterion] = f"{what}{labels.cost(need)}"
     lacking = " and ".join(missing.values())
     # Step times are no end in themselves: they say where capacity is measured.
     named = " and ".join(missing).replace("step times", "capacity")
@@ -246,7 +279,7 @@ def beyond_budget(ended: DecisionOutcome) -> str | None:
 
 def _largest_need(ended: DecisionOutcome, criterion: Criterion) -> Need | None:
     """Return what would settle a criterion, as the report has it: the most of all open arms."""
-    kinds = SETTLING.get(criterion, ())
+    kinds = _KINDS.get(criterion, ())
     verdicts = () if ended.document is None else ended.document.decision.server
     needs = [
         need

@@ -54,19 +54,13 @@ class Agenda:
         made.of["checks"] = made._checks
         return made
 
-    @property
-    def searches(self) -> bool:
-        """Whether capacity is part of the answer."""
-        study = self.means.study
-        return study.slo is not None or study.agents is not None
-
     def next_looks(self, known: Known) -> Iterator[Look]:
         """Yield what could be asked next, the best thing first; the checks before all else."""
         if known.decision is None and not known.ledger.asked:
             yield Look(criterion="checks")
             return
         level, cheap = self._single.is_wanted(known.ledger), self.cheap(known.ledger)
-        yield from next_looks(known, capacity=self.searches, level=level, cheap=cheap)
+        yield from next_looks(known, capacity=self.means.searches, level=level, cheap=cheap)
 
     def cheap(self, asked: Ledger, asking: Criterion | None = None) -> tuple[Look, ...]:
         """Return what is asked before speed is refined, for a small share of the budget."""
@@ -104,7 +98,7 @@ class Agenda:
             min_change=means.study.min_change,
             accuracy_margin=means.study.accuracy_margin,
             together=means.together,
-            capacity=self.searches,
+            capacity=means.searches,
             rivals=len(means.arms) - 1,
             start_spread=means.start_spread,
             level=self._single.is_wanted(known.ledger),

@@ -32,6 +32,10 @@ class BudgetLimit:
     """Instant of the monotonic clock at which nothing is left of the budget."""
     is_spent: bool = False
 
+    def stop_words(self) -> tuple[str, str]:
+        """Return why questions are stopped, and what ends those in flight at once."""
+        return ("the budget is spent", "Ctrl-C") if self.is_spent else self.audience.stop_words()
+
     @contextmanager
     def stopping(self, stop: Stop) -> Iterator[None]:
         """Call *stop* when the audience does, or when the budget is spent."""
@@ -68,7 +72,7 @@ def ask_questions(
         study,
         len(order),
         means.beside,
-        replace(means.audience, stopping=limit.stopping),
+        replace(means.audience, stopping=limit.stopping, stop_words=limit.stop_words),
         order=order,
     )
     if not means.is_virtual:

@@ -3,6 +3,7 @@
 Their caches are tried on contexts like the user's.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -27,6 +28,7 @@ PROMPTS: Final = 11
 One is sent twice for its cache, one was sent to another arm, and some must have equal answers.
 """
 PROMPT_S: Final = 1.0
+TENS: Final = 10
 
 
 @dataclass(kw_only=True)
@@ -86,14 +88,20 @@ class Checks:
             said.append(works if hit else "no prefix cache was seen to work")
         pools = {arm: each.pool for arm, each in means.sizes.items() if each.pool is not None}
         if pools:
-            times = {arm: tokens / means.longest for arm, tokens in pools.items()}
-            fits = ", ".join(f"{count:.1f} times into {arm}'s" for arm, count in times.items())
-            said.append(f"the longest context ({means.longest:,} tokens) fits {fits} KV pool")
+            counts = {arm: tokens / means.longest for arm, tokens in pools.items()}
+            held = (f"{arm}'s {_at_once(count)}" for arm, count in counts.items())
+            longest = f"the longest contexts ({means.longest:,} tokens)"
+            said.append(f"KV pools hold this many of {longest} at once: {', '.join(held)}")
         if means.is_cut and means.narrow(known.pairs) is None:
             said.append(means.cut_said)
         if self.canary.look is None:
             said.append(NO_CANARY)
         return "; ".join(said) or "servers are started when they are needed"
+
+
+def _at_once(count: float) -> str:
+    """Print how many contexts a pool holds: whole ones, if it holds several."""
+    return f"{count:.1f}" if count < TENS else f"{math.floor(count):,}"
 
 
 def server_sizes(means: Means) -> Mapping[str, Sizes]:

@@ -31,6 +31,8 @@ STEP_TIMES: Final = 0.15
 
 How much of it they need is known once servers have said what they are.
 """
+SPEED: Final = 1 / 3
+"""Share of the budget that block pairs may take."""
 EQUAL, SMALL, WORSE = "equally accurate", "1 pp worse", "10 pp worse"
 DRAWS: Final = 400
 Chances: TypeAlias = tuple[tuple[str, float], ...]
@@ -100,7 +102,7 @@ def forecast(price: Callable[[Look], LookPrice], terms: Terms) -> tuple[Forecast
         broken = shown_broken(terms.canary.amount)
         add(terms.canary, price(terms.canary), (("broken everywhere", broken),))
     pairs = [Look(criterion="speed", amount=each) for each in PAIRS]
-    speed = _largest(pairs, price, terms.budget_minutes / 3)
+    speed = _largest(pairs, price, SPEED * terms.budget_minutes)
     add(speed, price(speed), _faster(terms, speed.amount))
     if terms.capacity:
         step_times = LookPrice(minutes=STEP_TIMES * terms.budget_minutes)

@@ -87,6 +87,11 @@ class Means:
         """Names of the arms."""
         return self.servers.names
 
+    @property
+    def searches(self) -> bool:
+        """Whether capacity is part of the answer."""
+        return self.study.slo is not None or self.study.agents is not None
+
     @cached_property
     def rates(self) -> Rates:
         """Speeds of the arms: by their profiles where virtual or emulated."""

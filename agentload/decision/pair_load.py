@@ -53,7 +53,9 @@ def check_decide(study: Decide) -> None:
         )
     if study.budget_s < least_s(len(arms)):
         least = math.ceil(least_s(len(arms)) / 60)
-        meant = f"{study.budget_s:g}" if study.budget_s >= least else f"{least}"
+        # who types 45 without a unit means minutes; whole minutes are meant as they are
+        is_bare = study.budget_s >= least and study.budget_s % 60 != 0
+        meant = f"{study.budget_s:g}" if is_bare else f"{least}"
         raise UsageError(
             f"--budget {study.budget_s:g} s is too short to measure anything: at least {least}m",
             hint=f"--budget {meant}m",

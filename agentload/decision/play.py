@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Literal
 
 from agentload.decision.agenda import Agenda
 from agentload.decision.answers import carry_answers
@@ -26,10 +26,10 @@ from agentload.decision.look import Criterion, Look
 from agentload.decision.means import Means, replay_begun
 from agentload.decision.outcome import DecisionEnding, DecisionOutcome, forget_run, kept_document
 from agentload.decision.pair_load import check_decide
-from agentload.decision.sequence import settling_look, settling_looks
+from agentload.decision.sequence import settling_look
 from agentload.decision.state import AskedLook, DecisionState, speed_intervals
 from agentload.decision.user_trace import UserTrace
-from agentload.errors import AgentloadError, InterruptError
+from agentload.errors import AgentloadError, InterruptError, UsageError
 from agentload.report.format import typeset
 from agentload.run.additions import remember_addition
 from agentload.run.arms import read_arms
@@ -41,16 +41,11 @@ from agentload.run.ready import asked_of, check_client
 from agentload.run.record import again, new_run_id
 from agentload.run.servers import Sizes
 from agentload.run.simulate import simulated_id
-from agentload.study.change import extend
+from agentload.store.places import journals
 from agentload.study.kinds import Decide
 from agentload.study.parts import Live, Virtual
 from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import Verdict
-
-PROMISES: Final = 8
-"""Dry runs at most, to find the budget that pays for what is missing."""
-SHARE_OF_QUESTIONS: Final = 0.5
-"""Share of each further minute of a budget that a dry run has for graded questions, at least."""
 
 
 @dataclass(kw_only=True)
@@ -80,9 +75,10 @@ class Deciding:
     def __post_init__(self) -> None:
         """Read the arms and what was asked before.
 
-        Raises UsageError where there is nothing to decide between.
+        Raises UsageError where there is nothing to decide between, or a run has the name already.
         """
         check_decide(self.study)
+        self.audience = self.audience.hearing_once()
         servers, database = self.study.servers, self.place.database
         named = self.place.resume or self.place.run
         self._user = UserTrace(self.study)
@@ -95,6 +91,11 @@ class Deciding:
             self._begin(Ledger(database=database, run=self.run))
             return
         self.run = named or new_run_id()
+        if self.place.resume is None and journals(database, self.run):
+            raise UsageError(
+                f"--run-id {self.run}: there is a run of this name in {database}",
+                hint=f"resume it with: {again(self.study, database, resume=self.run)}",
+            )
         before = ledger(database, self.run)
         while before.goes_on_as is not None:
             self.run = before.goes_on_as
@@ -252,7 +253,7 @@ class Deciding:
             starts=means.replicas,
         )
         if found.decision is not None:
-            if asks.searches and not found.tried:
+            if means.searches and not found.tried:
                 found = replace(found, step_times=asks.twins.wanted(rows.step_times))
             found = replace(found, question_pace=asks.question_pace(found))
         self.known = found
@@ -303,19 +304,19 @@ class Deciding:
 
     @contextmanager
     def _resumable(self) -> Iterator[None]:
-        """Add the command that resumes the run, where there is one, to any error."""
+        """Add the command that resumes the run, where there is one, to any error or Ctrl-C."""
         try:
             yield
         except InterruptError:
             raise
-        except AgentloadError as error:
+        except (KeyboardInterrupt, AgentloadError) as error:
             if not self.is_begun:
                 raise
-            remedy = (
-                "fix it, then resume with: "
-                f"{again(self.study, self.place.database, resume=self.run)}"
-            )
-            raise type(error)(error.message, hint=remedy) from error
+            resume = f"resume with: {again(self.study, self.place.database, resume=self.run)}"
+            if isinstance(error, KeyboardInterrupt):  # once more, while it was deciding
+                stored = f"run {self.run} was stopped; what was measured is stored"
+                raise InterruptError(stored, hint=resume) from error
+            raise type(error)(error.message, hint=f"fix it, then {resume}") from error
 
     @property
     def is_begun(self) -> bool:
@@ -346,7 +347,7 @@ class Deciding:
             spent_minutes=budget - self.left_minutes + took,
             budget_minutes=budget,
             intervals=tuple(each for entry in asked for each in entry.intervals),
-            searches_capacity=self._agenda.searches,
+            searches_capacity=self.means.searches,
         )
 
     def forecast(self) -> tuple[Forecast, ...]:
@@ -366,23 +367,6 @@ class Deciding:
         foretold = self._agenda.forecast(self.known)
         self._begin(whole, sizes=sizes)
         return foretold
-
-    def _promised(self, minutes: float, wanted: Look) -> float:
-        """Return a budget from *minutes* on whose dry run has the questions that are missing."""
-        look = settling_looks(self.known, wanted)[-1]
-        if look.criterion != "accuracy":
-            return minutes
-        resume = None if self.means.is_virtual else self.run
-        place = replace(self.place, run=None, resume=resume)
-        for _ in range(PROMISES):
-            study = extend(self.study, budget_s=60.0 * math.ceil(minutes))
-            dry = Deciding(study=study, place=place, audience=Audience())
-            found = next(each for each in dry.forecast() if each.criterion == look.criterion)
-            if found.amount >= look.amount:
-                break
-            lacks = dry.price(look).minutes - found.price.minutes
-            minutes += max(1.0, lacks / SHARE_OF_QUESTIONS)
-        return minutes
 
     def _comparison(self, narrow: NarrowError) -> ApartComparison:
         others = len(self.means.arms) - 1
@@ -471,7 +455,6 @@ class Deciding:
         if wants is not None:
             enough = enough_minutes(self.means, self._agenda.twins, self.known, *wants)
             enough += sum(each.minutes for each in asked.apart)
-            enough = self._promised(enough, wants[0])
             setting = replace(setting, enough_s=60.0 * math.ceil(enough))
             if found is not None:
                 asked.end(setting)

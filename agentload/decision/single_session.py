@@ -67,7 +67,7 @@ class SingleSession:
             if each.state in SAID:
                 why = f" ({each.reason})" if each.reason else ""
                 told.append(f"{each.arm} {SAID[each.state]}{why}")
-        return "; ".join(told) or "no reason to end here"
+        return "; ".join(told) or "not every arm misses it alone: the decision continues"
 
     @property
     def _trial_s(self) -> float:

@@ -18,7 +18,7 @@ from agentload.model.controls import is_control
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, ProbeRow, RunRow
 from agentload.store import tables
 from agentload.study.kinds import Ask, Study
-from agentload.study.stored import Notes, notes, parse_stored, study_of
+from agentload.study.stored import Notes, notes, study_of
 
 ADDED: Final = "added"
 """Probe that keeps each study whose rows were added to a run."""
@@ -53,10 +53,6 @@ class RunView:
         Raises UsageError for one of a newer version.
         """
         return study_of(self.run)
-
-    def additions(self) -> tuple[Study, ...]:
-        """Read the studies whose rows were added to the run, in their order."""
-        return tuple(parse_stored(row.settings) for row in self.probes_of(ADDED))
 
     @property
     def arms_asked(self) -> tuple[str, ...]:

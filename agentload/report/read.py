@@ -19,7 +19,7 @@ from agentload.endpoints.facts import LASTING, VERIFIES, Facts, changes, reporte
 from agentload.errors import ProfileError
 from agentload.evidence.grades import asked_form
 from agentload.evidence.plays import PlayedBlock, plays_table, valid_plays
-from agentload.evidence.view import RunView
+from agentload.evidence.view import ADDED, RunView
 from agentload.exposition.scrape import Scrape
 from agentload.model.rows import ArmRow, ProbeRow
 from agentload.report import format as say
@@ -29,6 +29,7 @@ from agentload.store.database import reading
 from agentload.study.document import json_text
 from agentload.study.kinds import Replay, Study
 from agentload.study.parts import Virtual
+from agentload.study.stored import parse_stored
 from agentload.verdict.looks import speed_looks
 from agentload.verdict.policy import DECISION, Setting
 
@@ -53,7 +54,7 @@ def facts(
         return RunFacts(
             made=_made(connection, database, view, study),
             study=study,
-            additions=view.additions(),
+            additions=_additions(connection, view.name),
             policy_file=setting.name if Path(setting.name).is_file() else None,
             timelines=_timelines(connection, view),
             blocks=_blocks(view.plays),
@@ -68,6 +69,12 @@ def facts(
             per_context=setting.per_context,
             price_usd=None if setting.price is None else setting.price.usd_per_gpu_hour,
         )
+
+
+def _additions(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Study, ...]:
+    """Read what was added to a run, in its order, also since its view was read."""
+    rows = tables.rows(connection, ProbeRow, run_id=run, probe=ADDED)
+    return tuple(parse_stored(row.settings) for row in rows)
 
 
 def _unmeasured(study: Study | None) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from agentload.run.record import Stored
 
 ENDING_S: Final = 30.0
 """Seconds that calls in flight have to finish once a run is stopped."""
+MAY_BE_LATE: Final = "warning: requests may leave late"
 Stop = Callable[[], None]
 T = TypeVar("T")
 
@@ -46,6 +47,8 @@ class Audience:
 
     None: it is a notice.
     """
+    stop_words: Callable[[], tuple[str, str]] = lambda: ("stopping", "Ctrl-C again")
+    """Returns why a run is stopped, and what ends the calls in flight at once."""
     rows: Callable[[int], None] = lambda _: None
     """Receives the number of rows that a simulated run has so far."""
 
@@ -59,14 +62,18 @@ class Audience:
         (self.step or self.notice)(text)
 
     def hearing_once(self) -> "Audience":
-        """Return an audience that hears each caveat once though each pair meets the servers."""
+        """Return an audience that hears each caveat once though each pair meets the servers.
+
+        That requests may leave late is one caveat, whatever its figures.
+        """
         said: set[str] = set()
 
         def notice(text: str) -> None:
-            if text not in said:
+            caveat = MAY_BE_LATE if text.startswith(MAY_BE_LATE) else text
+            if caveat not in said:
                 self.notice(text)
-            if text.startswith(("caveat: ", "no server counts")):
-                said.add(text)
+            if text.startswith(("caveat: ", "no server counts", MAY_BE_LATE)):
+                said.add(caveat)
 
         return replace(self, notice=notice)
 
@@ -80,8 +87,9 @@ def ending(stop: Stop, audience: Audience) -> Iterator[None]:
         nonlocal asked
         asked += 1
         if asked == 1:
+            why, key = audience.stop_words()
             audience.notice(
-                f"stopping: what is in flight has {ENDING_S:g} s to end; Ctrl-C again ends it now"
+                f"{why}: what is in flight has {ENDING_S:g} s to end; {key} ends it now"
             )
             asyncio.get_running_loop().call_later(ENDING_S, stop)
         stop()

@@ -56,10 +56,10 @@ class Crowd:
             if is_first:
                 raise
             trial = Trial(load=load, void=error.message)
-        name = f"{self.arm.name}: {load:.0f} sessions"
+        name = f"{self.arm.name}: {load:.0f} session{'' if round(load) == 1 else 's'}"
         self.told(f"{name}: {trial_text(trial)}")
         if trial.void is not None:
-            self.told(f"warning: {name} say nothing of the server: {trial.void}")
+            self.told(f"warning: {name} said nothing of the server: {trial.void}")
         return trial
 
     def _judged(self, sessions: int, seed: int) -> Trial:

@@ -87,7 +87,7 @@ def find_loads(
                         stock=stock,
                         arm=each,
                         server=server,
-                        told=audience.notice,
+                        told=audience.say_step,
                         play=lambda leg: finish(leg.play(), audience),
                     )
                     tried[each.name] = try_arm(each.name, crowd.attempt, study.start or FEW)

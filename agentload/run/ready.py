@@ -10,6 +10,7 @@ from agentload.layout.timeline import ASSUMED_TOKEN_S
 from agentload.live.look import SWITCH, look
 from agentload.model.client import AskedLoad, ClientLook, Readiness, readiness
 from agentload.remote.seats import HERE, count_here
+from agentload.run.audience import MAY_BE_LATE
 from agentload.run.lay import Prepared
 from agentload.run.play import Playing
 from agentload.study.parts import Load
@@ -70,7 +71,7 @@ def check_client(
         case "ok":
             pass
         case "doubtful":
-            notice(f"warning: requests may leave late: {found.seen}; {found.cure}")
+            notice(f"{MAY_BE_LATE}: {found.seen}; {found.cure}")
         case "cannot":
             raise AgentloadError(
                 f"this machine cannot measure: {found.seen}",

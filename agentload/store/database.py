@@ -49,6 +49,8 @@ MEMORY: Final = "1GB"
 _UPGRADE: Final = "it was written by a newer agentload: install that version"
 
 
+_STOPPED: Final = "Query interrupted"
+"""What DuckDB says instead of the Ctrl-C that came during a query."""
 _OF_THE_FILE: Final = (
     duckdb.IOException,
     duckdb.FatalException,
@@ -143,9 +145,16 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 @contextmanager
 def _translated(path: Path) -> Iterator[None]:
-    """Turn errors of disk, memory or file into `StoreError`; a wrong query stays our bug."""
+    """Turn errors of disk, memory or file into `StoreError`; a wrong query stays our bug.
+
+    Ctrl-C stays Ctrl-C.
+    """
     try:
         yield
+    except RuntimeError as error:
+        if str(error) == _STOPPED:
+            raise KeyboardInterrupt from error
+        raise
     except duckdb.Error as error:
         # DuckDB raises its base class for a wrong checksum, and an
         # error of the transaction for a disk that fills at its end.

@@ -245,7 +245,7 @@ def test_a_comparison_that_took_more_than_its_share_leaves_the_others_no_budget_
     ).set_apart(replace(SETTLED, minutes=minutes))
     deciding = Deciding(
         study=Decide(traces=CHAT, servers=Live(endpoints=THREE_URLS)),
-        place=StudyPlace(database=tmp_path / "x.duckdb", run="r"),
+        place=StudyPlace(database=tmp_path / "x.duckdb", resume="r"),
         audience=Audience(),
     )
     assert deciding.means.study.budget_s == laid_s, "blocks are no shorter than turns"

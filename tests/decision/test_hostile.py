@@ -156,6 +156,7 @@ async def test_questions_that_the_budget_ends_count_for_no_arm_and_are_asked_aga
         ended = await asyncio.to_thread(deciding.play)
     assert (ended.ending, ended.wants and ended.wants[0].criterion) == ("budget", "canary")
     assert "  the budget ended 12 questions before their answers: they count for no arm" in said
+    assert "the budget is spent: what is in flight has 1 s to end; Ctrl-C ends it now" in said
     assert "canary" not in {each.stage.criterion for each in ended.asked}
     with reading(database) as connection:
         assert connection.execute("SELECT count(*) FROM answers").fetchone() == (0,)

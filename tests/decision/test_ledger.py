@@ -15,7 +15,11 @@ from agentload.cli._decide import notes
 from agentload.decision.ledger import Ledger, LedgerEntry, ledger
 from agentload.decision.look import Criterion, Look
 from agentload.decision.outcome import DecisionOutcome
+from agentload.decision.play import Deciding
+from agentload.errors import UsageError
 from agentload.model.rows import ProbeRow
+from agentload.run.audience import Audience
+from agentload.run.place import StudyPlace
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.kinds import Decide
@@ -111,3 +115,15 @@ def test_the_pace_of_questions_is_what_they_took_over_their_price(tmp_path: Path
     # Planned at half the price, the pilot was priced at four minutes.
     assert replace(made, asked=(canary, speed, pilot)).pace("canary", "accuracy") == 1.0
     assert replace(made, asked=(canary,)).pace("accuracy") == 1.0
+
+
+def test_a_name_that_a_run_has_is_no_name_of_a_new_decision(tmp_path: Path) -> None:
+    database = tmp_path / "x.duckdb"
+    Ledger(database=database, run="r").write("asked", PAIRS)
+    servers = Live(endpoints="bf16=http://127.0.0.1:1/v1,fp8=http://127.0.0.1:2/v1")
+    study = Decide(traces=(TraceRef(path="chat"),), servers=servers)
+    with pytest.raises(UsageError, match="there is a run of this name") as refused:
+        Deciding(study=study, place=StudyPlace(database=database, run="r"), audience=Audience())
+    assert f"--db {database} --resume r" in (refused.value.hint or "")
+    place = StudyPlace(database=database, resume="r")
+    assert Deciding(study=study, place=place, audience=Audience()).known.ledger.asked == (PAIRS,)

@@ -389,6 +389,7 @@ def test_a_budget_that_is_spent_says_what_it_could_not_reach(tmp_path: Path) -> 
     ("change", "says"),
     [
         ({"budget_s": 60.0}, "--budget 60 s is too short to measure anything: at least 3m"),
+        ({"budget_s": 45.0}, "--budget 45 s is too short to measure anything: at least 3m"),
         ({"arms": ("bf16",)}, "a decision needs two arms, got bf16"),
         ({"reference": "fp4"}, "--reference: no arm 'fp4'"),
     ],

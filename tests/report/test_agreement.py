@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from advisor.steps import Questions
+from agentload.cli._closing import MOST, closing
 from agentload.report import labels
 from agentload.report.format import typeset
 from agentload.report.parts import Cell, Document, Table
@@ -28,6 +30,11 @@ _USD = re.compile(r"([\d,.]+) USD")
 _STATED = re.compile(r"[+−]?[\d.,]+(?:%| pp)\s+\[[^\]|]*\d\]")
 _OF_WHOLE = re.compile(r"([\d,]+)% of the (?:pool|trace|peak)")
 _NO_COUNT = re.compile(r"\b(?:0|1) (?:sessions|agents|questions|replicas|GPUs|pairs|turns)\b")
+_FIGURE = re.compile(
+    r"[+−]?\d[\d,.]*(?: ?%| pp| min| USD| block pairs?| calls?| (?:paired )?questions| ms| s\b|×)?"
+    r"(?: \[[^\]]*\])?"
+)
+_TAG = re.compile(r"<(script|style).*?</\1>|<[^>]+>", flags=re.DOTALL)
 _COST = re.compile(r"\+([\d,]+) (?:calls|block pairs)")
 
 
@@ -78,12 +85,29 @@ def disagreeing(document: Document) -> Iterator[str]:
     yield from misprints(page)
     missing = stated(render(document, "txt")) - stated(page)
     yield from (f"the screen alone says {each}" for each in sorted(missing))
+    yield from _on_the_last_screen(document, page)
     if document.kind != "measured" and document.sure.basis == "measured":
         yield "a run without servers is called measured"
     for step in document.do_now:
         is_cure = "before you test" in step.text
         if is_cure and step.command:
             yield f"{step.text} {step.command} reproduces what is to be avoided"
+
+
+def _on_the_last_screen(document: Document, page: str) -> Iterator[str]:
+    """Yield what the end of a decision says and a page does not, and an end that is too long."""
+    screen = closing(
+        document, steps=document.do_now, notes=("Spent.",), report=Path("r"), width=100
+    )
+    told = [line for line in screen.splitlines() if not line.startswith("    ")]  # no commands
+    web = html.unescape(_TAG.sub(" ", render(document, "html")))
+    for name, other in (("md", page.replace("\\", "")), ("html", web)):
+        there = re.sub(r"\s+", " ", other)
+        for figure in (each for line in told for each in _FIGURE.findall(line)):
+            if figure.strip(" .,") not in there:
+                yield f"the last screen says {figure}, and the {name} does not"
+    if len(screen.splitlines()) > MOST:
+        yield f"the last screen has {len(screen.splitlines())} lines"
 
 
 def stated(text: str) -> set[str]:
@@ -240,7 +264,10 @@ def test_a_page_whose_figures_contradict_each_other_is_found() -> None:
         for row in document.arms.rows
     ]
     wrong = replace(document, arms=replace(document.arms, rows=tuple(rows)))
-    assert [each.partition(":")[0] for each in disagreeing(wrong)] == ["turn latency"]
+    first, *others = disagreeing(wrong)
+    assert first.startswith("turn latency: ")
+    assert others, "the last screen has the row as it was"
+    assert all(each.startswith("the last screen says ") for each in others)
 
 
 @pytest.mark.parametrize(

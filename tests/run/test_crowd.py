@@ -122,7 +122,7 @@ def test_a_limit_that_breaks_while_our_own_side_is_late_says_nothing_of_the_serv
     assert (found.holds, found.high) == (4, None)
     assert [line for line in told if line.startswith("warning")] == [
         (
-            "warning: bf16: 8 sessions say nothing of the server: it may be our own side: "
+            "warning: bf16: 8 sessions said nothing of the server: it may be our own side: "
             "requests left 40 ms late"
         )
     ]

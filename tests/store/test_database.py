@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -6,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from random import Random
+from threading import Timer
 
 import duckdb
 import pytest
@@ -249,3 +251,17 @@ def test_a_damaged_database_is_an_error_wherever_the_damage_lies(tmp_path: Path)
             refused.append(error.message)
     assert len(refused) > 15
     assert all(message.startswith(f"{broken}: ") for message in refused)
+
+
+def test_ctrl_c_during_a_query_stays_ctrl_c(tmp_path: Path) -> None:
+    with writing(tmp_path / "x.duckdb"):
+        pass
+
+    def stopped(opened: Callable[[Path], Opened]) -> None:
+        with opened(tmp_path / "x.duckdb") as connection:
+            Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            connection.execute("SELECT max(hash(i)) FROM range(100000000) AS t(i)").fetchone()
+
+    for opened in (reading, writing):
+        with pytest.raises(KeyboardInterrupt):
+            stopped(opened)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from advisor.legs.speed import INDIFFERENT
+from advisor.legs.speed import INDIFFERENT, UNJUDGED
 from advisor.steps import Again
 from advisor.verdict import ArmVerdict, Change, Decision, Figure, Leg, Need
 from agentload.report import format as say
@@ -132,7 +132,10 @@ def _unmeasured(view: View, name: str, why: Callable[[View, ArmVerdict], str]) -
 
 
 def _why_untimed(_: View, verdict: ArmVerdict) -> str:
-    return f"not measured: {verdict.pays.reason}"
+    """Say why turns were not timed: a reason names what was said of GPUs first."""
+    reason = verdict.pays.reason
+    cause = reason.rpartition(UNJUDGED if UNJUDGED in reason else "; ")[2]
+    return f"not measured: {cause}"
 
 
 def _why_uncounted(view: View, verdict: ArmVerdict) -> str:
