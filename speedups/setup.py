@@ -24,7 +24,7 @@ ROOMS = {
     "dispatch": (
         "block call dependencies dispatcher framing garbage intake naming outgoing row session sse"
     ),
-    "emulator": "engine inflight pool prefixes scheduler stepper steptime tree",
+    "emulator": "engine inflight pool prefixes scheduler steplog stepper steptime tree",
     "live": "channel exchange hub incoming pump stamps",
     "virtual": "content shell",
 }

@@ -7,6 +7,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from agentload.emulator.steplog import Stay, ends_ps, token_counts
+
 PS_PER_NS: Final = 1000
 Run: TypeAlias = tuple[str, int]
 """(identity, tokens): a piece of text; equal identities have equal prefixes."""
@@ -37,9 +39,8 @@ class Finished(Struct, frozen=True, gc=False):
 
     id: str
     at_ns: int
-    ends_ps: NDArray[np.int64]
-    """When each emission left, in ps since `origin_ns`."""
-    token_counts: NDArray[np.uint16]
+    stays: tuple[Stay, ...]
+    """What the call emitted, in ps since `origin_ns`."""
     prompt_tokens: int
     cached_tokens: int
     preemptions: int
@@ -48,11 +49,12 @@ class Finished(Struct, frozen=True, gc=False):
     @property
     def token_ns(self) -> NDArray[np.int64]:
         """When each emission left, in ns."""
-        return stamps(self.ends_ps, self.origin_ns)
+        return stamps(ends_ps(self.stays), self.origin_ns)
 
-    def instant_ns(self, emission: int) -> int:
-        """Return when one emission left, in ns."""
-        return self.origin_ns - (-int(self.ends_ps[emission]) // PS_PER_NS)
+    @property
+    def token_counts(self) -> NDArray[np.uint16]:
+        """Tokens of each emission."""
+        return token_counts(self.stays)
 
 
 class Rejected(Struct, frozen=True, gc=False):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from agentload.emulator.calls import EngineRequest, Gauges, Happening, Rejected, stamps
 from agentload.emulator.inflight import InFlight
 from agentload.emulator.scheduler import Scheduler
+from agentload.emulator.steplog import ends_ps, token_counts
 from agentload.emulator.stepper import Axis
 from agentload.kvmath.pool import pool_of
 from agentload.model.profile import ArmProfile
@@ -135,8 +136,8 @@ class Engine:
         if call is None:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint16)
         self._scheduler.catch_up(self._until)
-        ends, counts = call.emissions(self._scheduler.steps.log)
-        return stamps(ends, self._axis.origin_ns), counts
+        stays = call.stays(self._scheduler.steps.log)
+        return stamps(ends_ps(stays), self._axis.origin_ns), token_counts(stays)
 
     def gauges(self) -> Gauges:
         """Return the state and the counters as of the last advance."""

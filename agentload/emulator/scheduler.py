@@ -122,7 +122,7 @@ class Scheduler:
     def trim(self) -> None:
         """Drop the ends of steps that no call in flight needs."""
         decoding = [call.first_step for call in self.admitted if call.state == "decode"]
-        self.steps.log.forget_before(min(decoding, default=self.steps.log.last))
+        self.steps.log = self.steps.log.since(min(decoding, default=self.steps.log.last))
 
     def play(self, until: int, *, to_end: bool = False) -> None:
         """Play what is due, one event after the other; note when the next one will be.
@@ -321,7 +321,7 @@ class Scheduler:
         log = self.steps.log
         for call in self.steps.batch.ended(log.last):
             request = call.request
-            ends, counts = call.emissions(log)
+            stays = call.stays(log)
             self._let_go(
                 call,
                 (*request.content, (request.answer, request.output_tokens))
@@ -336,9 +336,7 @@ class Scheduler:
                     self._ended_ps = self._axis.up(self.steps.now)
                 at_ns = self._axis.ns(self.steps.now)
                 said = call.prompt_tokens, call.cached, call.preemptions
-                self.out.append(
-                    Finished(request.id, at_ns, ends, counts, *said, self._axis.origin_ns)
-                )
+                self.out.append(Finished(request.id, at_ns, stays, *said, self._axis.origin_ns))
 
     def _preempt(self) -> None:
         """Send the call that was admitted last back to the head of the queue.

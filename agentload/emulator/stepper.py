@@ -9,8 +9,9 @@ import heapq
 from math import isqrt
 
 from agentload.emulator.calls import PS_PER_NS
-from agentload.emulator.inflight import InFlight, StepLog, tokens_per_step
+from agentload.emulator.inflight import InFlight, tokens_per_step
 from agentload.emulator.profile import step_time
+from agentload.emulator.steplog import StepLog
 from agentload.emulator.steptime import ONE, NoiseSource, StepClock, StepNoise
 from agentload.model.profile import ArmProfile
 

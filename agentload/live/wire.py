@@ -57,6 +57,11 @@ class WireRequest(Struct, frozen=True, kw_only=True, gc=False):
     on_tokens: Callable[[int], None] | None = None
     """Called with the tokens so far while the answer streams."""
 
+    def __repr__(self) -> str:
+        """Name the call without its body, which holds a prompt."""
+        size = sum(map(len, self.body))
+        return f"WireRequest({self.request_id} to {self.arm}{self.path}, a body of {size:,} bytes)"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireFacts:

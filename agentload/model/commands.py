@@ -59,6 +59,11 @@ class Limits:
     idle_ns: int = 120_000_000_000
     total_ns: int = 3_600_000_000_000
 
+    @property
+    def unheard_ns(self) -> int:
+        """How long a call may be without the first byte of its answer."""
+        return min(self.first_ns, self.total_ns)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:

@@ -112,10 +112,11 @@ class RequestTally:
         add["request_prefill_kv_computed_tokens"].add(end.prompt_tokens - end.cached_tokens)
         add["request_params_n"].add(1)
         add["request_num_preemptions"].add(end.preemptions)
-        first_ns = end.instant_ns(0)
-        decode_s = (end.instant_ns(-1) - first_ns) / _S
+        token_ns = end.token_ns
+        first_ns = int(token_ns[0])
+        decode_s = (int(token_ns[-1]) - first_ns) / _S
         add["time_to_first_token_seconds"].add((first_ns - submitted_ns) / _S)
-        add["inter_token_latency_seconds"].add_many(np.diff(end.token_ns) / _S)
+        add["inter_token_latency_seconds"].add_many(np.diff(token_ns) / _S)
         add["request_time_per_output_token_seconds"].add(decode_s / max(tokens - 1, 1))
         add["e2e_request_latency_seconds"].add(int(end.at_ns - submitted_ns) / _S)
         add["request_decode_time_seconds"].add(decode_s)

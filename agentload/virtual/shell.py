@@ -7,12 +7,13 @@ command. Gauges are read at an interval of virtual time, as telemetry reads a se
 """
 
 import heapq
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from types import MappingProxyType
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 import numpy as np
+from msgspec.structs import replace
 
 from agentload.dispatch.call import CallMachine, CallTerms
 from agentload.dispatch.checking import answer_row
@@ -30,6 +31,7 @@ from agentload.emulator.calls import (
     Rejected,
 )
 from agentload.emulator.engine import Engine
+from agentload.emulator.steplog import ends_ps, token_counts
 from agentload.emulator.steptime import slower_arm
 from agentload.model.commands import (
     Cancel,
@@ -59,24 +61,41 @@ from agentload.prompts.renderer import Renderer
 from agentload.virtual.content import Contents, Speaker
 
 NEVER = 1 << 62
-NO_GAP = bytes(4)
 SETTLE_NS = 1_000_000_000  # virtual time between rounds, about as long as a live barrier takes
+ROWS_AT_ONCE = 512  # the stamps of so many calls are packed in the time of three, one by one
 
 
-def stamps_of(done: Finished) -> Stamps:
-    """Return the stamps of a finished call, equal to `model.stamps.stamps` of its instants."""
-    first_ns = done.instant_ns(0)
+def stamps_of(answers: Sequence[Finished]) -> Iterator[Stamps]:
+    """Yield the stamps of finished calls, each equal to `model.stamps.stamps` of its instants.
+
+    numpy takes as long for one call as for many.
+    """
+    if not answers:
+        return
+    ends = [ends_ps(done.stays) for done in answers]
+    firsts_ns = [
+        done.origin_ns - (-int(its_ends[0]) // PS_PER_NS)
+        for done, its_ends in zip(answers, ends, strict=True)
+    ]
     # Round up to whole ns, then count whole µs from half a µs before
     # the first instant: one division does both.
-    before_ns = done.origin_ns - first_ns + US // 2
-    offsets_us = done.ends_ps + (PS_PER_NS * before_ns + PS_PER_NS - 1)
+    zeros_ps = [
+        PS_PER_NS * (done.origin_ns - first_ns + US // 2) + PS_PER_NS - 1
+        for done, first_ns in zip(answers, firsts_ns, strict=True)
+    ]
+    sizes = list(map(len, ends))
+    offsets_us = np.concatenate(ends)
+    offsets_us += np.repeat(zeros_ps, sizes)
     offsets_us //= PS_PER_NS * US
-    gaps_us = offsets_us[1:] - offsets_us[:-1]
-    return Stamps(
-        first_ns=first_ns,
-        gap_us=NO_GAP + gaps_us.astype(np.int32).tobytes(),
-        tokens=done.token_counts.tobytes(),
-    )
+    bounds = [0, *accumulate(sizes)]
+    gaps_us = np.diff(offsets_us, prepend=0).astype(np.int32)
+    gaps_us[bounds[:-1]] = 0
+    gaps = gaps_us.tobytes()
+    tokens = np.concatenate([token_counts(done.stays) for done in answers]).tobytes()
+    for first_ns, (start, end) in zip(firsts_ns, pairwise(bounds), strict=True):
+        yield Stamps(
+            first_ns=first_ns, gap_us=gaps[4 * start : 4 * end], tokens=tokens[2 * start : 2 * end]
+        )
 
 
 def values(gauges: Gauges) -> dict[str, float]:
@@ -128,14 +147,41 @@ class Sampler:
 
 
 class _Flight:
-    def __init__(self, send: Send, machine: CallMachine, tokens: int, text: str) -> None:
+    def __init__(self, send: Send, sent_ns: int, tokens: int, text: str) -> None:
         self.send = send
-        self.machine = machine
+        self.sent_ns = sent_ns
         self.tokens = tokens
         """Tokens that the engine generates; fewer than asked for if the plan cancels a call."""
         self.text = text
         """Text of the answer, if it will be read; else empty."""
+        self.first_ns = 0
+        self.heard_ns = 0
+        """When its first token came, and its last so far; 0 before."""
         self.answer: Finished | None = None
+
+    def machine(self) -> CallMachine:
+        """Return a machine that has followed the call so far."""
+        call = self.send.call
+        machine = CallMachine(
+            released_ns=self.send.released_ns,
+            limits=self.send.limits,
+            asked=CallTerms(tokens=call.output, is_forced=True, wants_reply=call.wants_reply),
+        )
+        machine.opened(self.sent_ns, is_new=False)
+        machine.sent(self.sent_ns)
+        if self.first_ns:
+            machine.head(200)
+            machine.heard(self.first_ns)
+            machine.heard(self.heard_ns)
+        return machine
+
+
+class _Unstamped(NamedTuple):
+    """A call that is over; its row needs the stamps of its answer, which are packed later."""
+
+    send: Send
+    outcome: Outcome
+    answer: Finished
 
 
 class Shell:
@@ -171,19 +217,33 @@ class Shell:
         self._limits: list[tuple[int, int, str]] = []
         self._order = 0
         self._wake_ns: int | None = None
-        self._rows: list[Row] = []
+        self._rows: list[Row | _Unstamped] = []
+        self._judged: Outcome | None = None
+        """How a call ends whose answer comes whole and is not read."""
+        self._has_settled = False
         self._is_finished = False
 
     def play(self) -> Iterator[Row]:
         """Yield the rows of the run in the order in which they arise."""
         self._tell(Started(at_ns=0))
         while True:
-            if self._rows:
-                yield from self._rows
+            if self._has_settled or len(self._rows) >= ROWS_AT_ONCE:
+                yield from self._stamped()
                 self._rows.clear()
+                self._has_settled = False
             if self._is_finished:
                 return
             self._next()
+
+    def _stamped(self) -> Iterator[Row]:
+        """Yield the rows so far, with the stamps of all answers."""
+        packed = stamps_of([one.answer for one in self._rows if isinstance(one, _Unstamped)])
+        for one in self._rows:
+            if isinstance(one, _Unstamped):
+                outcome = replace(one.outcome, chunks=next(packed))
+                yield row(one.send, outcome, run_id=self._plan.run, leg=self._leg)
+            else:
+                yield one
 
     def _next(self) -> None:
         limits = self._limits
@@ -228,40 +288,65 @@ class Shell:
         flight = self._flights.get(happening.id)
         if flight is None:
             return
-        machine = flight.machine
         match happening:
             case FirstToken(at_ns=at_ns):
-                machine.head(200)
-                machine.heard(at_ns)
-                return
+                flight.first_ns = flight.heard_ns = at_ns
             case Finished(at_ns=at_ns):
-                machine.heard(at_ns)
+                flight.heard_ns = at_ns
                 flight.answer = happening
                 if flight.tokens < flight.send.call.output:
                     self._tell(Chunks(at_ns=at_ns, request_id=happening.id, tokens=flight.tokens))
                 else:
-                    machine.closed(at_ns)
-                    self._end(flight, at_ns)
+                    self._end(flight, at_ns, self._whole(flight, happening))
             case Rejected(at_ns=at_ns, reason=reason):
+                machine = flight.machine()
                 machine.head(400)
                 machine.closed(at_ns)
-                self._end(flight, at_ns, error=reason)
+                self._end(flight, at_ns, replace(machine.outcome(), error=reason))
             case _:
                 assert_never(happening)
+
+    def _whole(self, flight: _Flight, done: Finished) -> Outcome:
+        """Return how a call ended whose answer came whole.
+
+        Answers that nobody reads differ in numbers alone, so the first of them is judged for all.
+        """
+        is_read = flight.send.call.wants_reply
+        if is_read or self._judged is None:
+            machine = flight.machine()
+            machine.closed(done.at_ns)
+            outcome = machine.outcome(_parsed(flight, done))
+            if is_read:
+                return outcome
+            self._judged = outcome
+        return replace(
+            self._judged,
+            sent_ns=flight.sent_ns,
+            first_ns=flight.first_ns,
+            first_answer_ns=flight.first_ns,
+            last_ns=done.at_ns,
+            done_ns=done.at_ns,
+            prompt_tokens=done.prompt_tokens,
+            cached_tokens=done.cached_tokens,
+            output_tokens=flight.tokens,
+        )
 
     def _check_limit(self) -> None:
         limit_ns, _, name = heapq.heappop(self._limits)
         flight = self._flights[name]
         engine = self._engine(flight.send, limit_ns)
-        if flight.machine.stage == "streaming":
+        if flight.first_ns:
             emitted, _ = engine.emitted(name)
             if len(emitted):
-                flight.machine.heard(int(emitted[-1]))
-        if flight.machine.expired(limit_ns):
+                flight.heard_ns = int(emitted[-1])
+        machine = flight.machine()
+        if machine.expired(limit_ns):
             engine.abort(name, limit_ns)
-            self._end(flight, limit_ns)
+            self._end(flight, limit_ns, machine.outcome())
         else:
-            self._watch_limit(name, flight.machine)
+            deadline_ns = machine.deadline_ns()
+            assert deadline_ns is not None
+            self._watch_limit(name, deadline_ns)
 
     def _engine(self, send: Send, at_ns: int) -> Engine:
         engine = self._engines[send.arm]
@@ -269,25 +354,13 @@ class Shell:
             self._happened(happening)
         return engine
 
-    def _end(self, flight: _Flight, at_ns: int, *, error: str | None = None) -> None:
+    def _end(self, flight: _Flight, at_ns: int, outcome: Outcome) -> None:
         send = flight.send
-        answer = flight.answer
-        if answer is None:
-            outcome = flight.machine.outcome()
-        else:
-            chunks = stamps_of(answer)
-            parsed = _parsed(
-                answer,
-                chunks.first_ns,
-                flight.tokens,
-                text=flight.text,
-                is_whole=flight.tokens == send.call.output,
-            )
-            outcome = flight.machine.outcome(parsed, chunks=chunks)
-        if error is not None:
-            outcome = replace(outcome, error=error)
         del self._flights[send.request_id]
-        self._keep(send, outcome)
+        if flight.answer is None:
+            self._keep(send, outcome)
+        else:
+            self._rows.append(_Unstamped(send, outcome, flight.answer))
         graded = answer_row(send, outcome, run_id=self._plan.run)
         if graded is not None:
             self._rows.append(graded)
@@ -313,9 +386,12 @@ class Shell:
             case Cancel(request_id=name, why=why):
                 flight = self._flights.get(name)
                 if flight is not None:
-                    flight.machine.cancel(now_ns, why)
+                    machine = flight.machine()
+                    machine.cancel(now_ns, why)
                     self._engine(flight.send, now_ns).abort(name, now_ns)
-                    self._end(flight, now_ns)
+                    answer = flight.answer
+                    parsed = None if answer is None else _parsed(flight, answer)
+                    self._end(flight, now_ns, machine.outcome(parsed))
             case Settle(next_round=next_round):
                 self._settle(now_ns)
                 if next_round in self._stretches:
@@ -332,15 +408,11 @@ class Shell:
 
     def _send(self, send: Send, now_ns: int) -> None:
         call = send.call
-        asked = CallTerms(tokens=call.output, is_forced=True, wants_reply=call.wants_reply)
-        machine = CallMachine(released_ns=send.released_ns, limits=send.limits, asked=asked)
-        machine.opened(now_ns, is_new=False)
-        machine.sent(now_ns)
         limit = None if send.watch is None else send.watch.cancel_after_tokens
         tokens = call.output if limit is None else min(limit, call.output)
         text = self._speaker.says(send, tokens) if call.wants_reply else ""
-        self._flights[send.request_id] = _Flight(send, machine, tokens, text)
-        self._watch_limit(send.request_id, machine)
+        self._flights[send.request_id] = _Flight(send, now_ns, tokens, text)
+        self._watch_limit(send.request_id, send.released_ns + send.limits.unheard_ns)
         runs = self._contents.runs(send)
         said = live_key(text) if text else None
         request = EngineRequest(
@@ -348,13 +420,12 @@ class Shell:
         )
         self._engine(send, now_ns).submit(request, now_ns)
 
-    def _watch_limit(self, name: str, machine: CallMachine) -> None:
-        deadline_ns = machine.deadline_ns()
-        if deadline_ns is not None:
-            self._order += 1
-            heapq.heappush(self._limits, (deadline_ns, self._order, name))
+    def _watch_limit(self, name: str, deadline_ns: int) -> None:
+        self._order += 1
+        heapq.heappush(self._limits, (deadline_ns, self._order, name))
 
     def _settle(self, now_ns: int) -> None:
+        self._has_settled = True
         for end in self._dispatcher.ended_plays():
             self._rows.append(end.row(run_id=self._plan.run, leg=self._leg))
         samples = self._sampler.now(now_ns, self._engines)
@@ -371,16 +442,17 @@ class Shell:
         return engines
 
 
-def _parsed(done: Finished, first_ns: int, tokens: int, *, text: str, is_whole: bool) -> Parsed:
+def _parsed(flight: _Flight, done: Finished) -> Parsed:
+    is_whole = flight.tokens == flight.send.call.output
     return Parsed(
-        stamps_ns=(first_ns, done.at_ns),
+        stamps_ns=(flight.first_ns, done.at_ns),
         tokens=(1, 1),
         token_rule="token_ids",
-        first_answer_ns=first_ns,
+        first_answer_ns=flight.first_ns,
         prompt_tokens=done.prompt_tokens,
         cached_tokens=done.cached_tokens,
-        output_tokens=tokens,
-        text=text,
+        output_tokens=flight.tokens,
+        text=flight.text,
         finish_reason="length" if is_whole else None,
         has_end_mark=is_whole,
     )

@@ -1,7 +1,8 @@
 from dataclasses import fields
+from typing import Any
 
 from agentload.dispatch.row import row
-from agentload.model.commands import Call, Limits, Outcome, Send
+from agentload.model.commands import Call, Ending, Limits, Outcome, Send
 from agentload.model.rows import CallRow
 from agentload.model.stamps import stamps
 
@@ -91,6 +92,26 @@ def test_a_row_holds_every_field_of_what_was_sent_and_how_it_ended() -> None:
         deadline_ns=77,
         chunks=stamps([14, 16], [1, 1]),
     )
+
+
+def test_a_row_leaves_out_no_field_of_an_ending() -> None:
+    call = Call(session="s", turn=0, workload="rag", context=(), context_tokens=1, output=1)
+    send = Send(
+        request_id="al-0",
+        call=call,
+        attempt=0,
+        retry_of=None,
+        arm="fp8",
+        block=0,
+        pair=0,
+        due_ns=0,
+        released_ns=0,
+        salt="x",
+        limits=Limits(),
+    )
+    marks: dict[str, Any] = {field.name: f"its {field.name}" for field in fields(Ending)}
+    found = row(send, Outcome(**marks), run_id="r", leg=1)
+    assert {name: getattr(found, name) for name in marks} == marks
 
 
 def test_every_field_of_an_outcome_has_its_column_but_those_that_only_the_run_acts_on() -> None:

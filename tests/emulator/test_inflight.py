@@ -5,7 +5,7 @@ from hypothesis import given
 
 from agentload.emulator.calls import EngineRequest, Finished
 from agentload.emulator.engine import TRIM_STEPS, Engine
-from agentload.emulator.inflight import StepLog
+from agentload.emulator.steplog import StepLog
 from agentload.emulator.stepper import span, steps_to_reach, steps_within
 from tests.emulator.arms import small
 
@@ -29,10 +29,13 @@ def test_runs_of_steps_end_when_single_steps_would(
         now += 5
         log.append(now)
         ends.append(now)
-    log.forget_before(forget)
+    later = log.since(forget)
     first = min(max(forget, 1), log.last + 1)
-    assert log.last == len(ends)
-    assert log.ends_ps(first, log.last).tolist() == ends[first - 1 :]
+    assert (later.last, later.held) == (len(ends), len(ends) + 1 - first)
+    assert later.ends_ps(first, log.last).tolist() == ends[first - 1 :]
+    later.append(now + 1)
+    assert later.ends_ps(first, later.last).tolist() == [*ends[first - 1 :], now + 1]
+    assert log.ends_ps(1, log.last).tolist() == ends
 
 
 @given(

@@ -151,3 +151,8 @@ async def test_a_server_on_a_unix_socket_is_reached_with_our_own_stamps(tmp_path
     async with serving(Peer.answer, path=path) as server:
         outcome = await one_call(server.url)
     assert (outcome.status, outcome.replica, outcome.stamp_source) == ("ok", f"unix:{path}", "user")
+
+
+def test_a_request_is_shown_without_its_prompt() -> None:
+    shown = repr(request(7, body=(b'{"messages": "secret', b' words"}')))
+    assert shown == "WireRequest(r7 to a/chat/completions, a body of 28 bytes)"

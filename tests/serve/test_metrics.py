@@ -6,6 +6,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agentload.emulator.calls import Finished, Gauges
+from agentload.emulator.steplog import Stay, StepLog
 from agentload.exposition.scrape import parse
 from agentload.kvmath.pool import pool_of
 from agentload.serve.facts import Facts
@@ -32,9 +33,11 @@ GAUGES = Gauges(
     running=3, waiting=2, kv_usage=0.25, preemptions=1, prefix_queries=100, prefix_hits=60, prompt_tokens=90, prompt_tokens_cached=50,
     prompt_tokens_computed=40, generation_tokens=70, steps=9,
 )  # fmt: skip
+LOG = StepLog()
+for second in (1, 2, 4):
+    LOG.append(second * 10**12)
 END = Finished(
-    id="1", at_ns=4_000_000_000, ends_ps=np.array([1, 2, 4]) * 10**12, token_counts=np.ones(3, dtype=np.uint16), prompt_tokens=100,
-    cached_tokens=64, preemptions=1,
+    id="1", at_ns=4_000_000_000, stays=(Stay(LOG, 1, 3),), prompt_tokens=100, cached_tokens=64, preemptions=1,
 )  # fmt: skip
 
 

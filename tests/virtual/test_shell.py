@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import msgspec
 import numpy as np
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from agentload.builtin import find
 from agentload.emulator.calls import Finished
 from agentload.emulator.profile import parse
+from agentload.emulator.steplog import Stay, StepLog
 from agentload.emulator.steptime import off
 from agentload.layout.plan import Scheme, plan
 from agentload.model.commands import Limits
@@ -202,18 +203,31 @@ def test_a_closed_loop_on_the_engine_keeps_its_concurrency() -> None:
     assert max(running) == 3
 
 
-@given(
+ANSWERS = st.tuples(
     st.lists(st.integers(0, 5 * 10**9), min_size=1, max_size=60),
     st.integers(0, 10**18),
     st.integers(0, 10**15),
+    st.integers(0, 60),
 )
+
+
+@given(st.lists(ANSWERS, max_size=4))
 def test_whole_calls_are_packed_as_single_stamps_are(
-    gaps: list[int], start: int, origin: int
+    drawn: list[tuple[list[int], int, int, int]],
 ) -> None:
-    ends_ps = np.cumsum(np.array([start, *gaps[1:]], dtype=np.int64))
-    ns = [origin + -(-at // 1000) for at in ends_ps.tolist()]
-    counts = np.arange(1, len(ns) + 1, dtype=np.uint16)
-    done = Finished("r", ns[-1], ends_ps, counts, 10, 0, 0, origin)
-    assert done.token_ns.tolist() == ns
-    assert [done.instant_ns(at) for at in range(len(ns))] == ns
-    assert stamps_of(done) == stamps(ns, counts.tolist())
+    answers, singly = [], []
+    for gaps, start, origin, preempted in drawn:
+        log = StepLog()
+        for at in accumulate(gaps[1:], initial=start):
+            log.append(at)
+        counts = np.arange(1, len(gaps) + 1, dtype=np.uint16)
+        stays = [Stay(log, 1, len(gaps), counts)]
+        if 0 < preempted < len(gaps):
+            early = Stay(log, 1, preempted, counts)
+            stays = [early, Stay(log, preempted + 1, len(gaps), counts[preempted:])]
+        ns = [origin + -(-at // 1000) for at in accumulate(gaps[1:], initial=start)]
+        answers.append(Finished("r", ns[-1], tuple(stays), 10, 0, 0, origin))
+        assert answers[-1].token_ns.tolist() == ns
+        assert answers[-1].token_counts.tolist() == counts.tolist()
+        singly.append(stamps(ns, counts.tolist()))
+    assert list(stamps_of(answers)) == singly
