@@ -197,7 +197,7 @@ def test_missing_evidence_is_priced() -> None:
     assert told[0] == "Fewer than 3 block pairs of chat were played on fp8."
     assert told[1].startswith(
         "Accuracy is untested on fp8: about 1,200 paired questions at the lengths of each "
-        "class, 102 minutes and 10.16 USD, settle"
+        "class, 102 min and 10.16 USD, settle"
     )
     (open_question,) = findings(missing_evidence, compared(effect=-0.03, pairs=5))
     need = open_question.need
@@ -207,7 +207,7 @@ def test_missing_evidence_is_priced() -> None:
     assert open_question.message.startswith("Turn latency of chat on fp8, ")
     assert need.usd is not None
     cost = (
-        f"{need.pairs} more pairs, {need.calls:,} calls, {need.minutes:.0f} minutes and "
+        f"{need.pairs} more pairs, {need.calls:,} calls, {need.minutes:.0f} min and "
         f"{need.usd:.2f} USD."
     )
     assert open_question.message.endswith(f" is undecided at a margin of 3%: {cost}")
