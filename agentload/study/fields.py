@@ -280,7 +280,8 @@ def _put(tree: _Written, flag: Flag, value: str) -> None:
         assert isinstance(inner, dict), flag
         tree = inner
     if flag.said.repeated and "=" in value:
-        tree[name] = dict(pair.split("=") for pair in value.split(","))
+        pairs = (pair.partition("=") for pair in value.split(","))
+        tree[name] = {kind: figure for kind, _, figure in pairs}
     else:
         tree[name] = f'"{value}"' if above and "," in value else value
 

@@ -43,7 +43,7 @@ def html(document: Document) -> str:
     """Render a document."""
     in_rows = forest(document)
     picture, repeated = picture_of(document), _repeated(document) if in_rows else None
-    groups = [placed(group, picture, repeated) for group in document.groups]
+    groups = [placement(group, picture, repeated) for group in document.groups]
     # Our own files, not a reader's words: Markup leaves them as they are.
     return (
         environment()
@@ -93,7 +93,7 @@ def _repeated(document: Document) -> Chart | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class Placement:
     """Say how a group stands on the page: its charts with their class, and what is abreast."""
 
     group: Group
@@ -105,12 +105,12 @@ class Placed:
     """`narrow` for a group that only a narrow screen has to show."""
 
 
-def placed(group: Group, picture: Chart | None, repeated: Chart | None) -> Placed:
+def placement(group: Group, picture: Chart | None, repeated: Chart | None) -> Placement:
     """Place a group: *picture* stands beside the decision, *repeated* in the rows of its table."""
     charts = [chart for chart in group.charts if chart is not picture]
     always = [chart for chart in charts if chart is not repeated]
     widest = max((len(table.columns) for table in group.tables), default=math.inf)
-    return Placed(
+    return Placement(
         group=group,
         anchor=slug(group.title),
         charts=tuple((chart, "narrow" if chart is repeated else "") for chart in charts),

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from agentload.report.charts.spec import Chart, Lanes
-from agentload.report.formats.html import html, placed, sides, tie
+from agentload.report.formats.html import html, placement, sides, tie
 from agentload.report.labels import slug
 from agentload.report.parts import Group, Step, in_grey, table
 from tests.report import sample
@@ -170,13 +170,13 @@ def test_one_chart_stands_beside_tables_that_leave_it_room(
     css: str,
 ) -> None:
     made = [table("T", ("a",) * columns, [("1",) * columns]) for columns in tables]
-    found = placed(Group(title="A b", charts=charts, tables=tuple(made)), None, None)
+    found = placement(Group(title="A b", charts=charts, tables=tuple(made)), None, None)
     assert (found.anchor, found.is_abreast, found.css) == (slug("A b"), abreast, css)
     assert found.charts == tuple((chart, "") for chart in charts)
 
 
 def test_what_stands_by_the_decision_is_shown_again_on_a_narrow_screen_only() -> None:
-    found = placed(Group(title="Differences", charts=(PLOT, MAP)), MAP, PLOT)
+    found = placement(Group(title="Differences", charts=(PLOT, MAP)), MAP, PLOT)
     assert (found.charts, found.css) == (((PLOT, "narrow"),), "narrow")
-    beside = placed(Group(title="Load", charts=(MAP,), tables=()), MAP, None)
+    beside = placement(Group(title="Load", charts=(MAP,), tables=()), MAP, None)
     assert (beside.charts, beside.css) == ((), "narrow")
