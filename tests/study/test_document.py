@@ -169,10 +169,7 @@ def test_all_defaults_are_written_out() -> None:
             HEAD + "windows: 8\nblocks: 2",
             "a.yaml: blocks cuts the trace, and windows draws from all of it",
         ),
-        (
-            HEAD + "windows: 8\nload: {sessions: 2, ramp_s: 5}",
-            "a.yaml: windows begin at full load",
-        ),
+        (HEAD + "windows: 8\nload: {sessions: 2, ramp_s: 5}", "a.yaml: windows begin at full load"),
         (HEAD + "benchmark: agentx", "a.yaml: benchmark needs its slots"),
         (
             HEAD + "benchmark: agentx\nload: {sessions: 2, ramp_s: 5}",
