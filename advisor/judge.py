@@ -184,7 +184,7 @@ def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
             left=left,
             observed=pays.estimate,
             relation="inside",
-            right=f"±{100 * pays.margin:.1f} %",
+            right=f"±{words.margin(pays.margin)}",
             holds=True,
         )
     above = more != (pays.state == "no")
@@ -192,7 +192,7 @@ def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
         left=left,
         observed=pays.estimate,
         relation=">" if above else "<",
-        right=words.percent(pays.margin if above else -pays.margin),
+        right=f"{'+' if above else '-'}{words.margin(pays.margin)}",
         holds=True if pays.state in ("yes", "no") else None,
     )
 
@@ -341,16 +341,16 @@ def _of_speed(verdict: ArmVerdict) -> Iterator[str]:
             pays.state == "unclear" and pays.margin is not None and not gain.is_within(pays.margin)
         ):
             yield (
-                f"the whole interval of {measure(gain)} below {words.percent(-pays.margin)} (now "
+                f"the whole interval of {measure(gain)} below -{words.margin(pays.margin)} (now "
                 f"up to {words.percent(gain.high)}): use"
             )
             yield (
-                f"the whole interval of {measure(gain)} above {words.percent(pays.margin)} (now "
+                f"the whole interval of {measure(gain)} above +{words.margin(pays.margin)} (now "
                 f"down to {words.percent(gain.low)}): avoid"
             )
             yield (
                 f"the whole interval of {measure(gain)} within "
-                f"±{100 * INDIFFERENT * pays.margin:.1f} %: no difference"
+                f"±{words.margin(INDIFFERENT * pays.margin)}: no difference"
             )
 
 
@@ -360,15 +360,15 @@ def _of_pool(case: Case, verdict: ArmVerdict) -> Iterator[str]:
     if verdict.pays.state == "unclear" and is_open and case.decided_by != "gpus":
         yield (
             "the whole interval of agents per GPU above "
-            f"{words.percent(case.policy.min_capacity_gain)}: use"
+            f"+{words.margin(case.policy.min_capacity_gain)}: use"
         )
     if verdict.pays.state == "unclear" and case.decided_by == "gpus":
-        least = words.percent(case.policy.min_change).removeprefix("+")
+        least = words.margin(case.policy.min_change)
         yield f"surely a GPU fewer at the peak, and {least} of them: use; that many more: avoid"
     if verdict.pays.state == "equal" and verdict.verdict == "no difference" and found is not None:
         of = "" if verdict.workload is None else f" of {verdict.workload}"
         yield (
-            f"a load of about {found:,} concurrent agents{of}, where "
+            f"a load of about {found:,} sessions{of} at once, where "
             f"{case.evidence.reference}'s KV pool becomes the bottleneck"
         )
 

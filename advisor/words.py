@@ -10,9 +10,18 @@ K = 1024
 """Tokens that `k` means wherever lengths and pools are printed or typed: 8k is 8,192."""
 
 
+SOON_IN_HOURS = 120
+"""Minutes from which a time is said in hours."""
+
+
 def percent(value: float) -> str:
     """Return a share as signed percent."""
     return f"{with_sign(100 * value)} %"
+
+
+def margin(share: float) -> str:
+    """Return a threshold as text, as it is typed: 3%, 2.5%."""
+    return f"{100 * share:.3g}%"
 
 
 def with_sign(value: float) -> str:
@@ -156,7 +165,8 @@ def cost(minutes: float | None, usd: float | None) -> str:
     """Return a time, and its price where known, as the end of a list; empty without a time."""
     if not minutes:
         return ""
-    return f", {quantity(minutes, 'minute')}{'' if usd is None else f' and {money(usd)}'}"
+    time = f"{minutes:,.0f} min" if minutes < SOON_IN_HOURS else f"{minutes / 60:.2g} h"
+    return f", {time}{'' if usd is None else f' and {money(usd)}'}"
 
 
 def money(usd: float) -> str:

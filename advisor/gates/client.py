@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
+from advisor import words
 from advisor.evidence import ClientHealth, Evidence
 from advisor.policy import Policy
 from advisor.verdict import TIMES, Gate
@@ -69,7 +70,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
     for health in evidence.health:
         faults, lag = _faults(health, policy), health.send_lag_p99_ms
         if not faults:
-            told = f"send lag p99 {'unknown' if lag is None else f'{lag:.2f} ms'}"
+            told = f"send lag p99 {'unknown' if lag is None else words.ms(lag)}"
             yield Gate(
                 name=NAME, status="pass", arm=health.arm, message=told, observed=lag, unit="ms"
             )

@@ -37,4 +37,4 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         found = Gate(
             name=NAME, arm=arm.name, message=f"KV dtype {arm.observed_dtype}", spoils=spoils
         )
-        yield found.judged(good=good, but=f" where {wanted} was asked for")
+        yield found.judged(good=good, but=f" where dtype {wanted} was asked for")

@@ -258,7 +258,7 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
     match state:
         case "equal":
             shown = margin if relative.is_within(margin) else INDIFFERENT * margin
-            told += f", within ±{shown:.1%}"
+            told += f", within ±{words.margin(shown)}"
         case "unclear" if is_confounded(case, arm):
             told += "; each arm stayed on one machine: let them change machines half way (--swap)"
             needs = (_swapped(speed.change.pairs),)

@@ -46,12 +46,11 @@ def _side(held: float, found: BreakEven) -> Side | None:
 
 
 def _inequality(workload: str, held: float, found: BreakEven, *, holds: bool | None) -> Inequality:
-    at = "" if found.tokens is None else f"{words.tokens(found.tokens)} "
     return Inequality(
         left=f"KV tokens of the batch on {workload}",
         observed=Estimate(value=held, low=None, high=None, n=1, unit="KV tokens", method="median"),
         relation=">" if found.ahead == "above" else "<",
-        right=f"break-even {at}{_ends(found)}",
+        right=f"break-even{_at(found)}",
         holds=holds,
     )
 
@@ -75,8 +74,11 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
     is_ahead = None if side is None else side == found.ahead
     return Finding(
         kind=KINDS[is_ahead],
-        message=f"Calls of {workload.name} decode in batches of {words.tokens(held)} KV tokens: "
-        f"{_where(side, found)} {_ends(found)}.",
+        message=(
+            f"Calls of {workload.name} decode in batches of {words.tokens(held)} KV tokens. "
+            f"{arm.name} takes less time per output token than {case.evidence.reference} "
+            f"{found.ahead} the break-even{_at(found)}, and these batches are {_where(side)}."
+        ),
         estimates=(_bound(found),),
         inequality=_inequality(workload.name, held, found, holds=is_ahead),
         flips=_flips(side, found),
@@ -97,11 +99,16 @@ def _bound(found: BreakEven) -> Estimate:
     )
 
 
-def _where(side: Side | None, found: BreakEven) -> str:
-    if side is None:
-        return "too close to call, within the break-even"
-    place = "ahead" if side == found.ahead else "behind"
-    return f"{side} the break-even, where {found.arm} is {place} in time per output token"
+def _at(found: BreakEven) -> str:
+    """Say where the break-even is; a half-line has its end alone."""
+    point = "" if found.tokens is None else f" of {words.tokens(found.tokens)}"
+    return f"{point} {_ends(found)}"
+
+
+def _where(side: Side | None) -> str:
+    return (
+        "within its interval: which arm is faster there is open" if side is None else f"{side} it"
+    )
 
 
 def _flips(side: Side | None, found: BreakEven) -> str | None:

@@ -23,7 +23,7 @@ def check(case: Case) -> Iterator[Finding]:
         larger, than = ratio, 1.0
         worth = ""
         if known is None and search is not None:
-            worth = " What that is worth shows only in long runs that fill the pool."
+            worth = " Only long runs that fill the pool show what that is worth."
         elif known is None and case.never_filled(arm.name):
             # A pool that no load within the service level fills is worth no more than a small one.
             larger = than

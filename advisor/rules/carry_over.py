@@ -33,16 +33,16 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
             SURELY * found.se, LARGE * math.log1p(case.policy.min_change)
         ):
             continue
+        added = math.expm1(2 * found.value)
         yield Finding(
             kind="opposes",
             workload=None if len(case.evidence.workloads) == 1 else workload,
             message=(
-                f"Carry-over: turns of {words.scope(workload)} on {arm.name} against "
-                f"{case.evidence.reference} differ by "
-                f"{math.expm1(2 * found.value):+.1%} more where {arm.name} plays second in "
-                "a pair. If only one of them leaves the other "
-                f"something (caches, heat), {abs(math.expm1(found.value)):.1%} of the "
-                "difference is that."
+                f"Carry-over: where {arm.name} plays second in a pair, its turns of "
+                f"{words.scope(workload)} take {abs(added):.1%} {'more' if added > 0 else 'less'} "
+                f"time, compared with {case.evidence.reference}, than where it plays first. If "
+                "only one arm leaves something behind (caches, heat), "
+                f"{abs(math.expm1(found.value)):.1%} of the difference comes from that."
             ),
             flips="an A/A control, or a pause between the halves of a pair, after which places "
             "differ less",

@@ -47,10 +47,9 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
     return Finding(
         kind="informs",
         message=(
-            f"On {workload.name} the lines of single requests promise {promised:.1%} less "
-            f"time per output token at {words.tokens(held)} KV "
-            f"tokens; {words.change(speed.change.relative)} was measured. Decide on the "
-            "measured figure."
+            f"Single requests promise {promised:.1%} less time per output token for the batches "
+            f"of {workload.name} ({words.tokens(held)} KV tokens). Under load it changes by "
+            f"{words.change(speed.change.relative)}: decide on that."
         ),
         estimates=(speed.change.relative,),
         source=LOAD,

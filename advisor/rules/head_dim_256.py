@@ -29,14 +29,14 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
     if model.head_dim is None or model.head_dim < LARGE_HEAD or gpu.sm != HOPPER or not is_fp8(arm):
         return
     published = (
-        f"With head_dim {model.head_dim} on Hopper, attention's share of prefill (its quadratic "
-        f"term) took {PUBLISHED_RATIO} times as long "
-        "in FP8 in the published run, on a kernel that is not certain"
+        f"In a published run on Hopper, attention in prefill took {PUBLISHED_RATIO} times as long "
+        f"in FP8 where heads are as large as here (head_dim {model.head_dim}); which kernel ran is "
+        "not certain"
     )
     source = f"{BLOG}; {KERNELS}"
     speeds = present(case.speed(arm.name, each.name, "ttft_ms") for each in case.evidence.workloads)
     if not speeds:
-        told, sweep = f"{published}; prefill was not measured here.", case.context_sweep()
+        told, sweep = f"{published}. Prefill was not measured here.", case.context_sweep()
         yield Finding(
             kind="opposes", message=told, next_step=sweep, source=source, leg="pays", prior=True
         )
@@ -46,7 +46,7 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
         yield Finding(
             kind="opposes" if slower else "informs",
             workload=workload,
-            message=f"{published}; on {workload} TTFT changes by {words.change(relative)} here.",
+            message=f"{published}. Here, TTFT of {workload} changes by {words.change(relative)}.",
             estimates=(relative,),
             flips="a kernel without the register limit (Blackwell), or BF16 for prefill-heavy pools"
             if slower

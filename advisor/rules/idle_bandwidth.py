@@ -28,9 +28,9 @@ def check(case: Case) -> Iterator[Finding]:
                 kind="informs",
                 arm=line.arm,
                 message=(
-                    f"The slope of {line.arm} reads the cache at {bandwidth.value:.2f} "
-                    f"TB/s, {bandwidth.value / peak:.0%} of the "
-                    "peak: a better kernel would gain more."
+                    f"By its time per output token, {line.arm} reads the cache at "
+                    f"{bandwidth.value:.2f} TB/s, {bandwidth.value / peak:.0%} of the peak: a "
+                    "better kernel would gain more."
                 ),
                 estimates=(bandwidth,),
                 flips="a newer attention kernel: measure again after an upgrade",

@@ -41,8 +41,8 @@ def check(case: Case, arm: Arm) -> Finding | None:
     if third is None:
         backend = arm.kernel.split("(")[0]
         told = (
-            f"Whether dtype or kernel did it is open; an arm like {SAME_KERNEL} tells, with "
-            f"--attention-backend {backend}."
+            "A difference may come from the dtype or from the kernel. An arm such as "
+            f"{SAME_KERNEL} (--attention-backend {backend}) separates them."
         )
     else:
         told = (

@@ -43,8 +43,8 @@ def check(case: Case) -> Finding | None:
             else f"about {pairs} pairs"
         )
         message = (
-            f"{told}: too small a control to resolve {case.policy.position_spread:.1%}, which "
-            f"takes {takes}."
+            f"{told}. This control is too small to resolve {case.policy.position_spread:.1%}, "
+            f"which takes {takes}."
         )
         return Finding(
             kind="informs",

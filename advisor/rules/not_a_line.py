@@ -1,12 +1,15 @@
 """Token latency against context is not a straight line: read the points, not the slope."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from advisor.case import Case
 from advisor.statistics.line import BENT
 from advisor.verdict import Finding, ItlLine
 
 NEEDS = frozenset({"itl"})
+
+NS_PER_MS: Final = 1e6
 
 
 def _why(line: ItlLine) -> str:
@@ -25,9 +28,10 @@ def check(case: Case) -> Iterator[Finding]:
             kind="informs",
             arm=line.arm,
             message=(
-                f"{line.arm}, batch {line.users}: least squares gives "
-                f"{line.slope_ms_per_token.value:.3g} ms/token, Theil-Sen "
-                f"{line.theil_sen_slope.value:.3g}{bent}: {_why(line)}."
+                f"The line through the times per output token of {line.arm} at batch {line.users} "
+                f"is unsafe: {_why(line)}. Its slope is "
+                f"{NS_PER_MS * line.slope_ms_per_token.value:.3g} ns per token by least squares, "
+                f"{NS_PER_MS * line.theil_sen_slope.value:.3g} ns by Theil-Sen{bent}."
             ),
             estimates=(line.slope_ms_per_token, line.theil_sen_slope),
             next_step=case.context_sweep(),

@@ -18,13 +18,13 @@ def check(case: Case, arm: Arm) -> Finding | None:
     is_without = reference.prefix_caching is True and arm.prefix_caching is False
     if not is_quantised(arm) or not is_without:
         return None
-    why = "it ran without prefix caching"
+    why = (
+        f"{arm.name} ran without prefix caching, so its cache dtype and prefix caching were not "
+        "tried together."
+    )
     speed = case.speed(arm.name, None)
     if speed is None:
-        told = (
-            f"{arm.name} was not tried with both: {why}. Replay it without prefix caching against "
-            f"{reference.name} with it."
-        )
+        told = f"{why} Replay it without prefix caching against {reference.name} with it."
         return Finding(kind="opposes", message=told, next_step=MorePairs(pairs=12), leg="pays")
     relative = speed.change.relative
     keep = {
@@ -33,8 +33,7 @@ def check(case: Case, arm: Arm) -> Finding | None:
     }.get(weight(relative), "neither is shown to be worth more")
     return Finding(
         kind="supports" if relative.is_below(0.0) else "opposes",
-        message=f"{arm.name} was not tried with both: {why}. Turn time changes by "
-        f"{words.change(relative)}: {keep}.",
+        message=f"{why} Turn latency changes by {words.change(relative)}: {keep}.",
         estimates=(relative,),
         flips="a version in which both work",
         next_step=Features(),

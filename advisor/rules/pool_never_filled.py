@@ -30,7 +30,7 @@ def check(case: Case) -> Finding | None:
     message = f"The KV pool was full for {told}: no statement on capacity follows from this run"
     search = case.filling_search()
     if search is None and all(map(case.never_filled, idle)):
-        message += ", nor from the search next to it, which misses the service level before"
+        message += ", nor from the search, which misses the service level before a pool is full"
     return Finding(
         kind="informs",
         message=f"{message}.",

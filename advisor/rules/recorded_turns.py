@@ -24,7 +24,9 @@ def check(case: Case, arm: Arm) -> Finding | None:
         return None
     base = case.evidence.reference
     made, theirs = found.both + found.arm_only, found.both + found.reference_only
-    counts = f"{arm.name} made {made:,} of {found.items:,} recorded next turns, {base} {theirs:,}"
+    counts = (
+        f"{arm.name} replied as recorded in {made:,} of {found.items:,} turns, {base} in {theirs:,}"
+    )
     flips = f"{found.reference_only:,} lost and {found.arm_only:,} won"
     spread = accuracy.mean_difference(found.reference_scores, found.arm_scores, found.clusters)
     if spread is None:
@@ -42,15 +44,15 @@ def check(case: Case, arm: Arm) -> Finding | None:
         same = "That does not show that it is as accurate: only graded answers do."
         return Finding(
             kind="informs",
-            message=f"{counts} ({flips}): no surely rarer. {same}",
+            message=f"{counts} ({flips}): no certain loss. {same}",
             estimates=(difference,),
             leg="safe",
         )
     return Finding(
         kind="informs",
         context_tokens=found.context_tokens,
-        message=f"{counts} ({flips}): surely rarer. A changed reply is not a wrong one: ask at "
-        "these lengths what that costs.",
+        message=f"{counts} ({flips}): a certain loss. A changed reply is not a wrong one: only "
+        "graded questions at these lengths show what it costs.",
         estimates=(difference,),
         next_step=Questions(lengths=(round(found.context_tokens),)),
         leg="safe",

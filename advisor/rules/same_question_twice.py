@@ -20,8 +20,8 @@ def check(case: Case) -> Iterator[Finding]:
         difference = control.estimate
         steady = not (difference.is_above(0.0) or difference.is_below(0.0))
         told = (
-            f"{control.arm} asked twice changed {control.discordance:.1%} of {difference.n:,} "
-            f"answers, {words.points(difference)}{beside}."
+            f"Asked the same questions twice, {control.arm} changed {control.discordance:.1%} of "
+            f"{difference.n:,} answers ({words.points(difference)}){beside}."
         )
         again = Questions(
             lengths=tuple(round(each) for each in control.lengths),

@@ -65,39 +65,46 @@ def screening_text(found: Screening, reference: str) -> str:
     lengths = [each.length for each in found.lengths]
     where, screened = words.length(worst.length), _span(min(lengths), max(lengths))
     from_there = _span(worst.length, max(lengths))
-    far = f"{worst.times:,.1f} times as far from {reference} as {reference} is from itself"
-    ask = "Ask there first: only graded answers show what that costs."
+    far = (
+        f"{worst.times:,.1f} times as far from those of {reference} as two runs of {reference} are"
+    )
+    likely = f"Token probabilities of {arm}"
+    ask = "Ask questions there first: only graded answers show what that costs."
     match found.pattern:
         case "broken":
             same = (
                 f"the likeliest token is that of {reference} at {worst.agreement:.0%} of the places"
             )
             return (
-                f"Answers of {arm} are broken on prompts of {from_there} tokens: {same}, and it "
-                f"is {far}, on every prompt of three in a row."
+                f"Answers of {arm} are broken on prompts of {from_there} tokens: {same}, and token "
+                f"probabilities are {far} from each other, on every prompt of three in a row."
             )
         case "step":
             return (
-                f"The distance of {arm} steps up at prompts of {where} tokens, to {far}: a kernel "
-                f"does something else on those of {from_there}. {ask}"
+                f"{likely} leave those of {reference} abruptly at prompts of {where} tokens: there "
+                f"they are {far} from each other. A kernel does something else on prompts of "
+                f"{from_there}. {ask}"
             )
         case "uniform":
             return (
-                f"{arm} is {far} on prompts of {where} tokens, and about as far at every length "
-                f"from {screened}: a sign of its scales, not of a kernel. {ask}"
+                f"{likely} are {far} from each other on prompts of {where} tokens, and about as "
+                f"far at every length from {screened}: a sign of its scales, not of a kernel. {ask}"
             )
         case "grows":
             return (
-                f"{arm} is {far} on prompts of {where} tokens, and not as far at every length "
-                f"from {screened}. {ask}"
+                f"{likely} are {far} from each other on prompts of {where} tokens, and not as far "
+                f"at every length from {screened}. {ask}"
             )
         case "few":
             return (
-                f"{arm} is {far} on prompts of {where} tokens; fewer than eight prompts a length "
-                f"say nothing more. {ask}"
+                f"{likely} are {far} from each other on prompts of {where} tokens; fewer than "
+                f"eight prompts a length say nothing more. {ask}"
             )
         case "inside":
-            same = f"{arm} is no farther from {reference} than {reference} is from itself."
+            same = (
+                f"{likely} are no farther from those of {reference} than two runs of {reference} "
+                "are from each other."
+            )
             return f"{same} That does not show that it is as accurate: only graded answers do."
 
 

@@ -78,7 +78,9 @@ def _finding(
     is_useless = case.decided_by != "gpus" and is_above and theirs.value > limit
     kind: Weight = "opposes" if is_useless or theirs.value <= limit else "informs"
     word: Word | None = "test further" if is_useless else None
-    doubt = "" if is_above else ", not surely broken"
+    limit_met = f"whether it meets the limit of {words.limit(limit)} is open"
+    if is_above:
+        limit_met = f"the limit is {words.limit(limit)}"
     return Finding(
         kind="blocks" if is_sure else kind,
         arm=look.arm,
@@ -86,7 +88,7 @@ def _finding(
         message=(
             f"{look.name} of {look.workload} is {words.latency(mine)} on {look.arm} and "
             f"{words.latency(theirs)} on "
-            f"{case.evidence.reference}; the limit is {words.limit(limit)}{doubt}."
+            f"{case.evidence.reference}; {limit_met}."
         ),
         estimates=(mine, theirs),
         inequality=Inequality(

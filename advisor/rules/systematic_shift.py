@@ -39,11 +39,11 @@ def check(case: Case, arm: Arm) -> Finding | None:
     return Finding(
         kind="opposes",
         message=(
-            f"{signs.down} of {len(differences)} buckets fell, none rose{still} (sign test "
-            f"p {signs.p / 2:.3f}, screening), "
-            f"the largest fall {-100 * min(differences):.1f} pp, with {SCALES[arm.scales]}: "
-            "that is what uncalibrated scales look like"
-            f"{', and pooled the loss is within the margin' if is_small else ''}."
+            f"{signs.down} of {len(differences)} buckets fell and none rose{still} (sign test "
+            f"p {signs.p / 2:.3f}, screening); the largest fall is "
+            f"{-100 * min(differences):.1f} pp. With {SCALES[arm.scales]}, that is what "
+            "uncalibrated scales look like."
+            f"{' Pooled, the loss is within the margin.' if is_small else ''}"
         ),
         flips="calibrated scales under which the signs are mixed",
         next_step=Calibrate(),

@@ -30,11 +30,9 @@ def check(case: Case) -> Iterator[Finding]:
             workload=reach.workload,
             message=(
                 f"{reach.beyond_share:.1%} of the calls of {words.scope(reach.workload)} "
-                "are longer than "
-                f"{words.length(found.asked_to)}, up to "
-                f"{words.length(reach.longest or 0.0)}: no answer was checked there. Keep "
-                "them "
-                f"on {case.evidence.reference}, cap them, or ask there."
+                f"are longer than {words.length(found.asked_to)} (up to "
+                f"{words.length(reach.longest or 0.0)}), where no answer was checked. Keep those "
+                f"calls on {case.evidence.reference}, cap their length, or ask questions there."
             ),
             next_step=need.step,
             leg="safe",

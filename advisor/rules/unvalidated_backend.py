@@ -45,8 +45,8 @@ def check(case: Case, arm: Arm) -> Finding | None:
         return None
     return Finding(
         kind="opposes",
-        message=f"{kernel} with {dtype} on SM{sm} is not a combination that vLLM 0.33.0 selects by "
-        "itself: run it behind a canary.",
+        message=f"{kernel} with KV dtype {dtype} on SM{sm} is not a combination that vLLM 0.33.0 "
+        "selects by itself: run it behind a canary.",
         next_step=questions.first(case, arm.name, None).step,
         source=BACKENDS,
         leg="safe",

@@ -29,11 +29,11 @@ REFUSED = (
 
 def _pool_cost(skip: Arm, full: Arm, reference: Arm) -> str:
     if not (skip.pool_tokens and full.pool_tokens and reference.pool_tokens):
-        return "its pool was not read"
+        return f"the pool of {skip.name} was not read"
     return (
-        f"its pool holds {skip.pool_tokens / reference.pool_tokens:.2f}x the tokens of "
-        f"{reference.name}, "
-        f"{full.name} {full.pool_tokens / reference.pool_tokens:.2f}x"
+        f"the pool of {skip.name} holds {skip.pool_tokens / reference.pool_tokens:.2f}x the tokens "
+        f"of {reference.name}, that of {full.name} "
+        f"{full.pool_tokens / reference.pool_tokens:.2f}x"
     )
 
 
@@ -47,11 +47,11 @@ def _where_refused(evidence: Evidence, arm: Arm) -> str:
     )
 
 
-def _against(direct: Spread | None, full: Arm) -> str:
+def _against(direct: Spread | None) -> str:
     if direct is None:
         return ""
     change = direct.relative(unit="relative", method="mean log ratio of the same turns")
-    return f"against {full.name}, turn by turn, {words.change(change)}; "
+    return f"turn by turn, the first differs from the second by {words.change(change)}; "
 
 
 def check(case: Case) -> Finding | None:
@@ -72,10 +72,9 @@ def _missing_arm(evidence: Evidence, full: Arm, layers: int) -> Finding:
         kind="informs",
         arm=full.name,
         message=(
-            f"{layers} layers attend to a window only; FP8 costs "
-            "them time and reads nothing less. Try an "
-            f"arm that skips them, like {SKIPS}, by "
-            f"{FLAG}{_where_refused(evidence, full)}."
+            f"{layers} layers attend to a window only; FP8 costs them time and saves them no "
+            f"reads. Try an arm that skips them, such as {SKIPS} "
+            f"({FLAG}){_where_refused(evidence, full)}."
         ),
         next_step=ArmsFile(arm=SKIPS),
         source=f"{BLOG}; {KERNELS}",
@@ -96,8 +95,9 @@ def _trade(case: Case, skip: Arm, full: Arm) -> Finding | None:
         kind="supports" if is_faster else "informs",
         arm=skip.name,
         message=(
-            f"Skipping the window layers changes turn latency by {words.change(of_skip)}, full "
-            f"FP8 by {words.change(of_full)}; {_against(direct, full)}{cost}."
+            f"{skip.name}, which skips the window layers, changes turn latency by "
+            f"{words.change(of_skip)}, and {full.name}, which does not, by "
+            f"{words.change(of_full)}; {_against(direct)}{cost}."
         ),
         estimates=(of_skip, of_full),
         flips="a load that the KV pool limits: then full FP8's larger pool outweighs its slower "

@@ -72,7 +72,7 @@ def _message(
     worst: BucketResult, trend: tuple[float, float] | None, good: BucketResult | None
 ) -> str:
     bucket = words.bucket(worst.task, worst.context_tokens)
-    parts = [f"Worst bucket: {bucket}, {words.points(worst.difference)}."]
+    parts = [f"The worst bucket is {bucket}: {words.points(worst.difference)}."]
     if trend is not None:
         slope, p = trend
         parts.append(

@@ -13,7 +13,7 @@ from agentload.cli._study import DB, RUN_ID, Db, Into, Resume, runs
 from agentload.errors import AgentloadError, EndpointError, LaunchError
 from agentload.run.files import read_study
 from agentload.run.place import StudyPlace, place_of
-from agentload.study.argv import in_fields
+from agentload.study.fields import in_fields
 from agentload.study.forms import form_of
 from agentload.study.kinds import Decide, Replay, Study
 

@@ -274,7 +274,9 @@ def _capacity(
 ) -> tuple[dict[str, Telemetry], tuple[CapacityPoint, ...], tuple[str, ...]]:
     """Return figures with how far pools filled, the steps of searches, and notes.
 
-    A run that was to fill its pools is a step of its own. Notes say what is not tested.
+    A run that was to fill its pools is a step of its own where no search for the mix was made: a
+    search says what an arm carries by itself, and may have another service level. Notes say what
+    is not tested.
     """
     view = subject.view
     study = subject.study
@@ -285,15 +287,18 @@ def _capacity(
     pools = {
         arm.name: fill.pool_fill(arm, calls.attempts, view.plays, figures[arm.name]) for arm in arms
     }
+    searched = {each.arm for each in points if each.workload is None}
     for arm, found in pools.items():
         own = figures[arm]
-        points += (fill.point(study, arm, calls.counted, view.plays, figures=own, pool=found),)
+        if arm not in searched:
+            points += (fill.point(study, arm, calls.counted, view.plays, figures=own, pool=found),)
         told[arm] = replace(
             own,
             pool_filled_share=own.pool_filled_share if found.is_full is None else found.full_share,
             fill_minutes=subject.noted.fill_minutes.get(arm),
         )
-    return told, points, tuple(fill.notes(pools))
+    untested = {arm: found for arm, found in pools.items() if arm not in searched}
+    return told, points, tuple(fill.notes(untested))
 
 
 def _starts(subject: _Subject) -> StartHistory | None:

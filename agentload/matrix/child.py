@@ -17,6 +17,8 @@ from typing import IO, Final
 
 from agentload.run.place import StudyPlace
 from agentload.study.document import yaml_text
+from agentload.study.fields import in_fields
+from agentload.study.forms import form_of
 from agentload.study.kinds import Study
 
 DRAIN_S: Final = 300.0
@@ -93,6 +95,7 @@ def carry_out(
     for option, run in (("--resume", place.resume), ("--into", place.into)):
         words += [] if run is None else [option, run]
     errors: list[str] = []
+    known = {flag.option: flag for flag in form_of(study)[1].flags()}
 
     def listen(stream: IO[str], file: IO[str]) -> None:
         for line in stream:
@@ -101,7 +104,8 @@ def carry_out(
             if line.startswith(("error:", "hint:")):
                 errors.append(line.strip())
             elif line.strip():
-                say(line.rstrip())
+                # A whole command stays; what names options is said in the file's fields.
+                say(line.rstrip() if "agentload " in line else in_fields(line.rstrip(), known))
 
     with output.open("a", encoding="utf-8") as file, _started(words, file, lock) as process:
         assert process.stderr is not None, "a pipe"

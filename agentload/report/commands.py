@@ -147,7 +147,10 @@ def commands_of_run(facts: RunFacts) -> tuple[str, ...]:
 
 
 def level_of_run(facts: RunFacts) -> Slo | None:
-    """Return the service level of a run that filled the pool; None for any other run."""
+    """Return the service level of the last search next to a run, or of one that filled the pool."""
+    searched = [each.slo for each in facts.additions if isinstance(each, Search) and each.slo]
+    if searched:
+        return searched[-1]
     replay = _replay(facts)
     return None if replay.capacity is None else replay.slo
 

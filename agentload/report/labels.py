@@ -46,10 +46,11 @@ def arm(name: str) -> str:
 def with_names(words: str, names: Iterable[str]) -> str:
     """Write arms in a sentence as people do.
 
-    A name inside a longer one, or inside a flag, stays.
+    A name inside a longer one, or inside a flag, stays. A dtype stays as the server has it.
     """
     for name in names:
-        words = re.sub(rf"(?<![\w./=-]){re.escape(name)}(?![\w/=-])", arm(name), words)
+        is_arm = rf"(?<![\w./=-])(?<!dtype ){re.escape(name)}(?![\w/=-])"
+        words = re.sub(is_arm, arm(name), words)
     return words
 
 

@@ -4,7 +4,6 @@
 again, for the fields that differ from a default.
 """
 
-import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
@@ -131,34 +130,6 @@ def command(
             *(word for name, value in places if value is not None for word in (name, value)),
         )
     )
-
-
-_OPTION: Final = re.compile(
-    r"(?P<option>--[a-z][a-z-]*)"
-    # A range or a list of figures is no value.
-    r"(?: (?:(?P<kind>[a-z]+)=)?(?P<figure>\d(?:[\w.%]*\w)?)(?!\w| to\b|,\d))?"
-)
-
-
-def in_fields(text: str, known: Mapping[str, Flag]) -> str:
-    """Return what is said of the *known* options as what is written in a file of their fields.
-
-    For example `--wait-cap user=5` is `load: {wait_cap_s: {user: 5}}` there.
-    """
-
-    def written(said: re.Match[str]) -> str:
-        flag = known.get(said["option"])
-        if flag is None:
-            return said[0]
-        if said["figure"] is None:
-            return ".".join(flag.path)
-        figure = said["figure"] if said["kind"] is None else f"{{{said['kind']}: {said['figure']}}}"
-        field = f"{flag.path[-1]}: {figure}"
-        for section in reversed(flag.path[:-1]):
-            field = f"{section}: {{{field}}}"
-        return field
-
-    return _OPTION.sub(written, text)
 
 
 def split(words: Sequence[str]) -> tuple[str, Typed]:

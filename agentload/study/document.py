@@ -13,7 +13,7 @@ import yaml
 
 from agentload import documents
 from agentload.errors import UsageError, not_among
-from agentload.study.fields import SERVERS, Flag, Part, flags
+from agentload.study.fields import SERVERS, Flag, Part, flags, in_fields
 from agentload.study.forms import form_of
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Virtual
@@ -113,9 +113,19 @@ def study(
     try:
         return _study(fields, kind, named or {})
     except UsageError as error:
-        raise UsageError(
-            f"{at}: {error.message}" if at else error.message, hint=error.hint
-        ) from error
+        message, hint = error.message, error.hint
+        if named is None:  # it was read from a file, in whose words the error is said
+            known = _options(kind)
+            message = in_fields(message, known)
+            hint = None if hint is None else in_fields(hint, known)
+        raise UsageError(f"{at}: {message}" if at else message, hint=hint) from error
+
+
+def _options(kind: type[Part]) -> dict[str, Flag]:
+    """Return the options of a kind of study, and of its servers, each with its place in a file."""
+    of_servers = (flag for part in (Live, Virtual) for flag in flags(part))
+    placed = (replace(flag, path=(SERVERS, *flag.path)) for flag in of_servers)
+    return {flag.option: flag for flag in (*placed, *flags(kind))}
 
 
 def _study(

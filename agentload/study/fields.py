@@ -6,6 +6,7 @@ with their help, the reading of files, and the words that a study is written wit
 """
 
 import math
+import re
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -233,4 +234,61 @@ def _unit(name: str) -> Unit:
             if name.endswith(suffix) and not name.endswith("_per_s")
         ),
         "",
+    )
+
+
+_NAMED: Final = r"[a-z]\w*=\d[\w.%]*"
+_OPTION: Final = re.compile(
+    r"(?P<option>--[a-z][a-z-]*)"
+    # A range or a list of figures is no value.
+    rf"(?: (?P<value>{_NAMED}(?:,{_NAMED})*|inf|\d(?:[\w.%/]*\w)?)(?!\w| to\b|,\d))?"
+)
+_Written: TypeAlias = dict[str, "str | _Written"]
+
+
+def in_fields(text: str, known: Mapping[str, Flag]) -> str:
+    """Return what is said of the *known* options as what is written in a file of their fields.
+
+    For example `--rate 0.5 --cv 3` is `load: {rate_per_s: 0.5, cv: 3}` there.
+    """
+    made: list[str] = []
+    tree: _Written = {}
+    end = 0
+    for said in _OPTION.finditer(text):
+        flag, between = known.get(said["option"]), text[end : said.start()]
+        is_given = flag is not None and said["value"] is not None
+        if tree and not (is_given and between == " "):
+            made.append(_flow(tree))
+            tree = {}
+        if not tree:
+            made.append(between)
+        if flag is None:
+            made.append(said[0])
+        elif said["value"] is None:
+            made.append(".".join(flag.path))
+        else:
+            _put(tree, flag, said["value"])
+        end = said.end()
+    return "".join((*made, _flow(tree), text[end:]))
+
+
+def _put(tree: _Written, flag: Flag, value: str) -> None:
+    """Write the value of a field at its place; what is said of kinds is a mapping."""
+    *above, name = flag.path
+    for each in above:
+        inner = tree.setdefault(each, {})
+        assert isinstance(inner, dict), flag
+        tree = inner
+    if flag.said.repeated and "=" in value:
+        pairs = (pair.partition("=") for pair in value.split(","))
+        tree[name] = {kind: figure for kind, _, figure in pairs}
+    else:
+        tree[name] = f'"{value}"' if above and "," in value else value
+
+
+def _flow(tree: _Written) -> str:
+    """Write fields on one line of YAML."""
+    return ", ".join(
+        f"{name}: {f'{{{_flow(each)}}}' if isinstance(each, dict) else each}"
+        for name, each in tree.items()
     )

@@ -330,11 +330,14 @@ def _door(hosts: frozenset[str]) -> Middleware:
 
 
 def _errors(site: Site) -> Middleware:
-    def page(status: int, message: str, hint: str | None, *, again: bool = False) -> web.Response:
+    def page(
+        request: web.Request, status: int, message: str, hint: str | None, *, again: bool = False
+    ) -> web.Response:
         first = next(iter(site.sources.values()))
+        source = site.sources.get(request.match_info.get("db", ""), first)
         # No token, which would read files: this runs in the event loop, and the page is static.
         context = context_of(
-            **_frame(site, first, "problem", ""),
+            **_frame(site, source, "problem", ""),
             message=message,
             hint=hint,
             status=status,
@@ -348,22 +351,23 @@ def _errors(site: Site) -> Middleware:
         try:
             return await handler(request)
         except NotFoundError as error:
-            return page(404, error.message, error.hint)
+            return page(request, 404, error.message, error.hint)
         except StoreError as error:
-            return page(503, error.message, error.hint, again=True)
+            return page(request, 503, error.message, error.hint, again=True)
         except AgentloadError as error:
-            return page(422, error.message, error.hint)
+            return page(request, 422, error.message, error.hint)
         except web.HTTPNotFound:
-            return page(404, f"there is no page {request.path}", "start from the overview")
+            return page(request, 404, f"there is no page {request.path}", "start from the overview")
         except web.HTTPException as error:
             if error.status < 400:
                 return web.Response(
                     status=error.status, headers={"Location": error.headers["Location"]}
                 )
-            return page(error.status, error.reason, None)
+            return page(request, error.status, error.reason, None)
         except Exception:  # noqa: BLE001  # one broken page must not take the others down
             traceback.print_exc(file=sys.stderr)
             return page(
+                request,
                 500,
                 "this page failed: a bug in agentload",
                 "see the terminal where `agentload ui` runs",

@@ -52,6 +52,7 @@ def environment() -> Environment:
         "ago": ago,
         "due": lambda schedule, now_ns: next(firings(schedule, now_ns)),
         "number": say.number,
+        "counted": say.plural,
         "percent": lambda share: html.tie(say.percent(share)),
         "duration": lambda ms: html.tie(say.duration(ms)),
         "ms": lambda ms, decimals=0: say.ABSENT if ms is None else say.number(ms, decimals),

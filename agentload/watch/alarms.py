@@ -324,8 +324,9 @@ def _reason(each: Execution, failures: int) -> str:
 
 
 def _shift_words(series: str, found: Shift) -> str:
-    over = "the last run" if found.runs == 1 else f"the last {found.runs} runs"
+    over = "the last run" if found.runs == 1 else f"the level of the last {found.runs} runs"
+    before = "the run before" if found.baseline == 1 else f"the level of {found.baseline} before"
     return (
         f"{series} {found.value:+.1%} ({found.low:+.1%} to {found.high:+.1%}), {over} against "
-        f"{found.baseline} run{'' if found.baseline == 1 else 's'} before"
+        f"{before}"
     )

@@ -11,7 +11,7 @@ import msgspec
 from agentload.endpoints.endpoint import without_user
 from agentload.errors import AgentloadError, UsageError
 from agentload.run.files import resolve_paths
-from agentload.study import argv
+from agentload.study import fields
 from agentload.study.change import extend
 from agentload.study.document import study
 from agentload.study.fields import flags
@@ -51,7 +51,7 @@ def in_fields(text: str) -> str:
 
     For example `--wait-cap user=5` is `load: {wait_cap_s: {user: 5}}` there.
     """
-    return argv.in_fields(text, _FLAGS)
+    return fields.in_fields(text, _FLAGS)
 
 
 class JobBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

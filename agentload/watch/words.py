@@ -23,7 +23,7 @@ def change_words(change: RunChange) -> str:
     """Return a change with the interval that the run itself gives it."""
     value, low, high = change.relative()
     interval = f"{low:+.1%} to {high:+.1%}, {change.pairs} pairs"
-    return f"{in_words(change.series)} {value:+.1%} ({interval})"
+    return f"{in_words(change.series)} {value:+.1%} against the reference ({interval})"
 
 
 def alarm_words(alarm: Alarm) -> str:
@@ -42,7 +42,8 @@ def alarm_words(alarm: Alarm) -> str:
 def level_words(series: Trend, level: LevelChange) -> str:
     """Return a change of level in one sentence, with what changed just before."""
     since = f"since {when(level.at_ns)}, run {level.run_id} (p = {level.p:.2g})"
-    return f"{in_words(series.name)} {level.change:+.1%} {since}{_suspect_words(level.suspects)}"
+    mean = f"{in_words(series.name)}, mean {level.change:+.1%}"
+    return f"{mean} {since}{_suspect_words(level.suspects)}"
 
 
 def _suspect_words(suspects: Sequence[str]) -> str:

@@ -44,7 +44,7 @@ def _long_thinkers(points: tuple[CapacityPoint, ...]) -> Evidence:
 def test_a_larger_pool_is_never_no_difference_when_the_load_would_fill_it() -> None:
     (verdict,) = decide(_long_thinkers(())).server
     assert verdict.verdict == "test further"
-    assert verdict.flips[0] == "the whole interval of agents per GPU above +10.0 %: use"
+    assert verdict.flips[0] == "the whole interval of agents per GPU above +10%: use"
     need = verdict.needs[0]
     assert need.step == CapacitySearch(limits=None, trial_s=3000.0)
 

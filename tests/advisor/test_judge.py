@@ -175,8 +175,7 @@ def test_an_open_speed_names_all_three_verdicts_that_it_may_turn_to() -> None:
         "no difference",
     ]
     assert (
-        list(_of_speed(shown))[-1]
-        == "the whole interval of turn latency within ±6.0 %: no difference"
+        list(_of_speed(shown))[-1] == "the whole interval of turn latency within ±6%: no difference"
     )
 
 

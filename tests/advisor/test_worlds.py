@@ -136,7 +136,7 @@ WORLDS: Final[dict[str, World]] = {
         arm="fp8-skip-sw",
         verdict="use",
         choice={"arm": "fp8-skip-sw", "runner_up": "fp8"},
-        findings=(("window_layers", "1.25x the tokens of bf16, fp8 2.00x"),),
+        findings=(("window_layers", "1.25x the tokens of bf16, that of fp8 2.00x"),),
     ),
     "the arm in use is the faster one": World(
         evidence=lambda: in_use(steady(-0.12), "fp8", "bf16"),
@@ -187,21 +187,21 @@ WORLDS: Final[dict[str, World]] = {
         verdict="avoid",
         equal={"pays.state": "no"},
         says=("the limit is",),
-        hides=("not surely broken",),
+        hides=("whether it meets the limit of",),
     ),
     "a limit that only the arm breaks, perhaps": World(
         evidence=lambda: late(1.5),
         policy=level(1.48),  # type: ignore[arg-type]
         verdict="test further",
         equal={"pays.state": "yes"},
-        says=("the limit is", "not surely broken"),
+        says=("whether it meets the limit of",),
     ),
     "a limit that nobody breaks": World(
         evidence=lambda: late(1.5),
         policy=level(2.0),  # type: ignore[arg-type]
         verdict="use",
         equal={"pays.state": "yes"},
-        hides=("the limit is", "not surely broken"),
+        hides=("the limit is", "whether it meets the limit of"),
     ),
     "a limit in milliseconds that only the arm breaks": World(
         evidence=lambda: scaled(compared(effect=-0.1, pairs=24), 3, "ttft_ms"),
@@ -297,7 +297,7 @@ WORLDS: Final[dict[str, World]] = {
         evidence=published_losses,
         verdict="calibrate",
         choice={"headline": "stay on bf16; calibrate fp8, then test it again"},
-        says=("6 of 6 buckets fell, none rose (sign test p 0.016",),
+        says=("6 of 6 buckets fell and none rose (sign test p 0.016",),
     ),
     "six of six buckets fall by less than the margin": World(
         evidence=published_losses, policy=Policy(accuracy_margin=0.06), verdict="test further"
@@ -403,7 +403,9 @@ WORLDS: Final[dict[str, World]] = {
             effect=-0.2, arms=(BF16, replace(FP8, observed_dtype="bfloat16"))
         ),
         verdict="test further",
-        equal={"pays.reason": f"{INVALID} (identity: KV dtype bfloat16 where fp8 was asked for)"},
+        equal={
+            "pays.reason": f"{INVALID} (identity: KV dtype bfloat16 where dtype fp8 was asked for)"
+        },
     ),
     "no calls at all": World(
         evidence=bare, verdict="test further", no_caveats=("There is one arm only",)
@@ -478,5 +480,5 @@ def test_an_arm_is_chosen_for_the_flips_of_its_own_verdict() -> None:
 def test_a_tail_of_too_few_turns_is_not_known_and_vetoes_nothing() -> None:
     evidence = with_tail(compared(effect=-0.1, pairs=6, noise=QUIET, seed=3), 0.0, 1.0)
     tails = [each for each in decide(first_turns(evidence)).findings if each.rule == "tail"]
-    assert any("is not known: 3" in each.message for each in tails)
+    assert any("is not known: there are 3" in each.message for each in tails)
     assert [each.asks_for for each in tails if each.asks_for is not None] == []

@@ -30,6 +30,7 @@ from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
 from agentload.run.simulate import Simulation, quiet, store
 from agentload.store.database import reading
+from agentload.store.loader import keep
 from agentload.study.kinds import Replay
 from agentload.study.parts import Load as StudiedLoad
 from agentload.study.parts import Slo, TraceRef, Virtual
@@ -206,7 +207,13 @@ def arms(**gib: float) -> dict[str, ArmProfile]:
     )
 
 
-def played(folder: Path, on: dict[str, ArmProfile], *, seconds: float = 120.0) -> Evidence:
+def played(
+    folder: Path,
+    on: dict[str, ArmProfile],
+    *,
+    seconds: float = 120.0,
+    searched: Sequence[ProbeRow] = (),
+) -> Evidence:
     pools = {name: float(pool_of(arm).tokens) for name, arm in on.items()}
     long = long_run(
         TRACE, Load(budget=Budget(seconds=seconds)), agents=AGENTS, pairs=2, seed=1, pools=pools
@@ -230,6 +237,8 @@ def played(folder: Path, on: dict[str, ArmProfile], *, seconds: float = 120.0) -
     store(
         Simulation(study=study, plan=made, arms=on, trace_hash="", database=database, notes=notes)
     )
+    if searched:
+        keep(searched, database, run_id="r", name="capacity")
     with reading(database) as connection:
         ((primes,),) = connection.execute(
             "SELECT count(*) FROM calls_row WHERE prime AND turn = 0 AND NOT tail"
@@ -284,6 +293,19 @@ def test_a_pool_that_never_filled_is_named_and_says_nothing_of_capacity(found: E
     assert by_arm["fp8"].agents_per_gpu is None
     assert by_arm["fp8"].reason == "the KV pool never filled"
     assert not [note for note in found.notes if note.startswith("bf16: the KV pool")]
+
+
+def test_a_search_next_to_a_long_run_says_alone_what_an_arm_carries(tmp_path: Path) -> None:
+    trials = [step(agents, arm="fp8", classes=["chat"]) for agents in (4, 8)]
+    found = played(
+        tmp_path,
+        arms(bf16=8.0, fp8=60.0),
+        seconds=30.0,
+        searched=[replace(each, run_id="r") for each in trials],
+    )
+    agents = [(each.arm, each.agents) for each in found.capacity]
+    assert agents == [("fp8", 4), ("fp8", 8), ("bf16", AGENTS)]
+    assert not [note for note in found.notes if note.startswith("fp8: the KV pool never filled")]
 
 
 def test_a_turn_that_gave_no_token_holds_no_limit() -> None:

@@ -103,7 +103,17 @@ policy: {min_change: 0.05}
         (
             LEAST + "measure: {concurrency: {load: {rate_per_s: 3}}}",
             "measure.concurrency: a search decides by itself how many sessions run",
-            "leave out --sessions and --rate",
+            "leave out load.sessions and load.rate_per_s",
+        ),
+        (
+            LEAST + "measure: {load: {burst: 5x10/60}}",
+            "measure: load.burst and load.ramp_from_per_s shape an open loop",
+            "load: {rate_per_s: 0.5, burst: 5x10/60}",
+        ),
+        (
+            LEAST + "measure: {swap: true, load: {sessions: 4, rate_per_s: 2}}",
+            "measure: load.sessions (closed loop) and load.rate_per_s (open loop) exclude",
+            "load: {sessions: 4}, or load: {rate_per_s: 2}",
         ),
         (
             LEAST + "measure: {concurrency: {slo: tptf=50}}",

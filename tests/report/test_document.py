@@ -4,7 +4,7 @@ import numpy as np
 
 from advisor.decide import decide
 from advisor.policy import Policy
-from advisor.verdict import Figure
+from advisor.verdict import Figure, Inequality
 from agentload.report.charts.spec import Plot
 from agentload.report.document import document
 from agentload.report.parts import Made, RunFacts, Timeline
@@ -57,6 +57,15 @@ def test_a_million_calls_are_drawn_with_few_marks() -> None:
         for series in chart.series
     ]
     assert max(marks) <= 150
+
+
+def test_an_inequality_of_what_nobody_measured_says_so() -> None:
+    decision = sample.decision()
+    asked = Inequality(left="accuracy", observed=None, relation=">", right="-3 pp", holds=None)
+    first, *others = decision.server
+    server = (replace(first, inequality=asked), *others)
+    written = [each.inequality for each in made(replace(decision, server=server)).verdicts]
+    assert "accuracy > −3 pp: not measured" in written
 
 
 def test_the_inequality_that_decided_is_written_out() -> None:

@@ -14,6 +14,7 @@ from agentload.report import labels
             "fp8_e4m3, --kv-cache-dtype=fp8, profiles/fp8.yaml",
         ),
         ("(fp8)", "(FP8)"),
+        ("KV dtype fp8 on fp8", "KV dtype fp8 on FP8"),
     ],
 )
 def test_arms_in_a_sentence_are_named_as_people_do(told: str, text: str) -> None:

@@ -135,6 +135,15 @@ async def test_nothing_is_cut_at_its_right_edge(page: Page) -> None:
         assert [each for each in cut if width == 1_440 or not each.startswith("DIV")] == []
 
 
+async def test_what_is_not_folded_has_a_phones_width(page: Page) -> None:
+    await page.shape(width=PHONE, height=844, mobile=True)
+    assert await page.run(CUT) == []
+    rows = """[...document.querySelectorAll('#decision tbody tr')].map(row => [...row.cells]
+        .filter(cell => cell.checkVisibility()).map(cell => Math.round(cell.getBoundingClientRect().left)))"""
+    places = [left for _, *cells in await page.run(rows) for left in cells]
+    assert len({*places}) == 3  # the reference, an arm, its change
+
+
 async def test_what_all_columns_share_is_said_in_a_line_above_their_names(page: Page) -> None:
     await page.shape(width=PHONE, height=844, mobile=True)
     words = """[...document.querySelectorAll('#decision thead th')].map(head => {

@@ -100,7 +100,7 @@ def test_all_defaults_are_written_out() -> None:
         ),
         (
             HEAD + "load: {sessions: 1, rate_per_s: 3}",
-            "a.yaml: --sessions (closed loop) and --rate (open loop) exclude each other",
+            "a.yaml: load.sessions (closed loop) and load.rate_per_s (open loop) exclude each other",
         ),
         (HEAD + "design: zz", "a.yaml: design is interleaved, parallel or sequential, got 'zz'"),
         (
@@ -125,7 +125,7 @@ def test_all_defaults_are_written_out() -> None:
         ),
         (
             HEAD + "load: {rate_per_s: 1, burst: {factor: 2, lasts_s: 2s, every_s: 2}}",
-            "a.yaml: --burst is FACTORxSECONDS/EVERY with fewer seconds than every, got '2x2/2'",
+            "a.yaml: load.burst is FACTORxSECONDS/EVERY with fewer seconds than every, got '2x2/2'",
         ),
         (
             HEAD + "load: {rate_per_s: 1, burst: {lasts_s: 5x}}",
@@ -167,22 +167,19 @@ def test_all_defaults_are_written_out() -> None:
         ),
         (
             HEAD + "windows: 8\nblocks: 2",
-            "a.yaml: --blocks cuts the trace, and --windows draws from all of it",
+            "a.yaml: blocks cuts the trace, and windows draws from all of it",
         ),
-        (
-            HEAD + "windows: 8\nload: {sessions: 2, ramp_s: 5}",
-            "a.yaml: --windows begin at full load",
-        ),
-        (HEAD + "benchmark: agentx", "a.yaml: --benchmark needs its slots"),
+        (HEAD + "windows: 8\nload: {sessions: 2, ramp_s: 5}", "a.yaml: windows begin at full load"),
+        (HEAD + "benchmark: agentx", "a.yaml: benchmark needs its slots"),
         (
             HEAD + "benchmark: agentx\nload: {sessions: 2, ramp_s: 5}",
-            "a.yaml: --benchmark draws from all of the trace and begins at full load",
+            "a.yaml: benchmark draws from all of the trace and begins at full load",
         ),
         (
             HEAD + "benchmark: agentx\nwindows: 8\nload: {sessions: 2}",
-            "a.yaml: --benchmark lays out its own windows",
+            "a.yaml: benchmark lays out its own windows",
         ),
-        (HEAD + "windows: 8\ncapacity: 2", "a.yaml: --capacity lays out its own windows"),
+        (HEAD + "windows: 8\ncapacity: 2", "a.yaml: capacity lays out its own windows"),
         (
             HEAD + "load: {wait_cap_s: {user: .inf}}",
             "a.yaml: load.wait_cap_s must be finite, got inf",

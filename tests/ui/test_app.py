@@ -398,10 +398,13 @@ async def test_several_databases_lead_to_each_other(tmp_path: Path) -> None:
     other.mkdir()
     async with site(stored(one, whole("r1")), empty(other)) as client:
         assert 'href="/db/bench-2/"' in await (await client.get("/db/bench/")).text()
-        assert (await client.get("/db/bench-2/runs/r1")).status == 404
+        missing = await client.get("/db/bench-2/runs/r1")
+        assert missing.status == 404
+        # Its links lead on in the same database.
+        assert 'class="brand" href="/db/bench-2/"' in await missing.text()
         both = await (await client.get("/")).text()
         assert (
-            "1 runs in 2 databases" in both,
+            "1 run in 2 databases" in both,
             'href="/db/bench/runs/r1"' in both,
             "0 runs" in both,
         ) == (True, True, True)

@@ -60,8 +60,8 @@ def test_an_alarm_that_goes_on_tells_of_all_runs_of_the_new_level() -> None:
     told = [alarms(history(*QUIET, *[0.08] * runs), ChangeRule())[0] for runs in (1, 4)]
     assert [each.raised_ns // DAY_NS for each in told] == [11, 11]
     assert [each.message.partition("), ")[2] for each in told] == [
-        "the last run against 11 runs before",
-        "the last 4 runs against 11 runs before",
+        "the last run against the level of 11 before",
+        "the level of the last 4 runs against the level of 11 before",
     ]
     assert told[1].message.startswith("prod: turn_ms +8.")
 

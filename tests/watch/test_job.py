@@ -223,9 +223,9 @@ def test_what_a_job_would_not_do_is_refused(
     [
         (
             {"sessions": 1, "rate_per_s": 1},
-            "--sessions (closed loop) and --rate (open loop) exclude each other",
+            "load.sessions (closed loop) and load.rate_per_s (open loop) exclude each other",
         ),
-        ({"ramp_s": 5.0}, "--ramp needs a load to rise to"),
+        ({"ramp_s": 5.0}, "load.ramp_s needs a load to rise to"),
     ],
 )
 def test_a_load_that_contradicts_itself_is_refused(
@@ -294,6 +294,9 @@ def test_a_field_that_lies_outside_its_section_is_told_where_it_belongs(
         ),
         ("shorter with --sessions 16 or --max-calls", "shorter with load: {sessions: 16} or load.max_calls"),
         ("--pairs 3, or a larger trace", "pairs: 3, or a larger trace"),
+        ("--rate 0.5 --burst 5x10/60", "load: {rate_per_s: 0.5, burst: 5x10/60}"),
+        ("--rate 0.5 --ramp 60, or --rate inf", "load: {rate_per_s: 0.5, ramp_s: 60}, or load: {rate_per_s: inf}"),
+        ("--wait-cap user=5,tool=2 --pairs 3", "load: {wait_cap_s: {user: 5, tool: 2}}, pairs: 3"),
         ("leave out --swap and --launch", "leave out swap and launch"),
         ("a shorter --duration", "a shorter load.duration_s"),
         ("--restarts 1 to 12 needs servers", "restarts 1 to 12 needs servers"),

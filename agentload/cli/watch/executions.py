@@ -319,7 +319,7 @@ def _drawn(series: Trend) -> Iterator[str]:
     low, high = min(values), max(values)
     yield (
         f"{in_words(series.name)}  {blocks(values, low=low, span=max(high - low, FLAT))}  "
-        f"{low:+.1%} to {high:+.1%}"
+        f"{low:+.1%} to {high:+.1%} against the first reference run"
     )
     for level in series.change_points:
         yield f"  {level_words(series, level)}"

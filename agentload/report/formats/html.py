@@ -6,10 +6,13 @@ No network, no library, readable without scripts, in light and dark, on a phone 
 import base64
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Final
 
 from jinja2 import BaseLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -22,6 +25,10 @@ from agentload.report.labels import slug
 from agentload.report.parts import Cell, Document, Group, Table
 from agentload.visible import visible
 
+MOST_ABREAST: Final = 4
+"""Columns of a table that a chart may stand beside."""
+LONG: Final = 30
+"""Characters from which on a cell may break into lines."""
 _UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|pp|ms|s|min|h|USD|TB/s|calls?|agents?)(?:\W|$))")
 _INSIDE = re.compile(r", (?=[^\[(]*[\])])")
 _FIGURE = re.compile(r"[~<>≤≥±×]? ?[+−-]?\d")
@@ -36,7 +43,7 @@ def html(document: Document) -> str:
     """Render a document."""
     in_rows = forest(document)
     picture, repeated = picture_of(document), _repeated(document) if in_rows else None
-    first = document.groups[0] if document.groups else Group(title="")
+    groups = [placement(group, picture, repeated) for group in document.groups]
     # Our own files, not a reader's words: Markup leaves them as they are.
     return (
         environment()
@@ -45,8 +52,7 @@ def html(document: Document) -> str:
             document=document,
             forest=in_rows,
             picture=picture,
-            repeated=repeated,
-            is_repeated=not first.tables and {*first.charts} <= {picture, repeated},
+            placed=groups,
             style=Markup(style()),  # noqa: S704
             script=Markup(script()),  # noqa: S704
             policy=security_policy(),
@@ -86,6 +92,33 @@ def _repeated(document: Document) -> Chart | None:
     return found if len(headings) == 1 else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Say how a group stands on the page: its charts with their class, and what is abreast."""
+
+    group: Group
+    anchor: str
+    charts: tuple[tuple[Chart, str], ...]
+    is_abreast: bool
+    """One chart stands beside its tables, which leave it room."""
+    css: str
+    """`narrow` for a group that only a narrow screen has to show."""
+
+
+def placement(group: Group, picture: Chart | None, repeated: Chart | None) -> Placement:
+    """Place a group: *picture* stands beside the decision, *repeated* in the rows of its table."""
+    charts = [chart for chart in group.charts if chart is not picture]
+    always = [chart for chart in charts if chart is not repeated]
+    widest = max((len(table.columns) for table in group.tables), default=math.inf)
+    return Placement(
+        group=group,
+        anchor=slug(group.title),
+        charts=tuple((chart, "narrow" if chart is repeated else "") for chart in charts),
+        is_abreast=len(always) == 1 and widest <= MOST_ABREAST,
+        css="" if group.tables or always else "narrow",
+    )
+
+
 def _chart(document: Document, name: str) -> Chart | None:
     charts = (chart for group in document.groups for chart in group.charts)
     return next((each for each in charts if each.name == name), None)
@@ -106,6 +139,11 @@ def _side(column: tuple[Cell, ...]) -> str:
     filled = loud or [cell.text for cell in column if cell.text]
     figures = sum(_FIGURE.match(text) is not None for text in filled)
     return "figure" if 3 * figures > len(filled) else "words"
+
+
+def classes(cell: Cell, side: str) -> str:
+    """Return the classes of a cell: its tone, its side, and whether it may break."""
+    return " ".join(filter(None, (cell.tone, side, "long" if len(cell.text) > LONG else "")))
 
 
 def style() -> str:
@@ -148,8 +186,8 @@ def environment(loader: BaseLoader | None = None) -> Environment:
     made.filters |= {
         **FILTERS,
         "tied": tie,
-        "slug": slug,
         "sides": sides,
+        "classes": classes,
         "csv": csv,
         "vega": lambda chart: json.dumps(vega_lite(chart)),
     }

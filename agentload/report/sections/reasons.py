@@ -140,8 +140,8 @@ def inequality(view: View, each: Inequality | None) -> str | None:
     if each is None:
         return None
     left, right = view.typeset(each.left), view.typeset(each.right)
-    observed = "not observed"
-    if each.observed is not None:
-        in_points = each.observed.unit == "share" and right.endswith("pp")
-        observed = (say.points if in_points else say.estimate)(each.observed)
+    if each.observed is None:
+        return f"{left} {_RELATIONS[each.relation]} {right}: not measured"
+    in_points = each.observed.unit == "share" and right.endswith("pp")
+    observed = (say.points if in_points else say.estimate)(each.observed)
     return f"{left}: {observed} {_RELATIONS[each.relation]} {right} ({_HOLDS[each.holds]})"

@@ -11,6 +11,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
+from statistics import fmean
 from typing import Final
 
 import duckdb
@@ -348,7 +349,7 @@ def trend(series: trends.Trend, *, job: str) -> TrendChart:
 
 def _means(series: trends.Trend) -> Iterator[Series]:
     """Draw the mean of each stretch between level changes and alarms; of fewer than three runs
-    none.
+    none. It is geometric, so that two of them give the level change between them.
     """
     levels = (level.point for level in series.change_points)
     raised = (_runs_until(series, each.raised_ns) - 1 for each in series.alarms)
@@ -356,7 +357,7 @@ def _means(series: trends.Trend) -> Iterator[Series]:
     for low, high in pairwise((0, *sorted(inner), len(series.points))):
         if high - low < LEAST_RUNS:
             continue
-        mean = sum(point.value for point in series.points[low:high]) / (high - low)
+        mean = math.expm1(fmean(math.log1p(point.value) for point in series.points[low:high]))
         ends = (low + 0.5, high + 0.5)
         tip = f"mean of runs {low + 1} to {high}: {_percent(mean)}"
         yield Series(

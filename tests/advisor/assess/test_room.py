@@ -99,7 +99,7 @@ def test_no_difference_says_from_how_many_agents_on_the_pool_decides() -> None:
     ).server
     assert server.verdict == "no difference"
     assert any(
-        each.endswith("concurrent agents, where bf16's KV pool becomes the bottleneck")
+        each.endswith("sessions at once, where bf16's KV pool becomes the bottleneck")
         for each in server.flips
     )
 

@@ -94,7 +94,7 @@ def test_nothing_is_used_while_the_gpus_that_decide_were_not_measured() -> None:
     assert found.pays.state == "unclear", "its latencies are valid"
     assert (
         found.flips[0]
-        == "surely a GPU fewer at the peak, and 3.0 % of them: use; that many more: avoid"
+        == "surely a GPU fewer at the peak, and 3% of them: use; that many more: avoid"
     )
     assert any(isinstance(need.step, CapacitySearch) for need in found.pays.needs)
 

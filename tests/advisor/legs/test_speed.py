@@ -323,8 +323,8 @@ def test_an_open_question_says_what_would_answer_it() -> None:
     (server,) = decide(evidence).server
     assert server.verdict == "test further"
     assert [each.split(" (")[0] for each in server.flips[:2]] == [
-        "the whole interval of turn latency below -3.0 %",
-        "the whole interval of turn latency above +3.0 %",
+        "the whole interval of turn latency below -3%",
+        "the whole interval of turn latency above +3%",
     ]
 
 

@@ -97,7 +97,7 @@ def test_six_buckets_down_ask_for_calibration_five_do_not_and_calibrated_scales_
     largest = 100 * max(
         (each.reference_only - each.arm_only) / 2000 for each in _all_down(6).accuracy
     )
-    assert f"the largest fall {largest:.1f} pp, with scales of 1.0" in found.message
+    assert f"; the largest fall is {largest:.1f} pp. With scales of 1.0, that is" in found.message
     assert (found.asks_for, found.screening) == ("calibrate", True)
     assert findings(systematic_shift, _all_down(5)) == []
     assert (
@@ -125,7 +125,7 @@ def test_a_shift_within_the_margin_is_told_and_asks_for_nothing() -> None:
         (small,) = findings(systematic_shift, evidence)
         assert (
             small.asks_for,
-            small.message.endswith("pooled the loss is within the margin."),
+            small.message.endswith("Pooled, the loss is within the margin."),
         ) == (None, True)
 
 
@@ -153,7 +153,7 @@ def test_buckets_that_did_not_move_are_told() -> None:
     evidence = _all_down(6)
     (found,) = findings(systematic_shift, replace(evidence, accuracy=(*evidence.accuracy, *still)))
     assert found.message.startswith(
-        "6 of 18 buckets fell, none rose, 12 did not move (sign test p 0.016, screening)"
+        "6 of 18 buckets fell and none rose, 12 did not move (sign test p 0.016, screening)"
     )
 
 
@@ -163,7 +163,7 @@ def test_lengths_that_nobody_asked_about_are_told_with_their_share() -> None:
         untested_lengths, compared(effect=0.0, workloads=(chat_class(context_tokens=lengths),))
     )
     assert [each.workload for each in found] == [None, "chat"]
-    assert "20.0% of the calls of chat are longer than 128k, up to 195k" in found[1].message
+    assert "20.0% of the calls of chat are longer than 128k (up to 195k), where" in found[1].message
     assert findings(untested_lengths, compared(effect=0.0)) == []
 
 
@@ -249,8 +249,11 @@ def test_a_screen_says_where_to_ask_and_what_it_did_not_see() -> None:
     (step,) = findings(
         screened_answers, _screen({8192.0: 1.0, 16384.0: 1.0, 32768.0: 9.0, 65536.0: 8.0})
     )
-    assert step.message.startswith("The distance of fp8 steps up at prompts of 32k tokens, to 9")
-    assert "a kernel does something else on those of 32k to 64k." in step.message
+    assert step.message.startswith(
+        "Token probabilities of fp8 leave those of bf16 abruptly at prompts of 32k tokens: there "
+        "they are 9"
+    )
+    assert "A kernel does something else on prompts of 32k to 64k." in step.message
     assert step.next_step == Questions(
         lengths=(16384, 32768, 65536)
     ) or step.next_step == Questions(lengths=(8192, 32768, 65536))
@@ -268,8 +271,8 @@ def test_a_screen_says_where_to_ask_and_what_it_did_not_see() -> None:
 @pytest.mark.parametrize(
     ("lost", "sessions", "told"),
     [
-        (0, 40, "no surely rarer"),
-        (12, 40, "surely rarer. A changed reply is not a wrong one"),
+        (0, 40, ": no certain loss. That"),
+        (12, 40, ": a certain loss. A changed reply is not a wrong one"),
         (1, 2, "Fewer than three sessions say nothing more."),
     ],
 )
@@ -293,7 +296,7 @@ def test_recorded_turns_that_an_arm_makes_less_often_say_where_to_ask_and_decide
     (found,) = findings(recorded_turns, bare(followed=(replies,)))
     assert told in found.message
     assert found.message.startswith(
-        f"fp8 made {sessions - lost} of {sessions} recorded next turns, bf16 {sessions} "
+        f"fp8 replied as recorded in {sessions - lost} of {sessions} turns, bf16 in {sessions} "
         f"({lost} lost and 0 won)"
     )
     assert (found.kind, found.asks_for, found.screening) == ("informs", None, lost > 2)

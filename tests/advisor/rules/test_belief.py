@@ -71,7 +71,7 @@ def test_a_wide_control_asks_for_pairs_of_this_run_and_not_for_another_small_one
         noise_floor,
         compared(effect=0.0, pairs=3, aa=(AaControl(workload="chat", first=first, second=second),)),
     )
-    assert "(A/A control, 3 pairs): too small a control to resolve 0.5%" in found.message
+    assert "(A/A control, 3 pairs). This control is too small to resolve 0.5%" in found.message
     assert isinstance(found.next_step, MorePairs)
 
 
@@ -105,7 +105,9 @@ def test_a_large_effect_of_the_place_in_a_pair_is_said_and_doubts_the_claim(
     found = findings(carry_over, compared(effect=0.0, observations=observed(reference, left)))
     assert len(found) == said
     for each in found:
-        assert "Carry-over: turns of chat on fp8 against bf16 differ by" in each.message
+        assert (
+            "Carry-over: where fp8 plays second in a pair, its turns of chat take" in each.message
+        )
         assert (each.kind, each.leg) == ("opposes", "validity")
 
 
@@ -123,8 +125,8 @@ def test_what_a_server_changes_by_itself_stands_beside_what_an_arm_changes() -> 
     (found,) = findings(same_question_twice, bare(accuracy=(asked,), aa_accuracy=(again,)))
     assert (found.kind, found.arm, found.leg, found.next_step) == ("informs", "bf16", "safe", None)
     assert (
-        found.message
-        == "bf16 asked twice changed 5.0% of 200 answers, 0.0 pp [-3.6, +3.6]; fp8 changed 5.0%."
+        found.message == "Asked the same questions twice, bf16 changed 5.0% of 200 answers "
+        "(0.0 pp [-3.6, +3.6]); fp8 changed 5.0%."
     )
     known = case(bare(accuracy=(asked,), aa_accuracy=(again,)))
     of_a_class = tuple(
@@ -195,7 +197,7 @@ def test_missing_evidence_is_priced() -> None:
     assert told[0] == "Fewer than 3 block pairs of chat were played on fp8."
     assert told[1].startswith(
         "Accuracy is untested on fp8: about 1,200 paired questions at the lengths of each "
-        "class, 102 minutes and 10.16 USD, settle"
+        "class, 102 min and 10.16 USD, settle"
     )
     (open_question,) = findings(missing_evidence, compared(effect=-0.03, pairs=5))
     need = open_question.need
@@ -205,7 +207,7 @@ def test_missing_evidence_is_priced() -> None:
     assert open_question.message.startswith("Turn latency of chat on fp8, ")
     assert need.usd is not None
     cost = (
-        f"{need.pairs} more pairs, {need.calls:,} calls, {need.minutes:.0f} minutes and "
+        f"{need.pairs} more pairs, {need.calls:,} calls, {need.minutes:.0f} min and "
         f"{need.usd:.2f} USD."
     )
     assert open_question.message.endswith(f" is undecided at a margin of 3%: {cost}")

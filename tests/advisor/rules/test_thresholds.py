@@ -70,7 +70,7 @@ def test_the_surest_fall_is_the_worst_and_one_that_reaches_zero_is_none() -> Non
     plain = case(bare())
     sure, larger = bucket(8192, -0.02, -0.03, -0.01), bucket(16384, -0.2, -0.5, 0.1)
     (found,) = said(worst_length, plain, buckets=(larger, sure, bucket(4096, -0.3, None, None)))
-    assert found.message == "Worst bucket: needle at 8k, -2.0 pp [-3.0, -1.0]."
+    assert found.message == "The worst bucket is needle at 8k: -2.0 pp [-3.0, -1.0]."
     assert (found.kind, found.context_tokens, found.next_step) == (
         "opposes",
         8192,
@@ -126,7 +126,7 @@ def test_a_slope_leaves_a_gain_where_it_surely_reads_below_three_fifths_of_all_m
     if speaks:
         share = "50%" if parallel == 1 else "25%"
         assert found[0].message.startswith(
-            f"The slope of fp8 reads the cache at 1.68 TB/s, {share} of the peak"
+            f"By its time per output token, fp8 reads the cache at 1.68 TB/s, {share} of the peak"
         )
 
 
@@ -146,12 +146,22 @@ def test_drafts_that_are_accepted_three_points_less_often_are_told(
 @pytest.mark.parametrize(
     ("tokens", "ahead", "kind", "told"),
     [
-        (999.0, "above", "opposes", "below the break-even, where fp8 is behind"),
-        (1000.0, "above", "informs", "too close to call, within the break-even"),
-        (3000.0, "above", "informs", "too close to call, within the break-even"),
-        (3001.0, "above", "supports", "above the break-even, where fp8 is ahead"),
-        (999.0, "below", "supports", "below the break-even, where fp8 is ahead"),
-        (3001.0, "below", "opposes", "above the break-even, where fp8 is behind"),
+        (
+            999.0,
+            "above",
+            "opposes",
+            "above the break-even of 2,000 [1,000, 3,000], and these batches are below it.",
+        ),
+        (1000.0, "above", "informs", "these batches are within its interval: which arm is faster"),
+        (3000.0, "above", "informs", "these batches are within its interval: which arm is faster"),
+        (3001.0, "above", "supports", "[1,000, 3,000], and these batches are above it."),
+        (
+            999.0,
+            "below",
+            "supports",
+            "time per output token than bf16 below the break-even of 2,000",
+        ),
+        (3001.0, "below", "opposes", "[1,000, 3,000], and these batches are above it."),
     ],
 )
 def test_a_batch_lies_below_in_or_above_the_set(
@@ -181,7 +191,7 @@ def test_a_batch_lies_below_in_or_above_the_set(
     )
     opened = replace(bounded, shape="half-line", high=None, tokens=None)
     (half,) = said(below_break_even, known, break_even=(opened,))
-    assert half.message.endswith("(at least 1,000).")
+    assert f"{ahead} the break-even (at least 1,000), and these" in half.message
     (counted,) = said(below_break_even, known, break_even=(replace(bounded, pairs=8),))
     assert (counted.estimates[0].n, half.estimates[0].n) == (8, 1)
     assert half.flips is None
@@ -241,7 +251,10 @@ def test_a_gain_is_lost_where_surely_less_than_four_fifths_of_what_lines_promise
     found = gain_lost_under_load.check(told, FP8, evidence.workloads[0])
     assert (found is not None) == speaks
     if found is not None and slope == 1e-5:
-        assert "promise 10.0% less time per output token at 98k KV tokens" in found.message
+        assert (
+            "promise 10.0% less time per output token for the batches of chat (98k KV tokens)"
+            in found.message
+        )
 
 
 @pytest.mark.parametrize(("mine", "theirs", "speaks"), [(9, 0, True), (5, 0, False), (9, 5, False)])
@@ -296,7 +309,7 @@ def test_calls_beyond_the_longest_question_are_told_and_weigh_from_a_twentieth_o
     assert {each.workload for each in found} == (set() if kind is None else {None, "chat"})
     if found:
         assert found[1].message.startswith(
-            f"{share:.1%} of the calls of chat are longer than 128k, up to 195k"
+            f"{share:.1%} of the calls of chat are longer than 128k (up to 195k), where"
         )
     assert (
         findings(
@@ -332,7 +345,7 @@ def test_a_curve_is_bent_by_its_residuals_or_by_a_few_calls(p: float | None, why
     bent = line("fp8", straight=False, lack_of_fit_p=p, users=8)
     (found,) = said(not_a_line, case(bare()), itl=(line("bf16"), bent))
     assert found.message.startswith(
-        "fp8, batch 8: least squares gives 2e-05 ms/token, Theil-Sen 2e-05"
+        "The line through the times per output token of fp8 at batch 8 is unsafe: "
     )
     assert why in found.message
     assert ("lack of fit p" in found.message) == (p is not None)
@@ -374,8 +387,7 @@ def test_a_pool_that_limits_the_load_counts_for_what_it_holds(pool: float, kind:
     )
     holds = f"fp8 holds {pool / 420_000:.2f}x the tokens of bf16."
     assert (
-        mix.message
-        == f"{told}{holds} What that is worth shows only in long runs that fill the pool."
+        mix.message == f"{told}{holds} Only long runs that fill the pool show what that is worth."
     )
     tried = replace(evidence, capacity=(*search("bf16", 16), *search("fp8", 33)))
     known, only = findings(capacity_bound, tried)
@@ -442,7 +454,7 @@ def test_of_two_that_exclude_each_other_the_one_that_is_worth_more_is_kept(
     assert (
         found.kind,
         told in found.message,
-        "it ran without prefix caching" in found.message,
+        "fp8 ran without prefix caching, so" in found.message,
     ) == (kind, True, True)
     assert found.next_step == Features()
     (unmeasured,) = findings(one_of_two, bare(arms=arms))
@@ -496,19 +508,19 @@ def test_a_kernel_that_changed_with_the_dtype_is_told(
     found = findings(kernel_changed, bare(arms=arms))
     assert bool(found) == speaks
     if found:
-        assert "with --attention-backend B." in found[0].message
+        assert "(--attention-backend B) separates them." in found[0].message
 
 
 def test_the_pools_of_arms_that_skip_window_layers_are_told_or_said_to_be_unread() -> None:
     skip = replace(FP8, name="skip", skip_layers=("sliding_window",), pool_tokens=630_000.0)
     known = window_layers._pool_cost(skip, FP8, BF16)
-    assert known == "its pool holds 1.50x the tokens of bf16, fp8 2.00x"
+    assert known == "the pool of skip holds 1.50x the tokens of bf16, that of fp8 2.00x"
     for arms in (
         (replace(skip, pool_tokens=None), FP8, BF16),
         (skip, replace(FP8, pool_tokens=None), BF16),
         (skip, FP8, replace(BF16, pool_tokens=0.0)),
     ):
-        assert window_layers._pool_cost(*arms) == "its pool was not read"
+        assert window_layers._pool_cost(*arms) == "the pool of skip was not read"
 
 
 @pytest.mark.parametrize(

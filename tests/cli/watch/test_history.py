@@ -46,8 +46,8 @@ def test_a_slowdown_is_drawn_and_told_with_its_suspect(
 ) -> None:
     show("nightly", file=told(tmp_path), last=2)
     assert capsys.readouterr().out.splitlines() == [
-        "prod: turn latency  ▁▁▁▁▁▁▁▁▁▁▁███▇██████  -0.6% to +8.9%",
-        "  prod: turn latency +8.3% since 1970-01-12 00:00, run r11 (p = 0.002)" + NAMED,
+        "prod: turn latency  ▁▁▁▁▁▁▁▁▁▁▁███▇██████  -0.6% to +8.9% against the first reference run",
+        "  prod: turn latency, mean +8.3% since 1970-01-12 00:00, run r11 (p = 0.002)" + NAMED,
         "started (UTC)     took   USD  prod: turn latency  run  outcome",
         "1970-01-21 00:00  60 s  0.25  +8.3%               r20  done, against r0",
         "1970-01-22 00:00  60 s     –  –                   r21  failed: no disk",
@@ -57,7 +57,7 @@ def test_a_slowdown_is_drawn_and_told_with_its_suspect(
         ),
         (
             "1970-01-12 00:01, open: regression: prod: turn latency +8.4% (+6.9% to +9.9%), "
-            "the last 10 runs against 11 runs before"
+            "the level of the last 10 runs against the level of 11 before"
         )
         + NAMED,
     ]

@@ -4,8 +4,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from agentload.report.charts.spec import Lanes
-from agentload.report.formats.html import html, sides, tie
+from agentload.report.charts.spec import Chart, Lanes
+from agentload.report.formats.html import html, placement, sides, tie
+from agentload.report.labels import slug
 from agentload.report.parts import Group, Step, in_grey, table
 from tests.report import sample
 from tests.report.charts.test_draw import MAP, PLOT
@@ -150,3 +151,32 @@ def test_a_number_stays_with_its_unit_and_an_interval_in_one_piece(
     words: str, expected: str
 ) -> None:
     assert tie(words) == expected
+
+
+@pytest.mark.parametrize(
+    ("charts", "tables", "abreast", "css"),
+    [
+        ((PLOT,), (4,), True, ""),
+        ((PLOT,), (4, 5), False, ""),  # a wide table leaves a chart no room
+        ((PLOT, MAP), (4,), False, ""),
+        ((PLOT,), (), False, ""),
+        ((), (4,), False, ""),
+    ],
+)
+def test_one_chart_stands_beside_tables_that_leave_it_room(
+    charts: tuple[Chart, ...],
+    tables: tuple[int, ...],
+    abreast: bool,  # noqa: FBT001  # a case
+    css: str,
+) -> None:
+    made = [table("T", ("a",) * columns, [("1",) * columns]) for columns in tables]
+    found = placement(Group(title="A b", charts=charts, tables=tuple(made)), None, None)
+    assert (found.anchor, found.is_abreast, found.css) == (slug("A b"), abreast, css)
+    assert found.charts == tuple((chart, "") for chart in charts)
+
+
+def test_what_stands_by_the_decision_is_shown_again_on_a_narrow_screen_only() -> None:
+    found = placement(Group(title="Differences", charts=(PLOT, MAP)), MAP, PLOT)
+    assert (found.charts, found.css) == (((PLOT, "narrow"),), "narrow")
+    beside = placement(Group(title="Load", charts=(MAP,), tables=()), MAP, None)
+    assert (beside.charts, beside.css) == ((), "narrow")
