@@ -45,7 +45,7 @@ from agentload.store.journal import Writer
 from agentload.store.places import journal_folder
 from agentload.study.change import extend
 from agentload.study.kinds import Decide, Replay
-from agentload.study.parts import Live, Load, TraceRef, Timeouts, Virtual
+from agentload.study.parts import Live, Load, Timeouts, TraceRef, Virtual
 from agentload.study.stored import Notes
 from agentload.tracefile.files import write
 from agentload.verdict.policy import Setting

@@ -110,6 +110,23 @@ async def test_a_slow_stream_is_told_of_some_reads_at_a_time_and_within_a_second
 
 
 @BY_THREAD
+@pytest.mark.parametrize("cut", [0, 14])
+@pytest.mark.parametrize("line", [b"\n", b"\r\n"])
+async def test_an_end_mark_is_told_at_once_though_no_last_chunk_follows(
+    watched: Watched, cut: int, line: bytes
+) -> None:
+    watched.stream.expect(1000, is_eager=False)
+    head, mark = STREAM + b"10\r\n", b"data: [DONE]" + 2 * line + b"\r\n"
+    watched.theirs.send(head + mark[:cut])
+    await asyncio.sleep(0.01)
+    watched.theirs.send(mark[cut:])
+    async with asyncio.timeout(60):
+        await watched.woken.wait()
+    assert b"".join(data for _, _, data in watched.stream.take()) == head + mark
+    assert watched.stream.is_urgent
+
+
+@BY_THREAD
 async def test_reads_come_in_order_with_an_end_and_a_failure_comes_last(
     socket_reader: SocketReader,
 ) -> None:
