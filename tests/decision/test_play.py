@@ -476,3 +476,24 @@ def test_an_untimed_question_takes_a_tenth_of_the_budget_and_no_longer_than_with
     place = StudyPlace(database=tmp_path / "x.duckdb")
     means = Means(study=study, place=place, audience=Audience(), run="r", user=UserTrace(study))
     assert means.patience(600.0, expected_s=expected_s).total_timeout_s == patience_s
+
+
+def test_what_is_computed_between_two_questions_is_spent_from_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    deciding = Deciding(
+        study=STUDY, place=StudyPlace(database=tmp_path / "x.duckdb"), audience=Audience()
+    )
+
+    class Slow:
+        def ask(self, look: Look, known: Known) -> None:
+            now[0] += 60
+
+    monkeypatch.setitem(deciding._agenda.of, "checks", Slow())
+    look, price = Look(criterion="checks", amount=1), LookPrice(minutes=1.0, calls=0)
+    now[0] = 30.0
+    assert deciding._ask(look, price) == 1.5
+    now[0] += 45
+    assert deciding._ask(look, price) == 1.75
