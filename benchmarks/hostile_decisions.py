@@ -226,9 +226,10 @@ NOT_ANSWERED = frozenset({"cancelled", "not_sent", "stopped"})
 
 
 async def _decisions(kind: Kind, modes: Sequence[str], together: int) -> list[str]:
-    failed, usual_mb, left = list[str](), math.inf, iter(modes)
+    failed, left = list[str](), iter((CONTROL, *modes))
+    usual_mb: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 
-    async def decide(mode: str, good: str, honest: str) -> float:
+    async def decide(mode: str, good: str, honest: str) -> None:
         at_s = list[float]()
         with TemporaryDirectory() as folder:
             trace(Path(folder) / "t.jsonl")
@@ -236,7 +237,9 @@ async def _decisions(kind: Kind, modes: Sequence[str], together: int) -> list[st
                 ended = await decided(Path(folder), good, hostile.url, kind)
                 hostile.failures.clear()
         asked_s = max(at_s, default=0.0) - min(at_s, default=0.0)
-        faults = list(ended.faults(mode, asked_s=asked_s, usual_mb=usual_mb))
+        if mode == CONTROL:
+            usual_mb.set_result(ended.grown_mb)
+        faults = list(ended.faults(mode, asked_s=asked_s, usual_mb=await usual_mb))
         print(
             f"| {mode} | {ended.code} | {asked_s:.0f} | {ended.seconds:.0f} | {ended.grown_mb:.0f} "
             f"| {json.dumps(ended.ends)} | {ended.title} | {'; '.join(faults) or 'none'} |",
@@ -245,15 +248,12 @@ async def _decisions(kind: Kind, modes: Sequence[str], together: int) -> list[st
         if faults:
             failed.append(mode)
             print(mode, ended.screen, sep="\n", file=sys.stderr, flush=True)
-        return ended.grown_mb
 
     async def work() -> None:
         async with arms() as (good, honest):
             for mode in left:
                 await decide(mode, good, honest)
 
-    async with arms() as (good, honest):
-        usual_mb = await decide(CONTROL, good, honest)
     async with asyncio.TaskGroup() as tasks:
         for _ in range(together):
             tasks.create_task(work())

@@ -2,17 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 
 from agentload.live.alarm import Timetable
 
 MS = 1_000_000
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():
-            await asyncio.sleep(0.001)
 
 
 async def test_things_are_done_in_the_order_of_their_instants_and_not_before() -> None:
@@ -26,7 +19,9 @@ async def test_things_are_done_in_the_order_of_their_instants_and_not_before() -
             lambda name=name: done.append((name, time.monotonic_ns())),  # type: ignore[misc]
         )
     assert [name for name, _ in done] == ["past"]
-    await until(lambda: len(done) == 4)
+    ended = asyncio.Event()
+    timetable.at(start_ns + 301 * MS, ended.set)
+    await asyncio.wait_for(ended.wait(), 60)
     assert [name for name, _ in done] == ["past", "soon", "with it", "later"]
     assert [
         at_ns >= start_ns + after_ms * MS
@@ -58,6 +53,8 @@ async def test_a_mistake_in_one_thing_leaves_the_others_their_instants() -> None
     start_ns = time.monotonic_ns()
     timetable.at(start_ns + 5 * MS, wrong)
     timetable.at(start_ns + 15 * MS, lambda: done.append("right"))
-    await until(lambda: bool(done))
+    ended = asyncio.Event()
+    timetable.at(start_ns + 16 * MS, ended.set)
+    await asyncio.wait_for(ended.wait(), 60)
     assert ([type(mistake) for mistake in mistakes], done) == ([ZeroDivisionError], ["right"])
     timetable.close()
