@@ -29,7 +29,7 @@ from agentload.dispatch.call import CallTerms
 from agentload.live.target import Target
 from agentload.live.wire import Wire, WireRequest
 from agentload.model.commands import Limits, Status
-from benchmarks.hostile_decisions import QUESTIONS, decisions, resident_mb
+from benchmarks.hostile_decisions import QUESTIONS, Kind, decisions, resident_mb
 from tests.live.hostile import MODES
 
 ROOT = Path(__file__).parent.parent
@@ -153,7 +153,7 @@ def main() -> None:
     known = QUESTIONS if options.eval else MODES
     modes = options.modes.split(",") if options.modes else list(known)[:: options.every]
     if options.decide or options.eval:
-        kind = "questions" if options.eval else "streams"
+        kind: Kind = "questions" if options.eval else "streams"
         sys.exit(decisions(kind, modes, together=options.together))
     failed = []
     with hostile_server() as port:

@@ -182,12 +182,12 @@ async def test_a_challenger_that_never_answers_costs_checks_a_share_of_the_budge
 async def test_a_stream_that_drips_in_a_later_pair_ends_with_the_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said, database, limit = list[str](), tmp_path / "x.duckdb", block_pairs.BudgetLimit
+    said, database = list[str](), tmp_path / "x.duckdb"
     paired = asyncio.Event()
 
     def limited(*, audience: Audience, ends_s: float) -> BudgetLimit:
         paired.set()
-        return limit(audience=audience, ends_s=time.monotonic() + 5)
+        return BudgetLimit(audience=audience, ends_s=time.monotonic() + 5)
 
     async def answer(peer: Peer) -> None:
         if paired.is_set():
