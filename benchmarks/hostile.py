@@ -5,6 +5,7 @@ of them are in flight, and how long one of them stops the loop.
     python -m benchmarks.hostile --sockets 10000    # calls at once, to a server that answers
                                                     # when all are there (ulimit -n 20000)
     python -m benchmarks.hostile --decide --every 4    # decisions, see hostile_decisions.py
+    python -m benchmarks.hostile --eval --every 4      # decisions whose questions are so answered
 
 The server of `tests/live/hostile.py` runs in a process of its own. Memory is the peak of
 what is resident beyond what was before the calls. A stop is processor time of the loop's
@@ -28,7 +29,7 @@ from agentload.dispatch.call import CallTerms
 from agentload.live.target import Target
 from agentload.live.wire import Wire, WireRequest
 from agentload.model.commands import Limits, Status
-from benchmarks.hostile_decisions import decisions
+from benchmarks.hostile_decisions import QUESTIONS, Kind, decisions, resident_mb
 from tests.live.hostile import MODES
 
 ROOT = Path(__file__).parent.parent
@@ -70,12 +71,6 @@ class Turns:
         """Return the longest in ms."""
         self._handle.cancel()
         return self.longest_s * 1e3
-
-
-def resident_mb(name: str) -> float:
-    """Return a size of this process: VmRSS now, VmHWM at its peak."""
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(lines[name].split()[0]) / 1024
 
 
 async def calls(
@@ -144,6 +139,10 @@ def main() -> None:
     parser.add_argument(
         "--decide", action="store_true", help="between such a server and a healthy one"
     )
+    parser.add_argument(
+        "--eval", action="store_true", help="decide where questions alone are so answered"
+    )
+    parser.add_argument("--together", type=int, default=1, help="decisions at the same time")
     parser.add_argument("--every", type=int, default=1, help="of so many modes one is tried")
     parser.add_argument(
         "--sockets", type=int, help="call a server that means well, so often at once"
@@ -151,9 +150,11 @@ def main() -> None:
     options = parser.parse_args()
     if options.sockets is not None:
         sys.exit(sockets(options.sockets))
-    modes = options.modes.split(",") if options.modes else list(MODES)[:: options.every]
-    if options.decide:
-        sys.exit(decisions(modes))
+    known = QUESTIONS if options.eval else MODES
+    modes = options.modes.split(",") if options.modes else list(known)[:: options.every]
+    if options.decide or options.eval:
+        kind: Kind = "questions" if options.eval else "streams"
+        sys.exit(decisions(kind, modes, together=options.together))
     failed = []
     with hostile_server() as port:
         print(

@@ -1,9 +1,12 @@
-"""Decide between a healthy arm and one whose streams mean ill, and check how that ends.
+"""Decide between a healthy arm and one that answers wrongly in one way, and check how that ends.
 
-The challenger is an emulated server that says honestly who it is, counts prompts honestly and has
-its questions right; only what it streams is one of the modes of `tests/live/hostile.py`. So each
-decision gets as far as its verdict, and what it finds must come from the streams. The first
-decision is a control: its challenger streams well and at once, and has to be used.
+The challenger is an emulated server that says honestly who it is and counts prompts honestly.
+Either it has its questions right, and what it streams is one of the modes of
+`tests/live/hostile.py`; or it streams well and at once, and answers questions in one of these
+modes, or with one of the damaged answers of `tests/ask/test_hostile.py`. So each decision gets as
+far as its verdict, and what it finds must come from what is wrong. The first decision is a
+control: its challenger does both well, and has to be used. The memory of the others is compared
+with that of the control.
 """
 
 import asyncio
@@ -19,6 +22,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final, Literal, TypeAlias
 
 import duckdb
 
@@ -29,6 +33,7 @@ from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
 from agentload.serve.server import ServerOptions
 from agentload.tracefile.files import write
+from tests.ask.test_hostile import BODIES, GOOD, saying
 from tests.live.hostile import MODES
 from tests.live.hostility import behind
 from tests.live.scripted import Answer, Peer, serving
@@ -36,11 +41,23 @@ from tests.serve.serving import served
 
 BUDGET_S = 180
 """The least that a decision between two arms takes."""
+MOST_SHARE = 1.15
+"""Share of the budget in which servers are asked."""
 GRACE_S = 60
-"""What may follow the budget: the process starts, and its last call, load and report end."""
+"""What may follow on a busy machine: the last load and the report, which ask no server."""
+MOST_MB = 128
+"""Memory that a decision may take beyond that of the control."""
+HUNG_S = 60
+"""Seconds after which a decision is ended that should have ended by itself."""
 TOKENS = 3
 """Tokens of each answer, as many as most modes send."""
 CONTROL = "good_answers_at_once"
+Kind: TypeAlias = Literal["streams", "questions"]
+QUESTIONS: dict[str, Answer] = {
+    **{name: mode.answer for name, mode in MODES.items()},
+    **{f"body_{name}": saying(body) for name, body in (BODIES | GOOD).items()},
+}
+"""Ways to answer a question; those with a good body answer a question that was not asked."""
 IMPORTED = ("agentload.cli.studies", "agentload.cli._decide", "openai.types", "scipy.optimize")
 """What each decision imports: it is imported once, and each process forks from there."""
 
@@ -56,7 +73,17 @@ def run(typed: Sequence[str], screen: Path) -> None:
         setattr(health, limit, math.inf)
     client._faults = lambda *_: []  # noqa: SLF001  # no policy of a decision can be given
     sys.argv[1:] = typed
-    sys.exit(main())
+    before_mb = resident_mb("VmRSS")
+    try:
+        sys.exit(main())
+    finally:
+        (screen.parent / "grown").write_text(str(resident_mb("VmHWM") - before_mb))
+
+
+def resident_mb(name: str) -> float:
+    """Return a size of this process: VmRSS now, VmHWM at its peak."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(lines[name].split()[0]) / 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,15 +100,26 @@ class Ended:
     """What was decided, or the error that it ended with."""
     verdict: str | None
     """What the report says of the hostile arm."""
-    streams: dict[str, int]
-    """How many calls of the hostile arm ended with each status."""
+    do_now: int
+    """Next steps that the report names."""
+    grown_mb: float
+    """Memory at the peak beyond what was when it began."""
+    ends: dict[str, int]
+    """How many streams of the hostile arm ended with each status, or answers with each error."""
     miscounted: int
     """Calls of that arm that are ok and have not as many tokens as were asked."""
 
-    def faults(self, mode: str) -> Iterator[str]:
-        """Yield what must not be."""
-        if self.seconds > BUDGET_S + GRACE_S:
+    def faults(self, mode: str, *, asked_s: float, usual_mb: float) -> Iterator[str]:
+        """Yield what must not be.
+
+        The hostile arm answered for *asked_s*; a decision of good answers takes *usual_mb*.
+        """
+        if asked_s > MOST_SHARE * BUDGET_S:
+            yield f"asked for {asked_s:.0f} s of {BUDGET_S}"
+        if self.seconds > MOST_SHARE * BUDGET_S + GRACE_S:
             yield f"took {self.seconds:.0f} s of {BUDGET_S}"
+        if self.grown_mb > usual_mb + MOST_MB:
+            yield f"took {self.grown_mb:.0f} MB, where good answers take {usual_mb:.0f}"
         if "Traceback" in self.screen:
             yield "a traceback"
         if self.code not in (0, 1) or (self.code == 1) != self.title.startswith("error: "):
@@ -90,12 +128,19 @@ class Ended:
             yield "an error without a hint"
         if self.miscounted:
             yield f"{self.miscounted} calls ok with other counts than asked"
-        damaged = {status: count for status, count in self.streams.items() if status != "ok"}
+        if self.page is not None and not self.do_now:
+            yield "a report without a next step"
+        damaged = self.ends.keys() - {"ok"}
         if (self.verdict == "use") != (mode == CONTROL) and (damaged or mode == CONTROL):
             yield f"the verdict is {self.verdict}"
         for where, text in (("screen", self.screen), ("page", self.page)):
-            if damaged and text and not any(status in text for status in damaged):
+            if damaged and text and not any(cause(each) in text for each in damaged):
                 yield f"no cause on the {where}"
+
+
+def cause(end: str) -> str:
+    """Return what has to be said of an end: its beginning; of a wrong answer, what was wrong."""
+    return "right" if end == "wrong" else end[:30]
 
 
 async def good_answers_at_once(peer: Peer) -> None:
@@ -128,7 +173,7 @@ async def arms() -> AsyncIterator[tuple[str, str]]:
         yield good.url, honest.url
 
 
-async def decided(folder: Path, good: str, hostile: str) -> Ended:
+async def decided(folder: Path, good: str, hostile: str, kind: Kind) -> Ended:
     """Decide between two servers in a process of its own."""
     database, page = folder / "x.duckdb", folder / "report"
     options = f"--sessions 2 --duration 1s --budget {BUDGET_S}s --force".split()
@@ -137,11 +182,12 @@ async def decided(folder: Path, good: str, hostile: str) -> Ended:
     typed = ["decide", str(folder / "t.jsonl"), *typed, *options]
     child = FORKED.Process(target=run, args=(typed, folder / "screen"))
     child.start()
-    await asyncio.to_thread(child.join, BUDGET_S + 2 * GRACE_S)
+    await asyncio.to_thread(child.join, MOST_SHARE * BUDGET_S + GRACE_S + HUNG_S)
     child.kill()
     child.join()
-    streams, miscounted = _calls(database)
+    ends, miscounted = _ends(database, kind) if database.exists() else ({}, 0)
     shown, written = (folder / "screen").read_text(errors="replace"), page / "decision.json"
+    grown = folder / "grown"
     found = json.loads(written.read_text()) if written.exists() else None
     error = re.search(r"^error: .*", shown, re.MULTILINE)
     return Ended(
@@ -151,56 +197,105 @@ async def decided(folder: Path, good: str, hostile: str) -> Ended:
         page=(page / "decision.md").read_text() if found else None,
         title=found["headline"] if found else error[0] if error else "neither report nor error",
         verdict=found["decision"]["server"][0]["verdict"] if found else None,
-        streams=streams,
+        do_now=len(found["do_now"]) if found else 0,
+        grown_mb=float(grown.read_text()) if grown.exists() else math.nan,
+        ends=ends,
         miscounted=miscounted,
     )
 
 
-def _calls(database: Path) -> tuple[dict[str, int], int]:
-    if not database.exists():
-        return {}, 0
+def _ends(database: Path, kind: Kind) -> tuple[dict[str, int], int]:
     of_arm = f"FROM calls WHERE arm = 'bad' AND asked_tokens = {TOKENS}"
     with duckdb.connect(str(database), read_only=True) as connection:
-        rows = connection.execute(f"SELECT status, count(*) {of_arm} GROUP BY status").fetchall()
+        query = ANSWERS if kind == "questions" else f"SELECT status, count(*) {of_arm} GROUP BY 1"
+        rows = connection.execute(query).fetchall()
         wrong = f"SELECT count(*) {of_arm} AND status = 'ok' AND output_tokens <> asked_tokens"
         found = connection.execute(wrong).fetchone()
     assert found is not None
     return {status: count for status, count in rows if status not in NOT_ANSWERED}, found[0]
 
 
+ANSWERS: Final = """
+    SELECT coalesce(signals ->> 'error', CASE WHEN "right" THEN 'ok' ELSE 'wrong' END), count(*)
+    FROM answers WHERE arm = 'bad' GROUP BY 1
+"""
 FORKED = get_context("forkserver")
 FORKED.set_forkserver_preload([__name__, *IMPORTED])
 NOT_ANSWERED = frozenset({"cancelled", "not_sent", "stopped"})
 """Ends that are not the server's."""
 
 
-async def _decisions(modes: Sequence[str]) -> list[str]:
-    failed = []
-    async with arms() as (good, honest):
-        for mode in (CONTROL, *modes):
-            answer: Answer = good_answers_at_once if mode == CONTROL else MODES[mode].answer
-            with TemporaryDirectory() as folder:
-                trace(Path(folder) / "t.jsonl")
-                async with serving(behind(honest, answer, only="streams")) as hostile:
-                    ended = await decided(Path(folder), good, hostile.url)
-                    hostile.failures.clear()
-            faults = list(ended.faults(mode))
-            print(
-                f"| {mode} | {ended.code} | {ended.seconds:.0f} | {json.dumps(ended.streams)} "
-                f"| {ended.title} | {'; '.join(faults) or 'none'} |",
-                flush=True,
-            )
-            if faults:
-                failed.append(mode)
-                print(ended.screen, file=sys.stderr, flush=True)
+async def _decisions(kind: Kind, modes: Sequence[str], together: int) -> list[str]:
+    failed, left = list[str](), iter((CONTROL, *modes))
+    usual_mb: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+
+    async def decide(mode: str, good: str, honest: str) -> None:
+        at_s = list[float]()
+        with TemporaryDirectory() as folder:
+            trace(Path(folder) / "t.jsonl")
+            async with serving(timed(challenger(honest, kind, mode), at_s)) as hostile:
+                ended = await decided(Path(folder), good, hostile.url, kind)
+                hostile.failures.clear()
+        asked_s = max(at_s, default=0.0) - min(at_s, default=0.0)
+        if mode == CONTROL:
+            usual_mb.set_result(ended.grown_mb)
+        faults = list(ended.faults(mode, asked_s=asked_s, usual_mb=await usual_mb))
+        print(
+            f"| {mode} | {ended.code} | {asked_s:.0f} | {ended.seconds:.0f} | {ended.grown_mb:.0f} "
+            f"| {json.dumps(ended.ends)} | {ended.title} | {'; '.join(faults) or 'none'} |",
+            flush=True,
+        )
+        if faults:
+            failed.append(mode)
+            print(mode, ended.screen, sep="\n", file=sys.stderr, flush=True)
+
+    async def work() -> None:
+        async with arms() as (good, honest):
+            for mode in left:
+                await decide(mode, good, honest)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(together):
+            tasks.create_task(work())
     return failed
 
 
-def decisions(modes: Sequence[str]) -> int:
-    """Decide once for each mode, print how that ended, and tell whether any has faults."""
+def challenger(honest: str, kind: Kind, mode: str) -> Answer:
+    """Return what answers as the server at *honest*, but streams or questions in a way."""
+    if mode == CONTROL:
+        return behind(honest, good_answers_at_once, only="streams")
+    if kind == "streams":
+        return behind(honest, MODES[mode].answer, only="streams")
+
+    async def answer(peer: Peer) -> None:
+        is_stream = bool(json.loads(peer.request.body).get("stream"))
+        await (good_answers_at_once if is_stream else QUESTIONS[mode])(peer)
+
+    return behind(honest, answer)
+
+
+def timed(answer: Answer, at_s: list[float]) -> Answer:
+    """Return what answers, and notes when each answer began and ended."""
+
+    async def noting(peer: Peer) -> None:
+        at_s.append(time.monotonic())
+        try:
+            await answer(peer)
+        finally:
+            at_s.append(time.monotonic())
+
+    return noting
+
+
+def decisions(kind: Kind, modes: Sequence[str], *, together: int) -> int:
+    """Decide once for each mode, print how that ended, and tell whether any has faults.
+
+    Of all modes that many are tried *together*: a decision mostly waits.
+    """
     print(
-        "| mode | exit | s | streams | headline | faults |\n| --- | --- | --- | --- | --- | --- |"
+        f"| mode | exit | s asked | s | MB | {kind} | headline | faults |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- |"
     )
-    failed = asyncio.run(_decisions(modes))
+    failed = asyncio.run(_decisions(kind, modes, together))
     print(f"ended as none should: {', '.join(failed) or 'none'}")
     return int(bool(failed))

@@ -5,7 +5,8 @@
  * what arrives on a socket between `reader_watch` and `reader_leave`, appends it to that stream's
  * buffer, and rests for a ms so that the streams share a wake-up. Python is told, through an
  * eventfd, of a stream
- *   - whose bytes end like the last chunk of an answer, or whose connection ended or failed;
+ *   - whose bytes end like the end mark or the last chunk of an answer, or whose connection ended
+ *     or failed;
  *   - whose first bytes are no whole head of a 200 in chunks, which is all that this file knows of
  *     HTTP: from then on Python is told of each read, until it says otherwise;
  *   - each of whose reads Python wants to know of;
@@ -85,7 +86,7 @@ struct stream {
     int has_begun;  /* bytes have come */
     int failure; /* the errno that is still to be told */
     int64_t read, handed, near; /* reads so far; those taken; those after which the end is near */
-    uint8_t tail[5], *bytes;
+    uint8_t tail[7], *bytes; /* as long as the longest of the ends */
     size_t held, room;
     struct taken *reads;
     int count, places;
@@ -115,6 +116,8 @@ struct reader {
 };
 
 static const char LAST_CHUNK[] = "0\r\n\r\n";
+/* Some servers send no last chunk: the event [DONE] ends a chunk, with either kind of line. */
+static const char *const ENDS[] = {LAST_CHUNK, "]\n\n\r\n", "]\r\n\r\n\r\n"};
 
 static int64_t now(clockid_t clock) {
     struct timespec at;
@@ -255,7 +258,11 @@ static int ends_like_an_answer(struct stream *stream, const uint8_t *bytes, size
         memmove(stream->tail, stream->tail + count, length - count);
         memcpy(stream->tail + length - count, bytes, count);
     }
-    return !memcmp(stream->tail, LAST_CHUNK, length);
+    for (size_t each = 0; each < sizeof ENDS / sizeof *ENDS; each++) {
+        size_t last = strlen(ENDS[each]);
+        if (!memcmp(stream->tail + length - last, ENDS[each], last)) return 1;
+    }
+    return 0;
 }
 
 /* Tell whether bytes begin with a whole head that says: 200, and the body comes in chunks. */

@@ -1,5 +1,6 @@
 """Ask how fast the arms are: block pairs, a look at a time, all of one plan."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -8,7 +9,7 @@ import msgspec
 
 from advisor.legs.gpus import UNMEASURED
 from advisor.verdict import ArmVerdict, Leg
-from agentload.decision.carry_out import require_whole
+from agentload.decision.carry_out import BudgetLimit, BudgetSpentError, require_whole
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.lighter import LateError, caveat
@@ -23,6 +24,7 @@ from agentload.layout.cost import Cost, cost
 from agentload.layout.plan import laid_windows, of_study
 from agentload.model.rows import BlockRow, Row
 from agentload.run import door
+from agentload.run.audience import check_stored
 from agentload.run.lay import Prepared
 from agentload.run.past import began
 from agentload.run.play import Played, Playing
@@ -138,13 +140,19 @@ class BlockPairs:
         means = self.means
         is_begun = began(means.place.database, means.run) is not None
         run, resume = (None, means.run) if is_begun else (means.run, None)
+        audience, limit = means.audience, self._limit(known)
+        if limit is not None:
+            audience = replace(audience, stopping=limit.stopping)
         ended = door.carry_out(
             self._replay(pairs),
             replace(means.place, run=run, resume=resume),
-            means.audience,
+            audience,
             adapt=partial(self._watchful, known),
         )
         assert isinstance(ended, Played), ended
+        if ended.was_stopped and limit is not None and limit.is_spent:
+            check_stored(ended, means.place, means.audience)
+            raise BudgetSpentError("the budget ended a block pair: it does not count")
         if ended.health.is_late and not ended.was_stopped:
             raise LateError((ended.health.void or "requests left late").partition(": ")[0])
         require_whole(means, ended)
@@ -153,6 +161,18 @@ class BlockPairs:
                 self._warned.add(arm.arm)
                 for failure in arm.failures():
                     means.audience.notice(f"warning: {failure}")
+
+    def _limit(self, known: Known) -> BudgetLimit | None:
+        """Return what ends pairs that take longer than was forecast, and than a silent server may.
+
+        The first pair is played whatever it takes.
+        """
+        means = self.means
+        if not known.pairs:
+            return None
+        left_s = 60 * means.left_minutes(known.ledger)
+        ends_s = time.monotonic() + left_s + means.silent_s
+        return BudgetLimit(audience=means.audience, ends_s=ends_s)
 
     def _watchful(self, known: Known, made: Prepared) -> Prepared:
         """End the pairs where requests leave late; note in the run which load was given up."""

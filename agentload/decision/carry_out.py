@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from agentload.ask.asker import TIMEOUT_S
 from agentload.decision.answers import answers_until
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
@@ -67,7 +68,8 @@ def ask_questions(
     """
     left_s = 60 * means.left_minutes(known.ledger)
     limit = BudgetLimit(audience=means.audience, ends_s=time.monotonic() + left_s)
-    study = msgspec.structs.replace(study, timeouts=means.patience(60 * price.minutes))
+    timeouts = means.patience(TIMEOUT_S, expected_s=60 * price.minutes)
+    study = msgspec.structs.replace(study, timeouts=timeouts)
     ended = answers_until(
         study,
         len(order),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from agentload.ask.plain import TIMEOUT_S
 from agentload.ask.probes import Probed
 from agentload.decision.canary import NO_CANARY, Canary
 from agentload.decision.forecast import LookPrice
@@ -58,7 +59,8 @@ class Checks:
             return 0.0
         if means.is_launching:
             return None
-        study = Probe(servers=servers, request=means.study.request, timeouts=means.patience())
+        timeouts = means.patience(TIMEOUT_S)
+        study = Probe(servers=servers, request=means.study.request, timeouts=timeouts)
         self._probed = probed = door.carry_out(study, means.place, means.audience)
         if probed.mismatches and not servers.force:
             raise EndpointError(

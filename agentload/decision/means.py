@@ -15,7 +15,6 @@ from advisor.evidence import POOL_HOLDS
 from advisor.legs import questions
 from advisor.policy import Policy
 from advisor.policy import ServiceLimits as Level
-from agentload.ask.asker import TIMEOUT_S
 from agentload.decision.apart import narrowest
 from agentload.decision.ledger import Ledger
 from agentload.decision.lighter import EasedLoad, load_after
@@ -300,16 +299,16 @@ class Means:
             total_timeout_s=min(given.total_timeout_s, ANSWER_SHARE * self.study.budget_s),
         )
 
-    def patience(self, expected_s: float = 0.0) -> Timeouts:
+    def patience(self, usual_s: float, *, expected_s: float = 0.0) -> Timeouts:
         """Return how long one of several untimed questions may take.
 
         That is the budget's share for a silent server, or longer where all of them together were
-        expected to take *expected_s*; never longer than without a budget.
+        expected to take *expected_s*; never longer than without a budget: the *usual_s* of those
+        who ask, where the user gives no timeout.
         """
         given, most_s = self.study.timeouts, max(self.silent_s, expected_s)
-        if most_s >= TIMEOUT_S:
-            return given
-        return msgspec.structs.replace(given, total_timeout_s=min(given.total_timeout_s, most_s))
+        alone_s = usual_s if given == Timeouts() else given.total_timeout_s
+        return msgspec.structs.replace(given, total_timeout_s=min(alone_s, most_s))
 
     def questions(self, look: Look) -> Ask:
         """Return the study that asks a look's graded questions, at its lengths."""

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Final
 
 from advisor.legs.questions import shares_by_length
+from agentload.ask.likely import TIMEOUT_S
 from agentload.decision.answers import open_questions, question_order
 from agentload.decision.carry_out import ask_questions
 from agentload.decision.forecast import LookPrice
@@ -138,7 +139,7 @@ class Screen:
             screen=True,
             seed=study.seed,
             tokenizer=study.tokenizer,
-            timeouts=self.means.patience(),
+            timeouts=self.means.patience(TIMEOUT_S),
         )
 
     @cached_property

@@ -65,6 +65,8 @@ class Deciding:
     _agenda: Agenda = field(init=False)
     _asking: tuple[Look, LookPrice, float] | None = field(init=False, default=None)
     """Question that is being asked, with its price and the instant at which it began."""
+    _since_s: float = field(init=False)
+    """When the last question had ended: what is computed after it is spent with the next one."""
     _verdict: Verdict | None = field(init=False, default=None)
     """Verdict on the run as it was read last."""
     _laid_again: int = field(init=False, default=0)
@@ -106,6 +108,7 @@ class Deciding:
     def _begin(self, before: Ledger, *, sizes: Mapping[str, Sizes] = MappingProxyType({})) -> None:
         """Get ready to ask what the ledger lacks, of servers whose *sizes* may be known."""
         self._verdict = None
+        self._since_s = time.monotonic()
         self.known = Known(ledger=before)
         study = without(self.study, read_arms(self.study.servers).names, before.apart)
         arms = read_arms(study.servers).names
@@ -269,7 +272,7 @@ class Deciding:
             f"{self.left_minutes:.0f} min left"
         )
         entry = LedgerEntry(stage=look, planned_minutes=price.minutes, minutes=0.0, said="")
-        began_s = time.monotonic()
+        began_s = self._since_s
         self._asking = look, price, began_s
         if self._is_written:
             self._write("asking", entry)
@@ -282,7 +285,9 @@ class Deciding:
                 ):  # the disk may be full, and that is the error already
                     self._write("stopped", replace(entry, minutes=_minutes_since(began_s)))
             raise
-        return _minutes_since(began_s) if simulated is None else simulated
+        finally:
+            self._since_s = time.monotonic()
+        return (self._since_s - began_s) / 60 if simulated is None else simulated
 
     def _write_answer(self, look: Look, planned: float, minutes: float) -> None:
         """Write down what a question said, and notice it."""

@@ -160,7 +160,9 @@ class Exchange:
         self._arm()
 
     def halt(self, why: Halt) -> None:
-        """Give up the call."""
+        """Give up the call, but for what has come; an answer that ended is judged by its end."""
+        if self._has_begun and not self._is_over:
+            self._readable()
         self._end(lambda: self._machine.cancel(self._clock.now_ns(), why))
 
     def release(self) -> None:

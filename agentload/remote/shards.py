@@ -113,13 +113,13 @@ def _rows(shard: Shard) -> tuple[Row, ...]:
 
 
 def _cut_short(shards: Sequence[Shard], rows: Mapping[str, Sequence[Row]]) -> str | None:
-    held = {share: len(own) for share, own in rows.items() if own}
-    written = {shard.share: shard.rows for shard in shards if shard.rows}
+    held = sorted((share, len(own)) for share, own in rows.items() if own)
+    written = sorted((shard.share, shard.rows) for shard in shards if shard.rows)
     if held == written:
         return None
     return (
-        f"shards hold {sum(held.values()):,} rows of {len(held)} nodes, "
-        f"and nodes wrote {sum(written.values()):,}"
+        f"shards hold {sum(count for _, count in held):,} rows of {len(held)} nodes, "
+        f"and nodes wrote {sum(count for _, count in written):,}"
     )
 
 

@@ -63,8 +63,8 @@ class Host(Protocol):
     def notice(self, text: str) -> None:
         """Hear what a reader of the run should know."""
 
-    def lost(self, arm: str) -> None:
-        """Hear, once, that an arm has stopped answering."""
+    def lost(self, arm: str, why: str) -> None:
+        """Hear, once, that an arm has stopped answering, and how its last call ended."""
 
     def refused(self, why: str) -> None:
         """Hear why a server takes no call of ours, once that is certain."""
@@ -107,8 +107,8 @@ class Barrier:
     dead: set[str] = field(init=False, default_factory=set)
     _failures: Counter[str] = field(init=False, default_factory=Counter)
     """Failed calls in a row, by arm."""
-    _last: dict[str, Status] = field(init=False, default_factory=dict)
-    """Status of the last call, by arm."""
+    _last: dict[str, CallRow] = field(init=False, default_factory=dict)
+    """Last call, by arm."""
     _refused: Counter[str] = field(init=False, default_factory=Counter)
     """Refused calls by arm while it takes none; below 0 once it answered otherwise."""
     _known: dict[str, Identity] = field(init=False, default_factory=dict)
@@ -152,7 +152,7 @@ class Barrier:
         arm = ended.arm
         self._between.ended(ended)
         self._tally.ended(self.endpoints[arm], model, ended)
-        self._last[arm] = ended.status
+        self._last[arm] = ended
         if ended.prime and not ended.tail and ended.status in UNHEARD:
             self._unprimed[arm] = ended.status
         self._heard(arm, ended.http_status, ended.error)
@@ -161,8 +161,12 @@ class Barrier:
             return
         self._failures[arm] += 1
         if self._failures[arm] >= DEAD_AFTER and arm not in self.dead:
-            self.dead.add(arm)
-            self.host.lost(arm)
+            self._lose(ended)
+
+    def _lose(self, last: CallRow) -> None:
+        """Give an arm up whose *last* call had no answer."""
+        self.dead.add(last.arm)
+        self.host.lost(last.arm, f"{last.status}: {last.error}")
 
     def _heard(self, arm: str, code: int | None, error: str | None) -> None:
         if code is None or self._refused[arm] < 0:
@@ -256,10 +260,10 @@ class Barrier:
         try:
             said, strangers = await self._settled(endpoint, known)
         except EndpointError as error:
-            if self._last.get(arm) not in UNANSWERED:
+            last = self._last.get(arm)
+            if last is None or last.status not in UNANSWERED:
                 return f"{arm} did not answer after the block: {error.message}"
-            self.dead.add(arm)
-            self.host.lost(arm)
+            self._lose(last)
             return await self._look(arm, round_)
         if missing := newly_missing(said, known):
             self.host.notice(

@@ -377,21 +377,20 @@ class ReplayPart:
             self._hopeless = error
             self.stop()
 
-    def lost(self, arm: str) -> None:
+    def lost(self, arm: str, why: str) -> None:
         """Do as the study says with an arm that has stopped answering."""
         assert self._runner is not None
         self._died.append(arm)
+        gone = f"{arm} stopped answering ({why})"
         match self._playing.means.on_dead:
             case "wait":
-                self.notice(
-                    f"{arm} stopped answering: waiting for it, then its pair is played again"
-                )
+                self.notice(f"{gone}: waiting for it, then its pair is played again")
                 self._runner.lose(arm, for_good=False)
             case "skip":
-                self.notice(f"{arm} stopped answering: going on without it")
+                self.notice(f"{gone}: going on without it")
                 self._runner.lose(arm, for_good=True)
             case "stop":
-                self.notice(f"{arm} stopped answering: stopping")
+                self.notice(f"{gone}: stopping")
                 self.stop()
 
     async def _load(self, *, patience_s: float) -> str | None:

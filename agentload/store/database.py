@@ -111,7 +111,8 @@ def writing(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database for changes after all others have closed it; create it if there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    refuse_foreign(path)
+    for file in (path, path.with_name(f"{path.name}.wal")):  # DuckDB writes into it, too
+        refuse_foreign(file)
     if not path.exists():
         _appear(path)
     connection = _opened(path, patience_s=patience_s, read_only=False)

@@ -25,6 +25,7 @@ from agentload.store import codec, tables
 from agentload.store.database import AbsentError, reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
+from agentload.store.ownership import refuse_foreign
 from agentload.watch.alarms import Alarm
 from agentload.watch.history import Execution
 from agentload.watch.job import Job
@@ -164,6 +165,8 @@ def lock_path(database: Path, job: str) -> Path:
 def lock(database: Path, job: str) -> Iterator[bool]:
     """Hold the job's lock; yield False when another execution holds it."""
     path = lock_path(database, job)
+    for place in (path.parent, path):
+        refuse_foreign(place)
     path.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

@@ -5,8 +5,10 @@ honestly, and answers wrongly: it names the reason, and the reference stays.
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -14,7 +16,8 @@ from typing import Literal
 
 import pytest
 
-from agentload.decision import carry_out, means
+from agentload.decision import block_pairs, carry_out, means
+from agentload.decision.carry_out import BudgetLimit
 from agentload.decision.play import Deciding
 from agentload.errors import AgentloadError
 from agentload.live import health
@@ -28,7 +31,7 @@ from agentload.study.kinds import Decide
 from agentload.study.parts import Live, Load, TraceRef
 from tests.live.hostile import MODES
 from tests.live.hostility import behind
-from tests.live.scripted import Answer, serving
+from tests.live.scripted import END, STREAM, Answer, Peer, good, serving
 from tests.serve.serving import served
 
 pytestmark = [pytest.mark.loopback, pytest.mark.slow]
@@ -176,3 +179,35 @@ async def test_a_challenger_that_never_answers_costs_checks_a_share_of_the_budge
                 await asyncio.to_thread(deciding.play)
     assert "warning: bad: prefix reuse could not be tried: no whole answer in time" in said
     assert "warning: bad: no prompt was answered" in said
+
+
+async def test_a_stream_that_drips_in_a_later_pair_ends_with_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, database = list[str](), tmp_path / "x.duckdb"
+    paired = asyncio.Event()
+
+    def limited(*, audience: Audience, ends_s: float) -> BudgetLimit:
+        paired.set()
+        return BudgetLimit(audience=audience, ends_s=time.monotonic() + 5)
+
+    async def answer(peer: Peer) -> None:
+        if paired.is_set():
+            await MODES["a_token_now_and_then_for_ever"].answer(peer)
+            return
+        await peer.send(STREAM)
+        for payload in good(json.loads(peer.request.body)["max_tokens"]):
+            await peer.events(payload)
+            await asyncio.sleep(0.005)  # what comes in one piece is no stream
+        await peer.send(END)
+
+    monkeypatch.setattr(block_pairs, "BudgetLimit", limited)
+    monkeypatch.setattr(audience_module, "ENDING_S", 1.0)
+    async with challenged(answer, "streams") as endpoints:
+        place, audience = StudyPlace(database=database), Audience(notice=said.append)
+        deciding = Deciding(study=study_of(endpoints), place=place, audience=audience)
+        async with asyncio.timeout(270):
+            ended = await asyncio.to_thread(deciding.play)
+    assert (ended.ending, ended.wants and ended.wants[0].criterion) == ("budget", "speed")
+    assert "  the budget ended a block pair: it does not count" in said
+    assert streams_ended(database) == {"ok"}

@@ -45,7 +45,7 @@ from agentload.store.journal import Writer
 from agentload.store.places import journal_folder
 from agentload.study.change import extend
 from agentload.study.kinds import Decide, Replay
-from agentload.study.parts import Live, Load, TraceRef, Virtual
+from agentload.study.parts import Live, Load, Timeouts, TraceRef, Virtual
 from agentload.study.stored import Notes
 from agentload.tracefile.files import write
 from agentload.verdict.policy import Setting
@@ -456,3 +456,45 @@ def test_a_decision_that_was_killed_before_there_was_a_database_is_resumed_under
     assert means("r3").load.sessions == SESSIONS
     with pytest.raises(PlanError, match="no journal of run r2"):
         _ = means("r2").load
+
+
+@pytest.mark.parametrize(
+    ("budget_min", "given", "expected_s", "patience_s"),
+    [
+        (90, Timeouts(), 0, 540),
+        (140, Timeouts(), 0, 600),
+        (140, Timeouts(first_timeout_s=30), 0, 840),
+        (200, Timeouts(first_timeout_s=30), 0, 1200),
+        (200, Timeouts(total_timeout_s=700), 0, 700),
+        (90, Timeouts(), 570, 570),
+        (90, Timeouts(), 1800, 600),
+    ],
+)
+def test_an_untimed_question_takes_a_tenth_of_the_budget_and_no_longer_than_without_one(
+    tmp_path: Path, budget_min: int, given: Timeouts, expected_s: float, patience_s: float
+) -> None:
+    study = msgspec.structs.replace(STUDY, budget_s=60.0 * budget_min, timeouts=given)
+    place = StudyPlace(database=tmp_path / "x.duckdb")
+    means = Means(study=study, place=place, audience=Audience(), run="r", user=UserTrace(study))
+    assert means.patience(600.0, expected_s=expected_s).total_timeout_s == patience_s
+
+
+def test_what_is_computed_between_two_questions_is_spent_from_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    deciding = Deciding(
+        study=STUDY, place=StudyPlace(database=tmp_path / "x.duckdb"), audience=Audience()
+    )
+
+    class Slow:
+        def ask(self, look: Look, known: Known) -> None:
+            now[0] += 60
+
+    monkeypatch.setitem(deciding._agenda.of, "checks", Slow())
+    look, price = Look(criterion="checks", amount=1), LookPrice(minutes=1.0, calls=0)
+    now[0] = 30.0
+    assert deciding._ask(look, price) == 1.5
+    now[0] += 45
+    assert deciding._ask(look, price) == 1.75

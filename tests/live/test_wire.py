@@ -17,7 +17,7 @@ from agentload.live.target import Target
 from agentload.live.wire import Wire, WireFacts
 from agentload.model.commands import Limits
 from tests.live.calls import MS, one_call, request
-from tests.live.scripted import END, STREAM, Peer, good, serving
+from tests.live.scripted import END, STREAM, Peer, good, serving, token
 from tests.live.test_wire_failures import drips, never_answers
 
 pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
@@ -121,6 +121,25 @@ async def test_a_watched_call_is_told_its_tokens_and_can_be_cancelled_after_some
     assert (outcome.status, outcome.output_tokens) == ("cancelled", seen[-1])
     assert seen == sorted(set(seen))
     assert [each >= 3 for each in seen] == [False] * (len(seen) - 1) + [True]
+
+
+async def test_a_call_that_is_stopped_has_what_came_before() -> None:
+    came = asyncio.Event()
+
+    async def answer(peer: Peer) -> None:
+        await peer.send(STREAM)
+        await peer.events(token("w0 "))
+        came.set()
+        await peer.hang()
+
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        call = asyncio.create_task(wire.call(request(tokens=1000, limits=Limits())))
+        await came.wait()
+        await asyncio.sleep(0.05)  # for the kernel; a thread that reads tells of it later still
+        wire.cancel("r0", "stopped")
+        outcome = await call
+    assert (outcome.status, outcome.output_tokens) == ("stopped", 1)
+    assert outcome.first_ns is not None
 
 
 async def test_a_call_is_stopped_while_it_waits_for_its_connection() -> None:

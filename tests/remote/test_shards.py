@@ -156,3 +156,10 @@ def test_a_shard_whose_journal_is_gone_is_noticed(tmp_path: Path) -> None:
 def test_a_shard_of_a_share_that_nobody_was_given_is_noticed(tmp_path: Path) -> None:
     found = merge([shard(tmp_path, "x", call("s0"))], {"n": 0}, expected=(), drained_ns={})
     assert found == Merged(rows=(), fault="shards hold 0 rows of 0 nodes, and nodes wrote 1")
+
+
+def test_a_share_that_two_nodes_hand_over_is_noticed(tmp_path: Path) -> None:
+    shards = [shard(tmp_path, "n", call("s0")), shard(tmp_path, "m", call("s1"))]
+    lying = [shards[0], replace(shards[1], share="n")]
+    found = merge(lying, {"n": 0, "m": 0}, expected=(), drained_ns={})
+    assert found.fault == "shards hold 1 rows of 1 nodes, and nodes wrote 2"

@@ -42,7 +42,10 @@ class Unheard:
     def notice(self, text: str) -> None:
         pass
 
-    lost = refused = invalid = notice
+    refused = invalid = notice
+
+    def lost(self, arm: str, why: str) -> None:
+        pass
 
     async def pair_done(self) -> None:
         pass
@@ -302,7 +305,7 @@ async def test_a_stop_ends_the_wait_for_a_dead_server(
 
 @pytest.mark.parametrize("hangs", [False, True])
 @pytest.mark.parametrize(("on_dead", "was_stopped"), [("stop", True), ("skip", False)])
-async def test_what_was_played_names_the_arms_that_stopped_answering(
+async def test_what_was_played_names_the_arms_that_stopped_answering_and_how_calls_ended(
     tmp_path: Path, *, on_dead: OnDead, was_stopped: bool, hangs: bool
 ) -> None:
     soon = Limits(first_ns=200_000_000)
@@ -317,8 +320,12 @@ async def test_what_was_played_names_the_arms_that_stopped_answering(
     async with serving(answering()) as one, serving(dying(hangs=hangs)) as other:
         endpoints = (Endpoint(name="a", url=one.url), Endpoint(name="b", url=other.url))
         how = playing(made, endpoints, tmp_path / "x.duckdb", study=extend(STUDY, on_dead=on_dead))
-        ended = await asyncio.wait_for(Journalled(how).play(), 30.0)
+        said = list[str]()
+        ended = await asyncio.wait_for(Journalled(how, notice=said.append).play(), 30.0)
     assert (ended.died, ended.was_stopped) == (("b",), was_stopped)
+    (lost,) = (each for each in said if "stopped answering" in each)
+    cause = "first_timeout: " if hangs else "reset: ConnectionResetError: "
+    assert lost.startswith(f"b stopped answering ({cause}")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from agentload.errors import StoreError
 from agentload.store.database import writing
 from agentload.store.journal import Writer
 from agentload.store.places import journal_folder
+from agentload.watch.ledger import lock
 
 
 @pytest.fixture
@@ -32,6 +33,11 @@ def write_database(database: Path) -> None:
         pass
 
 
+def lock_job(database: Path) -> None:
+    with lock(database, "nightly"):
+        pass
+
+
 def folder(path: Path) -> None:
     path.mkdir()
 
@@ -47,6 +53,8 @@ def link(path: Path) -> None:
         (write_journal, "x.journal", link),
         (write_database, "x.duckdb", link),
         (write_database, "x.duckdb", Path.touch),
+        (write_database, "x.duckdb.wal", link),
+        (lock_job, "x.journal", link),
     ],
 )
 def test_what_another_user_laid_out_in_a_folder_of_all_is_not_written_into(

@@ -4,6 +4,7 @@ alarm is raised or closed, and its failure costs nothing.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import pytest
 
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
+from agentload.watch import notices
 from agentload.watch.alarms import Alarm, ChangeRule, alarms
 from agentload.watch.books import Executed
 from agentload.watch.history import Execution, Outcome
@@ -25,6 +27,9 @@ from agentload.watch.job import Job, Notify
 from agentload.watch.notices import junit, send
 from agentload.watch.schedule import Schedule
 from agentload.watch.words import outcome_words, summary
+from tests.live.hostile import MODES
+from tests.live.hostility import again, flood
+from tests.live.scripted import Answer, Peer, serving
 from tests.watch.histories import execution, history
 
 WORSE = history(*[0.0, 0.004, -0.003] * 4, 0.08)
@@ -226,3 +231,47 @@ def test_a_webhook_that_redirects_is_not_followed_and_its_notice_counts_as_lost(
             server.shutdown()
             thread.join()
     assert (told, got) == ((f"webhook of HOOK failed: {status}",), [])
+
+
+async def drips_a_head(peer: Peer) -> None:
+    await peer.send(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        await peer.send(b"x: y\r\n")
+        await asyncio.sleep(0.02)
+
+
+async def drips_a_body(peer: Peer) -> None:
+    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+    while True:
+        await peer.send(b"x")
+        await asyncio.sleep(0.02)
+
+
+async def floods(peer: Peer) -> None:
+    await peer.send(b"HTTP/1.1 200 OK\r\n\r\n")
+    await flood(peer, again(b"x" * 65_536, 1 << 30))
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize(
+    ("receive", "why"),
+    [
+        (Peer.hang, "TimeoutError"),
+        (drips_a_head, "TimeoutError"),
+        (drips_a_body, "TimeoutError"),
+        (floods, "OversizeError"),
+        (MODES["closed_at_once"].answer, "ServerDisconnectedError"),
+        (MODES["alert_of_tls"].answer, "ClientResponseError"),
+    ],
+)
+async def test_a_receiver_that_is_slow_or_broken_holds_nobody_up_and_is_named_by_its_variable(
+    receive: Answer, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "TIMEOUT_S", 0.5)
+    told = job(Notify(webhook_env="HOOK", always=True))
+    async with serving(receive) as server:
+        monkeypatch.setenv("HOOK", f"{server.url}/secret")
+        async with asyncio.timeout(60):
+            (said,) = await asyncio.to_thread(send, told, executed(WORSE[:-1], raised=()))
+        server.failures.clear()
+    assert said == f"webhook of HOOK failed: {why}"
