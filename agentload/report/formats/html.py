@@ -35,8 +35,7 @@ def files(document: Document) -> Iterator[tuple[str, str]]:
 def html(document: Document) -> str:
     """Render a document."""
     in_rows = forest(document)
-    picture = picture_of(document)
-    repeated = _repeated(document) if in_rows else None
+    picture, repeated = picture_of(document), _repeated(document) if in_rows else None
     first = document.groups[0] if document.groups else Group(title="")
     # Our own files, not a reader's words: Markup leaves them as they are.
     return (
@@ -63,8 +62,7 @@ def forest(document: Document) -> ForestRows | None:
     found = _chart(document, "differences")
     if not isinstance(found, Lanes) or len(found.arms) > 1:
         return None
-    mix = first_group(found)
-    rows = [row[0].text for row in document.arms.rows]
+    mix, rows = first_group(found), [row[0].text for row in document.arms.rows]
     return forest_rows(mix, [_row_of(lane, rows) for lane in mix.lanes])
 
 
@@ -107,9 +105,7 @@ def _side(column: tuple[Cell, ...]) -> str:
     loud = [cell.text for cell in column if cell.text and cell.tone != "muted"]
     filled = loud or [cell.text for cell in column if cell.text]
     figures = sum(_FIGURE.match(text) is not None for text in filled)
-    if 3 * figures > len(filled):
-        return "figure"
-    return "words"
+    return "figure" if 3 * figures > len(filled) else "words"
 
 
 def style() -> str:
@@ -165,9 +161,7 @@ def show(value: object) -> object:
 
     Of a text each character, and nothing that it does.
     """
-    if isinstance(value, str) and not isinstance(value, Markup):
-        return visible(value)
-    return value
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def tie(words: str) -> str:
