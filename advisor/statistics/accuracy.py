@@ -129,7 +129,8 @@ def _mean_one(weights: Floats | None, size: int) -> Floats:
     """Return weights scaled to a mean of 1."""
     if weights is None:
         return np.ones(size)
-    return weights * (size / weights.sum())
+    scaled: Floats = weights * (size / weights.sum())
+    return scaled
 
 
 def _under(found: AnswerCounts, difference: float) -> tuple[float, float]:

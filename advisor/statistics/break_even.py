@@ -240,8 +240,8 @@ def _lines(pair: Ints, tokens: Floats, tpot: Floats, unit: float) -> dict[int, F
     x = tokens / unit
 
     def of_pair(term: Floats) -> Floats:
-        sums: Floats = np.bincount(index, weights=weight * term)
-        return sums
+        sums = np.bincount(index, weights=weight * term)
+        return np.asarray(sums, dtype=np.float64)
 
     s0 = of_pair(np.ones_like(x))
     s1 = of_pair(x)
