@@ -407,8 +407,10 @@ def _pool_tokens(view: View) -> Iterator[Row]:
     ours, *others = pools
     times = []
     for each in others:
-        is_known = bool(each and ours)
-        times.append(f"{say.number(each / ours, 2)}×" if is_known else "")
+        if each and ours:
+            times.append(f"{say.number(each / ours, 2)}×")
+        else:
+            times.append("")
     texts = [None if each is None else say.number(each) for each in pools]
     yield row("KV pool, tokens ↑", texts[0], own=texts[1:], changes=times)
 
