@@ -300,10 +300,11 @@ def _shared(start: Ints, other_start: Ints) -> Floats:
     That is all of it, half (one server's), or nothing.
     """
     sides = [_numbered(start), _numbered(other_start)]
-    columns: list[Floats] = [np.eye(int(side.max()) + 1)[side] for side in sides]
+    columns = [np.eye(int(side.max()) + 1)[side] for side in sides]
     if np.array_equal(sides[0], sides[1]):
         return columns[0]
-    return np.concatenate(columns, axis=1) * np.sqrt(0.5)
+    halves: Floats = np.concatenate(columns, axis=1) * np.sqrt(0.5)
+    return halves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
