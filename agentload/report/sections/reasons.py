@@ -139,8 +139,7 @@ def inequality(view: View, each: Inequality | None) -> str | None:
     """
     if each is None:
         return None
-    left = view.typeset(each.left)
-    right = view.typeset(each.right)
+    left, right = view.typeset(each.left), view.typeset(each.right)
     observed = "not observed"
     if each.observed is not None:
         in_points = each.observed.unit == "share" and right.endswith("pp")
