@@ -39,6 +39,13 @@ class Estimate:
         )
 
     @property
+    def closed_ends(self) -> tuple[float, float]:
+        """Return both ends of the interval; the value stands for an open one."""
+        low = self.value if self.low is None else self.low
+        high = self.value if self.high is None else self.high
+        return low, high
+
+    @property
     def is_bound(self) -> bool:
         """Say whether the value is an end that the truth lies beyond, and no best estimate."""
         return (self.low is None) != (self.high is None) and self.value in (self.low, self.high)

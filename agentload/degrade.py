@@ -120,7 +120,7 @@ def _from(header: Header, session: Session, at: int, cuts: _Cuts) -> Session:
             else replace(session, turns=tuple(turns))
         )
     told = last_context(header, session, at)
-    lead = len(header.prefixes[session.prefix]) if session.prefix is not None else 0
+    lead = len(header.prefix_of(session))
     shared = lead if lead and told[:lead] == header.prefixes[session.prefix or ""] else 0
     add = tuple(replace(segment, source=None) for segment in told[shared:])
     prime = Turn(
@@ -164,7 +164,7 @@ def _inlined(header: Header, session: Session) -> Session:
 def _broken(header: Header, session: Session, *, share: float, keep: int, seed: int) -> Session:
     rng = _drawn(seed, "break", session)
     turns: list[Turn] = []
-    before = len(header.prefixes[session.prefix]) if session.prefix is not None else 0
+    before = len(header.prefix_of(session))
     for number, (turn, context) in enumerate(
         zip(session.turns, contexts(header, session), strict=True)
     ):

@@ -108,7 +108,7 @@ def _lightest(evidence: Evidence, arm: str, slo: ServiceLimits) -> list[Capacity
 
 
 def _reason(points: Sequence[CapacityPoint], slo: ServiceLimits) -> str:
-    """Name the limit that is missed by most, and by how much; empty where none is missed."""
+    """Name the limit that the median trial exceeds most, and how far; empty where none does."""
     worst = 1.0
     reason = ""
     for metric, limit in slo.limits():

@@ -19,23 +19,25 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         if sides is None:
             continue
         theirs, mine = (1.0 - float(calls.ok.mean()) for calls in sides)
-        differs, many = (
-            abs(mine - theirs) > policy.max_dropped_difference,
-            max(mine, theirs) > policy.max_dropped_share,
-        )
-        by_count = many and not differs
-        yield Gate(
+        most = max(mine, theirs)
+        are_unequal = abs(mine - theirs) > policy.max_dropped_difference
+        are_many = most > policy.max_dropped_share
+        observed = mine - theirs
+        limit = policy.max_dropped_difference
+        but = ": what is left cannot be compared"
+        if are_many and not are_unequal:
+            observed = most
+            limit = policy.max_dropped_share
+            but = ": what is left are the turns that are quick enough"
+        if most == 1.0:
+            but = ": nothing is left to compare"
+        gate = Gate(
             name=NAME,
             arm=arm.name,
             workload=workload.name,
             message=f"{mine:.1%} of the turns dropped, {theirs:.1%} on {evidence.reference}",
-            observed=max(mine, theirs) if by_count else mine - theirs,
-            limit=policy.max_dropped_share if by_count else policy.max_dropped_difference,
+            observed=observed,
+            limit=limit,
             spoils=TIMES,
-        ).judged(
-            good=not (differs or many),
-            but=": nothing is left to compare"
-            if max(mine, theirs) == 1.0
-            else ": what is left "
-            + ("are the turns that are quick enough" if by_count else "cannot be compared"),
         )
+        yield gate.judged(good=not (are_unequal or are_many), but=but)

@@ -84,18 +84,21 @@ def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) ->
     correlation of all answers would fall with a loss that stands alone.
     """
     size = difference.size
-    is_lost, is_won = difference < 0, difference > 0
+    is_lost = difference < 0
+    is_won = difference > 0
     context = np.unique(clusters, return_inverse=True)[1]
     contexts = int(context.max()) + 1
     if contexts == size and weights is None:
-        lost, won = float(is_lost.sum()), float(is_won.sum())
+        lost = float(is_lost.sum())
+        won = float(is_won.sum())
         return AnswerCounts(reference_only=lost, arm_only=won, n=size)
     # Rows weigh 1 in the mean; by Kish, `unit` of them are worth one of equal weight.
-    weight = np.ones(size) if weights is None else weights * (size / weights.sum())
+    weight = _mean_one(weights, size)
     square = float(weight @ weight)
     unit = square / size
     n = size / unit
-    lost, won = float(weight @ is_lost) / unit, float(weight @ is_won) / unit
+    lost = float(weight @ is_lost) / unit
+    won = float(weight @ is_won) / unit
 
     def pairs_within(column: Floats | Bools) -> float:
         """Return the sum over contexts of the square of their weights in *column*."""
@@ -105,9 +108,13 @@ def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) ->
     # The variance of won - lost is the sum over pairs of rows of one context that
     # differ the same way; chance puts `alike` of all pairs of rows together.
     every_pair = pairs_within(np.ones(size))
-    alike = (lost * (lost - 1) + won * (won - 1)) / (n * (n - 1)) if n > 1 else 0.0
-    by_chance = (every_pair - square) * max(0.0, alike)
-    variance = (pairs_within(is_lost) + pairs_within(is_won) - by_chance) / unit**2
+    alike = 0.0
+    if n > 1:
+        same_way = lost * (lost - 1) + won * (won - 1)
+        alike = max(0.0, same_way / (n * (n - 1)))
+    by_chance = (every_pair - square) * alike
+    together = pairs_within(is_lost) + pairs_within(is_won)
+    variance = (together - by_chance) / unit**2
     return AnswerCounts(
         reference_only=lost,
         arm_only=won,
@@ -116,6 +123,14 @@ def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) ->
         beside=RESEMBLANCE * (every_pair / square - 1),
         df=contexts - 1 + PRIOR if contexts < size else None,
     )
+
+
+def _mean_one(weights: Floats | None, size: int) -> Floats:
+    """Return weights scaled to a mean of 1."""
+    if weights is None:
+        return np.ones(size)
+    scaled: Floats = weights * (size / weights.sum())
+    return scaled
 
 
 def _under(found: AnswerCounts, difference: float) -> tuple[float, float]:
@@ -148,13 +163,16 @@ def tango_z(found: AnswerCounts, difference: float) -> float:
     if gap == 0:
         return 0.0
     variance, _ = _under(found, difference)
-    return math.copysign(math.inf, gap) if variance <= 0 else gap / math.sqrt(variance)
+    if variance <= 0:
+        return math.copysign(math.inf, gap)
+    return gap / math.sqrt(variance)
 
 
 def tango(found: AnswerCounts, *, level: float = 0.95) -> Estimate:
     """Return the difference of the shares right, arm minus reference, with Tango's interval."""
     assert found.n > 0, "no paired items"
-    value, reach = found.value, found.reach(level)
+    value = found.value
+    reach = found.reach(level)
     return Estimate(
         value=value,
         low=_end(found, score=reach, edge=-1.0),
@@ -176,7 +194,8 @@ def _end(found: AnswerCounts, *, score: float, edge: float) -> float:
         bounded = max(min(tango_z(found, difference), 1e3), -1e3)  # it may be infinite at an edge
         return bounded - score
 
-    inside, outside = found.value, edge * (1 - 1e-12)
+    inside = found.value
+    outside = edge * (1 - 1e-12)
     if excess(outside) * excess(inside) >= 0:
         return edge
     low, high = sorted((inside, outside))
@@ -232,7 +251,9 @@ def _most_lost(numbers: Sequence[int], items: int, margin: float, *, level: floa
         return tango_z(found, -margin) < enough
 
     first = numbers[0]
-    most = bisect_left(range(first + 1), 1, key=lambda lost: is_too_many(lost, first)) - 1
+    # Ever more lost are too many from some number on.
+    possible = range(first + 1)
+    most = bisect_left(possible, 1, key=lambda lost: is_too_many(lost, first)) - 1
     for changed in numbers:
         # One more changed item allows one more lost one at most.
         if changed > first and not is_too_many(most + 1, changed):
@@ -243,7 +264,9 @@ def _most_lost(numbers: Sequence[int], items: int, margin: float, *, level: floa
 def mcnemar(*, reference_only: int, arm_only: int) -> float:
     """Return the exact two-sided p-value that as many answers turned wrong as turned right."""
     fewer = min(reference_only, arm_only)
-    return min(1.0, 2 * float(scipy.special.bdtr(fewer, reference_only + arm_only, 0.5)))
+    changed = reference_only + arm_only
+    one_sided = float(scipy.special.bdtr(fewer, changed, 0.5))
+    return min(1.0, 2 * one_sided)
 
 
 def fisher(more: int, less: int, *, items: int) -> float:
@@ -276,7 +299,7 @@ def mean_difference(
     """
     difference = arm - reference
     size = difference.size
-    weight = np.ones(size) if weights is None else weights * (size / weights.sum())
+    weight = _mean_one(weights, size)
     context = np.arange(size)
     if clusters is not None:
         context = np.unique(clusters, return_inverse=True)[1]
@@ -284,7 +307,8 @@ def mean_difference(
     if contexts < MIN_CLUSTERS:
         return None
     value = float((weight * difference).mean())
-    error = math.sqrt(cluster_variance(weight * (difference - value), context))
+    deviations = weight * (difference - value)
+    error = math.sqrt(cluster_variance(deviations, context))
     # Of one more context: rows of unequal weight are worth fewer.
     largest = float(np.abs(difference).max()) or 1.0
     worth = float(weight @ weight) / size
@@ -321,7 +345,8 @@ def sign_test(differences: Sequence[float]) -> Signs:
     down = sum(each < 0 for each in differences)
     up = sum(each > 0 for each in differences)
     p = mcnemar(reference_only=down, arm_only=up)
-    return Signs(down=down, up=up, still=len(differences) - down - up, p=p)
+    still = len(differences) - down - up
+    return Signs(down=down, up=up, still=still, p=p)
 
 
 def slope_per_doubling(
@@ -345,8 +370,10 @@ def slope_per_doubling(
     slope = float(fitted[1])
     residual = target - design @ fitted
     df = len(lengths) - 2
-    variance = residual @ residual / df * np.linalg.inv(design.T @ design)[1, 1]
+    inverse = np.linalg.inv(design.T @ design)
+    variance = residual @ residual / df * inverse[1, 1]
     error = float(np.sqrt(variance))
     if error == 0:
         return slope, 0.0
-    return slope, float(2 * scipy.special.stdtr(df, -abs(slope) / error))
+    one_sided = scipy.special.stdtr(df, -abs(slope) / error)
+    return slope, float(2 * one_sided)

@@ -51,9 +51,9 @@ def fieller(fitted: FittedLine, level: float = 0.95) -> Fieller:
     if a == 0 or (a < 0 and discriminant <= 0):
         return Fieller(shape="line", low=-math.inf, high=math.inf)
     root = math.sqrt(max(discriminant, 0.0))
-    roots = (-b - root) / a, (-b + root) / a
+    roots = sorted(((-b - root) / a, (-b + root) / a))
     shape: Literal["interval", "rays"] = "interval" if a > 0 else "rays"
-    return Fieller(shape=shape, low=min(roots), high=max(roots))
+    return Fieller(shape=shape, low=roots[0], high=roots[1])
 
 
 def difference_grid(
@@ -63,17 +63,19 @@ def difference_grid(
 
     Only calls at this batch size count.
     """
-    left, right = reference.users == users, arm.users == users
+    left = reference.users == users
+    right = arm.users == users
     if not left.any() or not right.any():
         return None
     # One grid for both, so that equal lengths fall into
     # equal columns; odd pair numbers are the arm's.
     pair = np.concatenate([2 * reference.pair[left], 2 * arm.pair[right] + 1])
-    tokens = users * np.concatenate([reference.context_tokens[left], arm.context_tokens[right]])
+    contexts = np.concatenate([reference.context_tokens[left], arm.context_tokens[right]])
     latencies = np.concatenate([reference.itl_ms[left], arm.itl_ms[right]])
-    both = on_grid(pair, tokens, latencies)
+    both = on_grid(pair, users * contexts, latencies)
     is_arm = both.pairs % 2 == 1
-    theirs, mine = both.pairs[~is_arm] // 2, both.pairs[is_arm] // 2
+    theirs = both.pairs[~is_arm] // 2
+    mine = both.pairs[is_arm] // 2
     shared, at_left, at_right = np.intersect1d(theirs, mine, return_indices=True)
     if not shared.size:
         return None
@@ -91,7 +93,9 @@ def with_starts(fitted: FittedLine, base: Floats, *, spread: float, starts: int 
     """
     if spread == 0:
         return fitted
-    unseen = ((_TAIL * spread) ** 2 * 2 + (1.96 * _WANDER) ** 2) / starts / fitted.reach() ** 2
+    of_starts = (_TAIL * spread) ** 2 * 2
+    of_wander = (1.96 * _WANDER) ** 2
+    unseen = (of_starts + of_wander) / starts / fitted.reach() ** 2
     return replace(
         fitted,
         var_intercept=fitted.var_intercept + unseen * float(base[0]) ** 2,
@@ -126,7 +130,8 @@ def break_even(
     fitted = line.fit(difference, medians)
     if fitted is None:
         return None
-    through = np.polyfit(difference.lengths, medians, 1, w=1 / medians)[::-1]
+    slope, intercept = np.polyfit(difference.lengths, medians, 1, w=1 / medians)
+    through = np.array([intercept, slope])
     return break_even_of_line(
         arm.arm,
         with_starts(fitted, through, spread=spread),
@@ -151,21 +156,20 @@ def break_even_of_line(
     Lengths from *first* to *last* were tested.
     """
     shape, low, high = _on_tested(fitted, fieller(fitted), first, last)
-    crosses = (
-        shape in ("bounded", "half-line")
-        and fitted.slope != 0
-        and fitted.intercept / fitted.slope < 0
-    )
-    tokens = -fitted.intercept / fitted.slope if crosses else None
+    tokens = None
+    if shape in ("bounded", "half-line") and fitted.slope != 0:
+        zero = -fitted.intercept / fitted.slope
+        tokens = zero if zero > 0 else None
+    slope_z = fitted.slope_z
+    if not math.isfinite(slope_z):
+        slope_z = math.copysign(1e9, fitted.slope)
     return BreakEven(
         arm=arm,
         shape=shape,
         tokens=tokens,
         low=low,
         high=high,
-        slope_z=fitted.slope_z
-        if math.isfinite(fitted.slope_z)
-        else math.copysign(1e9, fitted.slope),
+        slope_z=slope_z,
         users=users,
         own_tokens=None if tokens is None else tokens / users,
         own_low=None if low is None else low / users,
@@ -182,7 +186,6 @@ def _on_tested(
     Literal["bounded", "half-line", "none", "always", "unclear"], float | None, float | None
 ]:
     """Return shape and ends for lengths above zero; rays are judged on the tested range."""
-    ahead: Literal["none", "always"] = "always" if fitted.at((first + last) / 2)[0] < 0 else "none"
     match found.shape:
         case "interval" if found.high < 0:
             return "always" if fitted.slope < 0 else "none", None, None
@@ -191,35 +194,40 @@ def _on_tested(
         case "line":
             return "unclear", None, None
         case "rays":
-            open_below, open_above = found.low >= first, found.high <= last
-            if open_below and open_above:
-                return "unclear", None, None
-            if open_above:
-                return (
-                    ("half-line", found.high, None)
-                    if found.low < first <= found.high
-                    else ("unclear", None, None)
-                )
-            if open_below:
-                return (
-                    ("half-line", None, found.low) if found.low <= last else ("unclear", None, None)
-                )
-            inside = found.low < first and found.high > last
-            return (ahead, None, None) if inside else ("unclear", None, None)
+            pass
+    is_open_below = found.low >= first
+    is_open_above = found.high <= last
+    if is_open_below and is_open_above:
+        return "unclear", None, None
+    if is_open_above and found.low < first <= found.high:
+        return "half-line", found.high, None
+    if is_open_below and found.low <= last:
+        return "half-line", None, found.low
+    if is_open_above or is_open_below:
+        return "unclear", None, None
+    # Neither ray reaches the tested lengths: one arm is ahead at all of them.
+    in_the_middle, _ = fitted.at((first + last) / 2)
+    return "always" if in_the_middle < 0 else "none", None, None
 
 
 def _columns(calls: Sequence[Calls]) -> tuple[Ints, Floats, Floats]:
-    known = [each for each in calls if each.batch_kv_tokens is not None]
-    if not known:
+    """Return pair, KV tokens of the batch, and time per token of the calls that have all three."""
+    pairs: list[Ints] = []
+    batches: list[Floats] = []
+    times: list[Floats] = []
+    for each in calls:
+        if each.batch_kv_tokens is not None:
+            pairs.append(each.pair)
+            batches.append(each.batch_kv_tokens)
+            times.append(np.where(each.ok, each.tpot_ms, np.nan))
+    if not pairs:
         empty = np.zeros(0)
         return empty.astype(np.int64), empty, empty
-    pair = np.concatenate([each.pair for each in known])
-    tokens = np.concatenate(
-        [each.batch_kv_tokens for each in known if each.batch_kv_tokens is not None]
-    )
-    tpot = np.concatenate([np.where(each.ok, each.tpot_ms, np.nan) for each in known])
-    seen = np.isfinite(tokens) & np.isfinite(tpot) & (tpot > 0)
-    return pair[seen], tokens[seen], tpot[seen]
+    pair = np.concatenate(pairs)
+    tokens = np.concatenate(batches)
+    tpot = np.concatenate(times)
+    is_known = np.isfinite(tokens) & np.isfinite(tpot) & (tpot > 0)
+    return pair[is_known], tokens[is_known], tpot[is_known]
 
 
 def _lines(pair: Ints, tokens: Floats, tpot: Floats, unit: float) -> dict[int, Floats]:
@@ -228,28 +236,32 @@ def _lines(pair: Ints, tokens: Floats, tpot: Floats, unit: float) -> dict[int, F
     Slopes are per *unit* of tokens; errors are weighed as relative ones.
     """
     names, index = np.unique(pair, return_inverse=True)
-    weight, x = 1 / tpot**2, tokens / unit
-    sums = [
-        np.bincount(index, weights=weight * term)
-        for term in (np.ones_like(x), x, x * x, tpot, x * tpot)
-    ]
-    s0, s1, s2, sy, sxy = sums
+    weight = 1 / tpot**2
+    x = tokens / unit
+
+    def of_pair(term: Floats) -> Floats:
+        sums = np.bincount(index, weights=weight * term)
+        return np.asarray(sums, dtype=np.float64)
+
+    s0 = of_pair(np.ones_like(x))
+    s1 = of_pair(x)
+    s2 = of_pair(x * x)
+    sy = of_pair(tpot)
+    sxy = of_pair(x * tpot)
     determinant = s0 * s2 - s1 * s1
-    count = np.bincount(index)
-    low, high = np.full(names.size, np.inf), np.full(names.size, -np.inf)
+    low = np.full(names.size, np.inf)
+    high = np.full(names.size, -np.inf)
     np.minimum.at(low, index, x)
     np.maximum.at(high, index, x)
-    good = (count >= MIN_CALLS) & (high >= MIN_SPAN * low) & (determinant > 1e-12 * s0 * s2)
-    return {
-        int(name): np.array(
-            [
-                (s2[i] * sy[i] - s1[i] * sxy[i]) / determinant[i],
-                (s0[i] * sxy[i] - s1[i] * sy[i]) / determinant[i],
-            ]
-        )
-        for i, name in enumerate(names)
-        if good[i]
-    }
+    has_calls = np.bincount(index) >= MIN_CALLS
+    has_span = high >= MIN_SPAN * low
+    is_good = has_calls & has_span & (determinant > 1e-12 * s0 * s2)
+    lines = {}
+    for i in np.flatnonzero(is_good):
+        intercept = (s2[i] * sy[i] - s1[i] * sxy[i]) / determinant[i]
+        slope = (s0[i] * sxy[i] - s1[i] * sy[i]) / determinant[i]
+        lines[int(names[i])] = np.array([intercept, slope])
+    return lines
 
 
 def _kept_machines(reference: Sequence[Calls], challenger: Sequence[Calls]) -> bool:
@@ -257,14 +269,28 @@ def _kept_machines(reference: Sequence[Calls], challenger: Sequence[Calls]) -> b
 
     All starts then share what a machine adds.
     """
-    mine, theirs = (
+    own, other = (
         [each.machine for each in side if each.machine is not None]
         for side in (reference, challenger)
     )
-    return (
-        bool(mine and theirs)
-        and not np.intersect1d(np.concatenate(mine), np.concatenate(theirs)).size
-    )
+    if not own or not other:
+        return False
+    shared = np.intersect1d(np.concatenate(own), np.concatenate(other))
+    return not shared.size
+
+
+def _start_count(
+    reference: Sequence[Calls], challenger: Sequence[Calls], shared: Sequence[int]
+) -> int:
+    """Return how many starts of both servers the *shared* pairs ran on."""
+    if _kept_machines(reference, challenger):
+        return 1
+    start_of_pair = []
+    for each in (*reference, *challenger):
+        starts = zip(each.pair.tolist(), each.restart.tolist(), strict=True)
+        start_of_pair.append(dict(starts))
+    together = {tuple(starts.get(pair) for starts in start_of_pair) for pair in shared}
+    return len(together)
 
 
 def break_even_from_calls(
@@ -285,22 +311,14 @@ def break_even_from_calls(
         return None
     tokens = np.concatenate([left[1], right[1]])
     unit = float(tokens.max())
-    base, other = _lines(*left, unit), _lines(*right, unit)
+    base = _lines(*left, unit)
+    other = _lines(*right, unit)
     shared = sorted(base.keys() & other.keys())
     if len(shared) < MIN_PAIRS:
         return None
-    began = [
-        dict(zip(each.pair.tolist(), each.restart.tolist(), strict=True))
-        for sides in (reference, challenger)
-        for each in sides
-    ]
-    starts = (
-        1
-        if _kept_machines(reference, challenger)
-        else len({tuple(known.get(name) for known in began) for name in shared})
-    )
     by_pair = np.array([other[name] - base[name] for name in shared])
-    mean, covariance = by_pair.mean(axis=0), np.cov(by_pair.T) / len(shared)
+    mean = by_pair.mean(axis=0)
+    covariance = np.cov(by_pair.T) / len(shared)
     fitted = FittedLine(
         intercept=float(mean[0]),
         slope=float(mean[1]) / unit,
@@ -312,8 +330,9 @@ def break_even_from_calls(
         lengths=0,
         lack_of_fit_p=None,
     )
-    first, last = (float(each) for each in np.quantile(tokens, [0.05, 0.95]))
+    first, last = np.quantile(tokens, [0.05, 0.95]).tolist()
     through = np.mean([base[name] for name in shared], axis=0) / np.array([1.0, unit])
+    starts = _start_count(reference, challenger, shared)
     widened = with_starts(fitted, through, spread=spread, starts=starts)
     return break_even_of_line(
         arm,

@@ -91,11 +91,9 @@ class FittedLine:
     @property
     def slope_z(self) -> float:
         """Return the slope over its standard error."""
-        return (
-            float(np.sign(self.slope)) * np.inf
-            if self.var_slope == 0
-            else self.slope / float(np.sqrt(self.var_slope))
-        )
+        if self.var_slope == 0:
+            return float(np.sign(self.slope)) * np.inf
+        return self.slope / float(np.sqrt(self.var_slope))
 
     def at(self, length: float) -> tuple[float, float]:
         """Return the line's value at *length* and its standard error."""
@@ -128,12 +126,15 @@ def _lack_of_fit(residuals: Floats, weights: Floats) -> float | None:
     pairs, lengths = residuals.shape
     if pairs < 2 or lengths < 3:
         return None
+    bend_freedom = lengths - 2
+    noise_freedom = (pairs - 1) * bend_freedom
     mean = residuals.mean(axis=0)
-    bend = pairs * float(weights @ mean**2) / (lengths - 2)
-    noise = float(np.sum(weights * (residuals - mean) ** 2)) / ((pairs - 1) * (lengths - 2))
+    bend = pairs * float(weights @ mean**2) / bend_freedom
+    squares = weights * (residuals - mean) ** 2
+    noise = float(np.sum(squares)) / noise_freedom
     if noise == 0:
         return 1.0 if bend == 0 else 0.0
-    return float(scipy.special.fdtrc(lengths - 2, (pairs - 1) * (lengths - 2), bend / noise))
+    return float(scipy.special.fdtrc(bend_freedom, noise_freedom, bend / noise))
 
 
 def fit(grid: Grid, scale: Floats) -> FittedLine | None:
@@ -149,7 +150,8 @@ def fit(grid: Grid, scale: Floats) -> FittedLine | None:
     if not rows.any():
         rows = np.ones(len(grid.pairs), dtype=bool)
         columns = filled.all(axis=0)
-    values, x = grid.values[np.ix_(rows, columns)], grid.lengths[columns]
+    values = grid.values[np.ix_(rows, columns)]
+    x = grid.lengths[columns]
     pairs, lengths = values.shape
     if lengths < MIN_LENGTHS or pairs < 1:
         return None
@@ -157,15 +159,20 @@ def fit(grid: Grid, scale: Floats) -> FittedLine | None:
     weights = 1 / scale[columns] ** 2
     by_pair, inverse = _solve(x / unit, values, weights)
     mean = by_pair.mean(axis=0)
-    residuals = values - by_pair @ np.stack([np.ones_like(x), x / unit])
+    fitted = by_pair @ np.stack([np.ones_like(x), x / unit])
+    residuals = values - fitted
     bend_p = _lack_of_fit(residuals, weights)
     middle = residuals.mean(axis=0)
-    bend = inverse * float(weights @ middle**2) / (lengths - 2)
-    covariance, df = bend, lengths - 2
-    if pairs >= MIN_PAIRS:
-        covariance, df = np.cov(by_pair.T) / pairs, pairs - 1
+    of_bend = inverse * float(weights @ middle**2) / (lengths - 2)
+    if pairs < MIN_PAIRS:
+        covariance = of_bend
+        df = lengths - 2
+    else:
+        covariance = np.cov(by_pair.T) / pairs
+        df = pairs - 1
         if bend_p is not None and bend_p < BENT:
-            covariance, df = covariance + bend, min(df, lengths - 2)
+            covariance = covariance + of_bend
+            df = min(df, lengths - 2)
     return FittedLine(
         intercept=float(mean[0]),
         slope=float(mean[1]) / unit,
@@ -196,9 +203,12 @@ def itl_line(
     fitted = fit(grid, medians)
     if fitted is None:
         return None
+    bend_p = fitted.lack_of_fit_p
     reach = fitted.reach()
+    slope_reach = reach * fitted.var_slope**0.5
+    intercept_reach = reach * fitted.var_intercept**0.5
     method = f"weighted least squares over {fitted.lengths} lengths, {fitted.pairs} block pairs"
-    slope = _estimate(fitted.slope, reach * fitted.var_slope**0.5, fitted.pairs, "ms/token", method)
+    slope = _estimate(fitted.slope, slope_reach, fitted.pairs, "ms/token", method)
     robust = scipy.stats.theilslopes(medians, grid.lengths)
     theil_sen = Estimate(
         value=float(robust.slope),
@@ -213,17 +223,17 @@ def itl_line(
         bandwidth = slope.inverse(
             kv_bytes_per_token * 1e3 / 1e12, unit="TB/s", method="KV bytes per token / slope"
         )
-    agree = abs(slope.value - theil_sen.value) <= DISAGREE * abs(theil_sen.value)
+    gap = abs(slope.value - theil_sen.value)
+    slopes_agree = gap <= DISAGREE * abs(theil_sen.value)
+    bends = bend_p is not None and bend_p < BENT
     return ItlLine(
         arm=arm,
         users=users,
         slope_ms_per_token=slope,
-        intercept_ms=_estimate(
-            fitted.intercept, reach * fitted.var_intercept**0.5, fitted.pairs, "ms", method
-        ),
+        intercept_ms=_estimate(fitted.intercept, intercept_reach, fitted.pairs, "ms", method),
         theil_sen_slope=theil_sen,
-        lack_of_fit_p=fitted.lack_of_fit_p,
-        straight=agree and (fitted.lack_of_fit_p is None or fitted.lack_of_fit_p >= BENT),
+        lack_of_fit_p=bend_p,
+        straight=slopes_agree and not bends,
         bandwidth_tb_s=bandwidth,
         range_tokens=(float(grid.lengths.min()), float(grid.lengths.max())),
     )

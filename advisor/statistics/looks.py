@@ -50,7 +50,9 @@ def _word(found: AnswerCounts, *, margin: float, level: float) -> int:
     """Return 1 for "as accurate", -1 for "worse", 0 for neither."""
     if accuracy.p_not_worse(found, margin=margin) <= level:
         return 1
-    return -1 if accuracy.p_worse(found, margin=margin) <= level else 0
+    if accuracy.p_worse(found, margin=margin) <= level:
+        return -1
+    return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

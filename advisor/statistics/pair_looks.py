@@ -39,9 +39,13 @@ def chances_shown(
         for pairs, level in looks
     ]
     room = -margin - np.min(ends, axis=0)
-    if starts == 1:
-        return tuple(float(np.mean(below(room + gain, scale=scale))) for gain in gains)
-    return tuple(float(np.mean(room + gain > 0)) for gain in gains)
+    chances = []
+    for gain in gains:
+        shown = room + gain > 0
+        if starts == 1:
+            shown = below(room + gain, scale=scale)
+        chances.append(float(np.mean(shown)))
+    return tuple(chances)
 
 
 @cache
@@ -49,13 +53,12 @@ def _ends(
     pairs: int, level: float, *, deviation: float, scale: float, starts: int | None
 ) -> Floats:
     """Return the upper ends that *pairs* pairs show where nothing differs, one for each draw."""
-    drawn = np.random.default_rng(0)
-    values = deviation * drawn.standard_normal((MOST_LOOKS, DRAWS))
+    rng = np.random.default_rng(0)
+    values = deviation * rng.standard_normal((MOST_LOOKS, DRAWS))
     start = np.arange(MOST_LOOKS) % (starts or MOST_LOOKS)
     if starts != 1:
-        values = values + scale * drawn.standard_normal(values.shape)[start] * np.abs(
-            drawn.standard_normal(DRAWS)
-        )
+        of_start = scale * rng.standard_normal(values.shape)[start]
+        values = values + of_start * np.abs(rng.standard_normal(DRAWS))
     table = PairTable(
         pair=np.arange(pairs),
         value=values[:pairs, 0],

@@ -97,26 +97,34 @@ def pair_table(
     *rows* are the matched rows, where the caller knows them already.
     """
     left, right = same_turns(reference, arm) if rows is None else rows
-    theirs, mine = getattr(reference, metric)[left], getattr(arm, metric)[right]
+    theirs = getattr(reference, metric)[left]
+    mine = getattr(arm, metric)[right]
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = np.log(mine / theirs)
     is_known = np.isfinite(ratio)
     if not is_known.any():
         return None
-    left, right, ratio = left[is_known], right[is_known], ratio[is_known]
+    left = left[is_known]
+    right = right[is_known]
+    ratio = ratio[is_known]
     pairs, row_pair = np.unique(reference.pair[left], return_inverse=True)
     calls = np.bincount(row_pair).astype(np.int64)
     later = _first_of(row_pair, arm.block[right] - reference.block[left], pairs.size)
-    start, other_start = reference.restart[left], arm.restart[right]
+    start = reference.restart[left]
+    other_start = arm.restart[right]
     machine = np.zeros(pairs.size, dtype=np.int64)
     if reference.machine is not None and arm.machine is not None:
-        on, other_on = reference.machine[left], arm.machine[right]
-        machine = np.sign(_first_of(row_pair, other_on - on, pairs.size))
+        own_machine = reference.machine[left]
+        other_machine = arm.machine[right]
+        machine = np.sign(_first_of(row_pair, other_machine - own_machine, pairs.size))
         never_swapped = abs(int(machine.sum())) == pairs.size
-        # On machines that never changed places all starts
-        # share what their machine adds, and how it wanders.
-        start = on if never_swapped else _keys([start, on])
-        other_start = other_on if never_swapped else _keys([other_start, other_on])
+        if never_swapped:
+            # All starts share what their machine adds, and how it wanders.
+            start = own_machine
+            other_start = other_machine
+        else:
+            start = _keys([start, own_machine])
+            other_start = _keys([other_start, other_machine])
     return PairTable(
         pair=pairs,
         value=np.bincount(row_pair, weights=ratio) / calls,
@@ -135,11 +143,11 @@ def pairs_of(table: PairTable) -> Pairs:
     """
     covariates: list[Floats] = []
     for covariate in (table.machine, table.order):
-        after, before = int(np.sum(covariate > 0)), int(np.sum(covariate < 0))
+        fewer = min(np.sum(covariate > 0), np.sum(covariate < 0))
         design = np.stack([np.ones(len(table)), *covariates, covariate], axis=1)
         columns = design.shape[1]
-        is_estimable = min(after, before) >= 2 and len(table) - columns >= MIN_FREE
-        if is_estimable and np.linalg.matrix_rank(design) == columns:
+        leaves_scatter = len(table) - columns >= MIN_FREE
+        if fewer >= 2 and leaves_scatter and np.linalg.matrix_rank(design) == columns:
             covariates.append(covariate.astype(np.float64))
     return Pairs(
         values=table.value,
@@ -161,9 +169,8 @@ def of_place(table: PairTable) -> Spread | None:
     if len(others) == len(pairs.covariates):
         return None
     # Turned by its sign, the order is the mean, and the effect is what varies with the order.
-    turned = replace(
-        pairs, values=pairs.values * order, covariates=(order, *(each * order for each in others))
-    )
+    signed = tuple(each * order for each in others)
+    turned = replace(pairs, values=pairs.values * order, covariates=(order, *signed))
     return starts.inside(turned)
 
 
@@ -172,8 +179,12 @@ def start_means(sides: tuple[Calls, Calls] | None) -> Floats:
 
     Empty without turns that ended on both *sides*.
     """
-    table = None if sides is None else pair_table(*sides, "turn_ms")
-    return np.zeros(0) if table is None else starts.start_means(pairs_of(table))
+    if sides is None:
+        return np.zeros(0)
+    table = pair_table(*sides, "turn_ms")
+    if table is None:
+        return np.zeros(0)
+    return starts.start_means(pairs_of(table))
 
 
 def change(table: PairTable, *, scale: float, draws: tuple[Draw, ...] = ()) -> Spread | None:
@@ -208,8 +219,9 @@ def mixture(tables: tuple[PairTable, ...], shares: tuple[float, ...]) -> PairTab
         at = np.searchsorted(pairs, table.pair)
         mean = float(table.value.mean())
         weight = share / total
+        deviation = weight * (table.value - mean)
         value += weight * mean
-        value[at] += weight * (table.value - mean) * pairs.size / len(table)
+        value[at] += deviation * pairs.size / len(table)
         calls[at] += table.calls
 
     def first_of(name: str) -> Ints:

@@ -34,7 +34,8 @@ def quantile(
     them is not known (None).
     """
     seen = ~np.isnan(values)
-    values, clusters = values[seen], clusters[seen]
+    values = values[seen]
+    clusters = clusters[seen]
     if not values.size:
         return None
     index = np.unique(clusters, return_inverse=True)[1]
@@ -161,7 +162,8 @@ class Tail:
 
     def least(self, level: float) -> float:
         """Return the least ratio that the samples leave possible, at a one-sided *level*."""
-        low, high = 0.0, math.log(max(self.ratio, 1.01)) + 1.0
+        low = 0.0
+        high = math.log(max(self.ratio, 1.01)) + 1.0
         for _ in range(20):
             middle = (low + high) / 2
             if self.p_longer(math.exp(middle)) <= level:
@@ -191,7 +193,7 @@ def tails(
 
     Infinite values are turns that never ended.
     """
-    blocks = np.intersect1d(np.unique(reference_blocks), np.unique(arm_blocks), assume_unique=True)
+    blocks = np.intersect1d(reference_blocks, arm_blocks)
     theirs = _in_blocks(reference, reference_blocks, blocks)
     mine = _in_blocks(arm, arm_blocks, blocks)
     if blocks.size < FEWEST_BLOCKS or not theirs[0].size or not mine[0].size:

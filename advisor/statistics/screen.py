@@ -116,17 +116,18 @@ def screening(rows: Sequence[Screened], *, alpha: float) -> Screening:
     if step is not None:
         return Screening(arm=arm, pattern="step", lengths=lengths, at=step)
     times = [each.times for each in lengths]
-    is_uniform = len(outside) == len(tested) and max(times) < STEP * min(times)
-    return Screening(arm=arm, pattern="uniform" if is_uniform else "grows", lengths=lengths)
+    is_everywhere = len(outside) == len(tested)
+    is_even = max(times) < STEP * min(times)
+    pattern: Pattern = "uniform" if is_everywhere and is_even else "grows"
+    return Screening(arm=arm, pattern=pattern, lengths=lengths)
 
 
 def _at_lengths(by_length: Mapping[float, Sequence[Screened]]) -> tuple[AtLength, ...]:
     """Return what is seen at each length, with p-values where prompts are enough for a test."""
     shifts = {length: list(map(shift, rows)) for length, rows in by_length.items()}
-    alone = {
-        length: _p(values) for length, values in shifts.items() if len(values) >= LEAST_PROMPTS
-    }
-    p = dict(zip(alone, holm_adjusted(tuple(alone.values())), strict=True))
+    is_tested = [length for length in shifts if len(shifts[length]) >= LEAST_PROMPTS]
+    adjusted = holm_adjusted([_p(shifts[length]) for length in is_tested])
+    p = dict(zip(is_tested, adjusted, strict=True))
     found = []
     for length, rows in by_length.items():
         agreement = np.mean([row.agreement for row in rows])
@@ -147,17 +148,18 @@ def _step(by_length: Mapping[float, Sequence[Screened]], *, alpha: float) -> flo
     jumps: dict[float, list[float]] = {}
     for before, after in pairwise(by_length):
         shorter = {row.prompt: shift(row) for row in by_length[before]}
-        shared = [row for row in by_length[after] if row.prompt in shorter]
-        if len(shared) >= LEAST_PROMPTS:
-            jumps[after] = [shift(row) - shorter[row.prompt] for row in shared]
-    sizes = {length: float(np.median(own)) for length, own in jumps.items()}
-    p = holm_adjusted([_p(own) for own in jumps.values()])
-    large = [
-        length
-        for length, p_of_jump in zip(jumps, p, strict=True)
-        if p_of_jump <= alpha and sizes[length] >= math.log10(STEP)
-    ]
-    return max(large, key=sizes.__getitem__, default=None)
+        jump = [
+            shift(row) - shorter[row.prompt] for row in by_length[after] if row.prompt in shorter
+        ]
+        if len(jump) >= LEAST_PROMPTS:
+            jumps[after] = jump
+    adjusted = holm_adjusted([_p(jump) for jump in jumps.values()])
+    sizes: dict[float, float] = {}
+    for (length, jump), p in zip(jumps.items(), adjusted, strict=True):
+        size = float(np.median(jump))
+        if p <= alpha and size >= math.log10(STEP):
+            sizes[length] = size
+    return max(sizes, key=sizes.__getitem__, default=None)
 
 
 def _p(shifts: Sequence[float]) -> float:

@@ -28,7 +28,8 @@ class Spread:
         """Return a mixture of normals."""
         weight = weight / weight.sum()
         value = float(weight @ centre)
-        variance = float(weight @ (se**2 + (centre - value) ** 2))
+        squares = se**2 + (centre - value) ** 2
+        variance = float(weight @ squares)
         return cls(
             value=value,
             se=variance**0.5,
@@ -40,14 +41,12 @@ class Spread:
 
     def shifted(self, by: float, se: float) -> "Spread":
         """Return the distribution with *by* subtracted, whose own standard error is *se*."""
-        normals = (
-            None
-            if self.normals is None
-            else (self.normals[0], self.normals[1] - by, np.hypot(self.normals[2], se))
-        )
-        return replace(
-            self, value=self.value - by, se=float(np.hypot(self.se, se)), normals=normals
-        )
+        normals = None
+        if self.normals is not None:
+            weight, centre, of_normals = self.normals
+            normals = (weight, centre - by, np.hypot(of_normals, se))
+        wider = float(np.hypot(self.se, se))
+        return replace(self, value=self.value - by, se=wider, normals=normals)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return the two-sided interval at *level*."""
@@ -59,12 +58,14 @@ class Spread:
         return self.value - reach, self.value + reach
 
     def _end(self, share: float) -> float:
+        """Return the value that the truth is above with a p-value of *share*."""
         far = 12 * self.se + 1e-12
-        return float(
-            scipy.optimize.brentq(
-                lambda end: self.p_above(end) - share, self.value - far, self.value + far, xtol=1e-9
-            )
-        )
+
+        def excess(end: float) -> float:
+            return self.p_above(end) - share
+
+        end = scipy.optimize.brentq(excess, self.value - far, self.value + far, xtol=1e-9)
+        return float(end)
 
     def estimate(self, *, unit: str, method: str, level: float = 0.95) -> Estimate:
         """Return the value with its interval at *level*."""

@@ -66,21 +66,35 @@ class Pairs:
 
         Pairs that share the start of either server have one number.
         """
-        ends = [np.unique(each, return_inverse=True)[1] for each in (self.start, self.other_start)]
-        if np.array_equal(ends[0], ends[1]):
-            return ends[0].astype(np.int64)
-        size = int(ends[0].max()) + 1
-        joined = np.zeros((size + int(ends[1].max()) + 1,) * 2, dtype=bool)
-        joined[ends[0], size + ends[1]] = True
-        labels: Ints = scipy.sparse.csgraph.connected_components(joined, directed=False)[1][
-            ends[0]
-        ].astype(np.int64)
+        own = _numbered(self.start)
+        other = _numbered(self.other_start)
+        if np.array_equal(own, other):
+            return own
+        # Both servers' starts are the nodes of a graph, and each pair joins two of them.
+        count = int(own.max()) + 1
+        nodes = count + int(other.max()) + 1
+        joined = np.zeros((nodes, nodes), dtype=bool)
+        joined[own, count + other] = True
+        _, component = scipy.sparse.csgraph.connected_components(joined, directed=False)
+        labels: Ints = component[own].astype(np.int64)
         return labels
 
     @property
     def starts(self) -> int:
         """Count the starts, none of which shares a server's start with another."""
         return int(self.units.max()) + 1
+
+    @property
+    def design(self) -> Floats:
+        """Return the columns of a regression: the effect, then the covariates."""
+        effect = np.ones_like(self.values)
+        return np.stack([effect, *self.covariates], axis=1)
+
+
+def _numbered(column: Ints) -> Ints:
+    """Return the column with its values numbered 0, 1, … without gaps."""
+    numbers = np.unique(column, return_inverse=True)[1]
+    return numbers.astype(np.int64, copy=False)
 
 
 def in_turn(pairs: Pairs) -> int | None:
@@ -91,7 +105,9 @@ def in_turn(pairs: Pairs) -> int | None:
     """
     starts = pairs.starts
     returns = starts == 1 or np.count_nonzero(np.diff(pairs.units)) >= starts
-    return starts if starts < pairs.values.size and returns else None
+    if starts < pairs.values.size and returns:
+        return starts
+    return None
 
 
 def spread(pairs: Pairs, *, scale: float, draws: tuple[Draw, ...] = ()) -> Spread:
@@ -112,18 +128,19 @@ def highest(pairs: Pairs, values: Floats, *, scale: float, level: float) -> Floa
     columns at once.
     """
     if _is_over_starts(pairs):
-        return np.array(
-            [
-                _over_starts(replace(pairs, values=each)).interval(1 - 2 * level)[1]
-                for each in values.T
-            ]
-        )
+        ends = []
+        for column in values.T:
+            found = _over_starts(replace(pairs, values=column))
+            _, high = found.interval(1 - 2 * level)
+            ends.append(high)
+        return np.array(ends)
     wider = _wider(values)
-    ends = np.empty(values.shape[1])
+    upper = np.empty(values.shape[1])
     for width in np.unique(wider):
-        taken = wider == width
-        ends[taken] = _upper_ends(*_mixtures(pairs, values[:, taken], scale), level=level)
-    return ends
+        columns = wider == width
+        normals = _mixtures(pairs, values[:, columns], scale)
+        upper[columns] = _upper_ends(*normals, level=level)
+    return upper
 
 
 def _is_over_starts(pairs: Pairs) -> bool:
@@ -138,7 +155,8 @@ def below(bounds: Floats, *, scale: float) -> Floats:
     """Return how likely what a pair of starts adds lies below each bound, by the prior."""
     if scale == 0:
         return np.asarray(bounds > 0, dtype=np.float64)
-    chances: Floats = scipy.special.ndtr(bounds[:, None] / (scale * _START)) @ _START_WEIGHT
+    deviations = bounds[:, None] / (scale * _START)
+    chances: Floats = scipy.special.ndtr(deviations) @ _START_WEIGHT
     return chances
 
 
@@ -147,19 +165,15 @@ def inside(pairs: Pairs) -> Spread:
 
     What another start would add is left out.
     """
-    return _plain(
-        pairs.values,
-        np.stack([np.ones_like(pairs.values), *pairs.covariates], axis=1),
-        "block pairs",
-    )
+    return _plain(pairs.values, pairs.design, "block pairs")
 
 
 def _evened(pairs: Pairs) -> Floats:
     """Return the log ratios with what order and machine add taken out."""
-    design = np.stack([np.ones_like(pairs.values), *pairs.covariates], axis=1)
-    evened: Floats = (
-        pairs.values - design[:, 1:] @ np.linalg.lstsq(design, pairs.values, rcond=None)[0][1:]
-    )
+    design = pairs.design
+    fitted, *_ = np.linalg.lstsq(design, pairs.values, rcond=None)
+    explained = design[:, 1:] @ fitted[1:]
+    evened: Floats = pairs.values - explained
     return evened
 
 
@@ -169,7 +183,9 @@ def start_means(pairs: Pairs) -> Floats:
     Order and machine are taken out where there are enough starts to separate them.
     """
     unit = pairs.units
-    values = _evened(pairs) if pairs.starts >= ENOUGH_STARTS else pairs.values
+    values = pairs.values
+    if pairs.starts >= ENOUGH_STARTS:
+        values = _evened(pairs)
     means: Floats = np.bincount(unit, weights=values) / np.bincount(unit)
     return means
 
@@ -180,13 +196,13 @@ def start_draws(pairs: Pairs) -> tuple[Draw, ...]:
     The scatter of pairs behind these errors is one for all starts.
     """
     unit = pairs.units
-    sizes, means = np.bincount(unit), start_means(pairs)
-    left = max(1, pairs.values.size - sizes.size)
-    within = max(float(np.sum((pairs.values - means[unit]) ** 2)) / left, SCATTER[0] ** 2)
-    return tuple(
-        (float(mean), float(np.sqrt(within / size)))
-        for mean, size in zip(means, sizes, strict=True)
-    )
+    sizes = np.bincount(unit)
+    means = start_means(pairs)
+    freedom = max(1, pairs.values.size - sizes.size)
+    squares = np.sum((pairs.values - means[unit]) ** 2)
+    variance = max(float(squares) / freedom, SCATTER[0] ** 2)
+    errors = np.sqrt(variance / sizes)
+    return tuple(zip(means.tolist(), errors.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,36 +221,52 @@ def scatter(pairs: Pairs, *, scale: float, worth: int | None = None) -> Scatter:
 
     The prior counts for as many starts as are missing to `ENOUGH_STARTS`, or for *worth*.
     """
-    unit, n = pairs.units, pairs.values.size
-    values, fitted = _evened(pairs), 1 + len(pairs.covariates)
+    unit = pairs.units
+    pair_count = pairs.values.size
+    values = _evened(pairs)
+    fitted = 1 + len(pairs.covariates)
     sizes = np.bincount(unit)
-    means = np.bincount(unit, weights=values) / sizes
-    if (
-        sizes.size == n
-    ):  # each pair has starts of its own: what they add is part of how pairs scatter
+    if sizes.size == pair_count:
+        # Each pair has starts of its own: what they add is part of how pairs scatter.
         return Scatter(pair=float(values.std(ddof=fitted)), start=0.0)
-    within = float(np.sum((values - means[unit]) ** 2)) / max(1, n - sizes.size - fitted + 1)
-    between = (
-        max(0.0, float(np.var(means, ddof=1)) - within * float(np.mean(1 / sizes)))
-        if sizes.size > 1
-        else 0.0
-    )
-    prior = max(0, ENOUGH_STARTS - sizes.size) if worth is None else worth
-    start = (prior * scale**2 + (sizes.size - 1) * between) / (prior + sizes.size - 1)
+    means = np.bincount(unit, weights=values) / sizes
+    freedom = max(1, pair_count - sizes.size - fitted + 1)
+    within = float(np.sum((values - means[unit]) ** 2)) / freedom
+    between = 0.0
+    if sizes.size > 1:
+        by_chance = within * float(np.mean(1 / sizes))
+        between = max(0.0, float(np.var(means, ddof=1)) - by_chance)
+    prior = worth
+    if prior is None:
+        prior = max(0, ENOUGH_STARTS - sizes.size)
+    seen = sizes.size - 1
+    start = (prior * scale**2 + seen * between) / (prior + seen)
     return Scatter(pair=within**0.5, start=start**0.5)
 
 
 def _over_starts(pairs: Pairs) -> Spread:
     unit = pairs.units
     sizes = np.bincount(unit)
-    means = [
-        np.bincount(unit, weights=column) / sizes
-        for column in (pairs.values, np.ones(unit.size), *pairs.covariates)
-    ]
-    # what was balanced within every start is gone from the means
-    varied = [column for column in means[2:] if np.ptp(column) > 0]
-    found = _plain(means[0], np.stack([means[1], *varied], axis=1), "starts"), inside(pairs)
-    return max(found, key=lambda each: each.interval()[1] - each.interval()[0])
+
+    def of_start(column: Floats) -> Floats:
+        means: Floats = np.bincount(unit, weights=column) / sizes
+        return means
+
+    design = [np.ones(sizes.size)]
+    for covariate in pairs.covariates:
+        mean = of_start(covariate)
+        # What was balanced within every start is gone from the means.
+        if np.ptp(mean) > 0:
+            design.append(mean)
+    over_starts = _plain(of_start(pairs.values), np.stack(design, axis=1), "starts")
+    over_pairs = inside(pairs)
+    return max(over_starts, over_pairs, key=_width)
+
+
+def _width(found: Spread) -> float:
+    """Return the width of the interval."""
+    low, high = found.interval()
+    return high - low
 
 
 def _plain(values: Floats, design: Floats, unit_name: str) -> Spread:
@@ -267,13 +299,12 @@ def _shared(start: Ints, other_start: Ints) -> Floats:
 
     That is all of it, half (one server's), or nothing.
     """
-    sides = [np.unique(each, return_inverse=True)[1] for each in (start, other_start)]
+    sides = [_numbered(start), _numbered(other_start)]
     columns = [np.eye(int(side.max()) + 1)[side] for side in sides]
-    return (
-        columns[0]
-        if np.array_equal(sides[0], sides[1])
-        else np.concatenate(columns, axis=1) * np.sqrt(0.5)
-    )
+    if np.array_equal(sides[0], sides[1]):
+        return columns[0]
+    halves: Floats = np.concatenate(columns, axis=1) * np.sqrt(0.5)
+    return halves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -300,60 +331,52 @@ def _prepared(
 
     *wider* is the number of steps of s beyond the usual.
     """
-    shared = _shared(
-        np.frombuffer(start, dtype=np.int64), np.frombuffer(other_start, dtype=np.int64)
-    )
-    n = shared.shape[0]
-    columns = np.stack([np.ones(n), *(np.frombuffer(each) for each in covariates)], axis=1)
+    of_reference = np.frombuffer(start, dtype=np.int64)
+    of_arm = np.frombuffer(other_start, dtype=np.int64)
+    shared = _shared(of_reference, of_arm)
+    pair_count, start_count = shared.shape
+    effect = np.ones(pair_count)
+    columns = np.stack([effect, *map(np.frombuffer, covariates)], axis=1)
     fixed = columns.shape[1]
     columns = np.concatenate([columns, shared], axis=1)
-    scatter = np.append(SCATTER, SCATTER[-1] * np.exp(_STEP * np.arange(1, wider + 1)))
+    beyond = SCATTER[-1] * np.exp(_STEP * np.arange(1, wider + 1))
+    scatter = np.append(SCATTER, beyond)
+    prior = np.log(np.tile(_WANDER_WEIGHT, scatter.size)) + np.log(_START_WEIGHT)[:, None]
     t2 = ((scale * _START) ** 2)[:, None, None, None]
     out = []
     for lasting in LASTING:
-        values, vectors = _lags(n, lasting)
+        values, vectors = _lags(pair_count, lasting)
         turned = vectors.T @ columns
         variance = np.array([s**2 + w**2 * values for s, w in product(scatter, WANDER)])
         reduced = turned.T / variance[:, None, :]
         products = reduced @ turned
-        own, across, within = (
-            products[:, :fixed, :fixed],
-            products[:, fixed:, :fixed],
-            products[:, fixed:, fixed:],
-        )
+        own = products[:, :fixed, :fixed]
+        across = products[:, fixed:, :fixed]
+        within = products[:, fixed:, fixed:]
         # Woodbury: a start's variance only touches what its pairs share.
-        inner = np.eye(shared.shape[1]) + t2 * within
+        inner = np.eye(start_count) + t2 * within
         inverse = t2 * np.linalg.inv(inner)
         pulled = inverse @ across
         explained = own - across.swapaxes(-1, -2) @ pulled
         covariance = np.linalg.inv(explained)
         # The fixed effects are *left* times the reduced pairs, times their covariance.
-        left = np.concatenate(
-            [
-                np.broadcast_to(np.eye(fixed), (*explained.shape[:2], fixed, fixed)),
-                -pulled.swapaxes(-1, -2),
-            ],
-            axis=-1,
-        )
+        identity = np.broadcast_to(np.eye(fixed), explained.shape)
+        left = np.concatenate([identity, -pulled.swapaxes(-1, -2)], axis=-1)
         misfit = left.swapaxes(-1, -2) @ covariance @ left
         misfit[..., fixed:, fixed:] += inverse
-        spans = (
-            np.log(variance).sum(axis=1)
-            + np.linalg.slogdet(inner)[1]
-            + np.linalg.slogdet(explained)[1]
+        spans = np.log(variance).sum(axis=1)
+        spans = spans + np.linalg.slogdet(inner)[1]
+        spans = spans + np.linalg.slogdet(explained)[1]
+        grid = _Lasting(
+            vectors=vectors,
+            precision=1 / variance,
+            reduced=reduced,
+            misfit=misfit,
+            effect=(covariance @ left)[..., 0, :],
+            variance=covariance[..., 0, 0],
+            logs=prior - 0.5 * spans,
         )
-        prior = np.log(np.tile(_WANDER_WEIGHT, scatter.size)) + np.log(_START_WEIGHT)[:, None]
-        out.append(
-            _Lasting(
-                vectors=vectors,
-                precision=1 / variance,
-                reduced=reduced,
-                misfit=misfit,
-                effect=(covariance @ left)[..., 0, :],
-                variance=covariance[..., 0, 0],
-                logs=prior - 0.5 * spans,
-            )
-        )
+        out.append(grid)
     return tuple(out)
 
 
@@ -363,15 +386,18 @@ def _upper_ends(weight: Floats, centre: Floats, se: Floats, *, level: float) -> 
     They are found by secants of the tail's probit, which is nearly straight.
     """
     mean = np.sum(weight * centre, axis=(0, 1))
-    deviation = np.sqrt(np.sum(weight * (se**2 + (centre - mean) ** 2), axis=(0, 1)))
+    squares = se**2 + (centre - mean) ** 2
+    deviation = np.sqrt(np.sum(weight * squares, axis=(0, 1)))
     wanted = -float(scipy.special.ndtri(level))
 
     def short(end: Floats) -> Floats:
-        beyond: Floats = np.sum(weight * scipy.special.ndtr((centre - end) / se), axis=(0, 1))
+        tails = scipy.special.ndtr((centre - end) / se)
+        beyond: Floats = np.sum(weight * tails, axis=(0, 1))
         missing: Floats = wanted + scipy.special.ndtri(beyond)
         return missing
 
-    before, end = mean, mean + wanted * deviation
+    before = mean
+    end = mean + wanted * deviation
     missed = short(before)
     for _ in range(_SECANTS):
         missing = short(end)
@@ -381,18 +407,18 @@ def _upper_ends(weight: Floats, centre: Floats, se: Floats, *, level: float) -> 
             out=np.zeros_like(end),
             where=missing != missed,
         )
-        before, missed, end = end, missing, end - step
+        before, missed = end, missing
+        end = end - step
     found: Floats = end
     return found
 
 
 def _on_grid(pairs: Pairs, scale: float, draws: tuple[Draw, ...]) -> Spread:
-    weight, centre, se = (
-        each[..., 0] for each in _mixtures(pairs, pairs.values[:, None], scale, draws)
-    )
-    kept = weight > _NEGLIGIBLE
+    mixtures = _mixtures(pairs, pairs.values[:, None], scale, draws)
+    weight, centre, se = (column[..., 0] for column in mixtures)
+    counts = weight > _NEGLIGIBLE
     return Spread.mixed(
-        weight[kept], centre[kept], se[kept], units=pairs.values.size, unit_name="block pairs"
+        weight[counts], centre[counts], se[counts], units=pairs.values.size, unit_name="block pairs"
     )
 
 
@@ -415,19 +441,20 @@ def _mixtures(
 
     The columns share one design and one width.
     """
-    starts = (
-        np.ascontiguousarray(each, dtype=np.int64).tobytes()
-        for each in (pairs.start, pairs.other_start)
-    )
-    covariates = tuple(
-        np.ascontiguousarray(each, dtype=np.float64).tobytes() for each in pairs.covariates
-    )
+    start = np.ascontiguousarray(pairs.start, dtype=np.int64).tobytes()
+    other_start = np.ascontiguousarray(pairs.other_start, dtype=np.int64).tobytes()
+    covariates = []
+    for covariate in pairs.covariates:
+        numbers = np.ascontiguousarray(covariate, dtype=np.float64)
+        covariates.append(numbers.tobytes())
+    wider = int(_wider(values).max())
     normals = []
-    for each in _prepared(*starts, covariates, scale, int(_wider(values).max())):
+    for each in _prepared(start, other_start, tuple(covariates), scale, wider):
         turned = each.vectors.T @ values
         reduced = each.reduced @ turned
         explained = np.sum((each.misfit @ reduced) * reduced, axis=2)
-        logs = each.logs[..., None] - 0.5 * (each.precision @ turned**2 - explained)
+        unexplained = each.precision @ turned**2 - explained
+        logs = each.logs[..., None] - 0.5 * unexplained
         centre = (each.effect[:, :, None, :] @ reduced)[:, :, 0]
         variance = np.broadcast_to(each.variance[..., None], logs.shape)
         normals.append(np.stack([logs, centre, variance]))
@@ -436,5 +463,6 @@ def _mixtures(
         of_draw = (scale * _START) ** 2 + error**2
         distance = np.log(of_draw) + value**2 / of_draw
         logs = logs - 0.5 * distance[:, None, None]
-    weights = np.exp(logs - scipy.special.logsumexp(logs, axis=(0, 1)))
+    total = scipy.special.logsumexp(logs, axis=(0, 1))
+    weights = np.exp(logs - total)
     return weights, centre, np.sqrt(variance)

@@ -179,18 +179,17 @@ def may_settle_pairs(
     pays: Leg, step: Step | None, pairs: int, by_pair: Sequence[float] = (), *, starts: int = 1
 ) -> bool:
     """Tell whether more of the same pairs may settle an arm, whose *step* says what would."""
-    most, stays = pairs_of_starts(starts), STAYS[_counted(starts)]
-    match step:
-        case MorePairs() | Swap() if starts == 1:
-            most, stays = PAIRS[-1], 0.0
-        case MorePairs() | Swap() | Restarts():
-            pass
-        case _:
-            return False
-    return (
-        pairs < most
-        and _chance(pays, share=pairs / most, stays=stays, within=2, by_pair=by_pair) >= UNLIKELY
-    )
+    if not isinstance(step, MorePairs | Swap | Restarts):
+        return False
+    most = pairs_of_starts(starts)
+    stays = STAYS[_counted(starts)]
+    if starts == 1 and not isinstance(step, Restarts):
+        most = PAIRS[-1]
+        stays = 0.0
+    if pairs >= most:
+        return False
+    chance = _chance(pays, share=pairs / most, stays=stays, within=2, by_pair=by_pair)
+    return chance >= UNLIKELY
 
 
 def _may_settle_agents(verdict: ArmVerdict, tried: int) -> bool:
@@ -218,9 +217,8 @@ def may_settle_answers(safe: Leg, items: int) -> bool:
     found, margin = safe.estimate, safe.margin
     if safe.state not in ("unclear", "untested"):
         return False
-    if (
-        safe.state == "untested" and items
-    ):  # a check of the answers failed, or they are at other lengths
+    if safe.state == "untested" and items:
+        # A check of the answers failed, or they are at other lengths.
         return any(isinstance(need.step, Questions) for need in safe.needs)
     if (
         items < FEW_ITEMS
@@ -230,14 +228,12 @@ def may_settle_answers(safe: Leg, items: int) -> bool:
         or margin is None
     ):
         return True
-    share, ends = items / ITEMS[-1], (found.low, found.high)
-    return (
-        sum(
-            _reached(found.value, end, share=share, level=found.level, bound=-margin)
-            for end in ends
+    chance = 0.0
+    for end in (found.low, found.high):
+        chance += _reached(
+            found.value, end, share=items / ITEMS[-1], level=found.level, bound=-margin
         )
-        >= UNLIKELY
-    )
+    return chance >= UNLIKELY
 
 
 def _reached(value: float, end: float, *, share: float, level: float, bound: float) -> float:
@@ -245,11 +241,11 @@ def _reached(value: float, end: float, *, share: float, level: float, bound: flo
 
     *share* is the part that was asked of all that can be.
     """
-    now, side = abs(end - value), 1.0 if end < value else -1.0
-    moves = now * math.sqrt(1 - share) / scipy.special.ndtri(0.5 + level / 2)
-    return float(
-        scipy.special.ndtr((side * (value - bound) - now * math.sqrt(share)) / max(moves, 1e-12))
-    )
+    half_width = abs(end - value)
+    last_half_width = half_width * math.sqrt(share)
+    moves = half_width * math.sqrt(1 - share) / scipy.special.ndtri(0.5 + level / 2)
+    distance = value - bound if end < value else bound - value
+    return float(scipy.special.ndtr((distance - last_half_width) / max(moves, 1e-12)))
 
 
 def _chance(

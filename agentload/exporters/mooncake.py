@@ -16,7 +16,7 @@ import msgspec
 
 from agentload.errors import TraceError
 from agentload.importers.mooncake import ORIGIN
-from agentload.model.trace import Recorded, Segment, Session, Trace, Turn
+from agentload.model.trace import Recorded, Segment, Session, Trace, Turn, total_tokens
 from agentload.model.walk import contexts
 from agentload.plugins import Count, Seconds
 from agentload.tracefile.pace import Paced, TimedCall
@@ -54,7 +54,7 @@ def lines(
         context = kept[name].pop(call.number)
         if not kept[name]:
             del kept[name]
-        line["input_length"] = sum(segment.tokens for segment in context)
+        line["input_length"] = total_tokens(context)
         line["output_length"] = (
             call.turn.output if recorded is None or recorded.output is None else recorded.output
         )

@@ -92,28 +92,28 @@ def _spread(
         return
     named = f"{name} tokens" if unit == "tokens" else name
     average = histogram.mean or 0.0
-    ranges = ((share, value, *histogram.bucket(share)) for share, value in ours.quantiles.items())
-    for share, value, low, high in ((None, ours.mean, average, average), *ranges):
-        what = f"{named} mean" if share is None else f"{named} q{share * 100:g}"
-        yield Likeness(
-            what=what,
-            unit=unit,
-            ours=value,
-            low=low,
-            high=high,
-            verdict=_placed(value, low / _ALIKE, high * _ALIKE),
-        )
+    yield _ranged(f"{named} mean", unit, ours.mean, (average, average))
+    for share, value in ours.quantiles.items():
+        yield _ranged(f"{named} q{share * 100:g}", unit, value, histogram.bucket(share))
+
+
+def _ranged(what: str, unit: Unit, ours: float, ends: tuple[float, float]) -> Likeness:
+    """Compare a figure with the ends of production's."""
+    low, high = ends
+    verdict = _placed(ours, low / _ALIKE, high * _ALIKE)
+    return Likeness(what=what, unit=unit, ours=ours, low=low, high=high, verdict=verdict)
 
 
 def _level(what: str, unit: Unit, ours: Level | None, value: float | None) -> Iterator[Likeness]:
     # Production's value is of one moment: it must be within the run's usual range.
-    if ours is not None and value is not None:
-        verdict: Alike = (
-            "alike" if ours.low <= value <= ours.high else "more" if ours.low > value else "less"
-        )
-        yield Likeness(
-            what=what, unit=unit, ours=ours.middle, low=value, high=value, verdict=verdict
-        )
+    if ours is None or value is None:
+        return
+    verdict: Alike = "alike"
+    if ours.low > value:
+        verdict = "more"
+    elif ours.high < value:
+        verdict = "less"
+    yield Likeness(what=what, unit=unit, ours=ours.middle, low=value, high=value, verdict=verdict)
 
 
 def _placed(value: float, low: float, high: float) -> Alike:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import add
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +22,8 @@ HISTOGRAMS: Final = msgspec.convert(_NAMES["histograms"], dict[str, tuple[str, .
 SPLIT: Final = msgspec.convert(_NAMES["split"], dict[str, tuple[str, str]])
 SHARES: Final = frozenset({"kv_usage"})
 """Values combined by their maximum: a server is as full as its fullest part."""
+_LARGEST: Final = SHARES | {"process_start_s"}
+"""Values of replicas that are combined so: a server is as young as its youngest."""
 LEVELS: Final = SHARES | {"running", "waiting", "pool_tokens", "process_start_s"}
 """Gauges; all other values are counters."""
 SAMPLED: Final = ("computed_tokens", "ttft_s", "itl_s", "e2e_s", "queue_s", "prefill_s", "decode_s")
@@ -89,20 +92,20 @@ class Histogram:
         """Return what was added since an earlier reading; everything if the buckets changed."""
         if earlier.bounds != self.bounds:
             return self
-        added = (now - before for now, before in zip(self.counts, earlier.counts, strict=True))
-        return Histogram(
-            bounds=self.bounds,
-            counts=tuple(max(0.0, each) for each in added),
-            total=max(0.0, self.total - earlier.total),
-        )
+        counts = []
+        for now, before in zip(self.counts, earlier.counts, strict=True):
+            counts.append(max(0.0, now - before))
+        total = max(0.0, self.total - earlier.total)
+        return Histogram(bounds=self.bounds, counts=tuple(counts), total=total)
 
     def plus(self, other: "Histogram") -> "Histogram":
         """Return the sum of both; with different buckets only count and sum are kept."""
         total = self.total + other.total
         if other.bounds != self.bounds:
-            return Histogram(bounds=(math.inf,), counts=(self.count + other.count,), total=total)
-        counts = (own + theirs for own, theirs in zip(self.counts, other.counts, strict=True))
-        return Histogram(bounds=self.bounds, counts=tuple(counts), total=total)
+            count = self.count + other.count
+            return Histogram(bounds=(math.inf,), counts=(count,), total=total)
+        counts = tuple(map(add, self.counts, other.counts))
+        return Histogram(bounds=self.bounds, counts=counts, total=total)
 
 
 def of_cumulative(upto: Mapping[float, float], total: float) -> Histogram:
@@ -243,14 +246,16 @@ def of_replicas(scrapes: Sequence[Scrape]) -> Scrape:
 
 
 def _combined_values(scrapes: Sequence[Scrape]) -> dict[str, float]:
-    found: dict[str, list[float]] = defaultdict(list)
+    found: dict[str, float] = {}
     for scrape in scrapes:
         for name, value in scrape.values.items():
-            found[name].append(value)
-    largest = SHARES | {"process_start_s"}
-    return {
-        name: max(seen) if name in largest else sum(seen) for name, seen in sorted(found.items())
-    }
+            if name not in found:
+                found[name] = value
+            elif name in _LARGEST:
+                found[name] = max(found[name], value)
+            else:
+                found[name] += value
+    return dict(sorted(found.items()))
 
 
 def _combined_histograms(scrapes: Sequence[Scrape]) -> dict[str, Histogram]:

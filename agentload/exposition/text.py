@@ -82,7 +82,9 @@ def _sample(name: str, line: str, at: int) -> MetricSample:
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    return "\n" if found[1] == "n" else found[1]
+    if found[1] == "n":
+        return "\n"
+    return found[1]
 
 
 def _number(word: str) -> float:

@@ -70,7 +70,8 @@ def position_scaling(config: Config) -> str | None:
     kind = found.get("rope_type") or found.get("type")
     if kind in {None, "default", "mrope"}:
         return None
-    factor, trained = found.get("factor"), found.get("original_max_position_embeddings")
+    factor = found.get("factor")
+    trained = found.get("original_max_position_embeddings")
     by = "" if factor is None else f" by {factor}"
     return f"RoPE scaling '{kind}'{by}" + (f" of {trained} tokens" if trained else "")
 
@@ -78,7 +79,9 @@ def position_scaling(config: Config) -> str | None:
 def _text_part(config: Config) -> Config:
     """Return the fields of the text model, which a multimodal config has in a part of its own."""
     nested = config.get("text_config")
-    return {**config, **nested} if isinstance(nested, Mapping) else config
+    if isinstance(nested, Mapping):
+        return {**config, **nested}
+    return config
 
 
 def model_shape(config: Config, *, name: str, weight_gib: float | None = None) -> ModelShape:
@@ -287,14 +290,19 @@ def _feed_forward(text: Config, hidden: int) -> int | None:
     family = str(text.get("model_type", ""))
     is_gated = activation.startswith(("silu", "swish")) or family.startswith("gemma")
     matrices = GATED if is_gated else PLAIN
-    wide, narrow = text.get("intermediate_size"), text.get("moe_intermediate_size")
+    wide = text.get("intermediate_size")
+    narrow = text.get("moe_intermediate_size")
     total, active = _routed(text)
     if total is None or active is None:
-        return matrices * hidden * wide if isinstance(wide, int) else None
+        if not isinstance(wide, int):
+            return None
+        return matrices * hidden * wide
     # A lower bound: dense first layers and shared experts
     # would add to it, and a floor must not be too high.
     size = narrow if isinstance(narrow, int) else wide
-    return matrices * hidden * size * active if isinstance(size, int) else None
+    if not isinstance(size, int):
+        return None
+    return matrices * hidden * size * active
 
 
 def shape_of(text: str, *, max_len: int, weight_gib: float | None = None) -> ModelShape:
@@ -319,7 +327,9 @@ def shape_of(text: str, *, max_len: int, weight_gib: float | None = None) -> Mod
 
 
 def _windowed(text: str, figures: dict[str, int]) -> tuple[LayerGroup, ...]:
-    layers, windowed, window = figures["layers"], figures.get("windowed", 0), figures.get("window")
+    layers = figures["layers"]
+    windowed = figures.get("windowed", 0)
+    window = figures.get("window")
     if (window is None) != (windowed == 0) or windowed >= layers:
         raise ProfileError(
             f"'{text}': windows are 'windowed' layers, fewer than all, of 'window' tokens",

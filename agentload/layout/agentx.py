@@ -123,11 +123,10 @@ class _Trees:
             share = rng.uniform(least, most)
             cuts.append(_Cut(stock=self.stock, family=family, timings=timings, share=share))
         turns = _dealt([each.spare(self.rules.turns) for each in cuts], self.rules.turns)
-        return tuple(
-            session
-            for cut, number in zip(cuts, turns, strict=True)
-            for session in cut.advanced(number, most=self.rules.turns)
-        )
+        sessions: list[Session] = []
+        for cut, number in zip(cuts, turns, strict=True):
+            sessions += cut.advanced(number, most=self.rules.turns)
+        return tuple(sessions)
 
     def _plays(self, *, since: int = 0) -> Iterator[tuple[int, int]]:
         """Yield the number of each play and its family's place, as many as a block may need."""
@@ -135,8 +134,9 @@ class _Trees:
         left_s = FASTER * self._slots * horizon_s
         rng = rng_of(self.seed, "agentx order", self.pair)
         play = 0
+        places = range(len(self.stock.families))
         while left_s > 0 or play < self._slots:
-            for place in rng.sample(range(len(self.stock.families)), len(self.stock.families)):
+            for place in rng.sample(places, len(places)):
                 if play >= since:
                     yield play, place
                 play += 1
@@ -144,9 +144,11 @@ class _Trees:
 
     def _least_s(self, place: int) -> float:
         """Return how long a family takes if the load is idle whenever it waits."""
-        turns = (turn for session in self.stock.families[place] for turn in session.turns)
+        idle_s = 0.0
+        for session in self.stock.families[place]:
+            for turn in session.turns:
+                idle_s += max(0.0, turn.wait_s - self.rules.idle_s)
         nominal = self.stock.timeline(place)
-        idle_s = sum(max(0.0, turn.wait_s - self.rules.idle_s) for turn in turns)
         return max(0.0, _ends_s(nominal) - idle_s)
 
     def _played(self, play: int, place: int) -> Family:

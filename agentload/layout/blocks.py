@@ -61,6 +61,10 @@ def cut(sessions: Iterable[Session], count: int) -> tuple[Block, ...]:
 
 def _from_zero(sessions: Sequence[Session]) -> tuple[Session, ...]:
     first_s = min((s.start_s for s in sessions if s.start_s is not None), default=0.0)
-    return tuple(
-        s if s.start_s is None else replace(s, start_s=s.start_s - first_s) for s in sessions
-    )
+    moved = []
+    for session in sessions:
+        if session.start_s is None:
+            moved.append(session)
+        else:
+            moved.append(replace(session, start_s=session.start_s - first_s))
+    return tuple(moved)

@@ -60,9 +60,8 @@ class _Cut:
 
     def answered(self, session: Session) -> int:
         """Return how many turns of a session are answered."""
-        return bisect_right(
-            self.timings.get(session.session, ()), self.at_s, key=lambda each: each.answered_s
-        )
+        timings = self.timings.get(session.session, ())
+        return bisect_right(timings, self.at_s, key=lambda each: each.answered_s)
 
     def spawned(self, session: Session) -> list[str]:
         """Return the sessions that a session's answered turns have spawned."""
@@ -89,12 +88,9 @@ class _Cut:
         """Return how long ago the last answer of the family ended."""
         if any(self.is_under_way(each) for each in self.members.values()):
             return 0.0
-        ended_s = [
-            each.answered_s
-            for timings in self.timings.values()
-            for each in timings
-            if each.answered_s <= self.at_s
-        ]
+        ended_s: list[float] = []
+        for timings in self.timings.values():
+            ended_s += [each.answered_s for each in timings if each.answered_s <= self.at_s]
         return self.at_s - max(ended_s)
 
     def going_on(self, session: Session, *, spawns: Sequence[str] = ()) -> Session:
@@ -130,28 +126,30 @@ class _Cut:
             event=UNDER_WAY,
         )
         if others:
-            kept = len(self._context(session))
-            keep = kept if others[0].keep is None else min(kept, others[0].keep)
-            yield from (replace(others[0], keep=keep), *others[1:])
+            following = others[0]
+            keep = len(self._context(session))
+            if following.keep is not None:
+                keep = min(keep, following.keep)
+            yield from (replace(following, keep=keep), *others[1:])
 
     def _context(self, session: Session) -> tuple[Segment, ...]:
         """Return the context of a session's last call that is answered or under way."""
-        return last_context(
-            self.header, session, self.answered(session) + self.is_under_way(session)
-        )
+        sent = self.answered(session) + self.is_under_way(session)
+        return last_context(self.header, session, sent)
 
     def _said(self, session: Session) -> int:
         """Return how many tokens of the answer under way exist; never all of them."""
         number = self.answered(session)
         turn = session.turns[number]
         timing = self.timings[session.session][number]
-        share = (self.at_s - timing.sent_s) / max(timing.answered_s - timing.sent_s, 1e-9)
+        lasts_s = max(timing.answered_s - timing.sent_s, 1e-9)
+        share = (self.at_s - timing.sent_s) / lasts_s
         return min(int(share * turn.output), turn.output - 1)
 
     def _prime(self, session: Session) -> Turn:
         """Return the call that sends a server what it would hold of a session."""
         told = self._context(session)
-        prefix = self.header.prefixes[session.prefix] if session.prefix is not None else ()
+        prefix = self.header.prefix_of(session)
         shared = len(prefix) if told[: len(prefix)] == prefix else 0
         add = [
             segment if segment.source is None else replace(segment, source=None)
@@ -159,7 +157,10 @@ class _Cut:
         ]
         if self.is_under_way(session) and (said := self._said(session)):
             add.append(Segment(role="assistant", tokens=said, key=f"{session.session}~{len(told)}"))
-        model = session.turns[self.answered(session) - (not self.is_under_way(session))].model
+        latest = self.answered(session)
+        if not self.is_under_way(session):
+            latest -= 1
+        model = session.turns[latest].model
         return Turn(
             add=tuple(add),
             output=1,
@@ -190,16 +191,15 @@ class _Cut:
         Then less of its answer is played than a later turn quotes.
         """
         session = self.members[ref.session]
-        turn = len(session.turns) - 1 if ref.turn < 0 else ref.turn
-        return turn == self.answered(session) and self.is_under_way(session)
+        is_next = ref.place_in(session) == self.answered(session)
+        return is_next and self.is_under_way(session)
 
     def _is_to_come(self, ref: TurnRef) -> bool:
         """Tell whether a turn is still to be answered; False for a turn of another family."""
         session = self.members.get(ref.session)
         if session is None:
             return False
-        turn = len(session.turns) - 1 if ref.turn < 0 else ref.turn
-        return turn >= self.answered(session)
+        return ref.place_in(session) >= self.answered(session)
 
     def _moved(self, ref: TurnRef) -> TurnRef:
         session = self.members[ref.session]

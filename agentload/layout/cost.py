@@ -28,7 +28,7 @@ from agentload.model.plan import (
     Recorded,
     WaitScale,
 )
-from agentload.model.trace import PRIME, Header, Session, Trace, Turn
+from agentload.model.trace import PRIME, Header, Session, Trace, Turn, total_tokens
 from agentload.model.walk import context_tokens
 from agentload.tracefile.reuse import BLOCK, IdealCache
 
@@ -213,7 +213,7 @@ def _window(plan: Plan, block: Block, prefill_s: Prefill, pace: ServerPace) -> _
     calls = nominal_calls(plan.header, block, plan.load, pace)
     counting = [call for call in calls if call.counts]
     primes = [call for call in calls if call.turn.event == PRIME]
-    prompts = sum(segment.tokens for call in calls for segment in call.context)
+    prompts = sum(total_tokens(call.context) for call in calls)
     seconds = plan.load.budget.seconds or max((call.sent_s for call in counting), default=0.0)
     return _Block(
         calls=len(counting),
@@ -227,8 +227,11 @@ def _window(plan: Plan, block: Block, prefill_s: Prefill, pace: ServerPace) -> _
 def _priming_s(header: Header, primed: Iterable[Session], prefill_s: Prefill) -> float:
     """Return how long priming calls take one after the other; a shared prefix is read once."""
     cache = IdealCache()
-    found = [next(cache.calls(header, session)) for session in primed]
-    return sum(prefill_s(tokens) - prefill_s(known) for tokens, known in found)
+    seconds = 0.0
+    for session in primed:
+        tokens, known = next(cache.calls(header, session))
+        seconds += prefill_s(tokens) - prefill_s(known)
+    return seconds
 
 
 def _block(plan: Plan, block: Block) -> _Block:
@@ -239,10 +242,10 @@ def _block(plan: Plan, block: Block) -> _Block:
         output += sum(turn.output for turn in session.turns)
     longest = _played_s(plan.load, block)
     budget = plan.load.budget
-    shares = ((budget.calls, calls), (budget.tokens, prompt + output))
-    share = min(
-        (most / planned for most, planned in shares if most and planned > most), default=1.0
-    )
+    share = 1.0
+    for most, planned in ((budget.calls, calls), (budget.tokens, prompt + output)):
+        if most and planned > most:
+            share = min(share, most / planned)
     if budget.seconds and longest * share > budget.seconds:
         share = budget.seconds / longest
     longest *= share
@@ -281,10 +284,13 @@ def _last_s(load: Load, block: Block, seconds: float) -> float:
         at_s, place, turns = heappop(going)
         turn = next(turns, None)
         if turn is not None and at_s + wait_s(load, turn) < seconds:
-            last_s = max(last_s, at_s := at_s + turn_seconds(load, turn))
+            at_s += turn_seconds(load, turn)
+            last_s = max(last_s, at_s)
             heappush(going, (at_s, place, turns))
-        elif turn is None and (session := next(queue, None)) is not None:
-            heappush(going, (at_s, place, iter(session.turns)))
+        elif turn is None:
+            session = next(queue, None)
+            if session is not None:
+                heappush(going, (at_s, place, iter(session.turns)))
     return last_s
 
 
@@ -307,9 +313,8 @@ def fill_s(trace: Trace, load: Load, pool_tokens: float) -> float | None:
     queue = iter(trace.sessions)
     told = set[str]()
     written = 0
-    for at_s, tokens in merge(
-        *(_slot(trace, load, queue, told) for _ in range(load.arrivals.sessions))
-    ):
+    slots = [_slot(trace, load, queue, told) for _ in range(load.arrivals.sessions)]
+    for at_s, tokens in merge(*slots):
         written += tokens
         if written >= pool_tokens:
             return at_s
@@ -323,14 +328,13 @@ def _slot(
     at_s = 0.0
     for session in queue:
         name = session.prefix or ""
-        if name in told:
-            new = 0
-        else:
-            new = sum(segment.tokens for segment in trace.header.prefixes.get(name, ()))
+        new = 0
+        if name not in told:
+            new = total_tokens(trace.header.prefixes.get(name, ()))
         told.add(name)
         for turn in session.turns:
             at_s += turn_seconds(load, turn)
-            yield at_s, new + sum(segment.tokens for segment in turn.add) + turn.output
+            yield at_s, new + total_tokens(turn.add) + turn.output
             new = 0
 
 

@@ -92,7 +92,9 @@ def _families(groups: Sequence[Sequence[Session]]) -> str:
 
 
 def _fewer(most: int) -> str:
-    return f"play from at most {most}: --nodes {most}" if most > 1 else "leave out --on"
+    if most > 1:
+        return f"play from at most {most}: --nodes {most}"
+    return "leave out --on"
 
 
 def _started(plan: Plan, block: Block) -> tuple[Session, ...]:

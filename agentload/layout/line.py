@@ -53,7 +53,9 @@ class DrawingLine:
     @property
     def seconds(self) -> float:
         """Length of the line."""
-        return self._ends_s[-1] if self.stretches else 0.0
+        if not self.stretches:
+            return 0.0
+        return self._ends_s[-1]
 
     def at(self, position_s: float) -> float:
         """Return the time at a position of the line."""
@@ -67,9 +69,8 @@ class DrawingLine:
 
 def line_of_turns(families: Iterable[Timed], *, window_s: float) -> DrawingLine:
     """Return the line of families that are played one after the other."""
-    return DrawingLine(
-        stretches=tuple(each for each in _stretches(families, window_s) if each.counts_s > 0)
-    )
+    stretches = [each for each in _stretches(families, window_s) if each.counts_s > 0]
+    return DrawingLine(stretches=tuple(stretches))
 
 
 def _stretches(families: Iterable[Timed], window_s: float) -> Iterator[Stretch]:
@@ -78,18 +79,15 @@ def _stretches(families: Iterable[Timed], window_s: float) -> Iterator[Stretch]:
     for timed in families:
         calls, lasts_s = _calls(timed)
         before_s = 0.0
-        for sent_s, answered_s in _union(
-            (each.sent_s, min(each.answered_s, lasts_s)) for each in calls if each.sent_s < lasts_s
-        ):
+        sent = (each for each in calls if each.sent_s < lasts_s)
+        spans = _union((each.sent_s, min(each.answered_s, lasts_s)) for each in sent)
+        for sent_s, answered_s in spans:
             wait_s = sent_s - before_s
             yield Stretch(
                 begins_s=begins_s + before_s, lasts_s=wait_s, counts_s=min(wait_s, window_s)
             )
-            yield Stretch(
-                begins_s=begins_s + sent_s,
-                lasts_s=answered_s - sent_s,
-                counts_s=answered_s - sent_s,
-            )
+            answering_s = answered_s - sent_s
+            yield Stretch(begins_s=begins_s + sent_s, lasts_s=answering_s, counts_s=answering_s)
             before_s = answered_s
         begins_s += lasts_s
 
@@ -107,29 +105,28 @@ def line_of_arrivals(
 
     Where no session is there, a window starts with the next one that comes.
     """
-    found = [(start_s, *_calls(timed)) for timed, start_s in zip(families, starts_s, strict=True)]
-    there = _union((start_s, start_s + lasts_s) for start_s, calls, lasts_s in found if calls)
-    followed = _union(
-        (start_s + each.sent_s - window_s, start_s + min(each.sent_s, lasts_s))
-        for start_s, calls, lasts_s in found
-        for each in calls
-        if each.sent_s - window_s < lasts_s
-    )
-    stretches = [
-        Stretch(begins_s=begin_s, lasts_s=end_s - begin_s, counts_s=end_s - begin_s)
-        for begin_s, end_s in _overlap(there, followed)
-    ]
+    present: list[Span] = []
+    followed: list[Span] = []
+    for timed, start_s in zip(families, starts_s, strict=True):
+        calls, lasts_s = _calls(timed)
+        if calls:
+            present.append((start_s, start_s + lasts_s))
+        for each in calls:
+            if each.sent_s - window_s < lasts_s:
+                begin_s = start_s + each.sent_s - window_s
+                followed.append((begin_s, start_s + min(each.sent_s, lasts_s)))
+    there = _union(present)
+    stretches = []
+    for begin_s, end_s in _overlap(there, _union(followed)):
+        span_s = end_s - begin_s
+        stretches.append(Stretch(begins_s=begin_s, lasts_s=span_s, counts_s=span_s))
     before_s = -math.inf
     for begin_s, end_s in there:
-        stretches.append(
-            Stretch(
-                begins_s=begin_s - BEFORE_S, lasts_s=0.0, counts_s=min(begin_s - before_s, window_s)
-            )
-        )
+        counts_s = min(begin_s - before_s, window_s)
+        stretches.append(Stretch(begins_s=begin_s - BEFORE_S, lasts_s=0.0, counts_s=counts_s))
         before_s = end_s
-    return DrawingLine(
-        stretches=tuple(sorted(stretches, key=lambda each: (each.begins_s, each.lasts_s)))
-    )
+    stretches.sort(key=lambda each: (each.begins_s, each.lasts_s))
+    return DrawingLine(stretches=tuple(stretches))
 
 
 def _overlap(some: Sequence[Span], others: Sequence[Span]) -> Iterator[Span]:

@@ -60,36 +60,35 @@ def long_run(
     kept = replace(load, arrivals=ClosedLoop(sessions=agents))
     laid = _lasting(said_s or MOST_S, trace, kept, pairs=pairs, began=began or pairs, seed=seed)
     played = Trace(header=trace.header, sessions=laid.blocks[0].sessions)
-    found = {
-        arm: fill_s(played, laid.load, tokens)
-        for arm, tokens in pools.items()
-        if tokens is not None
-    }
-    filled_s = {arm: seconds for arm, seconds in found.items() if seconds is not None}
+    filled_s: dict[str, float] = {}
+    for arm, tokens in pools.items():
+        seconds = None if tokens is None else fill_s(played, laid.load, tokens)
+        if seconds is not None:
+            filled_s[arm] = seconds
     lasts_s = said_s or _enough(filled_s.values())
     if said_s is None:
         laid = _lasting(lasts_s, trace, kept, pairs=pairs, began=began or pairs, seed=seed)
     minutes = {arm: seconds / 60 for arm, seconds in filled_s.items()}
-    return LongRun(
-        laid=laid,
-        fills=Fills(
-            lasts_minutes=lasts_s / 60,
-            because=_reason(load, lasted_s, lasts_s),
-            pools=pools,
-            minutes=minutes,
-        ),
+    fills = Fills(
+        lasts_minutes=lasts_s / 60,
+        because=_reason(load, lasted_s, lasts_s),
+        pools=pools,
+        minutes=minutes,
     )
+    return LongRun(laid=laid, fills=fills)
 
 
 def _lasting(
     lasts_s: float, trace: Trace, load: Load, *, pairs: int, began: int, seed: int
 ) -> Laid:
-    stock = steady(trace, replace(load, budget=replace(load.budget, seconds=lasts_s)))
+    budget = replace(load.budget, seconds=lasts_s)
+    stock = steady(trace, replace(load, budget=budget))
     return windows(stock, number=slots(stock) * began, pairs=pairs, seed=seed)
 
 
 def _enough(filled_s: Iterable[float]) -> float:
-    wanted_s = math.ceil(FILLS * max(filled_s, default=0.0) / STEP_S) * STEP_S
+    filled_again_s = FILLS * max(filled_s, default=0.0)
+    wanted_s = math.ceil(filled_again_s / STEP_S) * STEP_S
     return min(max(wanted_s, LASTS_S), MOST_S)
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from agentload.layout.timeline import NOMINAL, ServerPace, Timeline, timeline
 from agentload.model.plan import Block, Budget, ClosedLoop, Load
-from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Turn
+from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Turn, total_tokens
 from agentload.model.walk import contexts, families
 
 UNBOUNDED_S: Final = 600.0
@@ -65,7 +65,7 @@ def _afforded(sent: Iterable[NominalCall], budget: Budget) -> Iterator[NominalCa
         yield each
         calls += each.counts
         if each.turn.event != PRIME:
-            tokens += each.turn.output + sum(segment.tokens for segment in each.context)
+            tokens += each.turn.output + total_tokens(each.context)
 
 
 def _starts(

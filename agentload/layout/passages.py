@@ -1,5 +1,6 @@
 """Choose prompts and places of a screen: a trace's longest contexts, at its calls' lengths."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
@@ -7,7 +8,7 @@ from typing import Final
 
 from agentload.errors import PlanError
 from agentload.layout.traces import repeat
-from agentload.model.trace import Header, Segment, Trace
+from agentload.model.trace import Header, Segment, Trace, total_tokens
 from agentload.model.walk import contexts
 
 PROMPTS: Final = 8
@@ -35,7 +36,9 @@ def ladder(shortest: int, longest: int) -> tuple[int, ...]:
         out[0] *= 2
     while out[-1] * 2 <= longest:
         out.append(out[-1] * 2)
-    return tuple(out) if longest >= SHORTEST else (longest,)
+    if longest >= SHORTEST:
+        return tuple(out)
+    return (longest,)
 
 
 def places(length: int, block: int) -> tuple[int, ...]:
@@ -53,29 +56,32 @@ def own_passages(trace: Trace) -> Passages:
 
     A short trace is repeated.
     """
-    rounds = -(-PROMPTS // max(1, sum(1 for _ in islice(trace.sessions, PROMPTS))))
+    session_count = sum(1 for _ in islice(trace.sessions, PROMPTS))
+    rounds = -(-PROMPTS // max(1, session_count))
     sessions = repeat(trace, rounds) if rounds > 1 else trace.sessions
     calls: list[int] = []
     found: list[tuple[int, int, tuple[Segment, ...]]] = []
     for session in sessions:
-        sent = [
-            tuple(each for each in context if each.role != "image")
-            for context in contexts(trace.header, session)
-        ]
-        sizes = [sum(segment.tokens for segment in context) for context in sent]
+        sent = [_without_images(context) for context in contexts(trace.header, session)]
+        sizes = [total_tokens(context) for context in sent]
         calls += sizes
         if sizes:
-            at = max(range(len(sent)), key=sizes.__getitem__)
-            found.append((sizes[at], len(found), sent[at]))
+            largest = max(sizes)
+            found.append((largest, len(found), sent[sizes.index(largest)]))
     if not calls:
         raise PlanError("the trace has no call to screen with", hint="agentload trace show")
-    lengths = ladder(sorted(calls)[len(calls) // 10], max(calls))
+    fewest = sorted(calls)[len(calls) // 10]
+    lengths = ladder(fewest, max(calls))
     return Passages(
         header=trace.header,
         contexts=tuple(each for *_, each in nlargest(PROMPTS, found)),
         lengths=lengths,
         is_own=True,
     )
+
+
+def _without_images(context: Sequence[Segment]) -> tuple[Segment, ...]:
+    return tuple(each for each in context if each.role != "image")
 
 
 def random_passages(lengths: tuple[int, ...], *, seed: int) -> Passages:

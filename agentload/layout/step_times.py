@@ -122,15 +122,15 @@ def grid(bounds: Bounds) -> StepGrid:
     fitting = [new for new in sizes.new if new + SHORTEST <= bounds.window]
     joining = max(fitting, default=sizes.new[0])
     filled = FILLED * bounds.pool_tokens - joining
+    mixed = []
+    for context, batch in decode:
+        is_mixed = context == mixed_context and batch in sizes.mixed
+        if is_mixed and sizes.tokens(context, batch) <= filled:
+            mixed.append((context, batch, joining))
     return StepGrid(
         decode=tuple(decode),
         prefill=tuple(_prefill_points(sizes, bounds, room)),
-        mixed=tuple(
-            (context, batch, joining)
-            for context, batch in decode
-            if context == mixed_context and batch in sizes.mixed
-            if sizes.tokens(context, batch) <= filled
-        ),
+        mixed=tuple(mixed),
         steps=sizes.steps,
     )
 
@@ -141,7 +141,8 @@ def _decode_points(
     """Yield the pairs of context and batch inside the bounds."""
     filled = FILLED * bounds.pool_tokens
     for context in contexts:
-        for batch in sizes.batches if context == contexts[0] else sizes.few:
+        batches = sizes.batches if context == contexts[0] else sizes.few
+        for batch in batches:
             if batch <= bounds.sequences and sizes.tokens(context, batch) <= filled:
                 yield context, batch
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agentload.model.plan import Load
-from agentload.model.trace import Session, Turn, TurnRef
+from agentload.model.trace import Session, Turn, TurnRef, total_tokens
 
 # An ordinary 8B model on one current GPU; printed next to each figure that rests on it.
 ASSUMED_TOKEN_S: Final = 0.02
@@ -42,7 +42,7 @@ def turn_seconds(load: Load, turn: Turn, pace: ServerPace = NOMINAL) -> float:
     return (
         wait_s(load, turn)
         + turn.output * pace.token_s
-        + sum(s.tokens for s in turn.add) * pace.prompt_token_s
+        + total_tokens(turn.add) * pace.prompt_token_s
     )
 
 
@@ -82,17 +82,14 @@ def timeline(family: Sequence[Session], load: Load, pace: ServerPace = NOMINAL) 
             if session.session not in begins:
                 continue
             timings = found.setdefault(session.session, [])
+            before_s = timings[-1].answered_s if timings else begins[session.session]
             for turn in session.turns[len(timings) :]:
-                ready_s = _ready_s(
-                    turn,
-                    timings[-1].answered_s if timings else begins[session.session],
-                    found,
-                    members,
-                )
+                ready_s = _ready_s(turn, before_s, found, members)
                 if ready_s is None:
                     break
                 timings.append(_timing(turn, ready_s, load, pace))
-                begins |= dict.fromkeys(turn.spawn, timings[-1].answered_s)
+                before_s = timings[-1].answered_s
+                begins |= dict.fromkeys(turn.spawn, before_s)
                 is_moving = True
     return {name: tuple(timings) for name, timings in found.items()}
 
@@ -104,7 +101,9 @@ def lasts_s(family: Sequence[Session], timings: Timeline) -> float:
 
 
 def _timing(turn: Turn, ready_s: float, load: Load, pace: ServerPace) -> TurnTiming:
-    return TurnTiming(ready_s + wait_s(load, turn), ready_s + turn_seconds(load, turn, pace))
+    sent_s = ready_s + wait_s(load, turn)
+    answered_s = ready_s + turn_seconds(load, turn, pace)
+    return TurnTiming(sent_s, answered_s)
 
 
 def _ready_s(
@@ -133,7 +132,7 @@ def _answered_s(
     ref: TurnRef, found: Mapping[str, Sequence[TurnTiming]], members: Mapping[str, Session]
 ) -> float | None:
     timings = found.get(ref.session, ())
-    turn = len(members[ref.session].turns) - 1 if ref.turn < 0 else ref.turn
+    turn = ref.place_in(members[ref.session])
     if turn < len(timings):
         return timings[turn].answered_s
     return None

@@ -30,7 +30,16 @@ from agentload.layout.nominal import UNBOUNDED_S
 from agentload.layout.timeline import Timeline, lasts_s, timeline
 from agentload.layout.traces import another
 from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Recorded
-from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Trace, Turn
+from agentload.model.trace import (
+    PRIME,
+    UNDER_WAY,
+    Header,
+    Segment,
+    Session,
+    Trace,
+    Turn,
+    total_tokens,
+)
 from agentload.model.walk import context_tokens, families
 
 GOLDEN: Final = (math.sqrt(5) - 1) / 2
@@ -137,7 +146,9 @@ class Steady:
         return place, at_s - self._begins_s(place)
 
     def _begins_s(self, place: int) -> float:
-        return self.ends_s[place - 1] if place else 0.0
+        if not place:
+            return 0.0
+        return self.ends_s[place - 1]
 
     @property
     def window_s(self) -> float:
@@ -298,7 +309,9 @@ class _BlockOfWindows:
 
     def telling(self) -> Iterable[Session]:
         """Return sessions with every priming call and quoted answer; followers prime none."""
-        return self if self.stock.quotes else self._first.sessions
+        if self.stock.quotes:
+            return self
+        return self._first.sessions
 
     def _followers(self) -> Iterator[tuple[int, float]]:
         return _followers(self.stock, self.instant, self.pair, self.seed)
@@ -484,9 +497,9 @@ def held_tokens(stock: Steady, *, seed: int) -> float:
         tokens = 0
         for session in primed:
             prime_and_next = session.turns[:2]
-            tokens += sum(_tokens(turn.add) + turn.output for turn in prime_and_next)
+            tokens += sum(total_tokens(turn.add) + turn.output for turn in prime_and_next)
         for name in {each.prefix for each in primed if each.prefix is not None}:
-            tokens += _tokens(stock.header.prefixes[name])
+            tokens += total_tokens(stock.header.prefixes[name])
         return float(tokens)
 
     return _in_most_blocks(stock, held, seed)
@@ -509,14 +522,10 @@ def _primed(stock: Steady, instant: float) -> list[Session]:
     return out
 
 
-def _tokens(segments: Iterable[Segment]) -> int:
-    return sum(segment.tokens for segment in segments)
-
-
 def longest_priming_s(stock: Steady, prefill_s: Callable[[int], float], *, seed: int) -> float:
     """Return about how long priming a block's windows takes, in nineteen of twenty blocks."""
 
     def priming_s(primed: Sequence[Session]) -> float:
-        return sum(prefill_s(_tokens(session.turns[0].add)) for session in primed)
+        return sum(prefill_s(total_tokens(session.turns[0].add)) for session in primed)
 
     return _in_most_blocks(stock, priming_s, seed)

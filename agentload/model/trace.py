@@ -36,6 +36,10 @@ class TurnRef:
     session: str
     turn: int
 
+    def place_in(self, session: "Session") -> int:
+        """Return the turn's number in its session, from 0."""
+        return self.turn if self.turn >= 0 else len(session.turns) - 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
@@ -136,6 +140,10 @@ class Header:
     source: Extra = ()
     extra: Extra = ()
 
+    def prefix_of(self, session: Session) -> tuple[Segment, ...]:
+        """Return the shared prefix of a session; empty where it has none."""
+        return () if session.prefix is None else self.prefixes[session.prefix]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
@@ -147,6 +155,11 @@ class Trace:
 
     header: Header
     sessions: Iterable[Session]
+
+
+def total_tokens(segments: Iterable[Segment]) -> int:
+    """Return how many tokens segments have together."""
+    return sum(segment.tokens for segment in segments)
 
 
 def image_tokens(size: tuple[int, int]) -> int:

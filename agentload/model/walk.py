@@ -41,7 +41,7 @@ def contexts(header: Header, session: Session) -> Iterator[tuple[Segment, ...]]:
     """Yield what each turn sends: what it keeps of the
     context before, the prefix at first, and what it adds.
     """
-    context = header.prefixes[session.prefix] if session.prefix is not None else ()
+    context = header.prefix_of(session)
     for turn in session.turns:
         context = context[: turn.keep] + turn.add
         yield context
@@ -49,7 +49,7 @@ def contexts(header: Header, session: Session) -> Iterator[tuple[Segment, ...]]:
 
 def last_context(header: Header, session: Session, turns: int) -> tuple[Segment, ...]:
     """Return what the last of so many turns sends, without those before it."""
-    context = list(header.prefixes[session.prefix] if session.prefix is not None else ())
+    context = list(header.prefix_of(session))
     for turn in session.turns[:turns]:
         if turn.keep is not None:
             del context[turn.keep :]
@@ -61,13 +61,8 @@ def context_tokens(header: Header, session: Session) -> Iterator[int]:
     """Yield how many tokens each turn sends: in a time that grows with
     the segments, where those of all contexts grow with their square.
     """
-    ends = [
-        0,
-        *accumulate(
-            segment.tokens
-            for segment in (header.prefixes[session.prefix] if session.prefix is not None else ())
-        ),
-    ]
+    prefix = header.prefix_of(session)
+    ends = [0, *accumulate(segment.tokens for segment in prefix)]
     for turn in session.turns:
         if turn.keep is not None:
             del ends[1 + turn.keep :]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from agentload.model.trace import Role, Segment
+from agentload.model.trace import Role, Segment, total_tokens
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import MeasuredTokens, Part
 from agentload.prompts.words import WORDS
@@ -47,39 +47,38 @@ def _frames(count: Counter) -> dict[Part, int]:
     system = _said("system")
     user = _said("user")
     assistant = _said("assistant")
+    probe = len(_PROBE)
     base = _counted(count, [system, user])
     # Messages alternate, so only the sum of a user's and an
     # assistant's frame can be measured, and only it matters.
-    pair = _counted(count, [system, user, assistant, user]) - base - 2 * len(_PROBE)
+    pair = _counted(count, [system, user, assistant, user]) - base - 2 * probe
     frames: dict[Part, int] = {"assistant": pair // 2, "user": pair - pair // 2, "system": 0}
-    frames["prompt"] = base - 2 * len(_PROBE) - frames["user"]
-    frames["systemless"] = _counted(count, [user]) - len(_PROBE) - frames["user"] - frames["prompt"]
-    frames["newline"] = (
-        _counted(count, [system, {"role": "user", "content": _TEXT + _TEXT}]) - base - len(_PROBE)
-    )
+    frames["prompt"] = base - 2 * probe - frames["user"]
+    alone = _counted(count, [user]) - probe
+    frames["systemless"] = alone - frames["user"] - frames["prompt"]
+    frames["newline"] = _counted(count, [system, _asked(_TEXT + _TEXT)]) - base - probe
     # A call and its result also come together; templates may join the results of one message.
-    called = [count([system, user, *_called(results)], None) for results in (1, 2)]
-    if called[0] is not None and called[1] is not None:
-        frames["tool"] = called[0] - base - 3 * len(_PROBE) - frames["assistant"]
-        frames["next_tool"] = called[1] - called[0] - 2 * len(_PROBE)
-    one, two = (
-        count([system, user], [_schema(name) for name in names])
-        for names in (("read",), ("read", "send"))
-    )
-    if one is not None and two is not None:
-        frames["schema"] = two - one - 2 * len(_PROBE)
-        frames["tools"] = one - base - 2 * len(_PROBE) - frames["schema"]
+    one_call = count([system, user, *_called(1)], None)
+    two_calls = count([system, user, *_called(2)], None)
+    if one_call is not None and two_calls is not None:
+        frames["tool"] = one_call - base - 3 * probe - frames["assistant"]
+        frames["next_tool"] = two_calls - one_call - 2 * probe
+    one_schema = count([system, user], [_schema("read")])
+    two_schemas = count([system, user], [_schema("read"), _schema("send")])
+    if one_schema is not None and two_schemas is not None:
+        frames["schema"] = two_schemas - one_schema - 2 * probe
+        frames["tools"] = one_schema - base - 2 * probe - frames["schema"]
     return frames
 
 
 def _single(count: Counter, words: Sequence[str]) -> tuple[str, ...]:
     """Return the words that cost one token, after a space and at the start of a line."""
     base = _counted(count, [_said("user")])
-    newline = _counted(count, [{"role": "user", "content": _TEXT + _TEXT}]) - base - len(_PROBE)
+    newline = _counted(count, [_asked(_TEXT + _TEXT)]) - base - len(_PROBE)
 
     def sift(some: Sequence[str]) -> tuple[str, ...]:
         content = " ".join(some) + "\n" + "\n".join(some) + "\n" + _TEXT
-        extra = _counted(count, [{"role": "user", "content": content}]) - base
+        extra = _counted(count, [_asked(content)]) - base
         if extra == 2 * len(some) + (len(some) + 1) * newline:
             return tuple(some)
         if len(some) == 1 or extra > 3 * (2 + newline) * len(some):
@@ -91,25 +90,29 @@ def _single(count: Counter, words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _tokens_a_word(count: Counter) -> float:
-    few = " ".join(WORDS) * 1
-    many = " ".join(WORDS * 5)
-    counts = [_counted(count, [{"role": "user", "content": content}]) for content in (few, many)]
-    return (counts[1] - counts[0]) / (4 * len(WORDS))
+    few = _counted(count, [_asked(" ".join(WORDS))])
+    many = _counted(count, [_asked(" ".join(WORDS * 5))])
+    return (many - few) / (4 * len(WORDS))
 
 
 def _contexts(frames: Mapping[Part, int]) -> list[tuple[Segment, ...]]:
-    plain = _context(("system", 300), ("user", 40), ("assistant", 80), ("user", 900), ("user", 30))
-    tools = _context(("system", 300), ("tools", 2_000), ("user", 40))
-    calls = _context(
-        ("system", 300),
-        ("user", 40),
-        ("assistant", 90),
-        ("tool", 400),
-        ("tool", 100),
-        ("assistant", 60),
-        ("user", 40),
-    )
-    return [plain, *([tools] if "schema" in frames else []), *([calls] if "tool" in frames else [])]
+    found = [
+        _context(("system", 300), ("user", 40), ("assistant", 80), ("user", 900), ("user", 30))
+    ]
+    if "schema" in frames:
+        found.append(_context(("system", 300), ("tools", 2_000), ("user", 40)))
+    if "tool" in frames:
+        calls = _context(
+            ("system", 300),
+            ("user", 40),
+            ("assistant", 90),
+            ("tool", 400),
+            ("tool", 100),
+            ("assistant", 60),
+            ("user", 40),
+        )
+        found.append(calls)
+    return found
 
 
 def _context(*parts: tuple[Role, int]) -> tuple[Segment, ...]:
@@ -121,14 +124,17 @@ def _context(*parts: tuple[Role, int]) -> tuple[Segment, ...]:
 
 def _is_exact(count: Counter, measured: MeasuredTokens, context: tuple[Segment, ...]) -> bool:
     prompt = Renderer(seed=0, tokenizer=measured).render(context, salt="calibrate")
-    counted = count(
-        json.loads(prompt.messages), None if prompt.tools is None else json.loads(prompt.tools)
-    )
-    return counted == prompt.tokens == sum(segment.tokens for segment in context)
+    tools = None if prompt.tools is None else json.loads(prompt.tools)
+    counted = count(json.loads(prompt.messages), tools)
+    return counted == prompt.tokens == total_tokens(context)
 
 
 def _said(role: str) -> Message:
     return {"role": role, "content": _TEXT}
+
+
+def _asked(content: str) -> Message:
+    return {"role": "user", "content": content}
 
 
 def _called(results: int) -> list[Message]:

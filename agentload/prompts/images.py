@@ -44,14 +44,14 @@ def image_size(patches: float, *, aspect: float = 1.0) -> tuple[int, int]:
     *aspect* is width over height.
     """
     columns = max(1, round(math.sqrt(patches * aspect)))
-    return columns * _PATCH, max(1, round(patches / columns)) * _PATCH
+    rows = max(1, round(patches / columns))
+    return columns * _PATCH, rows * _PATCH
 
 
 def data_url(seed: int, key: Key, size: tuple[int, int], *, salt: str = "") -> str:
     """Return the image of this key as a PNG data URL; a salt changes only its background."""
-    return "data:image/png;base64," + base64.b64encode(png(seed, key, size, salt=salt)).decode(
-        "ascii"
-    )
+    encoded = base64.b64encode(png(seed, key, size, salt=salt))
+    return f"data:image/png;base64,{encoded.decode('ascii')}"
 
 
 def png(seed: int, key: Key, size: tuple[int, int], *, salt: str = "") -> bytes:
@@ -62,15 +62,16 @@ def png(seed: int, key: Key, size: tuple[int, int], *, salt: str = "") -> bytes:
     top = (height - dot * _ROWS) // 2
     rows = [_row("0" * width)] * height
     if left >= 0 and top >= 0:  # otherwise no room for digits: an empty background
+        number = digits(key)
         for row in range(_ROWS):
-            dots = "0" + "0".join(_FONT[int(digit)][row] for digit in digits(key)) + "0"
+            dots = "0" + "0".join(_FONT[int(digit)][row] for digit in number) + "0"
             drawn = "0" * left + "".join(lit * dot for lit in dots)
-            rows[top + row * dot : top + (row + 1) * dot] = [_row(drawn.ljust(width, "0"))] * dot
+            start = top + row * dot
+            rows[start : start + dot] = [_row(drawn.ljust(width, "0"))] * dot
     ink = bytes(_INKS[_stream(key)[DIGITS] % len(_INKS)])
+    shades = hashlib.shake_256(f"{seed}\0g{key}\0{salt}".encode()).digest(3)
     # Pale enough for every ink.
-    ground = bytes(
-        208 + byte % 48 for byte in hashlib.shake_256(f"{seed}\0g{key}\0{salt}".encode()).digest(3)
-    )
+    ground = bytes(208 + shade % 48 for shade in shades)
     return _file(size, palette=ground + ink, rows=b"".join(rows))
 
 
@@ -80,28 +81,36 @@ def _stream(key: Key) -> bytes:
 
 def _row(bits: str) -> bytes:
     # One bit a pixel, padded to whole bytes, after the row's filter byte (none).
-    padded = bits.ljust(-(-len(bits) // 8) * 8, "0")
-    return b"\0" + int(padded, 2).to_bytes(len(padded) // 8)
+    size = -(-len(bits) // 8)
+    padded = bits.ljust(size * 8, "0")
+    return b"\0" + int(padded, 2).to_bytes(size)
 
 
 def _file(size: tuple[int, int], *, palette: bytes, rows: bytes) -> bytes:
-    header = struct.pack(
-        ">IIBBBBB", *size, 1, 3, 0, 0, 0
-    )  # one bit a pixel, indexed colour, no interlace
-    parts = ((b"IHDR", header), (b"PLTE", palette), (b"IDAT", _stored(rows)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_part(kind, body) for kind, body in parts)
+    # One bit a pixel, indexed colour, no interlace.
+    header = struct.pack(">IIBBBBB", *size, 1, 3, 0, 0, 0)
+    parts = (
+        _part(b"IHDR", header),
+        _part(b"PLTE", palette),
+        _part(b"IDAT", _stored(rows)),
+        _part(b"IEND", b""),
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
 def _part(kind: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    length = struct.pack(">I", len(body))
+    checksum = struct.pack(">I", zlib.crc32(kind + body))
+    return length + kind + body + checksum
 
 
 def _stored(rows: bytes) -> bytes:
     # A zlib stream of stored blocks (RFC 1950, RFC 1951 section 3.2.4), written here because
     # builds of zlib compress to different bytes, and equal keys must give equal bytes everywhere.
     blocks = [rows[at : at + 0xFFFF] for at in range(0, len(rows), 0xFFFF)] or [b""]
-    framed = (
-        struct.pack("<BHH", number == len(blocks), len(block), len(block) ^ 0xFFFF) + block
-        for number, block in enumerate(blocks, start=1)
-    )
-    return b"\x78\x01" + b"".join(framed) + struct.pack(">I", zlib.adler32(rows))
+    framed = []
+    for number, block in enumerate(blocks, start=1):
+        is_last = number == len(blocks)
+        framed.append(struct.pack("<BHH", is_last, len(block), len(block) ^ 0xFFFF) + block)
+    checksum = struct.pack(">I", zlib.adler32(rows))
+    return b"\x78\x01" + b"".join(framed) + checksum

@@ -9,6 +9,7 @@ compacted away) becomes user text, since servers refuse results without a call.
 import hashlib
 import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import pairwise
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -86,12 +87,17 @@ def schemas(words: bytes, tools: int, *, position: int) -> bytes:
 
     *position* makes the names of several segments distinct.
     """
-    count = len(words) // WIDTH
-    cuts = [WIDTH * (count * tool // tools) for tool in range(tools + 1)]
-    return b",".join(
-        _schema(words[cuts[tool] : cuts[tool + 1]], _schema_name(position, tool))
-        for tool in range(tools)
-    )
+    parts = []
+    for tool, part in enumerate(divided_words(words, tools)):
+        parts.append(_schema(part, _schema_name(position, tool)))
+    return b",".join(parts)
+
+
+def divided_words(words: bytes, count: int) -> list[bytes]:
+    """Divide drawn words into parts of about equally many."""
+    drawn = len(words) // WIDTH
+    cuts = [WIDTH * (drawn * part // count) for part in range(count + 1)]
+    return [words[start:end] for start, end in pairwise(cuts)]
 
 
 def calls_in(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -227,7 +233,7 @@ class Bodies:
         if segment.plant is not None:
             return self._planted(segment.plant, slot)
         words = self.words(slot)
-        return self.piece(words[:-1] + rb"\n" if words else b"", self.cost(words), slot)
+        return self.piece(on_a_line(words), self.cost(words), slot)
 
     def words(self, slot: Slot, *, taken: int = 0, least: int = 1) -> bytes:
         """Draw words, each followed by a space, for the remaining tokens.
@@ -251,9 +257,8 @@ class Bodies:
         return JsonPiece(json, tokens, tokens - slot.segment.tokens)
 
     def _drawn(self, slot: Slot, taken: int, least: int) -> bytes:
-        fitting = self._tokenizer.fit(
-            slot.segment.tokens - slot.frame - slot.newline - slot.owed - taken
-        )
+        room = slot.segment.tokens - slot.frame - slot.newline - slot.owed
+        fitting = self._tokenizer.fit(room - taken)
         count = max(least if slot.frame else 0, fitting)
         return draw(self._seed, slot.segment.key, count, block=self._block, table=self._table)
 
@@ -264,11 +269,11 @@ class Bodies:
 
     def _literal(self, text: str, slot: Slot) -> JsonPiece:
         if slot.salt is not None:
-            text = self._salt(slot.salt).decode() + "".join(
-                text.split(None, SALT_TOKENS)[SALT_TOKENS:]
-            )
+            rest = text.split(None, SALT_TOKENS)[SALT_TOKENS:]
+            text = self._salt(slot.salt).decode() + "".join(rest)
         # A word must not merge with the first word of the next segment.
-        text = text if not text or text[-1].isspace() else text + "\n"
+        if text and not text[-1].isspace():
+            text += "\n"
         return JsonPiece(_escaped(text), self._tokenizer.count(text) + slot.frame)
 
     def _fitted(self, text: str, slot: Slot) -> JsonPiece:
@@ -280,25 +285,29 @@ class Bodies:
         high = len(words)
         while low < high:  # the longest run of leading words that fits
             middle = (low + high + 1) // 2
-            low, high = (
-                (middle, high)
-                if self._tokenizer.count(" ".join(words[:middle])) <= room
-                else (low, middle - 1)
-            )
+            if self._tokenizer.count(" ".join(words[:middle])) <= room:
+                low = middle
+            else:
+                high = middle - 1
         kept = " ".join(words[:low])
         used = self._tokenizer.count(kept)
         filler = self._drawn(slot, used, 0)
         whole = f"{kept} {filler.decode()}".strip()
-        return self.piece(_escaped(whole + "\n") if whole else b"", used + self.cost(filler), slot)
+        line = _escaped(whole + "\n") if whole else b""
+        return self.piece(line, used + self.cost(filler), slot)
 
     def _planted(self, plant: str, slot: Slot) -> JsonPiece:
         cost = self._tokenizer.count(plant)
         words = self.words(slot, taken=cost, least=0)
-        at = WIDTH * round(
-            (0.5 if slot.segment.at is None else slot.segment.at) * (len(words) // WIDTH)
-        )
+        share = 0.5 if slot.segment.at is None else slot.segment.at
+        at = WIDTH * round(share * (len(words) // WIDTH))
         whole = words[:at] + _escaped(plant) + b" " + words[at:]
-        return self.piece(whole[:-1] + rb"\n", self.cost(words) + cost, slot)
+        return self.piece(on_a_line(whole), self.cost(words) + cost, slot)
+
+
+def on_a_line(words: bytes) -> bytes:
+    """Return drawn words with a newline in place of their last space, escaped for JSON."""
+    return words[:-1] + rb"\n" if words else b""
 
 
 def _escaped(text: str) -> bytes:

@@ -7,7 +7,7 @@ messages are dropped first.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby, islice, zip_longest
@@ -24,7 +24,9 @@ from agentload.prompts.messages import (
     Slot,
     call_id,
     calls_in,
+    divided_words,
     messages,
+    on_a_line,
     schema_count,
     schemas,
     tool_call,
@@ -131,10 +133,13 @@ class Renderer:
         """
         if after is not None and after.leads(context, salt=salt):
             grouped = list(messages(context[after.settled_segments :]))
-            spoken, written, lead = after.spoken[: after.settled], after.written, None
+            spoken = after.spoken[: after.settled]
+            written = after.written
+            lead = None
         else:
             grouped = list(messages(context))
-            spoken, (written, lead) = (), self._begun(context, grouped, salt)
+            spoken = ()
+            written, lead = self._begun(context, grouped, salt)
         owed = sum([piece.over for piece in (*written, *spoken)])
         settled, segments = _settled(context, grouped)
         return Prompt(
@@ -187,9 +192,8 @@ class Renderer:
     def _exactness(self, context: tuple[Segment, ...]) -> Exactness:
         if self._is_emulated:
             return "exact"
-        if any(
-            segment.role == "image" for segment in context
-        ):  # an image is counted by the emulator's rule, which only some models share
+        if any(segment.role == "image" for segment in context):
+            # An image is counted by the emulator's rule, which only some models share.
             return "ratio"
         is_drawn = all(segment.text is None and segment.plant is None for segment in context)
         if is_drawn:
@@ -202,45 +206,33 @@ class Renderer:
             case "assistant" if message.results:
                 *before, last = slots
                 body, calls = self._calling(last, message.results)
-                said = [*map(self._bodies.text, before), body]
-                return _joined(
-                    b'{"role":"assistant","content":"', said, b'","tool_calls":[%b]}' % calls, b""
-                )
+                texts = [*map(self._bodies.text, before), body]
+                end = b'","tool_calls":[%b]}' % calls
+                return _joined(b'{"role":"assistant","content":"', texts, end, b"")
             case "tool":
-                identity = call_id(
-                    message.segments[0].key, seed=self._seed, position=message.position
-                )
-                return _joined(
-                    b'{"role":"tool","tool_call_id":"%b","content":"' % identity,
-                    map(self._bodies.text, slots),
-                    b'"}',
-                    b"",
-                )
+                key = message.segments[0].key
+                identity = call_id(key, seed=self._seed, position=message.position)
+                start = b'{"role":"tool","tool_call_id":"%b","content":"' % identity
             case role if any(segment.role == "image" for segment in message.segments):
-                runs = groupby(slots, lambda slot: slot.segment.role == "image")
-                parts = []
-                for is_image, run in runs:
-                    drawn, start, end = (
-                        (self._image, b"", b"")
-                        if is_image
-                        else (self._bodies.text, b'{"type":"text","text":"', b'"}')
-                    )
-                    parts.append(_joined(start, map(drawn, run), end, b"," if is_image else b""))
-                return _joined(b'{"role":"%b","content":[' % role.encode(), parts, b"]}", b",")
+                start = b'{"role":"%b","content":[' % role.encode()
+                return _joined(start, self._parts(slots), b"]}", b",")
             case role:
-                return _joined(
-                    b'{"role":"%b","content":"' % role.encode(),
-                    map(self._bodies.text, slots),
-                    b'"}',
-                    b"",
-                )
+                start = b'{"role":"%b","content":"' % role.encode()
+        return _joined(start, map(self._bodies.text, slots), b'"}', b"")
+
+    def _parts(self, slots: Sequence[Slot]) -> Iterator[JsonPiece]:
+        """Yield the parts of a message with images: runs of images, and texts between them."""
+        for is_image, run in groupby(slots, lambda slot: slot.segment.role == "image"):
+            if is_image:
+                yield _joined(b"", map(self._image, run), b"", b",")
+            else:
+                texts = map(self._bodies.text, run)
+                yield _joined(b'{"type":"text","text":"', texts, b'"}', b"")
 
     def _slots(self, message: Message, first: Slot) -> list[Slot]:
         """Place each segment; the first of a message pays for its frame and for earlier excess."""
-        framed = first._replace(
-            frame=first.frame
-            + self._tokenizer.frame("next_tool" if message.position else message.role)
-        )
+        role = "next_tool" if message.position else message.role
+        framed = first._replace(frame=first.frame + self._tokenizer.frame(role))
         if len(message.segments) == 1:
             return [framed]
         newline = self._tokenizer.frame("newline")
@@ -261,60 +253,52 @@ class Renderer:
         """Return an assistant's text and tool calls."""
         segment = slot.segment
         if segment.text is not None or segment.plant is not None:  # real words stay together
-            spoken, recorded = calls_in(segment.text or "")
-            if len(recorded) == len(results):
-                return self._bodies.text(
-                    slot._replace(segment=replace(segment, text=spoken))
-                ), self._calls(b"", results, recorded)
-            return self._bodies.text(slot), self._calls(b"", results)
+            text, recorded = calls_in(segment.text or "")
+            if len(recorded) != len(results):
+                return self._bodies.text(slot), self._calls(b"", results)
+            alone = slot._replace(segment=replace(segment, text=text))
+            return self._bodies.text(alone), self._calls(b"", results, recorded)
         least = 1 + len(results)  # a word of text and one for each call
         words = self._bodies.words(slot, least=least)
         count = len(words) // WIDTH
         # Half of an assistant's tokens go to its tools: judgement, any split counts the same.
-        passed = max(len(results), count // 2) if count >= least else count // 2
+        passed = count // 2
+        if count >= least:
+            passed = max(len(results), passed)
         said = words[: WIDTH * (count - passed)]
-        body = self._bodies.piece(
-            said[:-1] + rb"\n" if said else b"", self._bodies.cost(words), slot
-        )
+        body = self._bodies.piece(on_a_line(said), self._bodies.cost(words), slot)
         return body, self._calls(words[len(said) :], results)
 
     def _calls(
         self, words: bytes, results: Sequence[Segment], recorded: Sequence[tuple[str, str]] = ()
     ) -> bytes:
-        count = len(words) // WIDTH
-        cuts = [WIDTH * (count * index // len(results)) for index in range(len(results) + 1)]
-        calls = (
-            tool_call(
-                result.key,
-                words[cuts[index] : cuts[index + 1]],
-                seed=self._seed,
-                position=index,
-                recorded=said,
+        calls = []
+        parts = divided_words(words, len(results))
+        for position, (result, part, said) in enumerate(zip_longest(results, parts, recorded)):
+            calls.append(
+                tool_call(result.key, part, seed=self._seed, position=position, recorded=said)
             )
-            for index, (result, said) in enumerate(zip_longest(results, recorded))
-        )
         return b",".join(calls)
 
     def _schemas(self, slot: Slot, position: int) -> JsonPiece:
         """Write a segment's schemas: the recorded ones if there is no salt, else drawn ones."""
 
         def written() -> JsonPiece:
-            if slot.salt is None and (kept := slot.segment.text or "").startswith(RECORDED_SCHEMAS):
-                return JsonPiece(kept[1:-1].encode(), self._tokenizer.count(kept) + slot.frame)
+            text = slot.segment.text or ""
+            if slot.salt is None and text.startswith(RECORDED_SCHEMAS):
+                return JsonPiece(text[1:-1].encode(), self._tokenizer.count(text) + slot.frame)
             count = schema_count(slot.segment.tokens)
-            frame = self._tokenizer.frame("schema") * count + (
-                0 if position else self._tokenizer.frame("tools")
-            )
-            framed = slot._replace(frame=slot.frame + frame)
+            frame = slot.frame + self._tokenizer.frame("schema") * count
+            if not position:
+                frame += self._tokenizer.frame("tools")
+            framed = slot._replace(frame=frame)
             words = self._bodies.words(framed)
-            return self._bodies.piece(
-                schemas(words, count, position=position), self._bodies.cost(words), framed
-            )
+            described = schemas(words, count, position=position)
+            return self._bodies.piece(described, self._bodies.cost(words), framed)
 
-        return self._cache.piece(
-            ("tools", slot.segment.text, slot.segment.key, slot.segment.tokens, position, slot[1:]),
-            written,
-        )
+        segment = slot.segment
+        key = ("tools", segment.text, segment.key, segment.tokens, position, slot[1:])
+        return self._cache.piece(key, written)
 
 
 def _settled(context: Sequence[Segment], grouped: Sequence[Message]) -> tuple[int, int]:

@@ -56,7 +56,9 @@ def text(seed: int, key: Key, tokens: int, *, block: int = 64) -> str:
     A shorter text of the same key is a prefix, except for the newline.
     """
     drawn = draw(seed, key, tokens, block=block)
-    return drawn[:-1].decode("ascii") + "\n" if drawn else ""
+    if not drawn:
+        return ""
+    return drawn[:-1].decode("ascii") + "\n"
 
 
 def draw(

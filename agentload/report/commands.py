@@ -167,7 +167,9 @@ def _probed(facts: RunFacts) -> str | None:
     """Return the probe of the run's servers; None where they never run side by side."""
     servers = _servers(facts)
     is_apart = servers.launch or servers.endpoints.startswith(EMULATED)
-    return None if is_apart else _command(facts, Probe(servers=servers))
+    if is_apart:
+        return None
+    return _command(facts, Probe(servers=servers))
 
 
 def _swapped(facts: RunFacts, pairs: int, played: int) -> str:
@@ -353,14 +355,16 @@ def _beside(
     servers, replay = _servers(facts), _replay(facts)
     match step:
         case steps.CapacitySearch():
-            limits, trial_s = _limits(step, replay), step.trial_s
+            limits = _limits(step, replay)
+            trial_s = step.trial_s
             chosen: Live | Virtual = servers
             load = Load(wait_cap_s=replay.load.wait_cap_s)
             simulated = _virtual(facts)
             if simulated is not None and isinstance(simulated.servers, Virtual):
                 of = simulated.servers
                 chosen = Virtual(profile=of.profile, arms=of.arms, noise=of.noise)
-                limits, trial_s = {"slo": SLO} | limits, max(trial_s, _TRIAL_S)
+                limits = {"slo": SLO} | limits
+                trial_s = max(trial_s, _TRIAL_S)
                 load = _of_sessions(simulated.load)
             return Search(
                 traces=replay.traces, servers=chosen, load=load, trial_s=trial_s, **limits
@@ -423,7 +427,9 @@ def _run_to_join(step: steps.Step, facts: RunFacts, *, joins: bool) -> str | Non
     """Return the run that a step adds to: one with calls, or with questions to the same arms."""
     match step, facts.study:
         case steps.Questions(aa=again), Ask(screen=False, aa=asked):
-            return facts.made.run if joins or again in (None, asked) else None
+            if joins or again in (None, asked):
+                return facts.made.run
+            return None
         case _:
             return facts.made.run if joins else None
 
@@ -435,4 +441,6 @@ def _limits(step: steps.CapacitySearch, replay: Replay) -> dict[str, Any]:
         limits = Slo(ttft_ms=said.ttft_ms, tpot_ms=said.tpot_ms, turn_ms=said.turn_ms)
         if limits != Slo():
             return {"slo": limits, "share": said.share}
-    return {"slo": replay.slo} if replay.capacity is not None else {}
+    if replay.capacity is None:
+        return {}
+    return {"slo": replay.slo}

@@ -88,12 +88,25 @@ def document(
 
 def _steps(decision: Decision) -> Iterator[Step]:
     """Yield every step that a decision suggests."""
-    needs: list[Need | None] = [*decision.needs, *(finding.need for finding in decision.findings)]
+    for need in _needs(decision):
+        if need.step is not None:
+            yield need.step
+    for finding in decision.findings:
+        if finding.next_step is not None:
+            yield finding.next_step
+
+
+def _needs(decision: Decision) -> Iterator[Need]:
+    """Yield what the decision, its findings and its verdicts lack."""
+    yield from decision.needs
+    for finding in decision.findings:
+        if finding.need is not None:
+            yield finding.need
     for verdict in (*decision.server, *decision.classes):
-        legs = (verdict.pays, verdict.safe, verdict.capacity)
-        needs += (*verdict.needs, *(need for leg in legs if leg is not None for need in leg.needs))
-    yield from (need.step for need in needs if need is not None and need.step is not None)
-    yield from (finding.next_step for finding in decision.findings if finding.next_step is not None)
+        yield from verdict.needs
+        for leg in (verdict.pays, verdict.safe, verdict.capacity):
+            if leg is not None:
+                yield from leg.needs
 
 
 def _groups(view: View, likeness: Sequence[Likeness]) -> tuple[Group, ...]:

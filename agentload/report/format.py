@@ -33,13 +33,17 @@ Quantity: TypeAlias = Literal[
 def number(value: float, decimals: int = 0) -> str:
     """Print a number with fixed decimals and thousands apart."""
     text = f"{value:,.{decimals}f}"
-    return text.replace("-", MINUS) if float(text.replace(",", "")) else text.removeprefix("-")
+    if float(text.replace(",", "")):
+        return text.replace("-", MINUS)
+    return text.removeprefix("-")
 
 
 def with_sign(value: float, decimals: int = 0) -> str:
     """Print a number that always shows its sign, except a zero."""
     text = number(value, decimals)
-    return text if value <= 0 or not any(digit in text for digit in "123456789") else f"+{text}"
+    if value <= 0 or not any(digit in text for digit in "123456789"):
+        return text
+    return f"+{text}"
 
 
 def whole(value: float, decimals: int = 0) -> str:
@@ -54,7 +58,8 @@ def significant(value: float, digits: int = 2) -> str:
     """
     if value == 0:
         return "0"
-    return number(value, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
+    leading = math.floor(math.log10(abs(value)))
+    return number(value, max(0, digits - 1 - leading))
 
 
 def decimals(half_width: float) -> int:
@@ -86,7 +91,9 @@ def _tenths(estimate: Estimate | None) -> int:
         return 1
     ends = [end for end in (estimate.low, estimate.high) if end is not None]
     wide = max((abs(estimate.value - end) for end in ends), default=0.0)
-    return decimals(100 * wide) if 0 < wide < 1e-3 else 1
+    if 0 < wide < 1e-3:
+        return decimals(100 * wide)
+    return 1
 
 
 def points(estimate: Estimate | None) -> str:
@@ -121,8 +128,9 @@ def spread(
     text = f"{print_number(value, places)}{unit}"
     if is_bare:
         return text
-    ends = (None if end is None else _bound(end, print_number, places) for end in (low, high))
-    return f"{text} {words.interval(*ends)}"
+    low_text = None if low is None else _bound(low, print_number, places)
+    high_text = None if high is None else _bound(high, print_number, places)
+    return f"{text} {words.interval(low_text, high_text)}"
 
 
 def _most_places(compared: Iterable[Ends]) -> int:
@@ -136,10 +144,14 @@ def _least_earned(compared: Iterable[Ends]) -> int:
 
 
 def _scaled(estimate: Estimate, factor: float) -> Ends:
-    ends = (estimate.low, estimate.high)
-    known = (end if end is not None and math.isfinite(end) else None for end in ends)
-    low, high = (None if end is None else factor * end for end in known)
-    return factor * estimate.value, low, high
+    return factor * estimate.value, _end(estimate.low, factor), _end(estimate.high, factor)
+
+
+def _end(end: float | None, factor: float) -> float | None:
+    """Return an end of an interval by a factor; None where it is open."""
+    if end is None or not math.isfinite(end):
+        return None
+    return factor * end
 
 
 def _earned(value: float, low: float | None, high: float | None) -> int:
@@ -151,14 +163,19 @@ def _earned(value: float, low: float | None, high: float | None) -> int:
     apart = [abs(value - end) for end in ends]
     if not any(apart):
         return _places(value)
-    half_width, most = sum(apart) / len(apart), _digits(value)
+    half_width = sum(apart) / len(apart)
+    most = _digits(value)
     earned = decimals(half_width)
-    return min(earned, most) if half_width >= 10.0**-most else earned
+    if half_width >= 10.0**-most:
+        return min(earned, most)
+    return earned
 
 
 def _digits(value: float) -> int:
     """Return the decimals of three significant digits."""
-    return 0 if not value else max(0, 2 - math.floor(math.log10(abs(value))))
+    if not value:
+        return 0
+    return max(0, 2 - math.floor(math.log10(abs(value))))
 
 
 def _places(value: float) -> int:
@@ -166,8 +183,12 @@ def _places(value: float) -> int:
 
     Below one two digits do.
     """
-    digits = _digits(value) - (0 < abs(value) < 1)
-    return len(_without_zeros(f"{value:.{digits}f}").partition(".")[2])
+    digits = _digits(value)
+    if 0 < abs(value) < 1:
+        digits -= 1
+    text = _without_zeros(f"{value:.{digits}f}")
+    _, _, decimal_places = text.partition(".")
+    return len(decimal_places)
 
 
 def _bound(value: float, print_number: PrintNumber, places: int) -> str:
@@ -205,21 +226,24 @@ def estimate(each: Estimate | None, *, among: Sequence[Estimate | None] = ()) ->
         case unit:
             power = _power(each.value)
             raised = f" ×10⁻{str(power).translate(_RAISED)}" if power else ""
-            told, others = f"{raised} {unit}".rstrip(), () if power else among
+            told = f"{raised} {unit}".rstrip()
+            others = () if power else among
             return spread(each, number, factor=10.0**power, unit=told, among=others)
 
 
 def _share(each: Estimate, among: Sequence[Estimate | None]) -> str:
     """Print a share in percent; one without an interval has a decimal at most."""
     is_bare = each.low is None and each.high is None
-    places = 1 if is_bare and round(100 * each.value, 1) % 1 else None
+    has_tenths = round(100 * each.value, 1) % 1 != 0
+    places = 1 if is_bare and has_tenths else None
     return spread(each, number, factor=100, unit="%", among=among, places=places)
 
 
 def _time(each: Estimate, among: Sequence[Estimate | None]) -> str:
     """Print a time in the unit of those among which it is read, unless they differ tenfold."""
     alike = [other for other in among if other is not None and _is_alike(each, other)]
-    size, unit = _time_unit(max((other.value for other in alike), default=each.value))
+    largest = max((other.value for other in alike), default=each.value)
+    size, unit = _time_unit(largest)
     return spread(each, number, factor=1 / size, unit=f" {unit}", among=alike)
 
 
@@ -233,13 +257,16 @@ def token_range(value: float | None, low: float | None, high: float | None) -> s
     """Print token counts with their interval: `7.0k [2.4k, 10k]`."""
     if low is None and high is None:
         return tokens(value)
-    ends = (None if end is None else tokens(end) for end in (low, high))
-    return f"{tokens(value)} {words.interval(*ends)}"
+    low_text = None if low is None else tokens(low)
+    high_text = None if high is None else tokens(high)
+    return f"{tokens(value)} {words.interval(low_text, high_text)}"
 
 
 def _power(value: float) -> int:
     """Return by which power of ten a very small figure is printed larger."""
-    return -math.floor(math.log10(abs(value))) if 0 < abs(value) < 1e-3 else 0
+    if 0 < abs(value) < 1e-3:
+        return -math.floor(math.log10(abs(value)))
+    return 0
 
 
 def percent(share: float | None) -> str:
@@ -260,8 +287,10 @@ def tokens(count: float | None) -> str:
         return number(count)
     k = size / words.K
     if k < 999.5:
-        return f"{number(count / words.K, 0 if k.is_integer() or k >= 9.95 else 1)}k"
-    return f"{number(count / words.K**2, 0 if (k / words.K).is_integer() else 1)}M"
+        is_whole = k.is_integer() or k >= 9.95
+        return f"{number(count / words.K, 0 if is_whole else 1)}k"
+    is_whole = (k / words.K).is_integer()
+    return f"{number(count / words.K**2, 0 if is_whole else 1)}M"
 
 
 def duration(ms: float | None, digits: int = 3) -> str:
@@ -334,12 +363,16 @@ def minutes(count: float | None) -> str:
         return ABSENT
     if count < 1:
         return f"{number(count * 60)} s"
-    return f"{number(count)} min" if count < 120 else f"{shorten(count / 60, 2)} h"
+    if count < 120:
+        return f"{number(count)} min"
+    return f"{shorten(count / 60, 2)} h"
 
 
 def when(at_ns: int | None) -> str:
     """Print an instant of the wall clock to the minute, in UTC."""
-    return ABSENT if at_ns is None else f"{datetime.fromtimestamp(at_ns / 1e9, UTC):%Y-%m-%d %H:%M}"
+    if at_ns is None:
+        return ABSENT
+    return f"{datetime.fromtimestamp(at_ns / 1e9, UTC):%Y-%m-%d %H:%M}"
 
 
 def shorten(value: float, digits: int = 3) -> str:
@@ -348,7 +381,9 @@ def shorten(value: float, digits: int = 3) -> str:
 
 
 def _without_zeros(text: str) -> str:
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    if "." in text:
+        return text.rstrip("0").rstrip(".")
+    return text
 
 
 def typeset(words: str) -> str:
@@ -371,7 +406,9 @@ def enumeration(names: Sequence[str], most: int = 4) -> str:
 
     Of more than *most*, the first ones and how many more there are.
     """
-    shown = names if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1} more"]
+    shown = [*names]
+    if len(names) > most:
+        shown = [*names[: most - 1], f"{len(names) - most + 1} more"]
     return join((", ".join(shown[:-1]), *shown[-1:]), " and ")
 
 
@@ -409,6 +446,12 @@ def tick(quantity: Quantity, value: float, step: float) -> str:
         case "share":
             return percent(value)
         case "percent":
-            return with_sign(value, max(0, -math.floor(math.log10(step) + 1e-9)))
+            return with_sign(value, _step_places(step))
         case "ms" | "count" | "seconds" | "tokens/s":
-            return number(value, max(0, -math.floor(math.log10(step) + 1e-9)))
+            return number(value, _step_places(step))
+
+
+def _step_places(step: float) -> int:
+    """Return the decimals that tell ticks apart."""
+    leading = math.floor(math.log10(step) + 1e-9)
+    return max(0, -leading)

@@ -101,7 +101,9 @@ def slug(name: str) -> str:
     One that had to be changed carries a checksum, so that no two meet.
     """
     safe = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:40]
-    return safe if safe == name else f"{safe}-{zlib.crc32(name.encode()):08x}".lstrip("-")
+    if safe == name:
+        return safe
+    return f"{safe}-{zlib.crc32(name.encode()):08x}".lstrip("-")
 
 
 # First words of needs that are counted in pairs.
@@ -123,7 +125,9 @@ def cost(need: Need) -> str:
 
 def up_to(context: float | None) -> str:
     """Say up to which context a verdict holds; empty for one that holds for all."""
-    return "" if context is None else f" up to {words.length(context)}"
+    if context is None:
+        return ""
+    return f" up to {words.length(context)}"
 
 
 def totals(needs: Collection[Need]) -> tuple[str, ...]:
@@ -131,7 +135,8 @@ def totals(needs: Collection[Need]) -> tuple[str, ...]:
 
     A sum is left out where one of its parts is not known.
     """
-    minutes, usd = _sum(each.minutes for each in needs), _sum(each.usd for each in needs)
+    minutes = _sum(each.minutes for each in needs)
+    usd = _sum(each.usd for each in needs)
     said = (say.minutes(minutes) if minutes else "", money(usd) if usd else "")
     return tuple(filter(None, said))
 
@@ -139,7 +144,9 @@ def totals(needs: Collection[Need]) -> tuple[str, ...]:
 def _sum(costs: Iterable[float | None]) -> float:
     """Sum costs; 0 where one of them is not known."""
     known = list(costs)
-    return sum(each for each in known if each) if all(known) else 0.0
+    if not all(known):
+        return 0.0
+    return sum(each for each in known if each)
 
 
 def sentence(need: Need) -> str:

@@ -23,6 +23,7 @@ from agentload.report.parts import Cell, Listing, Table, Tone, table
 from agentload.report.record import Measured, Missing, Row, rows
 from agentload.report.sections.arms import need, words
 from agentload.report.sections.opening import BANNERS, HEADINGS
+from agentload.report.sections.view import first
 
 GIB: Final = 1 << 30
 NOT_SEEN: Final = Cell(text="not observed", tone="muted")
@@ -110,11 +111,11 @@ class MatrixPage:
         if not given:
             return self.title
         is_fp8 = all(labels.is_fp8(each.evidence) for each in self.models)
-        first, *others = given
         subject = "FP8" if is_fp8 else "the new setting"
-        counted = (f"{COUNTED[word].format('it')} {found[word]}" for word in others)
-        opening = f"{COUNTED[first].format(subject)} {found[first]} of {len(self.models)}"
-        return f"{self.title}: {', '.join((opening, *counted))}"
+        first, *others = given
+        parts = [f"{COUNTED[first].format(subject)} {found[first]} of {len(self.models)}"]
+        parts += [f"{COUNTED[word].format('it')} {found[word]}" for word in others]
+        return f"{self.title}: {', '.join(parts)}"
 
     @property
     def scenarios(self) -> tuple[Scenario, ...]:
@@ -153,10 +154,11 @@ class MatrixPage:
         own = [each.document.lists for each in self.models]
         out = []
         for place, (heading, word) in enumerate(HEADINGS):
-            said = {lists[place].heading for lists in own}
-            named = said.pop() if len(said) == 1 else heading.format("a new setting")
-            items = _of_models(self.models, [lists[place].items for lists in own])
-            out.append(Listing(heading=named, word=word, items=items))
+            listings = [lists[place] for lists in own]
+            headings = {listing.heading for listing in listings}
+            common = headings.pop() if len(headings) == 1 else heading.format("a new setting")
+            items = _of_models(self.models, [listing.items for listing in listings])
+            out.append(Listing(heading=common, word=word, items=items))
         return tuple(out)
 
     @property
@@ -174,10 +176,17 @@ class MatrixPage:
         """Return the record as tables: of workloads, and of whole servers."""
         out = []
         for kind in self.kinds:
-            found = [(of, row) for of in self.models for row in rows(of) if row.kind == kind]
+            own: list[tuple[Measured, Row]] = []
+            whole: list[tuple[Measured, Row]] = []
+            for of in self.models:
+                for row in rows(of):
+                    if row.kind != kind:
+                        continue
+                    if row.workload is None:
+                        whole.append((of, row))
+                    else:
+                        own.append((of, row))
             marked = "" if kind == "measured" else f", {kind}"
-            own = [(of, row) for of, row in found if row.workload is not None]
-            whole = [(of, row) for of, row in found if row.workload is None]
             servers = f"Whole servers, all workloads{marked}"
             out.append(_table(f"Record{marked}", self.subject, own, left_out=OF_SERVERS))
             out.append(_table(servers, self.subject, whole, left_out=OF_CLASSES))
@@ -200,18 +209,12 @@ COUNTED: Final[Mapping[Word, str]] = {
 
 
 def _scenario(of: Measured) -> Scenario:
-    document, decision = of.document, of.document.decision
+    document = of.document
+    decision = document.decision
     names = [each.name for each in of.evidence.challengers]
     choice = decision.choice
     about = next((name for name in (choice.arm, choice.runner_up, *names) if name in names), "")
-    change = next(
-        (
-            each
-            for each in decision.changes
-            if (each.metric, each.arm, each.workload) == ("turn_ms", about, None)
-        ),
-        None,
-    )
+    change = first(decision.changes, metric="turn_ms", arm=about, workload=None)
     found = of.verdict(about, None)
     is_judged = found is None or found.pays.state != "untested"
     sure = f"effect {document.sure.effect}" if is_judged else "could not be judged"
@@ -234,7 +237,7 @@ def _span(lane: int, of: Scenario) -> LaneSpan:
     """Draw a change in the colour of a challenger, or in grey where nothing of it counts."""
     assert of.change is not None
     found = of.change.relative
-    low, high = (found.value if end is None else end for end in (found.low, found.high))
+    low, high = found.closed_ends
     return LaneSpan(
         lane=lane,
         look="interval",
@@ -263,8 +266,12 @@ def _verdict(of: Measured, row: Row) -> Cell:
 def _sessions(row: Row) -> Cell | str:
     held, broke = row.sessions_held, row.sessions_broke
     if held is None:
-        return ABSENT if broke is None else f"none: {broke} are too many"
-    return f"{held} or more" if broke is None else f"{held} ({broke} are too many)"
+        if broke is None:
+            return ABSENT
+        return f"none: {broke} are too many"
+    if broke is None:
+        return f"{held} or more"
+    return f"{held} ({broke} are too many)"
 
 
 def _answers(of: Measured, row: Row) -> Cell | str:
@@ -273,11 +280,14 @@ def _answers(of: Measured, row: Row) -> Cell | str:
     if decides is not None:
         share, asked = decides
     elif row.answers_right is not None and row.answers_asked:
-        share, asked = row.answers_right / row.answers_asked, row.answers_asked
+        share = row.answers_right / row.answers_asked
+        asked = row.answers_asked
     else:
         return ABSENT
     text = f"{say.number(100 * share, 1)}% of {say.number(asked)}"
-    return text if row.accuracy_change is None else f"{text}; {say.points(row.accuracy_change)}"
+    if row.accuracy_change is None:
+        return text
+    return f"{text}; {say.points(row.accuracy_change)}"
 
 
 def _deciding(of: Measured, arm: str) -> tuple[float, int] | None:
@@ -350,10 +360,13 @@ def _table(
     """Lay rows out by *subject*, without the columns in *left_out* and those without a figure."""
     columns = [name for name in COLUMNS if name not in left_out]
     cells = [[_cell(of, row, name) for name in columns] for of, row in found]
-    by_column = zip(columns, zip(*cells, strict=True), strict=True) if cells else ()
-    kept = {name: said for name, said in by_column if any(each not in UNKNOWN for each in said)}
-    heads = tuple(subject if name == "model" else name for name in kept)
-    return table(title, heads, zip(*kept.values(), strict=True))
+    shown = {}
+    for place, name in enumerate(columns):
+        column = [row[place] for row in cells]
+        if any(each not in UNKNOWN for each in column):
+            shown[name] = column
+    heads = tuple(subject if name == "model" else name for name in shown)
+    return table(title, heads, zip(*shown.values(), strict=True))
 
 
 FORMAT: Final = "agentload-matrix/1"
@@ -366,8 +379,9 @@ def write(page: MatrixPage, folder: Path, *, name: str = "matrix") -> tuple[Path
     folder.mkdir(parents=True, exist_ok=True)
     out = []
     for suffix, text in (("md", markdown(page)), ("html", html(page)), ("json", json(page))):
-        out.append(folder / f"{name}.{suffix}")
-        out[-1].write_text(text, encoding="utf-8")
+        path = folder / f"{name}.{suffix}"
+        path.write_text(text, encoding="utf-8")
+        out.append(path)
     return tuple(out)
 
 

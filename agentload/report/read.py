@@ -227,22 +227,26 @@ def _session(
         if row is None:
             return ()
         rows = connection.execute(query, {"run": run, "pair": row[0], "session": row[1]}).fetchall()
+    turns = []
     began: dict[str, int] = {}
-    return tuple(
-        Turn(
-            arm=arm,
-            turn=turn,
-            due_s=(due - began.setdefault(arm, due)) / SECOND,
-            released_s=(released - began[arm]) / SECOND,
-            first_s=(first - began[arm]) / SECOND,
-            done_s=(done - began[arm]) / SECOND,
-            status=status,
-            prompt_tokens=prompt,
-            cached_tokens=cached,
-            output_tokens=output,
+    for arm, turn, *instants, status, prompt, cached, output in rows:
+        start = began.setdefault(arm, instants[0])
+        due_s, released_s, first_s, done_s = ((at - start) / SECOND for at in instants)
+        turns.append(
+            Turn(
+                arm=arm,
+                turn=turn,
+                due_s=due_s,
+                released_s=released_s,
+                first_s=first_s,
+                done_s=done_s,
+                status=status,
+                prompt_tokens=prompt,
+                cached_tokens=cached,
+                output_tokens=output,
+            )
         )
-        for arm, turn, due, released, first, done, status, prompt, cached, output in rows
-    )
+    return tuple(turns)
 
 
 def _timelines(connection: duckdb.DuckDBPyConnection, view: RunView) -> tuple[Timeline, ...]:
@@ -253,34 +257,33 @@ def _timelines(connection: duckdb.DuckDBPyConnection, view: RunView) -> tuple[Ti
         ORDER BY arm, second
     """
     origin_ns = view.legs[0].wall_ns if view.legs else 0
-    seen: dict[str, dict[str, dict[float, float]]] = {}
-    for arm, name, second, value in connection.execute(
-        query, {"run": view.name, "origin_ns": origin_ns}
-    ).fetchall():
+    by_arm: dict[str, dict[str, dict[float, float]]] = {}
+    rows = connection.execute(query, {"run": view.name, "origin_ns": origin_ns}).fetchall()
+    for arm, name, second, value in rows:
         # A server of several engines reports each: the pool
         # is as full as its fullest part, preemptions add up.
-        at = seen.setdefault(arm, {}).setdefault(name, {})
-        at[second] = (
-            max(at.get(second, 0.0), value) if name == "kv_usage" else at.get(second, 0.0) + value
-        )
-    return tuple(_timeline(arm, names) for arm, names in seen.items() if "kv_usage" in names)
+        readings = by_arm.setdefault(arm, {}).setdefault(name, {})
+        before = readings.get(second, 0.0)
+        readings[second] = max(before, value) if name == "kv_usage" else before + value
+    return tuple(_timeline(arm, names) for arm, names in by_arm.items() if "kv_usage" in names)
 
 
-def _timeline(arm: str, seen: Mapping[str, Mapping[float, float]]) -> Timeline:
-    usage, preemptions, running = (
-        seen["kv_usage"],
-        seen.get("preemptions", {}),
-        seen.get("running", {}),
-    )
+def _timeline(arm: str, readings: Mapping[str, Mapping[float, float]]) -> Timeline:
+    usage = readings["kv_usage"]
     seconds = tuple(usage)
-    known = tuple(preemptions.get(second, math.nan) for second in seconds)
-    counted = _increments(known) if preemptions and not any(map(math.isnan, known)) else ()
+    preemptions: tuple[float, ...] = ()
+    counts = readings.get("preemptions", {})
+    if counts and all(second in counts for second in seconds):
+        preemptions = _increments(counts[second] for second in seconds)
+    running: tuple[float, ...] = ()
+    if "running" in readings:
+        running = tuple(readings["running"].get(second, 0.0) for second in seconds)
     return Timeline(
         arm=arm,
         seconds=seconds,
         kv_usage=tuple(usage.values()),
-        preemptions=counted,
-        running=tuple(running.get(second, 0.0) for second in seconds) if running else (),
+        preemptions=preemptions,
+        running=running,
     )
 
 
@@ -311,9 +314,11 @@ def _retrieval(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Retriev
     lengths = {row[2] for row in rows}
     cells: dict[tuple[str, str, float, float], tuple[int, int]] = {}
     for arm, task, length, depth, right, items in rows:
-        column = float(length) if len(lengths) <= LENGTHS else float(2 ** round(math.log2(length)))
-        known = cells.get((arm, task, column, depth), (0, 0))
-        cells[arm, task, column, depth] = (known[0] + right, known[1] + items)
+        column = float(length)
+        if len(lengths) > LENGTHS:
+            column = float(2 ** round(math.log2(length)))
+        before_right, before_items = cells.get((arm, task, column, depth), (0, 0))
+        cells[arm, task, column, depth] = (before_right + right, before_items + items)
     return tuple(
         Retrieval(arm=arm, task=task, context_tokens=length, depth=depth, right=right, items=items)
         for (arm, task, length, depth), (right, items) in cells.items()

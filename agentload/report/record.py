@@ -16,6 +16,7 @@ from agentload.evidence.capacity import Concurrency, concurrency
 from agentload.evidence.hardware import gpu_memory
 from agentload.report.advise import document_of
 from agentload.report.parts import Document
+from agentload.report.sections.view import first
 from agentload.store.database import reading
 from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import verdict
@@ -39,17 +40,13 @@ class Measured:
     def verdict(self, arm: str, workload: str | None) -> ArmVerdict | None:
         """Return the verdict on an arm for a class; with None, for the whole server."""
         decision = self.document.decision
-        for each in decision.server if workload is None else decision.classes:
-            if (each.arm, each.workload) == (arm, workload):
-                return each
-        return None
+        verdicts = decision.server if workload is None else decision.classes
+        return first(verdicts, arm=arm, workload=workload)
 
     def figure(self, name: str, arm: str, workload: str | None) -> Estimate | None:
         """Return a figure of an arm for a class; with None, for the whole server."""
-        for each in self.document.decision.figures:
-            if (each.name, each.arm, each.workload) == (name, arm, workload):
-                return each.estimate
-        return None
+        found = first(self.document.decision.figures, name=name, arm=arm, workload=workload)
+        return None if found is None else found.estimate
 
     def output_rate(self, arm: str, workload: str | None) -> Estimate | None:
         """Return the output tokens per second of a class, or (None) of the whole server.
@@ -59,7 +56,9 @@ class Measured:
         if workload is None:
             return self.figure("output_tokens_per_s", arm, None)
         calls = self.evidence.calls(workload, arm)
-        return None if calls is None or not under_load([calls]) else output_rate([calls])
+        if calls is None or not under_load([calls]):
+            return None
+        return output_rate([calls])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +126,11 @@ def rows(of: Measured) -> Iterator[Row]:
 
 
 def _row(of: Measured, arm: str, workload: str | None) -> Row:
-    decision, verdict = of.document.decision, of.verdict(arm, workload)
-    safe = next((each.safe for each in decision.server if each.arm == arm), None)
+    decision = of.document.decision
+    verdict = of.verdict(arm, workload)
+    of_server = of.verdict(arm, None)
     right, asked = of.right.get(arm, (None, None))
-    found = next((each for each in of.held if (each.arm, each.workload) == (arm, workload)), None)
+    found = first(of.held, arm=arm, workload=workload)
     acceptance = of.figure("acceptance_rate", arm, None)
     return Row(
         model=of.model,
@@ -148,7 +148,7 @@ def _row(of: Measured, arm: str, workload: str | None) -> Row:
         sessions_broke=None if found is None else found.breaks,
         answers_right=right,
         answers_asked=asked,
-        accuracy_change=None if safe is None or right is None else safe.estimate,
+        accuracy_change=None if of_server is None or right is None else of_server.safe.estimate,
         draft_acceptance=None if acceptance is None else acceptance.value,
         usd_per_turn=of.figure("usd_per_turn", arm, workload),
         verdict=None if verdict is None else verdict.verdict,

@@ -14,7 +14,7 @@ from importlib.resources import files
 from random import Random
 from typing import Final, Literal, TypeAlias
 
-from agentload.model.trace import Header, Segment, Trace
+from agentload.model.trace import Header, Segment, Trace, total_tokens
 from agentload.model.walk import contexts
 from agentload.prompts.renderer import Renderer
 
@@ -37,12 +37,12 @@ class CalibrationSample:
     @property
     def longest(self) -> int:
         """Tokens of the longest context."""
-        return max((_tokens(context) for context in self.contexts), default=0)
+        return max((total_tokens(context) for context in self.contexts), default=0)
 
     @property
     def literal_share(self) -> float:
         """Share of the tokens whose words the trace kept; the other words are drawn."""
-        whole = sum(map(_tokens, self.contexts))
+        whole = sum(map(total_tokens, self.contexts))
         kept = sum(
             segment.tokens
             for context in self.contexts
@@ -101,7 +101,3 @@ def script(
         calls=sample.calls,
         longest=sample.longest + TEMPLATE_TOKENS,
     )
-
-
-def _tokens(context: tuple[Segment, ...]) -> int:
-    return sum(segment.tokens for segment in context)

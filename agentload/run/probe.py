@@ -1,4 +1,4 @@
-"""Probe what a comparison rests on, on servers as they run."""
+"""Probe running servers: does each reuse prefixes, from a cache of its own, and answer alike?"""
 
 from agentload.ask.probes import Probed, probe_arms
 from agentload.run.arms import read_arms
@@ -9,7 +9,7 @@ from agentload.study.kinds import Probe
 
 
 def probe(study: Probe, audience: Audience) -> Probed:
-    """Probe running servers as a study says."""
+    """Send each server's probes; refuse before that an arm whose replicas differ."""
     with read_arms(study.servers).up(noise=True, seed=0) as arms:
         is_forced = study.servers.force
         finish(check_replicas(arms, is_forced=is_forced, notice=audience.notice), audience)

@@ -114,7 +114,7 @@ class _Reading:
                 line=session.line,
             )
             return
-        prefix = self.header.prefixes[session.prefix] if session.prefix is not None else ()
+        prefix = self.header.prefix_of(session)
         lengths = [segment.tokens for segment in prefix]
         stages = list(_stages((), prefix))
         for index, turn in enumerate(session.turns):

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from agentload.model.trace import Trace, Turn
+from agentload.model.trace import Trace, Turn, total_tokens
 from agentload.tracefile.overview import BINS
 from agentload.tracefile.pace import Paced, TimedCall
 from agentload.tracefile.reuse import Chain, PoolCache
@@ -35,7 +35,7 @@ def calls_of(trace: Trace) -> Iterator[TimedCall]:
 
 
 def _nominal(turn: Turn, at_s: float) -> tuple[float, float]:
-    tokens = sum(segment.tokens for segment in turn.add)
+    tokens = total_tokens(turn.add)
     return at_s, at_s + tokens / PREFILL_TOKENS_PER_S + turn.output / DECODE_TOKENS_PER_S
 
 

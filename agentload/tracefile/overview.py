@@ -31,7 +31,7 @@ def fields(header: Header, session: Session) -> Iterator[Observation]:
 
     Values are tokens, seconds or counts; `thinking` is a share of the output.
     """
-    prefix = header.prefixes[session.prefix] if session.prefix is not None else ()
+    prefix = header.prefix_of(session)
     lengths = [segment.tokens for segment in prefix]
     seen: set[Key] = set()
     total = peak = sum(lengths)

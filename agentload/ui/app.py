@@ -130,7 +130,8 @@ class _Routes:
         return handle
 
     async def live(self, request: web.Request) -> web.StreamResponse:
-        source, name = self._source(request), request.match_info.get("name", "")
+        source = self._source(request)
+        name = request.match_info.get("name", "")
         seen, stamp = await asyncio.to_thread(lambda: (_seen(source, name), _token(source)))
         context = {
             "seen": seen,
@@ -152,7 +153,8 @@ class _Routes:
         )
 
     async def comparison(self, request: web.Request) -> web.StreamResponse:
-        source, query = self._source(request), _query(request, "comparison")
+        source = self._source(request)
+        query = _query(request, "comparison")
         found = await self._site.reports.comparison(source, query)
         frame = await asyncio.to_thread(
             lambda: _frame(self._site, source, query.page, _token(source))
@@ -227,7 +229,8 @@ class Glance:
 
 
 def _glance(source: DatabaseFile) -> Glance:
-    query, running = _noted(source, Query(page="overview")), source.live.running()
+    query = _noted(source, Query(page="overview"))
+    running = source.live.running()
     bare = Glance(name=source.name, base=_base(source), path=source.path, running=running)
     try:
         seen = source.ask(query, lambda connection: overview(connection, query)).value
@@ -273,7 +276,9 @@ def _planned(source: DatabaseFile) -> tuple[str, ...]:
         found = read_jobs(source.path.with_name(DEFAULT))
     except AgentloadError:  # no file, or one that `agentload watch` complains about
         return ()
-    return tuple(each.name for each in found.jobs) if found.database == source.path else ()
+    if found.database != source.path:
+        return ()
+    return tuple(each.name for each in found.jobs)
 
 
 def _base(source: DatabaseFile) -> str:

@@ -54,9 +54,13 @@ def host_of(header: str | None) -> str | None:
         return None
     if header.startswith("["):
         host, bracket, rest = header[1:].partition("]")
-        return host.lower() if bracket and (rest == "" or _is_port(rest)) else None
+        if bracket and (rest == "" or _is_port(rest)):
+            return host.lower()
+        return None
     host, colon, port = header.partition(":")
-    return host.rstrip(".").lower() if host and (not colon or _is_port(f":{port}")) else None
+    if host and (not colon or _is_port(f":{port}")):
+        return host.rstrip(".").lower()
+    return None
 
 
 def _is_port(text: str) -> bool:

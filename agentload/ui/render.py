@@ -96,7 +96,9 @@ def ago(at_ns: int | None, now_ns: int) -> str:
     seconds = (now_ns - at_ns) / SECOND
     size, unit = next((size, unit) for limit, size, unit in _AGES if abs(seconds) < limit)
     span = f"{abs(seconds) / size:.0f} {unit}"
-    return f"{span} ago" if seconds >= 0 else f"in {span}"
+    if seconds >= 0:
+        return f"{span} ago"
+    return f"in {span}"
 
 
 def _shown(value: object) -> object:
@@ -141,7 +143,8 @@ def _spark(values: Sequence[float]) -> Markup:
 def _waterfall(bar: Bar) -> Markup:
     """Draw a call within its session."""
     wide, high = _WATERFALL
-    at, drawn = 1 + bar.start * (wide - 4), []
+    at = 1 + bar.start * (wide - 4)
+    drawn = []
     for kind, share in (("held", bar.held), ("first", bar.first), ("wrote", bar.wrote)):
         long = share * (wide - 4)
         shown = max(1.5, long) if share else 0.0

@@ -60,7 +60,8 @@ class Reports:
 
     def _document(self, source: DatabaseFile, query: Query) -> Document:
         key = (source.name, query.name, query.other, query.word("arm"))
-        stamp, kept = source.stamp(), self._kept.get(key)
+        stamp = source.stamp()
+        kept = self._kept.get(key)
         if kept is not None and kept.stamp == stamp:
             return kept.value
         try:

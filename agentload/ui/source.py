@@ -56,7 +56,9 @@ class Query:
     def number(self, key: str) -> int:
         """Return a query parameter as a number of at least 1, or 1."""
         text = self.word(key)
-        return max(1, int(text)) if text.isascii() and text.isdigit() and len(text) < 10 else 1
+        if text.isascii() and text.isdigit() and len(text) < 10:
+            return max(1, int(text))
+        return 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +121,8 @@ class DatabaseFile:
 
         Raise `StoreError` if the database cannot be read and never was.
         """
-        stamp, kept = self.stamp(), self._kept.get(key)
+        stamp = self.stamp()
+        kept = self._kept.get(key)
         if kept is not None and kept.stamp == stamp:
             return CachedAnswer(value=kept.value)
         try:

@@ -12,7 +12,7 @@ from itertools import count, islice
 from random import Random
 from typing import Final, Literal, NamedTuple
 
-from agentload.model.trace import Extra, Segment, Session
+from agentload.model.trace import Extra, Segment, Session, total_tokens
 from agentload.plugins import Positive, Rate, Seconds, Share, Spread
 from agentload.workloads.parts.draws import (
     Distribution,
@@ -284,4 +284,4 @@ def _summaries(rng: Random, rate_per_s: float) -> Iterator[Session]:
 
 
 def _length(prefix: str) -> int:
-    return sum(segment.tokens for segment in PREFIXES[prefix])
+    return total_tokens(PREFIXES[prefix])

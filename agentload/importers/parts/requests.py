@@ -14,7 +14,7 @@ from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.order import CallGroup, Grid, by_session, groups
 from agentload.importers.parts.reuse import identity
 from agentload.importers.parts.transcripts import TranscriptEntry, play
-from agentload.model.trace import Recorded, Segment, Session, Turn, Wait
+from agentload.model.trace import Recorded, Segment, Session, Turn, Wait, total_tokens
 
 Holds = Literal["context", "news", "unknown"]
 """What a call's length and ids describe.
@@ -129,7 +129,7 @@ def _contexts(
         key = f"{group.name}.{number}"
         own = _own(call, key, block, cuts)
         held = (*sent, *answer)
-        spare = call.prompt - _tokens(held)
+        spare = call.prompt - total_tokens(held)
         if holds == "news":
             sent = (*held, *own)
         elif holds == "unknown" and number and spare > 0:
@@ -148,7 +148,7 @@ def _own(call: SizedCall, key: str, block: int, cuts: Collection[int]) -> tuple[
         ids = call.ids[: -(-call.prompt // block)]
         tokens = min(call.prompt, len(ids) * block)
         known = segments(ids, tokens, block=block, cuts=cuts)
-    rest = call.prompt - _tokens(known)
+    rest = call.prompt - total_tokens(known)
     if known and not rest:
         return known
     return (*known, Segment(role="user", tokens=rest, key=key))
@@ -174,10 +174,6 @@ def _recorded(group: CallGroup[SizedCall], call: SizedCall, *, is_first: bool) -
     is_start = is_first and at_s == group.start_s
     recorded = Recorded(start_s=None if is_start else at_s, api_s=call.api_s)
     return None if recorded == Recorded() else recorded
-
-
-def _tokens(context: Iterable[Segment]) -> int:
-    return sum(segment.tokens for segment in context)
 
 
 class SpokenCall(msgspec.Struct, kw_only=True):

@@ -26,7 +26,8 @@ def csv(chart: Chart) -> str:
     writer = comma.writer(out, lineterminator="\n")
     writer.writerow(_columns(chart))
     for row in _rows(chart):
-        writer.writerow([f"{field:.6g}" if isinstance(field, float) else field for field in row])
+        fields = [f"{field:.6g}" if isinstance(field, float) else field for field in row]
+        writer.writerow(fields)
     return out.getvalue()
 
 
@@ -49,7 +50,8 @@ def _rows(chart: Chart) -> Iterator[Fields]:
                 yield from _values(series)
         case HeatMap():
             for cell in chart.cells:
-                column, row = chart.columns[cell.column], chart.rows[cell.row]
+                column = chart.columns[cell.column]
+                row = chart.rows[cell.row]
                 yield column, row, cell.value, cell.text, cell.tip
         case Lanes():
             arms = {slot: label for label, slot in chart.arms}
@@ -64,17 +66,22 @@ def _rows(chart: Chart) -> Iterator[Fields]:
 def _values(series: Series) -> Iterator[Fields]:
     """Yield each value of a series with the ends of its interval."""
     none = [None] * len(series.xs)
-    lows, highs = series.lows or none, series.highs or none
+    lows = series.lows or none
+    highs = series.highs or none
     for values in zip(series.xs, series.ys, lows, highs, strict=True):
         yield series.label, series.mark, *values
 
 
 def _lane_names(chart: Lanes) -> list[str]:
     """Return each lane's name with that of the heading above it."""
-    out, heading = [], ""
+    out = []
+    heading = ""
     for label in chart.lanes:
-        heading = heading if label.startswith(" ") else label
-        out.append(f"{heading}, {label.strip()}" if label.startswith(" ") else label)
+        if label.startswith(" "):
+            out.append(f"{heading}, {label.strip()}")
+        else:
+            heading = label
+            out.append(label)
     return out
 
 
@@ -91,7 +98,8 @@ def vega_lite(chart: Chart) -> dict[str, Any]:
     }
     match chart:
         case Plot():
-            x, y = _axis("x", chart.x), _axis("y", chart.y)
+            x = _axis("x", chart.x)
+            y = _axis("y", chart.y)
             across = {"x": {**x, "type": "quantitative"}, "color": {"field": "series"}}
             used = dict.fromkeys(each.mark for each in chart.series)
             layers = [

@@ -80,7 +80,9 @@ def shorten(title: str) -> str:
 
     The whole is in the picture's own title.
     """
-    return title if len(title) <= TITLE_CHARS else f"{title[: TITLE_CHARS - 1]}…"
+    if len(title) <= TITLE_CHARS:
+        return title
+    return f"{title[: TITLE_CHARS - 1]}…"
 
 
 def height(chart: Chart) -> float:

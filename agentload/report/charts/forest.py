@@ -3,6 +3,7 @@
 The figures stand in the same rows, so the pictures are for the eye alone.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -57,7 +58,8 @@ def forest_rows(chart: Lanes, names: Sequence[str | None]) -> ForestRows:
 def _axis(chart: Lanes) -> Scale:
     """Lay the axis over what is shown, and no further than the chart's own."""
     ends = [end for span in chart.spans for end in (span.low, span.high)]
-    ends += [end for each in chart.bands for end in (each.low, each.high) if end is not None]
+    for each in chart.bands:
+        ends += each.ends
     ends += [each.at for each in chart.rules]
     low, high = _limits(chart.x)
     inside = [min(max(end, low), high) for end in ends]
@@ -66,20 +68,24 @@ def _axis(chart: Lanes) -> Scale:
 
 
 def _limits(axis: ChartAxis) -> tuple[float, float]:
-    low = -float("inf") if axis.low is None else axis.low
-    return low, float("inf") if axis.high is None else axis.high
+    low = -math.inf if axis.low is None else axis.low
+    high = math.inf if axis.high is None else axis.high
+    return low, high
 
 
 def _head(x: Scale) -> Markup:
     """Draw the directions, and below them the named values."""
     zero = x.at(0.0)
-    out = text("← faster", "tick", zero - 8, 11.0, "end") if zero - PAD > 60 else ""
-    out += text("slower →", "tick", zero + 8, 11.0, "start") if WIDTH - PAD - zero > 60 else ""
+    out = ""
+    if zero - PAD > 60:
+        out += text("← faster", "tick", zero - 8, 11.0, "end")
+    if WIDTH - PAD - zero > 60:
+        out += text("slower →", "tick", zero + 8, 11.0, "start")
     for value in _named(x):
         words = f"{tick(x.axis.quantity, value, x.step)}%" if value else "0"
         at = min(max(x.at(value), PAD + 10), WIDTH - PAD - 14)
         out += text(words, "tick", at, 27.0, "middle")
-    return _picture(out, 0.0, HEAD)
+    return _picture(out, HEAD)
 
 
 def _named(x: Scale) -> Iterator[float]:
@@ -103,15 +109,12 @@ def _row(chart: Lanes, lane: int, x: Scale) -> Markup:
         *(band(replace(each, label=""), x, frame) for each in chart.bands),
         *(rule(replace(each, label=""), x, frame) for each in chart.rules),
     )
-    return _picture("".join(behind) + spans(own, x, top=0.0, height=height), 0.0, height)
+    before = spans(own, x, top=0.0, height=height)
+    return _picture("".join(behind) + before, height)
 
 
-def _picture(inside: str, top: float, height: float) -> Markup:
+def _picture(inside: str, height: float) -> Markup:
     drawn = element(
-        "svg",
-        inside,
-        class_="chart forest",
-        viewBox=f"0 {top:g} {WIDTH} {height:g}",
-        aria_hidden="true",
+        "svg", inside, class_="chart forest", viewBox=f"0 0 {WIDTH} {height:g}", aria_hidden="true"
     )
     return Markup(drawn)  # noqa: S704  # the drawing escapes every word it places

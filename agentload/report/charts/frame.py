@@ -17,8 +17,10 @@ def rows(y: Scale, x: Scale) -> str:
     """Draw the lines of the grid, each with its value."""
     out = ""
     for value in y.ticks():
-        at, words = y.at(value), tick(y.axis.quantity, value, y.step)
-        out += across("grid", x.start, x.end, at) + text(words, "tick", x.start - 6, at + 4, "end")
+        at = y.at(value)
+        words = tick(y.axis.quantity, value, y.step)
+        out += across("grid", x.start, x.end, at)
+        out += text(words, "tick", x.start - 6, at + 4, "end")
     return out
 
 
@@ -26,11 +28,11 @@ def foot(x: Scale, bottom: float) -> str:
     """Draw the axis at the foot, with its ticks."""
     out = across("axis", x.start, x.end, bottom)
     for value in x.ticks():
-        at, words = x.at(value), tick(x.axis.quantity, value, x.step)
+        at = x.at(value)
+        words = tick(x.axis.quantity, value, x.step)
         anchor = "end" if at > WIDTH - RIGHT - 14 else "middle"
-        out += upright("axis", at, bottom, bottom + 4) + text(
-            words, "tick", at, bottom + 17, anchor
-        )
+        out += upright("axis", at, bottom, bottom + 4)
+        out += text(words, "tick", at, bottom + 17, anchor)
     return out
 
 
@@ -38,7 +40,9 @@ def names(x: str, y: str, left: float, height: float) -> str:
     """Write the names of the axes; the y name lies flat above its axis, where it can be read."""
     middle = (left + WIDTH - RIGHT) / 2
     below = text(x, "label", middle, height - 8.0, "middle")
-    return (text(y, "label", 4.0, 14.0) if y else "") + below
+    if not y:
+        return below
+    return text(y, "label", 4.0, 14.0) + below
 
 
 def band(of: Band, x: Scale, y: Scale) -> str:

@@ -25,7 +25,8 @@ def heat_map(chart: HeatMap) -> str:
 
 
 def _field(cell: Square, wide: float, high: float) -> str:
-    left, top = LEFT + cell.column * wide, TOP + cell.row * high
+    left = LEFT + cell.column * wide
+    top = TOP + cell.row * high
     opacity = PALE + (1 - PALE) * min(max(cell.value, 0.0), 1.0)
     box = element(
         "rect",

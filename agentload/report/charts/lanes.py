@@ -23,21 +23,18 @@ def lanes(chart: Lanes) -> str:
     bottom = TOP + chart.height * len(chart.lanes)
     ends = [end for span in chart.spans for end in (span.low, span.high)]
     for each in chart.bands:
-        ends += [end for end in (each.low, each.high) if end is not None]
+        ends += each.ends
     x = fit(chart.x, ends, start=LEFT, end=WIDTH - RIGHT, ends="values")
     count = ChartAxis(label="", quantity="count")
     frame = Scale(axis=count, low=0, high=1, start=bottom, end=TOP, step=1)
-    return "".join(
-        (
-            *(band(each, x, frame) for each in chart.bands),
-            *(rule(each, x, frame) for each in chart.rules),
-            *(_label(label, index, chart.height) for index, label in enumerate(chart.lanes)),
-            foot(x, bottom),
-            names(x.axis.label, "", LEFT, bottom + BOTTOM),
-            spans(chart.spans, x, top=TOP, height=chart.height),
-            *(_trace(each, x, chart.height) for each in chart.traces),
-        )
-    )
+    out = [band(each, x, frame) for each in chart.bands]
+    out += [rule(each, x, frame) for each in chart.rules]
+    out += [_label(label, index, chart.height) for index, label in enumerate(chart.lanes)]
+    out.append(foot(x, bottom))
+    out.append(names(x.axis.label, "", LEFT, bottom + BOTTOM))
+    out.append(spans(chart.spans, x, top=TOP, height=chart.height))
+    out += [_trace(each, x, chart.height) for each in chart.traces]
+    return "".join(out)
 
 
 def _label(label: str, lane: int, height: float) -> str:
@@ -59,10 +56,13 @@ def spans(of: Iterable[LaneSpan], x: Scale, *, top: float, height: float) -> str
 
 
 def _span(span: LaneSpan, x: Scale, middle: float, height: float) -> str:
-    low, high = x.at(span.low), x.at(span.high)
+    low = x.at(span.low)
+    high = x.at(span.high)
     tip = title(span.tip)
     if span.look == "interval":
-        mark = "" if span.at is None else marker((x.at(span.at), middle), span.slot, "mark")
+        mark = ""
+        if span.at is not None:
+            mark = marker((x.at(span.at), middle), span.slot, "mark")
         return element("g", tip, across("bar", low, high, middle), mark, class_="interval")
     thick = height * _THICK.get(span.look, 0.6)
     box = element("rect", x=low, y=middle - thick / 2, width=max(high - low, 1.0), height=thick)

@@ -47,7 +47,7 @@ def scales(chart: Plot) -> tuple[Scale, Scale]:
     for ruled in chart.rules:
         values[ruled.axis].append(ruled.at)
     for shaded in chart.bands:
-        values[shaded.axis] += [end for end in (shaded.low, shaded.high) if end is not None]
+        values[shaded.axis] += shaded.ends
     return (
         fit(chart.x, values["x"], start=LEFT, end=WIDTH - RIGHT, ends="values"),
         fit(chart.y, values["y"], start=HEIGHT - BOTTOM, end=TOP, ends="ticks"),
@@ -55,7 +55,7 @@ def scales(chart: Plot) -> tuple[Scale, Scale]:
 
 
 def _series(series: Series, x: Scale, y: Scale) -> str:
-    pixels = [(x.at(across), y.at(up)) for across, up in zip(series.xs, series.ys, strict=True)]
+    pixels = _pixels(series, series.ys, x, y)
     drawn = ""
     if series.mark != "points":
         drawn = line(stairs(pixels) if series.mark == "steps" else pixels)
@@ -71,18 +71,26 @@ def _series(series: Series, x: Scale, y: Scale) -> str:
 
 
 def _tips(series: Series, x: Scale, y: Scale) -> tuple[str, ...]:
-    units = x.axis.quantity, y.axis.quantity
-    return tuple(
-        f"{series.label}: {axis_value(units[0], across)}, {axis_value(units[1], up)}"
-        for across, up in zip(series.xs, series.ys, strict=True)
-    )
+    tips = []
+    for across, up in zip(series.xs, series.ys, strict=True):
+        at = axis_value(x.axis.quantity, across)
+        value = axis_value(y.axis.quantity, up)
+        tips.append(f"{series.label}: {at}, {value}")
+    return tuple(tips)
+
+
+def _pixels(series: Series, heights: Sequence[float], x: Scale, y: Scale) -> list[Point]:
+    """Return where a series has these heights."""
+    return [(x.at(across), y.at(up)) for across, up in zip(series.xs, heights, strict=True)]
 
 
 def _spread(series: Series, x: Scale, y: Scale) -> str:
     """Draw the values' intervals: a band along a line, a bar at each point."""
-    lows = [(x.at(at), y.at(low)) for at, low in zip(series.xs, series.lows, strict=False)]
-    highs = [(x.at(at), y.at(high)) for at, high in zip(series.xs, series.highs, strict=False)]
-    if series.mark == "line" and lows:
+    if not series.lows:
+        return ""
+    lows = _pixels(series, series.lows, x, y)
+    highs = _pixels(series, series.highs, x, y)
+    if series.mark == "line":
         return element("path", class_="band", d=path([*lows, *reversed(highs)]))
     ends = zip(lows, highs, strict=True)
     return "".join(upright("bar", at, low, high) for (at, low), (_, high) in ends)

@@ -39,7 +39,9 @@ class Scale:
         """Return round values inside the scale, at most eight."""
         if self.axis.scale == "log":
             doubled = _doublings(self.low, self.high) if self.axis.quantity == "tokens" else ()
-            return doubled if len(doubled) > 1 else _log_ticks(self.low, self.high)
+            if len(doubled) > 1:
+                return doubled
+            return _log_ticks(self.low, self.high)
         first = math.ceil(self.low / self.step - 1e-9)
         last = math.floor(self.high / self.step + 1e-9)
         return tuple(index * self.step for index in range(first, last + 1))
@@ -66,9 +68,13 @@ def fit(
         return Scale(axis=axis, low=low, high=high, start=start, end=end, step=low)
     low, high = _reach(axis, [value for value in values if math.isfinite(value)])
     unit = _unit(axis, high)
-    step = max(unit * round_step((high - low) / 4 / unit), 1.0 if axis.whole else 0.0)
+    quarter = (high - low) / 4
+    step = unit * round_step(quarter / unit)
+    if axis.whole:
+        step = max(step, 1.0)
     edge = EDGE * (high - low)
-    open_low, open_high = low - edge, high + edge
+    open_low = low - edge
+    open_high = high + edge
     if ends == "ticks":
         open_low = math.floor(low / step + 1e-9) * step
         open_high = math.ceil(high / step - 1e-9) * step
@@ -92,7 +98,9 @@ def _log_reach(axis: ChartAxis, known: Sequence[float]) -> tuple[float, float]:
     """Return from where to where positive values go; zeroes alone have no logarithm."""
     low = min(known, default=1.0) if axis.low is None else axis.low
     high = max(known, default=1.0) if axis.high is None else axis.high
-    return (low / 2, low * 2) if high <= low else (low, high)
+    if high <= low:
+        return (low / 2, low * 2)
+    return (low, high)
 
 
 def _reach(axis: ChartAxis, known: Sequence[float]) -> tuple[float, float]:
@@ -102,7 +110,9 @@ def _reach(axis: ChartAxis, known: Sequence[float]) -> tuple[float, float]:
     if high - low > SMALLEST * max(abs(low), abs(high)) + SMALLEST_SPAN:
         return low, high
     half = abs(low) / 2 if abs(low) > SMALLEST_SPAN else 0.5
-    return (low - half, low + half) if axis.low is None else (low, low + 2 * half)
+    if axis.low is None:
+        return (low - half, low + half)
+    return (low, low + 2 * half)
 
 
 def equal_heights(plots: Iterable[Plot]) -> tuple[Plot, ...]:
@@ -112,7 +122,11 @@ def equal_heights(plots: Iterable[Plot]) -> tuple[Plot, ...]:
     if not shown:
         return known
     axis = fit(known[0].y, shown, start=0.0, end=1.0, ends="ticks")
-    return tuple(replace(plot, y=replace(plot.y, low=axis.low, high=axis.high)) for plot in known)
+    even = []
+    for plot in known:
+        y = replace(plot.y, low=axis.low, high=axis.high)
+        even.append(replace(plot, y=y))
+    return tuple(even)
 
 
 def _heights(plot: Plot) -> Iterator[float]:
@@ -121,25 +135,30 @@ def _heights(plot: Plot) -> Iterator[float]:
         yield from (*each.ys, *each.lows, *each.highs)
     for band in plot.bands:
         if band.axis == "y":
-            yield from (end for end in (band.low, band.high) if end is not None)
+            yield from band.ends
 
 
 def round_step(rough: float) -> float:
     """Return the smallest of 1, 2, 5 times a power of ten that is not below *rough*."""
     power = 10.0 ** math.floor(math.log10(rough))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    steps = (factor * power for factor in (1, 2, 5, 10))
+    return next(step for step in steps if step >= rough * (1 - 1e-9))
 
 
 def _doublings(low: float, high: float) -> tuple[float, ...]:
     """Return powers of two, as lengths of contexts are named: 512, 2k, 8k."""
-    exponents = range(math.ceil(math.log2(low) - 1e-9), math.floor(math.log2(high) + 1e-9) + 1)
-    return tuple(2.0**each for each in exponents)[:: math.ceil(len(exponents) / 7) or 1]
+    first = math.ceil(math.log2(low) - 1e-9)
+    last = math.floor(math.log2(high) + 1e-9)
+    powers = tuple(2.0**exponent for exponent in range(first, last + 1))
+    return powers[:: math.ceil(len(powers) / 7) or 1]
 
 
 def _log_ticks(low: float, high: float) -> tuple[float, ...]:
-    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    first = math.floor(math.log10(low))
+    last = math.ceil(math.log10(high))
+    powers = [10.0**exponent for exponent in range(first, last + 1)]
     for factors in ((1, 2, 5), (1, 3), (1,)):
-        ticks = tuple(factor * 10.0**exponent for exponent in exponents for factor in factors)
+        ticks = (factor * power for power in powers for factor in factors)
         inside = tuple(tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9))
         if len(inside) <= 7:
             return inside

@@ -60,9 +60,13 @@ class Series:
     ) -> Self:
         """Return a series of points, each with what to say at it."""
         known = tuple(points)
-        xs, ys = (tuple(float(point[axis]) for point in known) for axis in (0, 1))
         return cls(
-            label=label, slot=slot, mark=mark, xs=xs, ys=ys, tips=tuple(tip for *_, tip in known)
+            label=label,
+            slot=slot,
+            mark=mark,
+            xs=tuple(float(x) for x, _, _ in known),
+            ys=tuple(float(y) for _, y, _ in known),
+            tips=tuple(tip for *_, tip in known),
         )
 
 
@@ -75,6 +79,11 @@ class Band:
     high: float | None
     label: str = ""
     slot: int | None = None
+
+    @property
+    def ends(self) -> tuple[float, ...]:
+        """Return the ends that are not open."""
+        return tuple(end for end in (self.low, self.high) if end is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,8 +252,7 @@ def cloud(
 
     A row that lacks either value is left out.
     """
-    known = np.isfinite(xs) & np.isfinite(ys)
-    xs, ys = xs[known], ys[known]
-    order = np.lexsort((ys, xs))
-    kept = every(tuple(int(index) for index in order))
-    return tuple(float(xs[index]) for index in kept), tuple(float(ys[index]) for index in kept)
+    known = np.flatnonzero(np.isfinite(xs) & np.isfinite(ys))
+    order = known[np.lexsort((ys[known], xs[known]))]
+    rows = list(every(order.tolist()))
+    return tuple(xs[rows].tolist()), tuple(ys[rows].tolist())

@@ -25,7 +25,9 @@ def element(name: str, *children: str, **attributes: Attribute) -> str:
     """
     known = ((key, value) for key, value in attributes.items() if value is not None)
     written = "".join(f' {_name(key)}="{_value(value)}"' for key, value in known)
-    return f"<{name}{written}>{''.join(children)}</{name}>" if children else f"<{name}{written}/>"
+    if children:
+        return f"<{name}{written}>{''.join(children)}</{name}>"
+    return f"<{name}{written}/>"
 
 
 def _name(key: str) -> str:
@@ -34,7 +36,9 @@ def _name(key: str) -> str:
 
 
 def _value(value: str | float) -> str:
-    return coordinate(value) if isinstance(value, float) else escape(visible(str(value)))
+    if isinstance(value, float):
+        return coordinate(value)
+    return escape(visible(str(value)))
 
 
 def coordinate(value: float) -> str:
@@ -82,4 +86,6 @@ def marker(at: Point, slot: int | None, class_: str, tip: str | None = None) -> 
 
 def of_arm(name: str, slot: int | None) -> str:
     """Return an element's class, with its arm's slot if it belongs to an arm."""
-    return name if slot is None else f"{name} arm-{slot}"
+    if slot is None:
+        return name
+    return f"{name} arm-{slot}"

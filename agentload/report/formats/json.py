@@ -138,10 +138,13 @@ def _printed(kind: type) -> type:
 def _part(hint: Any) -> Any:  # noqa: ANN401  # a type, or what stands in the brackets behind one
     if isinstance(hint, type) and is_dataclass(hint):
         return _printed(hint)
-    origin, parts = get_origin(hint), tuple(_part(each) for each in get_args(hint))
+    origin = get_origin(hint)
+    parts = tuple(_part(each) for each in get_args(hint))
     if origin is None or not parts:
         return hint
-    return reduce(or_, parts) if origin in (Union, UnionType) else origin[parts]
+    if origin in (Union, UnionType):
+        return reduce(or_, parts)
+    return origin[parts]
 
 
 def _nullable(part: Any) -> Any:  # noqa: ANN401  # a schema is JSON of any shape

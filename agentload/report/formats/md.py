@@ -83,7 +83,9 @@ def _table(table: Table) -> Escaped:
 
 
 def _cell(cell: Cell) -> str:
-    return f"**{escape(cell.text)}**" if cell.tone == "strong" else escape(cell.text)
+    if cell.tone == "strong":
+        return f"**{escape(cell.text)}**"
+    return escape(cell.text)
 
 
 def _shown(chart: Chart) -> Escaped:

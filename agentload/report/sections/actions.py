@@ -24,7 +24,8 @@ def do_now(view: View) -> tuple[Step, ...]:
 
     Where a defaults file would change what their commands do, the first step says so.
     """
-    steps, options = tuple(_steps(view)), ", ".join(silent_options(view.facts))
+    steps = tuple(_steps(view))
+    options = ", ".join(silent_options(view.facts))
     if not options or not any(step.command for step in steps):
         return steps
     text = f"agentload.toml sets {options} here, which this run did without: take that out first."
@@ -123,7 +124,8 @@ def _measuring(view: View) -> Iterator[Step]:
 
 def _decided(view: View) -> Iterator[Step]:
     """Yield what the decision means: start the canary, or leave the servers as they are."""
-    choice, plan = view.decision.choice, rollout(view)
+    choice = view.decision.choice
+    plan = rollout(view)
     if plan is not None:
         short = ""
         if choice.holds_to is not None:
@@ -173,7 +175,8 @@ def _control(view: View) -> Iterator[Step]:
 
 def _controlled_cost(view: View, pairs: int) -> str:
     """Say how long *pairs* pairs of the run take with one arm played twice."""
-    minutes, arms = view.facts.made.minutes, len(view.arms)
+    minutes = view.facts.made.minutes
+    arms = len(view.arms)
     if not minutes:
         return ""
     return say.minutes(minutes * pairs / max(1, view.played) * (arms + 1) / arms)

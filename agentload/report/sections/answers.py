@@ -63,8 +63,11 @@ def _share(value: float) -> str:
 
 def where_asked(questions: QuestionsAsked) -> str:
     """Name the contexts of questions: `at 32k to 64k`."""
-    shortest, longest = words.length(questions.lengths[0]), words.length(questions.lengths[-1])
-    return f"at {shortest}" if shortest == longest else f"at {shortest} to {longest}"
+    shortest = words.length(questions.lengths[0])
+    longest = words.length(questions.lengths[-1])
+    if shortest == longest:
+        return f"at {shortest}"
+    return f"at {shortest} to {longest}"
 
 
 def _worst(view: View, arm: str) -> str | None:
@@ -74,7 +77,8 @@ def _worst(view: View, arm: str) -> str | None:
     worst = min(buckets, key=lambda bucket: bucket.difference.value)
     if worst.difference.value >= 0:
         return "none"
-    drop, length = say.with_sign(100 * worst.difference.value, 1), say.tokens(worst.context_tokens)
+    drop = say.with_sign(100 * worst.difference.value, 1)
+    length = say.tokens(worst.context_tokens)
     mine = (arm, worst.task, worst.context_tokens)
     asked = sum(
         each.items
@@ -88,9 +92,12 @@ def published_loss(view: View, verdict: ArmVerdict) -> Finding | None:
     """Return the published finding by which the answers of an arm are worse; None without one."""
     if verdict.safe.state != "no":
         return None
-    priors = (each for each in view.decision.findings if each.prior and each.leg == "safe")
-    said = verdict.safe.reason
-    return next((each for each in priors if said.startswith(each.message.rstrip("."))), None)
+    reason = verdict.safe.reason
+    for finding in view.decision.findings:
+        is_prior = finding.prior and finding.leg == "safe"
+        if is_prior and reason.startswith(finding.message.rstrip(".")):
+            return finding
+    return None
 
 
 def _published(finding: Finding | None) -> Cell | None:

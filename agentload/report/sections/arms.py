@@ -99,7 +99,9 @@ def _levels(view: View) -> str:
     if len({*levels.values()}) == 1:
         return f"Intervals are at {next(iter(levels.values()))}."
     parts = (f"{kind} at {level}" for kind, level in levels.items())
-    return f"Intervals are {' and '.join(parts)}." if levels else ""
+    if not levels:
+        return ""
+    return f"Intervals are {' and '.join(parts)}."
 
 
 def criteria(view: View) -> Table:
@@ -126,7 +128,12 @@ def criteria(view: View) -> Table:
 def _unmeasured(view: View, name: str, why: Callable[[View, ArmVerdict], str]) -> Iterator[Row]:
     """Yield the row of a criterion without figures, which says of each arm why."""
     found = [view.verdict(arm, None) for arm in view.others]
-    causes = [None if each is None else in_grey(view.typeset(why(view, each))) for each in found]
+    causes: list[Cell | None] = []
+    for verdict in found:
+        cause = None
+        if verdict is not None:
+            cause = in_grey(view.typeset(why(view, verdict)))
+        causes.append(cause)
     if any(causes):
         yield row(name, EMPTY, changes=causes)
 
@@ -142,9 +149,11 @@ def _why_uncounted(view: View, verdict: ArmVerdict) -> str:
     leg = verdict.capacity
     if leg is not None and leg.state == "equal":
         return f"no difference: {leg.reason.partition(': ')[0]}"
-    found = (view.capacity(arm) for arm in (verdict.arm, view.reference))
-    silent = (each.reason for each in found if each is not None and each.agents_per_gpu is None)
-    return f"not measured: {next(silent, 'no load was tried for it')}"
+    for arm in (verdict.arm, view.reference):
+        capacity = view.capacity(arm)
+        if capacity is not None and capacity.agents_per_gpu is None:
+            return f"not measured: {capacity.reason}"
+    return "not measured: no load was tried for it"
 
 
 def _why_unsized(_: View, __: ArmVerdict) -> str:
@@ -169,7 +178,9 @@ def classes(view: View) -> Table:
     shares = {each.name: each.gpu_time_share for each in view.evidence.workloads}
     rows: list[Row] = []
     for name in view.workloads if len(view.workloads) > 1 else ():
-        share = "" if shares[name] is None else f" {say.percent(shares[name])}"
+        share = ""
+        if shares[name] is not None:
+            share = f" {say.percent(shares[name])}"
         own = (
             *_latencies(view, name),
             *_first_token(view, name),
@@ -214,7 +225,9 @@ def _table(
 
 
 def _noise(floor: float | None) -> Cell:
-    return in_grey("" if floor is None else f"±{say.number(100 * floor, 1)}%")
+    if floor is None:
+        return in_grey("")
+    return in_grey(f"±{say.number(100 * floor, 1)}%")
 
 
 def _latencies(view: View, workload: str | None) -> Iterator[Row]:
@@ -240,7 +253,8 @@ def _times(view: View, found: Typical | None) -> tuple[Cell, ...]:
     """Print one latency of every arm, the reference first."""
     if found is None:
         return (ABSENT,) * len(view.arms)
-    times = (found.reference, *(found.arms.get(arm) for arm in view.others))
+    times: list[float | None] = [found.reference]
+    times += [found.arms.get(arm) for arm in view.others]
     return tuple(ABSENT if each is None else Cell(text=each) for each in say.durations(times))
 
 
@@ -252,7 +266,8 @@ def _uncompared(view: View, words: str, workload: str) -> Row:
         if calls is None:
             of_arms.append(ArmCells(ABSENT, ABSENT))
             continue
-        took, ended = alone(calls, "turn_ms"), int(calls.ok.sum())
+        took = alone(calls, "turn_ms")
+        ended = int(calls.ok.sum())
         why = f"{say.plural(ended, 'call')}: too few" if ended else "every call failed"
         own = ABSENT if took is None else Cell(text=say.duration(took))
         of_arms.append(ArmCells(own, in_grey(why)))
@@ -267,7 +282,8 @@ def _elsewhere(view: View) -> Iterator[Row]:
     """
     by_load: dict[tuple[bool, int], dict[str, str]] = {}
     for each in view.decision.twin_changes:
-        by_load.setdefault((each.is_own, each.agents), {})[each.arm] = say.change(each.relative)
+        changes = by_load.setdefault((each.is_own, each.agents), {})
+        changes[each.arm] = say.change(each.relative)
     for (is_own, _), changes in by_load.items():
         load = "at your peak" if is_own else "for hours"
         texts = [changes.get(arm) for arm in view.others]
@@ -320,7 +336,8 @@ def _limited(figure: Figure | None, limit_ms: float, late: Tone) -> Cell:
 
 def _rates(view: View) -> Iterator[Row]:
     """Yield what a GPU puts out and what turns cost, with the quotient of both arms' figures."""
-    gpus = {arm: view.evidence.gpus(arm) * view.evidence.deployment.replicas for arm in view.arms}
+    replicas = view.evidence.deployment.replicas
+    gpus = {arm: view.evidence.gpus(arm) * replicas for arm in view.arms}
     per_gpu = {arm: 1 / each for arm, each in gpus.items()}
     yield from _rate(view, "output tokens/s per GPU ↑", "output_tokens_per_s", per_gpu)
     yield from _cost(view)
@@ -335,15 +352,18 @@ def _rate(view: View, words: str, name: str, factors: Mapping[str, float]) -> It
     figures = [view.figure(name, arm, None) for arm in view.arms]
     if not any(figures):
         return
-    values = [None if each is None else each.estimate.value * factors[each.arm] for each in figures]
+    values: list[float | None] = []
+    for figure in figures:
+        value = None
+        if figure is not None:
+            value = figure.estimate.value * factors[figure.arm]
+        values.append(value)
     reference, *own = say.numbers(values)
-    changes = [_quotient(values[0], each) for each in values[1:]]
-    marked = [
-        change
-        if not change or view.has_valid_timings(arm, None)
-        else in_grey(f"{change}, not valid")
-        for arm, change in zip(view.others, changes, strict=True)
-    ]
+    marked: list[Cell | str] = []
+    for arm, value in zip(view.others, values[1:], strict=True):
+        change = _quotient(values[0], value)
+        is_valid = view.has_valid_timings(arm, None)
+        marked.append(in_grey(f"{change}, not valid") if change and not is_valid else change)
     yield row(words, reference, own=own, changes=marked)
 
 
@@ -388,14 +408,21 @@ def _pool_tokens(view: View) -> Iterator[Row]:
     if not any(pools):
         return
     ours, *others = pools
-    times = [f"{say.number(each / ours, 2)}×" if each and ours else "" for each in others]
+    times = []
+    for each in others:
+        if each and ours:
+            times.append(f"{say.number(each / ours, 2)}×")
+        else:
+            times.append("")
     texts = [None if each is None else say.number(each) for each in pools]
     yield row("KV pool, tokens ↑", texts[0], own=texts[1:], changes=times)
 
 
 def _hits(rate: float | None) -> Cell | str:
     text = say.percent(rate)
-    return text if rate is None or rate <= 1 else in_grey(f"{text}, not valid")
+    if rate is None or rate <= 1:
+        return text
+    return in_grey(f"{text}, not valid")
 
 
 def _gpus(view: View) -> Iterator[Row]:
@@ -432,7 +459,9 @@ def words(verdict: ArmVerdict) -> str:
     to = labels.up_to(verdict.holds_to)
     match verdict.verdict:
         case "use":
-            return f"use{to}, canary first" if verdict.canary else f"use{to}"
+            if verdict.canary:
+                return f"use{to}, canary first"
+            return f"use{to}"
         case "calibrate":
             return "calibrate, then test again"
         case "avoid" | "no difference" | "test further":

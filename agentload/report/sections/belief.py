@@ -81,7 +81,8 @@ def _noise_floor(view: View) -> Iterator[Check]:
     if not floors:
         yield doubt("there was no A/A control, so the noise floor is unknown", "likely")
         return
-    of_mix, least = floors.pop(None, None) or max(floors.values()), view.policy.min_change
+    of_mix = floors.pop(None, None) or max(floors.values())
+    least = view.policy.min_change
     text = f"two identical servers may differ by up to {_percents(of_mix)} in turn latency"
     text += f" ({_control(view, of_mix, floors)})"
     if of_mix <= least:
@@ -205,8 +206,10 @@ def _pairs(view: View) -> Iterator[Check]:
         return
     fewest = min(changes, key=lambda each: each.pairs)
     distinct, calls = _distinct(view)
-    played, called = say.plural(fewest.pairs, "block pair"), say.plural(fewest.calls, "call")
-    pairs, is_few = f"{played} and {called} per arm", fewest.pairs < FEW_PAIRS
+    played = say.plural(fewest.pairs, "block pair")
+    called = say.plural(fewest.calls, "call")
+    pairs = f"{played} and {called} per arm"
+    is_few = fewest.pairs < FEW_PAIRS
     if calls > REPEATED * distinct:
         times = f"each played {round(calls / distinct, 1):g} times"
         again = f"only {say.plural(distinct, 'distinct turn')}{_of_trace(view, calls, times)}"
@@ -229,7 +232,10 @@ def _of_trace(view: View, calls: int, times: str) -> str:
 def _distinct(view: View) -> tuple[int, int]:
     """Return how many turns of the trace the reference was sent, and in how many calls."""
     sent = view.calls(view.reference)
-    turns = [np.unique(np.stack([calls.session, calls.turn]), axis=1).shape[1] for calls in sent]
+    turns = []
+    for calls in sent:
+        names = np.stack([calls.session, calls.turn])
+        turns.append(np.unique(names, axis=1).shape[1])
     return sum(turns), sum(len(calls) for calls in sent)
 
 
@@ -237,7 +243,8 @@ def _void(view: View) -> Iterator[Check]:
     void = blocks = 0
     for each in view.evidence.health:
         if each.void_blocks is not None and each.blocks:
-            void, blocks = void + each.void_blocks, blocks + each.blocks
+            void = void + each.void_blocks
+            blocks = blocks + each.blocks
     if blocks:
         text = f"{void} of {say.plural(blocks, 'block')} invalid"
         yield objection(text, "likely") if void > blocks / 10 else assurance(text)
@@ -264,7 +271,8 @@ def _gates(view: View) -> Iterator[Check]:
     for name in dict.fromkeys(gate.name for gate in failed):
         one, *others = (gate for gate in failed if gate.name == name)
         more = f" (and {say.plural(len(others), 'more time')})" if others else ""
-        where, message = labels.where(one) or "all arms", view.typeset(one.message)
+        where = labels.where(one) or "all arms"
+        message = view.typeset(one.message)
         yield objection(f"failed validity check on {where}: {message}{more}", "open")
     if gates and not failed:
         text = f"{passed} of {len(gates)} validity checks passed, none failed"

@@ -28,9 +28,11 @@ def bottleneck(
     calls: Sequence[Calls], server: Telemetry | None, health: ClientHealth | None
 ) -> str | None:
     """Return the bottleneck with its evidence; None where no turn ended well or took time."""
-    seen = [each.ok & np.isfinite(each.ttft_ms) & np.isfinite(each.turn_ms) for each in calls]
-    ttft_ms = np.concatenate([[], *(c.ttft_ms[ok] for c, ok in zip(calls, seen, strict=True))])
-    turn_ms = np.concatenate([[], *(c.turn_ms[ok] for c, ok in zip(calls, seen, strict=True))])
+    ttft_ms, turn_ms = np.zeros(0), np.zeros(0)
+    for each in calls:
+        ended = each.ok & np.isfinite(each.ttft_ms) & np.isfinite(each.turn_ms)
+        ttft_ms = np.append(ttft_ms, each.ttft_ms[ended])
+        turn_ms = np.append(turn_ms, each.turn_ms[ended])
     if not turn_ms.sum():
         return None
     lag_ms = None if health is None else health.send_lag_p99_ms
@@ -53,7 +55,9 @@ def _of_server(server: Telemetry, turns: int) -> str | None:
     if full is not None and full > FULL:
         return f"KV pool, full {say.percent(full)}"
     queued = _queued(server)
-    return None if queued is None or queued <= QUEUED else f"queue, {say.percent(queued)} waiting"
+    if queued is None or queued <= QUEUED:
+        return None
+    return f"queue, {say.percent(queued)} waiting"
 
 
 def _queued(server: Telemetry) -> float | None:

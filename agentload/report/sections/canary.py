@@ -41,11 +41,15 @@ LEAST_SHARE: Final = 0.01  # a share in which nothing was seen yet may still be 
 
 def limits(view: View) -> tuple[Limit, ...]:
     """List the conditions that end the canary of the chosen arm."""
-    preemptions, late_s, spread = _preemptions_per_min(view), _late_s(view), _length_spread(view)
+    preemptions = _preemptions_per_min(view)
+    late_s = _late_s(view)
+    spread = _length_spread(view)
     answers = f"clamp_min({_increase('request_success_total', CANARY)}, 1)"
     length, stable_length = _mean_length(CANARY), _mean_length(STABLE)
-    late, cut = say.number(100 * LATE_SHARE), say.number(100 * LENGTH_ENDS)
-    short, long = say.percent(1 - LENGTH_CHANGE), say.percent(1 + LENGTH_CHANGE)
+    late = say.number(100 * LATE_SHARE)
+    cut = say.number(100 * LENGTH_ENDS)
+    short = say.percent(1 - LENGTH_CHANGE)
+    long = say.percent(1 + LENGTH_CHANGE)
     chance = f"{STANDARD_ERRORS * spread:.1f} / sqrt({answers})"
     return (
         Limit(
@@ -130,7 +134,8 @@ def _late_s(view: View) -> float:
         late_ms = min(agreed)
     elif seen.size:
         late_ms = float(np.quantile(seen, 0.95))
-    return next((bound for bound in FIRST_TOKEN_S if bound * 1000 >= late_ms), FIRST_TOKEN_S[-1])
+    later = (bound for bound in FIRST_TOKEN_S if bound * 1000 >= late_ms)
+    return next(later, FIRST_TOKEN_S[-1])
 
 
 def _length_spread(view: View) -> float:
@@ -143,17 +148,20 @@ def _length_spread(view: View) -> float:
 
 def _of_reference(view: View, column: str) -> Floats:
     columns = [getattr(calls, column) for calls in view.calls(view.reference)]
-    values: Floats = np.concatenate([np.zeros(0), *columns]).astype(np.float64)
+    joined = np.concatenate([np.zeros(0), *columns])
+    values: Floats = joined.astype(np.float64)
     known: Floats = values[np.isfinite(values)]
     return known
 
 
 def _preemptions_per_min(view: View) -> float:
     seen = view.evidence.telemetry(None, view.decision.choice.arm)
+    usual = float(PREEMPTIONS_PER_MIN)
     if seen is None or seen.preemptions is None or not seen.minutes:
-        return float(PREEMPTIONS_PER_MIN)
+        return usual
     # Twice what the run itself showed, where it showed any.
-    return max(float(PREEMPTIONS_PER_MIN), float(round(2 * seen.preemptions / seen.minutes)))
+    twice = round(2 * seen.preemptions / seen.minutes)
+    return max(usual, float(twice))
 
 
 # Where the number of replicas next to it is unknown: one part
@@ -165,7 +173,9 @@ CANARY_HOURS: Final = 24
 def roll_back(view: View) -> str:
     """Say in one line what ends the canary; empty when there is none."""
     plan = rollout(view)
-    return " · ".join(limit.text for limit in plan.limits) if plan else ""
+    if not plan:
+        return ""
+    return " · ".join(limit.text for limit in plan.limits)
 
 
 def rollout(view: View) -> Rollout | None:
@@ -198,8 +208,12 @@ def _percent(view: View) -> int:
     With fewer it shows nothing of its limit.
     """
     stable = view.capacity(view.reference)
-    at_peak = max(stable.replicas_at_peak or 0 if stable else 0, view.evidence.deployment.replicas)
-    return max(1, round(100 / (at_peak + 1))) if at_peak > 1 else CANARY_PERCENT
+    at_peak = view.evidence.deployment.replicas
+    if stable is not None and stable.replicas_at_peak is not None:
+        at_peak = max(at_peak, stable.replicas_at_peak)
+    if at_peak > 1:
+        return max(1, round(100 / (at_peak + 1)))
+    return CANARY_PERCENT
 
 
 def _arguments(view: View, arm: Arm, *, most: float | None = None) -> tuple[str, ...]:

@@ -50,7 +50,9 @@ def _tokens_per_s(point: CapacityPoint) -> float | None:
 
 
 def _turns_per_hour(point: CapacityPoint) -> float | None:
-    return 60 * point.within_slo / point.minutes if point.minutes else None
+    if not point.minutes:
+        return None
+    return 60 * point.within_slo / point.minutes
 
 
 def _pareto(view: View) -> Iterator[Plot]:
@@ -83,7 +85,9 @@ def _pareto(view: View) -> Iterator[Plot]:
 def _tried(view: View) -> str:
     """Say from which load to which one was tried."""
     loads = [point.agents for point in view.evidence.capacity if point.turns]
-    return f", from {min(loads)} agents to {max(loads)}" if loads else ""
+    if not loads:
+        return ""
+    return f", from {min(loads)} agents to {max(loads)}"
 
 
 def _throughput(view: View, arm: str, rate: Rate) -> Series:
@@ -101,10 +105,12 @@ def _throughput(view: View, arm: str, rate: Rate) -> Series:
         found = sum(rates) / len(rates)
         per_agent.append(found / agents_at_once)
         per_gpu.append(found / gpus)
-        met, turns = sum(each.within_slo for each in points), sum(each.turns for each in points)
-        ours, theirs = (say.significant(each[-1], 3) for each in (per_gpu, per_agent))
+        met = sum(each.within_slo for each in points)
+        turns = sum(each.turns for each in points)
+        by_gpu = say.significant(per_gpu[-1], 3)
+        by_agent = say.significant(per_agent[-1], 3)
         load = f"{labels.arm(arm)}, {agents_at_once} agents, {met} of {turns} turns within the SLO"
-        tips.append(f"{load}: {ours} per GPU, {theirs} per agent")
+        tips.append(f"{load}: {by_gpu} per GPU, {by_agent} per agent")
     return view.series(arm, "path", per_agent, per_gpu, tips=tips)
 
 
@@ -119,18 +125,20 @@ def _heat(view: View) -> Iterator[HeatMap]:
 
     Changes are on the same turns.
     """
-    found = {name: view.evidence.calls(name, view.reference) for name in view.workloads}
-    ours = {name: calls for name, calls in found.items() if calls is not None}
+    ours = {}
+    for name in view.workloads:
+        calls = view.evidence.calls(name, view.reference)
+        if calls is not None:
+            ours[name] = calls
     if not ours:
         return
     opened = dict(zip(ours, open_calls(list(ours.values())), strict=True))
     for arm in view.arms:
-        others = {name: view.evidence.calls(name, arm) for name in ours}
-        pieces = [
-            _points(ours[name], opened[name], other)
-            for name, other in others.items()
-            if other is not None
-        ]
+        pieces = []
+        for name, calls in ours.items():
+            other = view.evidence.calls(name, arm)
+            if other is not None:
+                pieces.append(_points(calls, opened[name], other))
         if pieces:
             context, load, values = map(np.concatenate, zip(*pieces, strict=True))
             yield from _map(view, arm, _fields(context, load, values))
@@ -153,17 +161,20 @@ def _fields(context: Ints, load: Ints, values: Floats) -> dict[tuple[int, int], 
     """Sort values into the fields of a map; those with few calls are left out."""
     known = np.flatnonzero(np.isfinite(values))
     order = known[np.lexsort((load[known], context[known]))]
-    ends = np.flatnonzero(np.diff(context[order]) | np.diff(load[order])) + 1
-    return {
-        (int(context[rows[0]]), int(load[rows[0]])): values[rows]
-        for rows in np.split(order, ends)
-        if rows.size >= LEAST_CALLS
-    }
+    is_last = np.diff(context[order]) | np.diff(load[order])
+    fields = {}
+    for rows in np.split(order, np.flatnonzero(is_last) + 1):
+        if rows.size >= LEAST_CALLS:
+            place = (int(context[rows[0]]), int(load[rows[0]]))
+            fields[place] = values[rows]
+    return fields
 
 
 def _octave(values: Floats | Ints) -> Ints:
     """Return the power of two at or below each value; what is not known is 0."""
-    return np.floor(np.log2(np.maximum(np.nan_to_num(values), 1.0))).astype(np.int64)
+    known = np.maximum(np.nan_to_num(values), 1.0)
+    octaves = np.floor(np.log2(known))
+    return octaves.astype(np.int64)
 
 
 def open_calls(calls: list[Calls]) -> list[Ints]:
@@ -175,19 +186,22 @@ def open_calls(calls: list[Calls]) -> list[Ints]:
     ends = np.sort(
         np.concatenate([each.start_s + np.nan_to_num(each.turn_ms) / 1e3 for each in calls])
     )
-    return [
-        np.searchsorted(starts, each.start_s, "right")
-        - np.searchsorted(ends, each.start_s, "right")
-        for each in calls
-    ]
+    counts = []
+    for each in calls:
+        started = np.searchsorted(starts, each.start_s, "right")
+        ended = np.searchsorted(ends, each.start_s, "right")
+        counts.append(started - ended)
+    return counts
 
 
 def _map(view: View, arm: str, fields: dict[tuple[int, int], Floats]) -> Iterator[HeatMap]:
     if len(fields) < 2:
         return
-    contexts, loads = (sorted({place[axis] for place in fields}) for axis in (0, 1))
+    contexts = sorted({context for context, _ in fields})
+    loads = sorted({load for _, load in fields})
     slowest = max(float(np.median(values)) for values in fields.values())
-    name, slot = labels.arm(arm), view.slots[arm]
+    name = labels.arm(arm)
+    slot = view.slots[arm]
     told, what = "Stronger is slower.", "time per output token"
     if arm != view.reference:
         told = (
@@ -199,22 +213,23 @@ def _map(view: View, arm: str, fields: dict[tuple[int, int], Floats]) -> Iterato
     for (context, load), values in fields.items():
         if arm == view.reference:
             middle = float(np.median(values))
-            text, shade = say.duration(middle), middle / slowest if slowest else 0.0
+            text = say.duration(middle)
+            shade = middle / slowest if slowest else 0.0
         else:
             middle = math.expm1(float(np.mean(values)))
-            text, shade = f"{say.with_sign(100 * middle)}%", min(1.0, abs(middle) / DARKEST)
+            text = f"{say.with_sign(100 * middle)}%"
+            shade = min(1.0, abs(middle) / DARKEST)
         lengths = f"{say.tokens(2**context)} to {say.tokens(2 ** (context + 1))} tokens"
         calls = say.plural(values.size, "call")
-        cells.append(
-            Square(
-                column=contexts.index(context),
-                row=len(loads) - 1 - loads.index(load),
-                value=shade,
-                text=text,
-                tip=f"{lengths}, {_range(load)} calls at once: {text} ({calls})",
-                slot=slot if middle < 0 else 0,
-            )
+        cell = Square(
+            column=contexts.index(context),
+            row=len(loads) - 1 - loads.index(load),
+            value=shade,
+            text=text,
+            tip=f"{lengths}, {_range(load)} calls at once: {text} ({calls})",
+            slot=slot if middle < 0 else 0,
         )
+        cells.append(cell)
     yield HeatMap(
         name=f"load-{labels.slug(arm)}",
         title=f"{name}: {what}, by context and load",
@@ -228,7 +243,9 @@ def _map(view: View, arm: str, fields: dict[tuple[int, int], Floats]) -> Iterato
 
 
 def _range(octave: int) -> str:
-    return str(2**octave) if octave == 0 else f"{2**octave}–{2 ** (octave + 1) - 1}"
+    if octave == 0:
+        return str(2**octave)
+    return f"{2**octave}–{2 ** (octave + 1) - 1}"
 
 
 def _table(view: View) -> Table:

@@ -52,18 +52,23 @@ def _effect(view: View, verdict: ArmVerdict | None, checks: Sequence[Check]) -> 
         return "open"
     if published_loss(view, verdict) is not None:
         return "likely"
-    spare, accepted = spare_points(verdict), verdict.safe.margin
+    spare = spare_points(verdict)
+    accepted = verdict.safe.margin
     if spare is not None and accepted is not None and spare < SPARE * 100 * accepted:
         return "likely"
     leg = _deciding(verdict)
     nearest = None if leg.estimate is None else surely(leg.estimate)
     if nearest is not None and leg.margin is not None and leg.state in ("yes", "no"):
-        return "certain" if abs(nearest) >= FAR * leg.margin else "likely"
+        if abs(nearest) >= FAR * leg.margin:
+            return "certain"
+        return "likely"
     return "likely" if "likely" in caps else "certain"
 
 
 def _deciding(verdict: ArmVerdict) -> Leg:
-    return verdict.safe if verdict.safe.state == "no" else verdict.pays
+    if verdict.safe.state == "no":
+        return verdict.safe
+    return verdict.pays
 
 
 def spare_points(verdict: ArmVerdict) -> float | None:
@@ -72,7 +77,9 @@ def spare_points(verdict: ArmVerdict) -> float | None:
     if verdict.verdict != "use" or leg.estimate is None or leg.margin is None:
         return None
     worst = leg.estimate.low
-    return None if worst is None else 100 * leg.margin + round(100 * worst, 1)
+    if worst is None:
+        return None
+    return 100 * leg.margin + round(100 * worst, 1)
 
 
 def surely(change: Estimate) -> float | None:

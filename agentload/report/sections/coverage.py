@@ -39,7 +39,7 @@ def line(view: View) -> str:
 
     Empty where the run does not know its trace.
     """
-    whole = _of(view, None)
+    whole = first(view.decision.coverage, workload=None)
     if whole is None:
         return ""
     if whole.timed_to is None:
@@ -88,7 +88,8 @@ def _on_twins(view: View, each: TwinChange) -> str:
     if not each.is_own:
         return f"{say.plural(each.agents, 'session')} for hours (twins)"
     told = f"turn latency at your peak is of {say.plural(each.agents, 'agent')} a replica"
-    deployed, carried = view.evidence.deployment, view.capacity(view.reference)
+    deployed = view.evidence.deployment
+    carried = view.capacity(view.reference)
     if deployed.peak_agents is None or carried is None or carried.replicas_at_peak is None:
         return f"{told} (twins)"
     # Twins size the replicas before trials do.
@@ -120,18 +121,18 @@ def _waiting(played: PairLoad) -> str:
 
 
 def _times(factor: float, kind: str) -> str:
-    return "" if factor == 1 else f"{factor:g} times as {kind} "
-
-
-def _of(view: View, workload: str | None) -> Coverage | None:
-    return first(view.decision.coverage, workload=workload)
+    if factor == 1:
+        return ""
+    return f"{factor:g} times as {kind} "
 
 
 def _share(share: float) -> str:
     """Write a share, rounded down; only 1 is written as all."""
     if share == 1:
         return "all"
-    return f"{int(100 * share)}%" if share >= 0.01 or share == 0 else "less than 1%"
+    if share >= 0.01 or share == 0:
+        return f"{int(100 * share)}%"
+    return "less than 1%"
 
 
 def coverage(view: View) -> Group | None:

@@ -14,7 +14,6 @@ import scipy
 
 from advisor.evidence import Floats
 from advisor.legs.speed import INDIFFERENT
-from advisor.statistics.paired import same_turns
 from advisor.verdict import Change
 from advisor.words import interval
 from agentload.report import format as say
@@ -32,7 +31,7 @@ from agentload.report.charts.spec import (
 )
 from agentload.report.parts import Group, group
 from agentload.report.sections.arms import classes
-from agentload.report.sections.typical import METRICS, Metric
+from agentload.report.sections.typical import METRICS, Metric, shared_times
 from agentload.report.sections.view import View
 from agentload.verdict.looks import SpeedInterval
 
@@ -86,7 +85,9 @@ def forest(view: View) -> Lanes:
 
 def _scopes(view: View) -> tuple[str | None, ...]:
     """List the mix, and its classes where there are several."""
-    return (None, *view.workloads) if len(view.workloads) > 1 else (None,)
+    if len(view.workloads) > 1:
+        return (None, *view.workloads)
+    return (None,)
 
 
 def _reach(spans: Iterable[LaneSpan], margin: float) -> tuple[float, float]:
@@ -95,13 +96,18 @@ def _reach(spans: Iterable[LaneSpan], margin: float) -> tuple[float, float]:
     What counts as no difference and every estimate are inside, and intervals unless one would
     flatten all others.
     """
-    found = [span for span in spans if span.look == "interval"]
-    ends = [end for span in found for end in (span.low, span.high)]
-    values = [span.at for span in found if span.at is not None]
-    far = MOST_SHOWN * float(np.median(np.abs(ends))) if ends else 0.0
-    least = INDIFFERENT * margin
-    low = min(-least, 1.1 * min(values, default=0.0), max(min(ends, default=0.0), -far))
-    high = max(least, 1.1 * max(values, default=0.0), min(max(ends, default=0.0), far))
+    low = -INDIFFERENT * margin
+    high = INDIFFERENT * margin
+    intervals = [span for span in spans if span.look == "interval"]
+    for span in intervals:
+        if span.at is not None:
+            low = min(low, 1.1 * span.at)
+            high = max(high, 1.1 * span.at)
+    ends = [end for span in intervals for end in (span.low, span.high)]
+    if ends:
+        far = MOST_SHOWN * float(np.median(np.abs(ends)))
+        low = min(low, max(min(ends), -far))
+        high = max(high, min(max(ends), far))
     edge = EDGE * (high - low)
     return low - edge, high + edge
 
@@ -132,7 +138,7 @@ def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[
         yield LaneSpan(lane=lane, look="noise", low=-noise, high=noise, tip=tip)
     for index, each in enumerate(known):
         found = each.relative
-        low, high = (found.value if end is None else end for end in (found.low, found.high))
+        low, high = found.closed_ends
         is_valid = view.has_valid_timings(each.arm, each.workload)
         counts = f"{say.plural(each.pairs, 'pair')}, {say.plural(each.calls, 'call')}"
         yield LaneSpan(
@@ -154,9 +160,11 @@ def looks(view: View) -> Lanes:
     margin = 100 * view.policy.min_change
     what = "Task latency" if view.policy.decide_by == "tasks" else "Turn latency"
     ends = [100 * end for each in known for end in (each.low, each.high) if math.isfinite(end)]
-    low, high = min([-INDIFFERENT * margin, *ends]), max([INDIFFERENT * margin, *ends])
+    low = min([-INDIFFERENT * margin, *ends])
+    high = max([INDIFFERENT * margin, *ends])
     edge = EDGE * (high - low)
-    low, high = low - edge, high + edge
+    low = low - edge
+    high = high + edge
     is_shared = any(each.agents_per_gpu is not None for each in view.decision.capacity)
     later = " Once agents per GPU are measured, intervals are wider: either may decide."
     spans = (
@@ -242,24 +250,23 @@ def _shift(view: View, name: str, arm: str, metric: Metric) -> Series | None:
 
     It is the mean over block pairs of the log ratio within a pair.
     """
-    changed, base = view.evidence.calls(name, arm), view.evidence.calls(name, view.reference)
+    changed = view.evidence.calls(name, arm)
+    base = view.evidence.calls(name, view.reference)
     if changed is None or base is None:
         return None
-    base_rows, changed_rows = same_turns(base, changed)
-    values = np.stack([getattr(base, metric)[base_rows], getattr(changed, metric)[changed_rows]])
-    known = np.isfinite(values).all(axis=0) & (values > 0).all(axis=0)
-    values, pair = values[:, known], base.pair[base_rows][known]
+    times, pair = shared_times(base, changed, metric)
     ratios = []
     for each in every(np.unique(pair).tolist(), MOST_PAIRS):
-        before, after = _quantiles(values[:, pair == each])
+        before, after = _quantiles(times[:, pair == each])
         ratios.append(np.log(after / before))
     count = len(ratios)
     if count < FEWEST_PAIRS:
         return None
-    middle, spread = np.mean(ratios, axis=0), np.std(ratios, axis=0, ddof=1)
+    middle = np.mean(ratios, axis=0)
+    spread = np.std(ratios, axis=0, ddof=1)
     half = scipy.special.stdtrit(count - 1, 0.975) * spread / np.sqrt(count)
-    ends = (100 * np.expm1(each) for each in (middle, middle - half, middle + half))
-    at, low, high = (each.tolist() for each in ends)
+    ends = np.stack([middle, middle - half, middle + half])
+    at, low, high = (100 * np.expm1(ends)).tolist()
     tips = (_tip(arm, *each) for each in zip(QUANTILES, at, low, high, strict=True))
     shown = view.series(arm, "line", QUANTILES, at, tips=tips)
     return replace(shown, lows=tuple(low), highs=tuple(high))
@@ -267,10 +274,12 @@ def _shift(view: View, name: str, arm: str, metric: Metric) -> Series | None:
 
 def _quantiles(values: Floats) -> Floats:
     """Return the quantiles of each row, as `numpy.quantile` does in five times as long."""
-    ordered, last = np.sort(values, axis=1), values.shape[1] - 1
+    ordered = np.sort(values, axis=1)
+    last = values.shape[1] - 1
     rank = last * np.array(QUANTILES)
     below = rank.astype(np.int64)
-    low, high = ordered[:, below], ordered[:, np.minimum(below + 1, last)]
+    low = ordered[:, below]
+    high = ordered[:, np.minimum(below + 1, last)]
     between: Floats = low + (high - low) * (rank - below)
     return between
 

@@ -18,7 +18,9 @@ HOURS_A_MONTH: Final = 730  # a twelfth of a year
 def saving(view: View, arm: str) -> Answer:
     """Say how many GPUs an arm saves, and what that is worth."""
     question = "GPUs saved"
-    reference, own, fewer = view.capacity(view.reference), view.capacity(arm), _fewer(view, arm)
+    reference = view.capacity(view.reference)
+    own = view.capacity(arm)
+    fewer = _fewer(view, arm)
     if fewer is None or reference is None or own is None:
         because = view.typeset(_lacking(view, own, reference))
         return Answer(question=question, word="not known", tone="muted", because=because)
@@ -34,15 +36,19 @@ def fewer_at_peak(view: View, arm: str) -> Cell:
     if not any((fewer.value, fewer.low, fewer.high)):
         return Cell(text="as many")
     if fewer.value < 0:
-        low, high = (None if end is None else -end for end in (fewer.high, fewer.low))
+        low = None if fewer.high is None else -fewer.high
+        high = None if fewer.low is None else -fewer.low
         more = replace(fewer, value=-fewer.value, low=low, high=high)
         return Cell(text=f"{count(more)} more", tone=_tone(fewer))
     return Cell(text=f"{count(fewer)} fewer", tone=_tone(fewer))
 
 
 def _fewer(view: View, arm: str) -> Estimate | None:
-    reference, own = view.capacity(view.reference), view.capacity(arm)
-    return None if _are_lower_bounds(reference, own) else fewer_gpus(reference, own)
+    reference = view.capacity(view.reference)
+    own = view.capacity(arm)
+    if _are_lower_bounds(reference, own):
+        return None
+    return fewer_gpus(reference, own)
 
 
 def _tone(fewer: Estimate) -> Tone:
@@ -80,9 +86,12 @@ def agents(view: View, capacity: Capacity) -> str | None:
     if not found.value:
         return f"fewer than {min(tried)}" if tried else "none"
     if found.high is None:
-        least = f"≥ {_whole(found.low or 0.0)}" if (found.low or 0.0) >= 1 else ""
-        most = f"met at every load tried{f', up to {max(tried)} agents' if tried else ''}"
-        return f"{least} ({most})" if least else most
+        upto = f", up to {max(tried)} agents" if tried else ""
+        most = f"met at every load tried{upto}"
+        least = found.low or 0.0
+        if least >= 1:
+            return f"≥ {_whole(least)} ({most})"
+        return most
     if found.value < 1:
         return say.spread(found, say.number)
     return say.spread(found, lambda value, places: say.whole(math.floor(value + 1e-9), places))
@@ -95,13 +104,17 @@ def _whole(agents: float) -> str:
 def count(gpus: Estimate) -> str:
     """Print a number of GPUs; one that is known for certain has no interval."""
     is_exact = (gpus.low, gpus.high) == (gpus.value, gpus.value)
-    return say.number(gpus.value) if is_exact else say.spread(gpus, say.whole)
+    if is_exact:
+        return say.number(gpus.value)
+    return say.spread(gpus, say.whole)
 
 
 def at_peak(view: View) -> str:
     """Name the reader's peak."""
     peak = view.evidence.deployment.peak_agents
-    return f" at your peak of {say.plural(peak, 'agent')}" if peak else ""
+    if not peak:
+        return ""
+    return f" at your peak of {say.plural(peak, 'agent')}"
 
 
 def _money(view: View, arm: str, fewer: Estimate) -> str:
@@ -109,9 +122,11 @@ def _money(view: View, arm: str, fewer: Estimate) -> str:
 
     Empty for a saving that may be none, and for an arm that is not decided on.
     """
-    price, verdict = view.evidence.deployment.gpu.usd_per_hour, view.verdict(arm, None)
+    price = view.evidence.deployment.gpu.usd_per_hour
+    verdict = view.verdict(arm, None)
     is_open = verdict is None or verdict.verdict == "test further"
-    if price is None or is_open or not (fewer.is_above(0.0) or fewer.is_below(0.0)):
+    is_certain = fewer.is_above(0.0) or fewer.is_below(0.0)
+    if price is None or is_open or not is_certain:
         return ""
     month = price * HOURS_A_MONTH
     ends = sorted(abs(end) * month for end in (fewer.low, fewer.high) if end is not None)

@@ -33,7 +33,8 @@ def break_evens(view: View) -> Table:
 
 def _ahead(view: View, each: BreakEven) -> str:
     """Say where an arm is ahead, with the change on equal turns where that does not show it."""
-    said, found = break_even(each), view.change("tpot_ms", each.arm, None)
+    said = break_even(each)
+    found = view.change("tpot_ms", each.arm, None)
     is_shown = found is None or (
         found.relative.is_below(0.0) if each.shape == "always" else found.relative.is_above(0.0)
     )
@@ -62,7 +63,9 @@ def break_even(each: BreakEven) -> str:
             return f"ahead {each.ahead} {say.token_range(each.tokens, each.low, each.high)}"
         case "bounded" | "half-line":
             shown = each.high if each.ahead == "above" else each.low
-            return "undecided" if shown is None else f"ahead {each.ahead} {say.tokens(shown)}"
+            if shown is None:
+                return "undecided"
+            return f"ahead {each.ahead} {say.tokens(shown)}"
 
 
 def lines(view: View) -> Table:
@@ -137,13 +140,20 @@ def latency(view: View) -> Group | None:
 
 
 def _itl(view: View) -> Plot:
-    found = {arm: _batch_tokens(view, arm) for arm in view.arms}
-    clouds = {arm: points for arm, points in found.items() if points[0]}
+    clouds = {}
+    for arm in view.arms:
+        points = _batch_tokens(view, arm)
+        if points[0]:
+            clouds[arm] = points
     limit = _limit([value for _, ys in clouds.values() for value in ys])
-    points = [view.series(arm, "points", *_below(each, limit)) for arm, each in clouds.items()]
+    above = 0
+    marks = []
+    for arm, points in clouds.items():
+        xs, ys = _below(points, limit)
+        above += len(points[1]) - len(ys)
+        marks.append(view.series(arm, "points", xs, ys))
     fits = [_fit(view, line) for line in view.decision.itl]
     bands = tuple(_band(view))
-    above = sum(len(ys) for _, ys in clouds.values()) - sum(len(series.ys) for series in points)
     apart = f"Within the band {labels.arm(view.focus)} and {view.against} cannot be distinguished."
     are = "is" if above == 1 else "are"
     caption = (
@@ -158,7 +168,7 @@ def _itl(view: View) -> Plot:
         caption=say.join(caption, " "),
         x=ChartAxis(label="KV tokens of the whole batch", quantity="tokens", low=0.0),
         y=ChartAxis(label="ms per token", quantity="ms"),
-        series=(*points, *fits),
+        series=(*marks, *fits),
         bands=bands,
     )
 
@@ -173,7 +183,8 @@ def _band(view: View) -> Iterator[Band]:
 
 
 def _fit(view: View, line: ItlLine) -> Series:
-    base, slope = line.intercept_ms.value, line.slope_ms_per_token.value
+    base = line.intercept_ms.value
+    slope = line.slope_ms_per_token.value
     values = (base + slope * at for at in line.range_tokens)
     label = f"{labels.arm(line.arm)}, fit at batch {line.users}"
     return view.series(line.arm, "line", line.range_tokens, values, label=label)
@@ -184,12 +195,14 @@ def _limit(values: Sequence[float]) -> float:
 
     A few calls of two or three tokens would press all others onto the axis.
     """
-    return OUTLYING * float(np.quantile(values, 0.95)) if values else 0.0
+    if not values:
+        return 0.0
+    return OUTLYING * float(np.quantile(values, 0.95))
 
 
 def _below(points: Points, limit: float) -> Points:
-    kept = [(x, y) for x, y in zip(*points, strict=True) if y <= limit]
-    return tuple(x for x, _ in kept), tuple(y for _, y in kept)
+    below = [(x, y) for x, y in zip(*points, strict=True) if y <= limit]
+    return tuple(x for x, _ in below), tuple(y for _, y in below)
 
 
 def _batch_tokens(view: View, arm: str) -> Points:
@@ -209,11 +222,14 @@ def _computed_tokens(view: View, arm: str) -> Points:
 def _cloud(columns: Iterable[tuple[Floats | None, Floats | None]]) -> Points | None:
     """Join columns to points; None where either is missing."""
     known = [(xs, ys) for xs, ys in columns if xs is not None and ys is not None]
-    return cloud(*map(np.concatenate, zip(*known, strict=True))) if known else None
+    if not known:
+        return None
+    xs, ys = zip(*known, strict=True)
+    return cloud(np.concatenate(xs), np.concatenate(ys))
 
 
 def _ttft(view: View) -> Plot:
-    points = [view.series(arm, "points", *_computed_tokens(view, arm)) for arm in view.arms]
+    marks = [view.series(arm, "points", *_computed_tokens(view, arm)) for arm in view.arms]
     curves = []
     for curve in view.decision.ttft:
         at = np.linspace(*curve.range_tokens, CURVE_POINTS)
@@ -226,5 +242,5 @@ def _ttft(view: View) -> Plot:
         caption="Computed tokens are prompt tokens not served from cache; each mark is a call.",
         x=ChartAxis(label="computed tokens (prompt − cached)", quantity="tokens", low=0.0),
         y=ChartAxis(label="time to first token", quantity="duration", low=0.0),
-        series=(*(each for each in points if each.xs), *curves),
+        series=(*(each for each in marks if each.xs), *curves),
     )

@@ -86,12 +86,13 @@ def by_workload(view: View) -> str:
     """
     if len(view.workloads) < 2 or view.compares_runs:
         return ""
-    alike: dict[tuple[str, ...], list[str]] = {}
+    names_of: dict[tuple[str, ...], list[str]] = {}
     for name in view.workloads:
         verdicts = view.verdicts(name)
         arms = (each.arm for each in verdicts if each is not None)
-        alike.setdefault((_words(verdicts), *arms), []).append(name)
-    return " · ".join(f"{', '.join(names)}: {words}" for (words, *_), names in alike.items())
+        names_of.setdefault((_words(verdicts), *arms), []).append(name)
+    parts = [f"{', '.join(names)}: {words}" for (words, *_), names in names_of.items()]
+    return " · ".join(parts)
 
 
 def _words(verdicts: Sequence[ArmVerdict | None]) -> str:
@@ -129,7 +130,8 @@ def _server(view: View, name: str) -> dict[str, str]:
 
     A dtype that was asked for and could not be read says so.
     """
-    arm, reference = view.evidence.arm(name), view.evidence.arm(view.reference)
+    arm = view.evidence.arm(name)
+    reference = view.evidence.arm(view.reference)
     dtype = arm.observed_dtype or arm.expected_dtype or "not known"
     if not arm.observed_dtype and arm.expected_dtype and view.decision.kind != "simulated":
         dtype += " (not confirmed by the server)"
@@ -170,7 +172,8 @@ def headline(view: View) -> tuple[str, Tone]:
     choice = view.decision.choice
     if not view.compares_runs:
         return view.typeset(choice.headline), labels.VERDICT_TONES[choice.verdict]
-    change, verdict = view.change("turn_ms", view.focus, None), view.verdict(view.focus, None)
+    change = view.change("turn_ms", view.focus, None)
+    verdict = view.verdict(view.focus, None)
     margin = None if verdict is None else verdict.pays.margin
     beyond = say.percent(view.policy.min_change if margin is None else margin)
     told = "" if change is None else f": turn latency {say.change(change.relative)}"
@@ -216,7 +219,9 @@ def gaps(view: View) -> str:
 
 def flips(view: View) -> str:
     """Say what would change the decision; nothing is decided between two runs."""
-    return "" if view.compares_runs else view.typeset(" · ".join(view.decision.flips))
+    if view.compares_runs:
+        return ""
+    return view.typeset(" · ".join(view.decision.flips))
 
 
 def answers(view: View) -> tuple[Answer, ...]:
@@ -292,15 +297,17 @@ def _items(view: View, word: Word) -> tuple[str, ...]:
 
 def _of_arm(view: View, arm: str, word: Word) -> tuple[str, ...]:
     """Name what of an arm has this verdict: its classes, or the whole server."""
-    of_classes = [each for name in view.workloads if (each := view.verdict(arm, name)) is not None]
-    classes = [each for each in of_classes if each.verdict == word]
-    of_server = view.verdict(arm, None)
-    server = of_server if of_server is not None and of_server.verdict == word else None
+    found = [view.verdict(arm, name) for name in view.workloads]
+    classes = [each for each in found if each is not None and each.verdict == word]
+    server = view.verdict(arm, None)
+    if server is not None and server.verdict != word:
+        server = None
     if word not in ("calibrate", "test further"):
         return _settled(arm, classes, is_of_server=server is not None and not view.workloads)
     # One line for the server is enough where every class has this verdict, or no class has.
     if server is not None and len(classes) in (0, len(view.workloads)):
-        return (f"{labels.arm(arm)}, the whole server{need(view.decision, server, is_whole=True)}",)
+        needed = need(view.decision, server, is_whole=True)
+        return (f"{labels.arm(arm)}, the whole server{needed}",)
     if word == "calibrate":
         return _settled(arm, classes, is_of_server=False)
     return tuple(
@@ -314,7 +321,9 @@ def _settled(arm: str, classes: Sequence[ArmVerdict], *, is_of_server: bool) -> 
     if classes:
         named = (f"{each.workload}{labels.up_to(each.holds_to)}" for each in classes)
         return (f"{', '.join(named)} ({labels.arm(arm)})",)
-    return (f"the whole server ({labels.arm(arm)})",) if is_of_server else ()
+    if not is_of_server:
+        return ()
+    return (f"the whole server ({labels.arm(arm)})",)
 
 
 def _beyond(view: View) -> tuple[str, ...]:
@@ -326,5 +335,6 @@ def _beyond(view: View) -> tuple[str, ...]:
     contexts = "contexts outside the tested range"
     if longest:
         contexts = f"contexts above {words.length(longest)}"
-    share, stay = say.percent(verdict.untested_share), f"stay on {view.against} or cap"
+    share = say.percent(verdict.untested_share)
+    stay = f"stay on {view.against} or cap"
     return (f"{contexts} ({share} of your calls, not tested: {stay})",)

@@ -27,8 +27,11 @@ def _between(row: Likeness) -> str:
         return _value(row.low, row.unit)
     if math.isinf(row.high):
         return f"over {_value(row.low, row.unit)}"
-    low, high = _value(row.low, row.unit), _value(row.high, row.unit)
-    return f"up to {high}" if not row.low else f"{low} to {high}"
+    low = _value(row.low, row.unit)
+    high = _value(row.high, row.unit)
+    if not row.low:
+        return f"up to {high}"
+    return f"{low} to {high}"
 
 
 def _value(value: float, unit: Unit) -> str:
@@ -54,7 +57,9 @@ def comparison(view: View) -> tuple[Likeness, ...]:
     Empty without metrics from there.
     """
     told = view.facts.production
-    return () if told is None else tuple(likeness(_figures(view), told))
+    if told is None:
+        return ()
+    return tuple(likeness(_figures(view), told))
 
 
 def _figures(view: View) -> Figures:
@@ -64,14 +69,19 @@ def _figures(view: View) -> Figures:
     running, usage = [], []
     if line is not None:
         busy = [at for at, requests in enumerate(line.running) if requests > 0]
-        running, usage = [line.running[at] for at in busy], [line.kv_usage[at] for at in busy]
-    prompts, computed = _joined(calls, "prompt_tokens"), _joined(calls, "computed_tokens")
+        running = [line.running[at] for at in busy]
+        usage = [line.kv_usage[at] for at in busy]
+    prompts = _joined(calls, "prompt_tokens")
+    computed = _joined(calls, "computed_tokens")
     known = np.isfinite(prompts) & np.isfinite(computed)
+    cached = None
+    if known.any():
+        cached = 1.0 - float(computed[known].sum() / prompts[known].sum())
     return Figures(
         prompt=_spread(prompts),
         output=_spread(_joined(calls, "output_tokens")),
         ttft_s=_spread(_joined(calls, "ttft_ms"), 1e-3),
-        cached=1.0 - float(computed[known].sum() / prompts[known].sum()) if known.any() else None,
+        cached=cached,
         running=_level(running),
         kv_usage=_level(usage),
     )
@@ -82,7 +92,9 @@ def _joined(calls: Sequence[Calls], name: str) -> Floats:
     found = [np.empty(0)]
     for each in calls:
         values = getattr(each, name)
-        found.append(np.full(int(each.ok.sum()), np.nan) if values is None else values[each.ok])
+        if values is None:
+            values = np.full(each.ok.size, np.nan)
+        found.append(values[each.ok])
     return np.concatenate(found)
 
 
@@ -97,7 +109,7 @@ def _spread(values: Floats, factor: float = 1.0) -> MeanAndQuantiles | None:
 def _level(values: Sequence[float]) -> Level | None:
     if not values:
         return None
-    low, middle, high = (float(np.quantile(values, share)) for share in _MOSTLY)
+    low, middle, high = np.quantile(values, _MOSTLY).tolist()
     return Level(low=low, middle=middle, high=high)
 
 
@@ -118,7 +130,8 @@ def representative(view: View, rows: Sequence[Likeness]) -> Check:
     like = by_verdict.pop("alike", [])
     if len(like) == len(rows):
         return assurance(f"{origin}all {len(rows)} figures of the load are like production's")
-    told = "; ".join(f"{side} {_named(figures)}" for side, figures in by_verdict.items() if figures)
+    sides = [f"{side} {_named(figures)}" for side, figures in by_verdict.items() if figures]
+    told = "; ".join(sides)
     share = f"{len(rows) - len(like)} of {len(rows)}"
     text = f"{share} figures of the load differ from production's: {told}"
     return Check(state="bad", text=text)
@@ -126,13 +139,17 @@ def representative(view: View, rows: Sequence[Likeness]) -> Check:
 
 def _named(figures: Sequence[str]) -> str:
     """Name each figure once, with its quantiles in brackets."""
-    found: dict[str, list[str]] = {}
+    quantiles: dict[str, list[str]] = {}
     for figure in figures:
         stem, _, last = figure.rpartition(" ")
-        name, which = (stem, [last]) if last == "mean" or last[1:].isdigit() else (figure, [])
-        found.setdefault(name, []).extend(which)
-    shares = {name: f" ({', '.join(which)})" if which else "" for name, which in found.items()}
-    return ", ".join(f"{name}{which}" for name, which in shares.items())
+        if last == "mean" or last[1:].isdigit():
+            quantiles.setdefault(stem, []).append(last)
+        else:
+            quantiles.setdefault(figure, [])
+    texts = []
+    for name, shown in quantiles.items():
+        texts.append(f"{name} ({', '.join(shown)})" if shown else name)
+    return ", ".join(texts)
 
 
 def production(view: View, rows: Sequence[Likeness]) -> Group | None:

@@ -41,13 +41,16 @@ def row(
 
     None is absent; a side that no arm has is empty.
     """
-    count = max(len(own), len(changes))
-    sides = (each or [EMPTY] * count for each in (own, changes))
-    cells = tuple(ArmCells(_cell(left), _cell(right)) for left, right in zip(*sides, strict=True))
-    return Row(name=name, reference=_cell(reference), arms=cells)
+    nothing = [EMPTY] * max(len(own), len(changes))
+    cells = []
+    for left, right in zip(own or nothing, changes or nothing, strict=True):
+        cells.append(ArmCells(_cell(left), _cell(right)))
+    return Row(name=name, reference=_cell(reference), arms=tuple(cells))
 
 
 def _cell(text: Cell | str | None) -> Cell:
     if isinstance(text, Cell):
         return text
-    return ABSENT if text is None else Cell(text=text)
+    if text is None:
+        return ABSENT
+    return Cell(text=text)

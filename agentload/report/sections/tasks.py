@@ -74,11 +74,15 @@ def _value(found: TaskFigures | None, figure: TaskFigure) -> Estimate | None:
 
 
 def _change(found: TaskFigures | None) -> str:
-    return "" if found is None or found.change is None else say.change(found.change.relative)
+    if found is None or found.change is None:
+        return ""
+    return say.change(found.change.relative)
 
 
 def _counted(found: TaskFigures | None) -> str | None:
-    return None if found is None else f"{say.number(found.done)} of {say.number(found.tasks)}"
+    if found is None:
+        return None
+    return f"{say.number(found.done)} of {say.number(found.tasks)}"
 
 
 def _notes(known: Sequence[TaskFigures]) -> Iterator[str]:

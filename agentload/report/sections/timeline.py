@@ -34,9 +34,9 @@ def _run(view: View) -> Lanes:
     lines = [each for each in view.facts.timelines if each.arm in lane]
     if not any(map(_fills, lines)):
         lines = []  # a line along the floor says nothing
-    preempted = [
-        mark for each in lines for mark in _preempted(each, lane[each.arm], view.slots[each.arm])
-    ]
+    preempted: list[LaneSpan] = []
+    for each in lines:
+        preempted += _preempted(each, lane[each.arm], view.slots[each.arm])
     played = [_block(each, lane[each.arm], view.slots[each.arm]) for each in every(blocks, BLOCKS)]
     return Lanes(
         name="timeline",
@@ -78,14 +78,17 @@ def _block(each: Block, lane: int, slot: int) -> LaneSpan:
     seconds = each.end_s - each.start_s
     tip = f"{labels.arm(each.arm)}, pair {each.pair}: {say.duration(1e3 * seconds)}"
     if each.invalid is not None:
-        look, tip = "invalid", f"{tip}, left out: {each.invalid}"
+        look = "invalid"
+        tip = f"{tip}, left out: {each.invalid}"
     return LaneSpan(lane=lane, look=look, low=each.start_s, high=each.end_s, slot=slot, tip=tip)
 
 
 def _preempted(each: Timeline, lane: int, slot: int) -> Iterator[LaneSpan]:
-    for (_, before), (second, after) in pairwise(zip(each.seconds, each.preemptions, strict=False)):
+    samples = zip(each.seconds, each.preemptions, strict=False)
+    for (_, before), (second, after) in pairwise(samples):
         if after > before:
-            tip = f"{labels.arm(each.arm)}: {say.plural(round(after - before), 'preemption')}"
+            count = say.plural(round(after - before), "preemption")
+            tip = f"{labels.arm(each.arm)}: {count}"
             yield LaneSpan(lane=lane, look="mark", low=second, high=second, slot=slot, tip=tip)
 
 
@@ -93,14 +96,17 @@ def _usage(each: Timeline, lane: int) -> LaneTrace:
     """Return the pool's use, with a gap where samples are missing."""
     steps = sorted(after - before for before, after in pairwise(each.seconds))
     usual = steps[len(steps) // 2] if steps else 0.0
-    points: list[tuple[float, float]] = []
+    xs: list[float] = []
+    ys: list[float] = []
     for at in every(tuple(range(len(each.seconds)))):
-        if points and usual and each.seconds[at] - each.seconds[at - 1] > GAP * usual:
-            points.append((each.seconds[at - 1], math.nan))
-        points.append((each.seconds[at], each.kv_usage[at]))
-    return LaneTrace(
-        lane=lane, slot=None, xs=tuple(x for x, _ in points), ys=tuple(y for _, y in points)
-    )
+        second = each.seconds[at]
+        before = each.seconds[at - 1]
+        if xs and usual and second - before > GAP * usual:
+            xs.append(before)
+            ys.append(math.nan)
+        xs.append(second)
+        ys.append(each.kv_usage[at])
+    return LaneTrace(lane=lane, slot=None, xs=tuple(xs), ys=tuple(ys))
 
 
 TURNS: Final = 12

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from advisor.assess.reach import shares
-from advisor.evidence import Calls
+from advisor.evidence import Calls, Floats, Ints
 from advisor.statistics.paired import MIN_PAIRS, same_turns
 from agentload.report.sections.view import View
 
@@ -37,8 +37,12 @@ def typical(view: View, workload: str | None) -> Mapping[Metric, Typical]:
     """Return what the turns of a class, or of the mix, take on every arm that was compared."""
     arms = sorted(view.others, key=lambda arm: arm != view.focus)
     logs = {arm: _logs(view, arm, workload) for arm in arms}
-    found = ((metric, _typical(view, metric, workload, logs)) for metric, _ in METRICS)
-    return {metric: each for metric, each in found if each is not None}
+    found = {}
+    for metric, _ in METRICS:
+        times = _typical(view, metric, workload, logs)
+        if times is not None:
+            found[metric] = times
+    return found
 
 
 def _typical(
@@ -52,13 +56,17 @@ def _typical(
     known = {arm: means[metric] for arm, means in logs.items() if metric in means}
     if not known:
         return None
-    reference = float(np.exp(next(iter(known.values()))[0]))
+    before_of_first, _ = next(iter(known.values()))
+    reference = float(np.exp(before_of_first))
     arms = {}
     for arm, (before, after) in known.items():
         change = view.change(metric, arm, workload)
-        if change is not None:
-            seen, balanced = float(np.exp(after - before)), 1 + change.relative.value
-            arms[arm] = reference * (seen if change.relative.is_bound else balanced)
+        if change is None:
+            continue
+        times = 1 + change.relative.value
+        if change.relative.is_bound:
+            times = float(np.exp(after - before))
+        arms[arm] = reference * times
     return Typical(reference=reference, arms=arms) if arms else None
 
 
@@ -70,9 +78,12 @@ def _logs(view: View, arm: str, workload: str | None) -> Logs:
     of_classes = [(weights[name], _class_logs(view, arm, name)) for name in view.workloads]
     mixed: dict[Metric, tuple[float, float]] = {}
     for metric, _ in METRICS:
-        played = [(share, logs[metric]) for share, logs in of_classes if share and metric in logs]
-        if played:
-            portions, means = zip(*played, strict=True)
+        portions, means = [], []
+        for share, logs in of_classes:
+            if share and metric in logs:
+                portions.append(share)
+                means.append(logs[metric])
+        if means:
             before, after = np.average(np.array(means), axis=0, weights=np.array(portions))
             mixed[metric] = (float(before), float(after))
     return mixed
@@ -83,23 +94,32 @@ def _class_logs(view: View, arm: str, workload: str) -> Logs:
     theirs = view.evidence.calls(workload, arm)
     if ours is None or theirs is None:
         return {}
-    left, right = same_turns(ours, theirs)
     logs: dict[Metric, tuple[float, float]] = {}
     for metric, _ in METRICS:
-        both = np.stack([getattr(ours, metric)[left], getattr(theirs, metric)[right]])
-        known = np.isfinite(both).all(axis=0) & (both > 0).all(axis=0)
-        pairs, index = np.unique(ours.pair[left][known], return_inverse=True)
+        times, pair = shared_times(ours, theirs, metric)
+        pairs, index = np.unique(pair, return_inverse=True)
         if pairs.size >= MIN_PAIRS:
-            before, after = (
-                float((np.bincount(index, side) / np.bincount(index)).mean())
-                for side in np.log(both[:, known])
-            )
-            logs[metric] = (before, after)
+            counts = np.bincount(index)
+            before, after = (np.bincount(index, side) / counts for side in np.log(times))
+            logs[metric] = (float(before.mean()), float(after.mean()))
     return logs
+
+
+def shared_times(ours: Calls, theirs: Calls, metric: Metric) -> tuple[Floats, Ints]:
+    """Return the times of the turns that ended on both arms, and their block pairs.
+
+    A row holds the times of an arm.
+    """
+    left, right = same_turns(ours, theirs)
+    times = np.stack([getattr(ours, metric)[left], getattr(theirs, metric)[right]])
+    is_known = np.isfinite(times).all(axis=0) & (times > 0).all(axis=0)
+    return times[:, is_known], ours.pair[left][is_known]
 
 
 def alone(calls: Calls, metric: Metric) -> float | None:
     """Return the geometric mean of the turns that ended on one arm; None where none did."""
     values = getattr(calls, metric)[calls.ok]
     known = values[np.isfinite(values) & (values > 0)]
-    return float(np.exp(np.log(known).mean())) if known.size else None
+    if not known.size:
+        return None
+    return float(np.exp(np.log(known).mean()))

@@ -92,7 +92,9 @@ class View:
         if labels.is_fp8(self.evidence):
             return "FP8 KV-cache"
         named = arms or self.others
-        return labels.arm(named[0]) if len(named) == 1 else "a new arm"
+        if len(named) != 1:
+            return "a new arm"
+        return labels.arm(named[0])
 
     def series(
         self,

@@ -81,7 +81,8 @@ def _answers(leg: Leg) -> Iterator[tuple[str, str]]:
     asked, found, margin = leg.answers, leg.estimate, leg.margin
     if asked is None or found is None or margin is None or found.low is None:
         return
-    where, accepted = where_asked(asked), f"{100 * margin:.0f} pp are accepted"
+    where = where_asked(asked)
+    accepted = f"{100 * margin:.0f} pp are accepted"
     figure = f"accuracy {words.points(found)} {where}, margin {100 * margin:.0f} pp"
     worst, mean = (f"{100 * each:+.1f} pp" for each in (found.low, found.value))
     match leg.state:
@@ -118,7 +119,9 @@ def _causes(view: View, verdict: ArmVerdict) -> Iterator[str]:
 
 def _filled(view: View, arm: str) -> float:
     seen = view.evidence.telemetry(None, arm)
-    return 0.0 if seen is None or seen.pool_filled_share is None else seen.pool_filled_share
+    if seen is None or seen.pool_filled_share is None:
+        return 0.0
+    return seen.pool_filled_share
 
 
 def _upper(text: str) -> str:

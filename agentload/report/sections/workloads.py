@@ -62,7 +62,8 @@ def _pairs(view: View, name: str | None) -> Iterator[Plot]:
 
 
 def _by_pair(view: View, change: Change) -> Series:
-    pairs, values = every(change.pair_ids), [100 * value for value in every(change.by_pair)]
+    pairs = every(change.pair_ids)
+    values = [100 * value for value in every(change.by_pair)]
     tips = (
         f"{labels.arm(change.arm)}, pair {pair}: {say.with_sign(value, 1)}%"
         for pair, value in zip(pairs, values, strict=True)

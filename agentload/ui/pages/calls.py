@@ -320,14 +320,18 @@ def _turns(
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
+    if text.isascii() and text.isdigit() and len(text) < 10:
+        return int(text)
+    return -1
 
 
 def _change(first: SessionOnArm | None, other: SessionOnArm | None) -> float | None:
     if first is None or other is None or not first.task_ms or other.task_ms is None:
         return None
     ended_well = first.ok == first.calls == other.ok == other.calls
-    return other.task_ms / first.task_ms - 1 if ended_well else None
+    if not ended_well:
+        return None
+    return other.task_ms / first.task_ms - 1
 
 
 def _differences(

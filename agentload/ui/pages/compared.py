@@ -58,7 +58,8 @@ def comparison(document: Document) -> ComparedPage:
             each for each in lines if each.workload is None and each.change.metric == "turn_ms"
         ]
         whole = (*of_mix, lines[0])[0]
-        headline, tone = _headline(whole, least), _PLAIN if gates else whole.tone
+        headline = _headline(whole, least)
+        tone = _PLAIN if gates else whole.tone
         pairs = say.plural(whole.change.pairs, "block pair")
         said = f"{whole.metric} {say.change(whole.change.relative)}, {pairs}"
         because = f"{said.capitalize()}. {ONCE}"
@@ -85,14 +86,16 @@ def _lines(document: Document, least: float) -> Iterator[ChangeLine]:
 
 def _judged(found: Estimate, floor: float | None, least: float) -> tuple[str, Tone]:
     """Compare a change with the smallest that counts and with the noise of identical servers."""
-    low, high = (found.value if end is None else end for end in (found.low, found.high))
+    low, high = found.closed_ends
     if floor is not None and abs(found.value) < floor:
         return "within noise", "plain"
     if low > least:
         return "slower", "bad"
     if high < -least:
         return "faster", "good"
-    return ("no change", "good") if -least < low and high < least else ("undecided", "plain")
+    if -least < low and high < least:
+        return ("no change", "good")
+    return ("undecided", "plain")
 
 
 def _headline(whole: ChangeLine, least: float) -> str:

@@ -91,7 +91,9 @@ class JobLine:
     @property
     def latest(self) -> Execution | None:
         """Return the last execution; None where there is none."""
-        return self.past[-1] if self.past else None
+        if not self.past:
+            return None
+        return self.past[-1]
 
     def blind(self, running: Container[str | None], now_ns: int) -> str | None:
         """Say why nothing is known of the job's present state; None where it is known.
@@ -117,13 +119,17 @@ class JobLine:
 def _ended_words(latest: Execution) -> str:
     """Say how a run without usable figures ended, and why."""
     words = _ENDED.get(latest.outcome, latest.outcome)
-    return f"{words}: {latest.detail.reason}" if latest.detail.reason else words
+    if latest.detail.reason:
+        return f"{words}: {latest.detail.reason}"
+    return words
 
 
 def _repeated(ended: Sequence[Execution]) -> str:
     """Say how many of the runs ended as the latest did, where it is not alone."""
     alike = sum(each.outcome == ended[-1].outcome for each in ended)
-    return f"; {alike} of {len(ended)} runs ended so" if alike > 1 else ""
+    if alike > 1:
+        return f"; {alike} of {len(ended)} runs ended so"
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,7 +327,8 @@ def trend(series: trends.Trend, *, job: str) -> TrendChart:
     room = ROOM if series.change_points else EDGED
     low = min(-REACH, EDGED * min(values.lows))
     high = max(REACH, room * max(values.highs))
-    means, bands = tuple(_means(series)), tuple(_bands(series))
+    means = tuple(_means(series))
+    bands = tuple(_bands(series))
     caption = (
         "Change from the first reference run; higher is slower.",
         "Bars are each run's own 95% interval; runs vary by more than that.",

@@ -223,7 +223,9 @@ def runs(
         )
         lines.append(line)
     found = _listed(tuple(lines), rows, size)
-    return replace(found, facets=_facets(connection)) if query.page == "runs" else found
+    if query.page == "runs":
+        return replace(found, facets=_facets(connection))
+    return found
 
 
 def _facets(connection: duckdb.DuckDBPyConnection) -> dict[str, tuple[tuple[str, int], ...]]:

@@ -204,7 +204,9 @@ def _job(connection: duckdb.DuckDBPyConnection, run: str) -> str | None:
 
 def _verdict(connection: duckdb.DuckDBPyConnection, run: str) -> StoredVerdict | None:
     kept = tables.rows(connection, VerdictRow, run_id=run)
-    return verdict_of(kept[-1]) if kept else None
+    if not kept:
+        return None
+    return verdict_of(kept[-1])
 
 
 def verdict_of(kept: VerdictRow) -> StoredVerdict | None:

@@ -4,7 +4,7 @@ from random import Random
 from typing import Final, NamedTuple, TypedDict, Unpack
 
 from agentload.model.check import Check
-from agentload.model.trace import Extra, Role, Segment, Session, Turn, TurnRef, Wait
+from agentload.model.trace import Extra, Role, Segment, Session, Turn, TurnRef, Wait, total_tokens
 from agentload.workloads.parts.draws import Distribution, WeightedChoice, seconds, tokens
 
 
@@ -52,7 +52,7 @@ class Talk:
         self.name = name
         self.turns: list[Turn] = []
         self.context = list(leads)
-        self.tokens = sum(segment.tokens for segment in leads)
+        self.tokens = total_tokens(leads)
         """The context length of the next call."""
         self._workload = workload
         self._prefix = prefix
@@ -72,7 +72,7 @@ class Talk:
     def put(self, *segments: Segment) -> None:
         """Add existing segments."""
         self._pending.extend(segments)
-        self.tokens += sum(segment.tokens for segment in segments)
+        self.tokens += total_tokens(segments)
 
     def use_tools(self, rng: Random, result: Distribution, wait: Distribution) -> Pause:
         """Add the results of one to four tools, each of its own length; return their wait."""
@@ -127,7 +127,7 @@ class Talk:
             self._keep = keep
         self.context = self.context[:keep]
         self._pending = list(segments)
-        self.tokens = sum(segment.tokens for segment in (*self.context, *segments))
+        self.tokens = total_tokens((*self.context, *segments))
 
     def rest(self, keep: int) -> list[Segment]:
         """Return the segments that `reset` would drop, including the last answer."""
