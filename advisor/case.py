@@ -199,7 +199,9 @@ class TestedReach:
     @property
     def beyond_share(self) -> float | None:
         """Return the share of calls longer than any context at which answers were compared."""
-        return None if self.asked is None else self.asked.calls
+        if self.asked is None:
+            return None
+        return self.asked.calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -403,7 +405,8 @@ class Case:
         None where such a search went past the service level on every arm: another one ends there
         too, with the pools as full.
         """
-        level, trial_s = self.policy.slo(None), self.trial_seconds()
+        level = self.policy.slo(None)
+        trial_s = self.trial_seconds()
         past = {
             each.arm
             for each in self.evidence.capacity
@@ -429,7 +432,9 @@ class Case:
             sum(self.evidence.gpus(each.name) for each in self.evidence.arms)
             * self.evidence.deployment.replicas
         )
-        return None if price is None else price * gpus * minutes / 60
+        if price is None:
+            return None
+        return price * gpus * minutes / 60
 
     def trial_seconds(self) -> float:
         """Return how long each load of a search has to be tried.

@@ -28,10 +28,8 @@ ALIKE = 1.02
 
 
 def _key(case: Case, verdict: ArmVerdict, ends: Sequence[float]) -> tuple[int, float, float, float]:
-    capacity, speed = (
-        case.capacity_of(verdict.arm, None),
-        case.speed(verdict.arm, None, case.decisive),
-    )
+    capacity = case.capacity_of(verdict.arm, None)
+    speed = case.speed(verdict.arm, None, case.decisive)
     reaches = max(each for each in ends if each <= ALIKE * _end(verdict))
     needed = None if capacity is None else capacity.gpus_at_peak
     gpus = math.inf if needed is None else needed.value
@@ -42,7 +40,9 @@ def _key(case: Case, verdict: ArmVerdict, ends: Sequence[float]) -> tuple[int, f
 
 
 def _end(verdict: ArmVerdict) -> float:
-    return math.inf if verdict.holds_to is None else verdict.holds_to
+    if verdict.holds_to is None:
+        return math.inf
+    return verdict.holds_to
 
 
 def _headline(case: Case, best: ArmVerdict) -> str:
@@ -61,7 +61,9 @@ def _said(case: Case, best: ArmVerdict, to: str) -> str:
     reference = case.evidence.reference
     match best.verdict:
         case "use":
-            return f"canary {best.arm}{to}, then roll out" if best.canary else f"use {best.arm}{to}"
+            if best.canary:
+                return f"canary {best.arm}{to}, then roll out"
+            return f"use {best.arm}{to}"
         case "calibrate":
             return f"stay on {reference}; calibrate {best.arm}, then test it again"
         case "test further":
@@ -119,12 +121,15 @@ def _slower(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> dict[str, fl
 def _spare(case: Case, arm: str) -> float | None:
     """Return one spare replica as a share of those the peak takes; None where unknown."""
     found = case.capacity_of(arm, None)
-    return None if found is None or not found.replicas_at_peak else 1 / found.replicas_at_peak
+    if found is None or not found.replicas_at_peak:
+        return None
+    return 1 / found.replicas_at_peak
 
 
 def split_if_used(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> str:
     """Say what a second pool on the reference would gain for the classes that lose on *arm*."""
-    losing, reference = _slower(case, arm, classes), case.evidence.reference
+    losing = _slower(case, arm, classes)
+    reference = case.evidence.reference
     avoided = [
         each.workload
         for each in classes
@@ -134,7 +139,8 @@ def split_if_used(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> str:
         return f"One flag: no class is shown to lose on {arm}."
     if avoided:
         return f"Split: {', '.join(avoided)} on {reference}, at the price of a spare in each pool."
-    gain, spare = sum(losing.values()), _spare(case, arm)
+    gain = sum(losing.values())
+    spare = _spare(case, arm)
     told = (
         f"a {reference} pool for {', '.join(losing)} would gain at least {gain:.1%} of the "
         "mix's turn latency"

@@ -185,7 +185,9 @@ def _verdict_flips(choice: Choice, server: Sequence[ArmVerdict]) -> tuple[str, .
     """
     flips = {each.arm: each.flips for each in server}
     speaker = choice.arm if choice.arm in flips else choice.runner_up
-    return () if speaker is None else flips.get(speaker, ())
+    if speaker is None:
+        return ()
+    return flips.get(speaker, ())
 
 
 def decide(evidence: Evidence, policy: Policy | None = None) -> Decision:

@@ -35,11 +35,9 @@ def kernel_of(arm: Arm, sm: int | None) -> str | None:
 
     On Hopper, only FA3 of vLLM's FLASH_ATTN takes an FP8 cache; only a start-up log names it.
     """
-    return (
-        "FLASH_ATTN(FA3)"
-        if arm.kernel == "FLASH_ATTN" and sm == HOPPER and is_fp8(arm)
-        else arm.kernel
-    )
+    if arm.kernel == "FLASH_ATTN" and sm == HOPPER and is_fp8(arm):
+        return "FLASH_ATTN(FA3)"
+    return arm.kernel
 
 
 def same_numbers(mine: Arm, theirs: Arm) -> bool:

@@ -373,7 +373,9 @@ class AccuracyBucket:
         """
         if self.reference_scores is not None and self.reference_scores.size:
             return float(self.reference_scores.mean())
-        return (self.both + self.reference_only) / self.items if self.items else None
+        if not self.items:
+            return None
+        return (self.both + self.reference_only) / self.items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -507,7 +509,9 @@ class Evidence:
             if each.workload == workload and each.arm == arm
         )
         calls = next(found, None)
-        return calls if calls is not None and len(calls) else None
+        if calls is not None and len(calls):
+            return calls
+        return None
 
     def calls_of(self, arm: str, workload: str | None = None) -> dict[str, Calls]:
         """Return the calls of *arm* by workload; of *workload* alone where it is given."""
@@ -522,8 +526,11 @@ class Evidence:
 
         With *against*, the calls of that arm take the place of the reference's.
         """
-        theirs, mine = self.calls(workload, against or self.reference), self.calls(workload, arm)
-        return None if theirs is None or mine is None else (theirs, mine)
+        theirs = self.calls(workload, against or self.reference)
+        mine = self.calls(workload, arm)
+        if theirs is None or mine is None:
+            return None
+        return (theirs, mine)
 
     def overfull(self, *arms: str) -> tuple[str, ...]:
         """Return those of *arms* whose KV pool does not hold the contexts of the pairs.

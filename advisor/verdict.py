@@ -107,11 +107,9 @@ class Gate:
 
     def judged(self, *, good: bool, but: str = "") -> "Gate":
         """Return the gate as passed, spoiling nothing, or as failed, *but* in its message."""
-        return (
-            replace(self, status="pass", spoils=())
-            if good
-            else replace(self, status="fail", message=f"{self.message}{but}")
-        )
+        if good:
+            return replace(self, status="pass", spoils=())
+        return replace(self, status="fail", message=f"{self.message}{but}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

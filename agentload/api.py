@@ -210,7 +210,8 @@ def simulate(
     notice: Notice | None = None,
 ) -> Run:
     """Play a trace on a profile in virtual time; the same study is the same run."""
-    made, follower = _checked(study, Replay), _Follower(notice)
+    made = _checked(study, Replay)
+    follower = _Follower(notice)
     if not isinstance(made.servers, Virtual):
         raise UsageError(
             "servers that run are not simulated",
@@ -263,7 +264,8 @@ def search(
 
     Raises KeyboardInterrupt when it is stopped.
     """
-    made, follower = _checked(study, Search), _Follower(notice)
+    made = _checked(study, Search)
+    follower = _Follower(notice)
     place = place_of(made, db=db, into=into)
     found = follower.carry_out(made, lambda: door.carry_out(made, place, follower.audience))
     remember_addition(made, place)
@@ -285,7 +287,8 @@ def eval(  # noqa: A001  # as the verb
 
     The study says which. *listener* is called for each answer.
     """
-    made, follower = _checked(study, Ask), _Follower(notice, answers=listener)
+    made = _checked(study, Ask)
+    follower = _Follower(notice, answers=listener)
     place = place_of(made, db=db, run_id=run_id, resume=resume, into=into)
     if made.screen or not made.until_settled:
         return _run(made, place, follower)
@@ -296,7 +299,8 @@ def eval(  # noqa: A001  # as the verb
 
 def probe(study: Probe | Written, *, notice: Notice | None = None) -> Probed:
     """Try out on the servers what a comparison relies on; nothing is stored."""
-    made, follower = _checked(study, Probe), _Follower(notice)
+    made = _checked(study, Probe)
+    follower = _Follower(notice)
     place = place_of(made)
     return follower.carry_out(made, lambda: door.carry_out(made, place, follower.audience))
 
@@ -314,7 +318,8 @@ def decide(
     After a stop, the decision is made on what was measured so far. *notice* is called
     with each line about what is asked.
     """
-    made, follower = _checked(study, Decide), _Follower(notice)
+    made = _checked(study, Decide)
+    follower = _Follower(notice)
     place = place_of(made, db=db, run_id=run_id, resume=resume)
     deciding = Deciding(study=made, place=place, audience=follower.audience)
     return follower.carry_out(made, deciding.play)

@@ -59,7 +59,9 @@ def _shipped(kind: Kind) -> Path:
     # A wheel carries the data inside the package; a
     # checkout (editable install) has it next to the package.
     inside = _PACKAGE / "_builtin" / kind
-    return inside if inside.is_dir() else _PACKAGE.parent / kind
+    if inside.is_dir():
+        return inside
+    return _PACKAGE.parent / kind
 
 
 def _files(kind: Kind, place: Path) -> list[Path]:

@@ -43,11 +43,9 @@ class Finder:
     ) -> ModuleSpec | None:
         """Return where a compiled module is loaded from; None for any other module."""
         place = self._places.get(name)
-        return (
-            None
-            if place is None
-            else spec_from_file_location(name, place, loader=ExtensionFileLoader(name, str(place)))
-        )
+        if place is None:
+            return None
+        return spec_from_file_location(name, place, loader=ExtensionFileLoader(name, str(place)))
 
 
 def prefer() -> str:

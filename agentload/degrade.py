@@ -81,7 +81,9 @@ def start_midway(
 def _told(session: Session, *, share: float, seed: int) -> int:
     """Draw how many turns to skip; 0 leaves the session whole."""
     rng = _drawn(seed, "split", session)
-    return 1 + int(rng.random() * (len(session.turns) - 2)) if rng.random() < share else 0
+    if rng.random() < share:
+        return 1 + int(rng.random() * (len(session.turns) - 2))
+    return 0
 
 
 @dataclass(slots=True)
@@ -108,17 +110,17 @@ class _Cuts:
 
     def _moved(self, ref: TurnRef) -> TurnRef:
         at = self.told.get(ref.session, 0)
-        return replace(ref, turn=max(0, ref.turn - at + 1)) if at and ref.turn >= 0 else ref
+        if at and ref.turn >= 0:
+            return replace(ref, turn=max(0, ref.turn - at + 1))
+        return ref
 
 
 def _from(header: Header, session: Session, at: int, cuts: _Cuts) -> Session:
     turns = [cuts.heard(turn) for turn in session.turns]
     if not at:
-        return (
-            session
-            if all(new is old for new, old in zip(turns, session.turns, strict=True))
-            else replace(session, turns=tuple(turns))
-        )
+        if all(new is old for new, old in zip(turns, session.turns, strict=True)):
+            return session
+        return replace(session, turns=tuple(turns))
     told = last_context(header, session, at)
     lead = len(header.prefix_of(session))
     shared = lead if lead and told[:lead] == header.prefixes[session.prefix or ""] else 0

@@ -247,7 +247,9 @@ def lines(found: Iterable[bytes], *, at: str) -> Iterator[bytes]:
             yield b"".join((*held, whole[0], b"\n"))
             for line in whole[1:]:
                 yield line + b"\n"
-            number, held, size = number + len(whole), [], len(rest)
+            number = number + len(whole)
+            held = []
+            size = len(rest)
         held.append(rest)
     if last := b"".join(held):
         yield last

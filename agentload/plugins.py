@@ -95,7 +95,9 @@ class Plugins:
             raise AgentloadError(
                 taken, hint=f"pip uninstall {holders[-1]}, or have it use another name"
             )
-        return self._loaded(announced[0]) if announced else self.load_own(shown)
+        if announced:
+            return self._loaded(announced[0])
+        return self.load_own(shown)
 
     def load_own(self, name: str) -> Any:  # noqa: ANN401  # as `load`
         """Import one of our plug-ins, even if another package uses its name."""
@@ -141,14 +143,18 @@ class _ForeignPlugin:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # as `load`
         found = getattr(self._plugin, name)
-        return self._watched(found) if callable(found) and not isinstance(found, type) else found
+        if callable(found) and not isinstance(found, type):
+            return self._watched(found)
+        return found
 
     def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def call(*given: Any, **options: Any) -> Any:  # noqa: ANN401  # as `load`
             with self._blamed():
                 made = function(*given, **options)
-            return self._each(made) if isinstance(made, Iterator) else made
+            if isinstance(made, Iterator):
+                return self._each(made)
+            return made
 
         return call
 
@@ -188,7 +194,9 @@ def _announced(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
 
 
 def _package(entry: EntryPoint) -> str:
-    return "?" if entry.dist is None else entry.dist.name
+    if entry.dist is None:
+        return "?"
+    return entry.dist.name
 
 
 def help_of(plugin: object) -> str:
@@ -273,7 +281,9 @@ def convert_options(
 
 def _choices(kind: object) -> tuple[str, ...]:
     """Return the only texts that a type has; none where it has others."""
-    return typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
+    if typing.get_origin(kind) is not typing.Literal:
+        return ()
+    return typing.get_args(kind)
 
 
 def _pairs(value: object) -> object:

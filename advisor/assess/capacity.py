@@ -51,7 +51,9 @@ def _busy(agents_per_gpu: float | None, deployment: Deployment, gpus: int) -> in
         return 1
     # Agents per GPU times GPUs may fall just short of the whole number that was divided.
     per_replica = math.floor(agents_per_gpu * gpus + 1e-9)
-    return math.ceil(deployment.peak_agents / per_replica) if per_replica >= 1 else None
+    if per_replica >= 1:
+        return math.ceil(deployment.peak_agents / per_replica)
+    return None
 
 
 def _gpus(
@@ -92,7 +94,9 @@ def fewer_gpus(theirs: Capacity | None, mine: Capacity | None) -> Estimate | Non
     value = before.value - after.value
 
     def apart(low: float | None, high: float | None) -> float | None:
-        return None if low is None or high is None else math.hypot(low, high)
+        if low is None or high is None:
+            return None
+        return math.hypot(low, high)
 
     below = apart(_less(before.value, before.low), _less(after.high, after.value))
     above = apart(_less(before.high, before.value), _less(after.value, after.low))
@@ -106,12 +110,16 @@ def fewer_gpus(theirs: Capacity | None, mine: Capacity | None) -> Estimate | Non
 
 
 def _less(upper: float | None, lower: float | None) -> float | None:
-    return None if upper is None or lower is None else upper - lower
+    if upper is None or lower is None:
+        return None
+    return upper - lower
 
 
 def _due(found: Estimate, busy: int | None, gpus: int) -> int | None:
     """Return the load at which one more replica is due."""
-    return None if busy is None else busy * math.floor(found.value * gpus + 1e-9) + 1
+    if busy is None:
+        return None
+    return busy * math.floor(found.value * gpus + 1e-9) + 1
 
 
 def _reason(found: Estimate, points: Sequence[CapacityPoint]) -> str:
@@ -130,11 +138,9 @@ def _reason(found: Estimate, points: Sequence[CapacityPoint]) -> str:
         ),
         None,
     )
-    return (
-        "pool filled"
-        if trouble is None
-        else f"pool filled; beyond it the server is in trouble: {trouble}"
-    )
+    if trouble is None:
+        return "pool filled"
+    return f"pool filled; beyond it the server is in trouble: {trouble}"
 
 
 def limits(
@@ -187,7 +193,8 @@ def _capacity(
         largest = max(each.agents for each in points)
         past = words.quantity(math.floor(min(limit.high + 1, largest)), "agent")
         return silent(f"the KV pool never filled up to where the SLO is missed ({past})")
-    gpus, deployment = evidence.gpus(arm), evidence.deployment
+    gpus = evidence.gpus(arm)
+    deployment = evidence.deployment
     found = _agents_per_gpu(
         limit, trials=len(points), share=share, gpus=gpus * deployment.replicas, level=level
     )

@@ -112,7 +112,9 @@ def together(parts: Sequence[tuple[OwnCalls, Beyond | None]]) -> Beyond | None:
 def covered_by_all(parts: Sequence[Beyond]) -> float:
     """Return the length up to which every class is covered; the longest, if all are whole."""
     ends = [each.to for each in parts if each.calls > 0]
-    return min(ends) if ends else max(each.to for each in parts)
+    if ends:
+        return min(ends)
+    return max(each.to for each in parts)
 
 
 def refusal(evidence: Evidence, arm: str) -> Beyond | None:

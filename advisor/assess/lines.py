@@ -163,7 +163,9 @@ def _own_batch(evidence: Evidence, shares: dict[str, float]) -> float | None:
             weights.append(share)
             weighted.append(share * each.batch)
     whole = sum(weights)
-    return sum(weighted) / whole if whole > 0 else None
+    if whole > 0:
+        return sum(weighted) / whole
+    return None
 
 
 def _prior(evidence: Evidence, arm: str) -> float | None:

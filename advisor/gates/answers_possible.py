@@ -20,7 +20,9 @@ def _broken(buckets: tuple[AccuracyBucket, ...]) -> str:
     known = [each for each in buckets if each.reference_garbage is not None]
     count = sum(each.reference_garbage or 0 for each in known)
     asked = sum(each.items for each in known)
-    return f"; {count:,} of {asked:,} are garbage or were cut short" if count else ""
+    if not count:
+        return ""
+    return f"; {count:,} of {asked:,} are garbage or were cut short"
 
 
 def _weight(bucket: AccuracyBucket) -> int:

@@ -22,7 +22,8 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
     del policy  # physics is not negotiable
     peak = evidence.deployment.gpu.hbm_tb_s
     for line in itl_lines(evidence):
-        gate, bandwidth = Gate(name=NAME, arm=line.arm, message=UNKNOWN), line.bandwidth_tb_s
+        gate = Gate(name=NAME, arm=line.arm, message=UNKNOWN)
+        bandwidth = line.bandwidth_tb_s
         if evidence.arm(line.arm).kv_bytes_per_token is None or peak is None:
             yield gate
         elif bandwidth is None:

@@ -23,7 +23,9 @@ def _ratio(reference: Calls, arm: Calls) -> float | None:
         if arm.asked_tokens is not None
         else float(reference.output_tokens[left].sum())
     )
-    return float(arm.output_tokens[right].sum()) / wanted if wanted > 0 else None
+    if wanted > 0:
+        return float(arm.output_tokens[right].sum()) / wanted
+    return None
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:

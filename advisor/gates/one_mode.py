@@ -59,7 +59,8 @@ def _alone(arm: Arm) -> Gate:
     """Return whether a short request, alone on the server, took
     as long after each start, and as long as in other runs.
     """
-    here, past = np.log(arm.checks_ms), np.log(arm.past_checks_ms)
+    here = np.log(arm.checks_ms)
+    past = np.log(arm.past_checks_ms)
     usual = float(np.median(np.concatenate([here, past])))
     off = float(max(np.abs(here - usual)))
     missed = arm.compile_cache.count("missed")
@@ -93,7 +94,10 @@ def _gap(means: Floats) -> tuple[float, int]:
     gaps = np.diff(ordered)
     cuts = np.flatnonzero(gaps > APART)
     ranges = [float(np.ptp(each)) for each in np.split(ordered, cuts + 1)]
-    most, least = max(ranges), 2 if means.size >= ENOUGH_STARTS else 1
+    most = max(ranges)
+    least = 2 if means.size >= ENOUGH_STARTS else 1
     found = [cut for cut in cuts if gaps[cut] > most and least <= cut + 1 <= means.size - least]
     widest = max(found, key=lambda cut: float(gaps[cut]), default=None)
-    return (0.0, 0) if widest is None else (float(gaps[widest]), int(means.size - widest - 1))
+    if widest is None:
+        return (0.0, 0)
+    return (float(gaps[widest]), int(means.size - widest - 1))

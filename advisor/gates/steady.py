@@ -47,7 +47,8 @@ def _thirds(means: Floats) -> tuple[float, float]:
 
 def _welch(first: Floats, last: Floats) -> float:
     """Return the two-sided p-value that two samples of unequal variance have one mean."""
-    ours, theirs = first.var(ddof=1) / first.size, last.var(ddof=1) / last.size
+    ours = first.var(ddof=1) / first.size
+    theirs = last.var(ddof=1) / last.size
     freedom = ours**2 / (first.size - 1) + theirs**2 / (last.size - 1)
     with np.errstate(divide="ignore", invalid="ignore"):  # samples may not vary at all
         df = np.nan_to_num((ours + theirs) ** 2 / freedom, nan=1.0)
@@ -84,7 +85,8 @@ def _level(calls: Calls) -> Floats:
         & (length > 0)
     )
     order = np.argsort(calls.start_s[seen], kind="stable")
-    y, x = np.log(calls.tpot_ms[seen][order]), np.log(length[seen][order])
+    y = np.log(calls.tpot_ms[seen][order])
+    x = np.log(length[seen][order])
     spread = x - x.mean() if x.size else x
     variance = float(spread @ spread)
     slope = float(spread @ y) / variance if variance > 0 else 0.0

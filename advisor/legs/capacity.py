@@ -64,7 +64,8 @@ def _ratio(mine: Estimate, theirs: Estimate) -> Estimate:
         rise = math.log(rising.high / _likely(rising))
         return math.exp(math.hypot(fall, rise))
 
-    down, up = reach(mine, theirs), reach(theirs, mine)
+    down = reach(mine, theirs)
+    up = reach(theirs, mine)
     return Estimate(
         value=value - 1,
         low=None if down is None else value / down - 1,
@@ -143,7 +144,8 @@ def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: 
 
 def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
     """Return whether the arm carries more, fewer or as many agents, or nobody can say yet."""
-    spoiled, measured = case.spoiler("capacity", arm, workload), _measured(case, arm, workload)
+    spoiled = case.spoiler("capacity", arm, workload)
+    measured = _measured(case, arm, workload)
     if measured is not None and spoiled is None:
         return _judged(case, arm, workload, *measured)
     gain = case.policy.min_capacity_gain

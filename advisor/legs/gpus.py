@@ -88,7 +88,8 @@ def change_of_gpus(reference: Estimate, arm: Estimate, *, fewer: Estimate) -> Es
         return math.hypot(math.log(mine / arm.value), math.log(theirs / reference.value))
 
     change = math.log(arm.value / reference.value)
-    below, above = apart(arm.low, reference.high), apart(arm.high, reference.low)
+    below = apart(arm.low, reference.high)
+    above = apart(arm.high, reference.low)
     low = None if below is None else math.expm1(change - below)
     high = None if above is None else math.expm1(change + above)
     ends = [end for end in (low, high) if end is not None]

@@ -34,7 +34,9 @@ def more(case: Case, found: PooledAccuracy) -> Need:
     Each is taken to be worth what those asked were worth, several behind one context included. So
     few that they say less than what is assumed before any were asked are planned on as then.
     """
-    arm, asked, n = found.arm, found.answers.questions, max(1, found.estimate.n)
+    arm = found.arm
+    asked = found.answers.questions
+    n = max(1, found.estimate.n)
     deployment = case.evidence.deployment
     window = deployment.max_model_len
     lengths = _askable(found.lengths, deployment.asking.stored, window=window)

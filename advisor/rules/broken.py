@@ -16,19 +16,20 @@ NEEDS = frozenset({"buckets"})
 
 
 def _asked(found: BrokenAnswers) -> str:
-    first, last = words.length(found.lengths[0]), words.length(found.lengths[-1])
-    return first if first == last else f"{first} to {last}"
+    first = words.length(found.lengths[0])
+    last = words.length(found.lengths[-1])
+    if first == last:
+        return first
+    return f"{first} to {last}"
 
 
 def _where(found: BrokenAnswers) -> str:
     """Return the lengths at which the arm is broken: above the last that is sound, or all."""
     if found.sound_from is not None:
         return f"at {_asked(found)}"
-    return (
-        "at every length asked"
-        if found.sound_to is None
-        else f"above {words.length(found.sound_to)}"
-    )
+    if found.sound_to is None:
+        return "at every length asked"
+    return f"above {words.length(found.sound_to)}"
 
 
 def _deep(found: BrokenAnswers) -> str:
@@ -39,7 +40,9 @@ def description(case: Case, arm: str) -> str | None:
     """Say where an arm is broken, as people name it; None where it is not."""
     found = case.broken_of(arm)
     is_far = found is not None and not case.concerns(arm, None, found.lengths[0])
-    return None if found is None or is_far else f"broken {_where(found)}{_deep(found)}"
+    if found is None or is_far:
+        return None
+    return f"broken {_where(found)}{_deep(found)}"
 
 
 def check(case: Case, arm: Arm) -> Iterator[Finding]:

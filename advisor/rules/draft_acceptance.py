@@ -16,10 +16,8 @@ NOTABLE = 0.03  # absolute; a draft of five tokens then loses a twentieth of a s
 
 def check(case: Case, workload: WorkloadClass, arm: Arm) -> Finding | None:
     """Return that the arm's acceptance rate is lower."""
-    here, there = (
-        case.evidence.telemetry(workload.name, arm.name),
-        case.evidence.telemetry(workload.name, case.evidence.reference),
-    )
+    here = case.evidence.telemetry(workload.name, arm.name)
+    there = case.evidence.telemetry(workload.name, case.evidence.reference)
     mine, theirs = (None if each is None else each.acceptance_rate for each in (here, there))
     if mine is None or theirs is None or theirs - mine < NOTABLE:
         return None

@@ -16,10 +16,8 @@ BOUND = 0.5  # share of turn latency before the first token
 
 def check(case: Case, workload: WorkloadClass, arm: Arm) -> Finding | None:
     """Return what happens to TTFT where turns are mostly TTFT."""
-    calls, speed = (
-        case.evidence.calls(workload.name, case.evidence.reference),
-        case.speed(arm.name, workload.name, "ttft_ms"),
-    )
+    calls = case.evidence.calls(workload.name, case.evidence.reference)
+    speed = case.speed(arm.name, workload.name, "ttft_ms")
     if calls is None or speed is None:
         return None
     seen = calls.ok & np.isfinite(calls.ttft_ms) & np.isfinite(calls.turn_ms)

@@ -120,7 +120,9 @@ class Scorer:
             return _failed(f"the answer is not of the expected form: {error}")
         if scored.counts.contradiction is not None:
             return _failed(scored.counts.contradiction)
-        return read(scored) if scored.choices else _failed("the answer has no choices")
+        if scored.choices:
+            return read(scored)
+        return _failed("the answer has no choices")
 
 
 class _Place(msgspec.Struct, gc=False):

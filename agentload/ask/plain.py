@@ -115,7 +115,9 @@ class Plain:
 def _no_stream(kind: str, body: bytes | bytearray) -> str:
     """Return the error that an answer of another type holds, or else its type."""
     found = document(body).fault if "json" in kind else None
-    return found.text if found else f"the answer is of type '{word(kind)}', and no stream"
+    if found:
+        return found.text
+    return f"the answer is of type '{word(kind)}', and no stream"
 
 
 def _wrong(parsed: Parsed, text: str, most_tokens: int) -> str | None:

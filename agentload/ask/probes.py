@@ -96,7 +96,8 @@ class _Seen:
         if failed is not None:
             return ReuseProbe(arm=arm, verdict="failed", error=failed.error)
         streamed = [each for each in self.answers if isinstance(each, StreamAnswer)]
-        first, last = streamed[0], streamed[-1]
+        first = streamed[0]
+        last = streamed[-1]
         found = self.change or _verdict(last, self.hits, is_on=self.is_on, tokens=tokens)
         return ReuseProbe(
             arm=arm,
@@ -179,7 +180,9 @@ def process_change(starts: Sequence[float | None]) -> ProcessChange | None:
     known = [start_s for start_s in starts if start_s is not None]
     if known != sorted(known):
         return "several"
-    return "restarted" if len(set(known)) > 1 else None
+    if len(set(known)) > 1:
+        return "restarted"
+    return None
 
 
 async def _starts(endpoint: Endpoint) -> list[float | None]:
@@ -218,7 +221,9 @@ def _verdict(last: StreamAnswer, hits: float | None, *, is_on: bool, tokens: int
     told = [each for each in (last.cached_tokens, hits) if each is not None]
     if not told:
         return "not told"
-    return "hit" if max(told) >= HIT * (last.prompt_tokens or tokens) else "no hit"
+    if max(told) >= HIT * (last.prompt_tokens or tokens):
+        return "hit"
+    return "no hit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,9 @@ class Passage:
     def cut(self, salt: str, tokens: int) -> Prompt:
         """Return the first *tokens* tokens of the prompt under a salt."""
         whole = self.salted[salt]
-        return " ".join(whole.split()[:tokens]) if isinstance(whole, str) else whole[:tokens]
+        if isinstance(whole, str):
+            return " ".join(whole.split()[:tokens])
+        return whole[:tokens]
 
     @property
     def tokens(self) -> int:

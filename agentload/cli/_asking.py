@@ -117,7 +117,9 @@ def _flaws(found: Evaluation) -> Iterator[str]:
 
 
 def _share(right: int, answered: int) -> str:
-    return f"{right / answered:.1%}" if answered else ABSENT
+    if answered:
+        return f"{right / answered:.1%}"
+    return ABSENT
 
 
 def print_screen(study: Ask, place: StudyPlace, run: str, *, as_json: bool) -> None:
@@ -162,7 +164,9 @@ def print_screen(study: Ask, place: StudyPlace, run: str, *, as_json: bool) -> N
 
 def _cached(rows: Sequence[Screened], arm: str) -> float | None:
     said = [row.cached for row in rows if row.arm == arm and row.cached is not None]
-    return sum(said) / len(said) if said else None
+    if not said:
+        return None
+    return sum(said) / len(said)
 
 
 def _part(cached: float | None) -> str:

@@ -181,7 +181,9 @@ def _print_asked(
 
 
 def _print_questions(made: Eval | Answering, place: StudyPlace, *, as_json: bool) -> None:
-    study, left, run = made.study, made.left(), place.into or place.resume
+    study = made.study
+    left = made.left()
+    run = place.into or place.resume
     expected = questions_cost(
         replace(made.asked, order=left),
         arms=len(made.names),

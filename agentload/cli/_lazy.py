@@ -110,7 +110,8 @@ def verbs(package: str) -> tuple[Verb, ...]:
                 for name, docstring in _VERB.findall(file.read_text(encoding="utf-8"))
             ]
     for file in Path(spec.origin).parent.glob("[a-z]*/__init__.py"):
-        name, docstring = file.parent.name, _GROUP.match(file.read_text(encoding="utf-8"))
+        name = file.parent.name
+        docstring = _GROUP.match(file.read_text(encoding="utf-8"))
         found.append((name, docstring[1] if docstring else "", f"{package}.{name}", None))
     return tuple(
         Verb(
@@ -217,7 +218,9 @@ class _Command(TyperCommand):
 
         Such a verb takes its DATABASE as an argument, not as an option.
         """
-        words, databases, rest = iter(args), list[str](), list[str]()
+        words = iter(args)
+        databases = list[str]()
+        rest = list[str]()
         for word in words if _reads(self) else ():
             name, equals, value = word.partition("=")
             databases += [value if equals else next(words, "")] if name == _DB else []

@@ -40,7 +40,8 @@ def explain(error: typer.TyperException) -> tuple[str, str | None]:
     if parameter is None or not parameter.opts[0].startswith("-"):
         return message, help_of_verb
     said = _PREFIX.sub("", str(getattr(error, "message", message)))
-    name, hint = parameter.opts[0], _value_meant(said, parameter) or help_of_verb
+    name = parameter.opts[0]
+    hint = _value_meant(said, parameter) or help_of_verb
     if _CHOICES in said:
         wrong, choices = _wrong_choice(said)
         return not_among(name, choices, wrong), hint
@@ -56,7 +57,8 @@ def _example(context: Any) -> str:  # noqa: ANN401  # typer keeps its class to i
 
 def _option_meant(typed: str, context: Any) -> str | None:  # noqa: ANN401  # as _example
     """Return the option that was probably meant, with the value that was typed."""
-    verb, value = context.command.name, _value_of(typed)
+    verb = context.command.name
+    value = _value_of(typed)
     if _OF_OTHERS.get(verb) == typed:
         words = sys.argv[sys.argv.index(verb) + 1 :]
         named = takewhile(lambda word: not word.startswith("-"), words)
@@ -65,7 +67,9 @@ def _option_meant(typed: str, context: Any) -> str | None:  # noqa: ANN401  # as
     options = (each for parameter in context.command.params for each in parameter.opts)
     known = [each for each in options if each.startswith("--")]
     near = get_close_matches(typed, known, n=1, cutoff=ALIKE)
-    return f"{near[0]} {value}".strip() if near else None
+    if not near:
+        return None
+    return f"{near[0]} {value}".strip()
 
 
 def _value_of(option: str) -> str:
@@ -91,7 +95,9 @@ def _value_meant(said: str, parameter: Any) -> str | None:  # noqa: ANN401  # as
     if bound is not None:
         return f"{name} {bound[1]}"
     default = parameter.default
-    return f"{name} {default}" if isinstance(default, int | float) else None
+    if not isinstance(default, int | float):
+        return None
+    return f"{name} {default}"
 
 
 def _wrong_choice(said: str) -> tuple[str, list[str]]:

@@ -29,7 +29,9 @@ _QUIET: Final = ContextVar("quiet", default=False)
 def paint(text: str, style: Style, stream: TextIO) -> str:
     """Give text a colour on a terminal, unless NO_COLOR is set."""
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty()
-    return text if is_plain or not text else f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+    if is_plain or not text:
+        return text
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
 
 
 def paint_words(text: str, styles: Mapping[str, Style]) -> str:
@@ -141,7 +143,9 @@ def blocks(values: Sequence[float], *, low: float, span: float) -> str:
 
 def length(tokens: int) -> str:
     """Return a length as it is typed: 8k, or the plain number where it is no multiple of 1,024."""
-    return f"{tokens // 1024}k" if tokens % 1024 == 0 else f"{tokens:,}"
+    if tokens % 1024 == 0:
+        return f"{tokens // 1024}k"
+    return f"{tokens:,}"
 
 
 def _is_figure(cell: str) -> bool:

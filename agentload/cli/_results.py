@@ -166,7 +166,9 @@ def _bracket(found: ArmLoad, unit: str) -> str:
         _sessions(each) if unit == "sessions" else f"{each or 0:.3g}"
         for each in (found.holds, found.low, found.high)
     )
-    return f"{holds} {unit} or more" if found.high is None else f"{holds} {unit} [{low}, {high}]"
+    if found.high is None:
+        return f"{holds} {unit} or more"
+    return f"{holds} {unit} [{low}, {high}]"
 
 
 def print_limits(found: Sequence[ArmLoad]) -> None:
@@ -191,11 +193,15 @@ def print_limits(found: Sequence[ArmLoad]) -> None:
 
 def _sessions(sessions: float | None) -> str:
     """Write a number of sessions, rounded down: a part of a session serves nobody."""
-    return "–" if sessions is None else f"{math.floor(sessions)}"
+    if sessions is None:
+        return "–"
+    return f"{math.floor(sessions)}"
 
 
 def _trouble(found: ArmLoad) -> str:
     trial = found.broken
     if trial is None or trial.trouble is None:
         return "–"
-    return trial.trouble if trial.died is None else f"{trial.trouble} ({trial.died})"
+    if trial.died is None:
+        return trial.trouble
+    return f"{trial.trouble} ({trial.died})"

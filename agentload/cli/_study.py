@@ -143,7 +143,8 @@ def _parameter(flag: Flag, *, is_required: bool, is_switch: bool) -> Parameter:
         return _keyword(
             flag.name, Annotated[list[str], typer.Argument(help=flag.help)], default=Parameter.empty
         )
-    names, part = (flag.option, *flag.said.also), flag.path[0]
+    names = (flag.option, *flag.said.also)
+    part = flag.path[0]
     if flag.is_switch:
         name = (
             f"{flag.option}/--no-{flag.option.removeprefix('--')}" if flag.default else flag.option

@@ -74,10 +74,8 @@ def calibrate(
         agentload calibrate --run 20261120-074205-1f3a
     """
     open_ = None if run is None else recheck(db, run, setting=Setting())
-    traces, model = (
-        traces or list(open_.traces if open_ else ()),
-        model or (open_.model if open_ else None),
-    )
+    traces = traces or list(open_.traces if open_ else ())
+    model = model or (open_.model if open_ else None)
     if not traces or model is None:
         raise _missing(traces, model)
     if prompts < 1:

@@ -51,7 +51,8 @@ def _cells(parts: Sequence[ModelPart]) -> Iterator[tuple[str, str, str]]:
 
 def _command(part: ModelPart, step: MatrixStep) -> str:
     """Return the command line that runs the step by itself."""
-    places, database = part.places, str(part.places.database(part.name))
+    places = part.places
+    database = str(part.places.database(part.name))
     if step.study is not None:
         return command(step.study, db=database)
     policy = ("--policy", str(places.policy)) if part.matrix.policy else ()
@@ -194,7 +195,9 @@ def matrix(
 
 def _folder(file: Path) -> Path:
     """Return the folder of a matrix: next to its file and of its name."""
-    return file.with_suffix("") if file.suffix else file.with_name(f"{file.name}.matrix")
+    if file.suffix:
+        return file.with_suffix("")
+    return file.with_name(f"{file.name}.matrix")
 
 
 def _check_played(played: Sequence[ModelProgress], made: MatrixPage, *, page: Path) -> None:

@@ -132,8 +132,10 @@ def question_order(
 
     As many questions follow each further context as are worth it, by how alike those so far were.
     """
-    asking, of_length = replace(asking_of(study), items=items), frozenset(shares.items())
-    run, each = place.into or place.resume, asking.together
+    asking = replace(asking_of(study), items=items)
+    of_length = frozenset(shares.items())
+    run = place.into or place.resume
+    each = asking.together
     if each == 1 or run is None or not place.database.exists():
         return _shared(asking, of_length)
     with reading(place.database) as connection:
@@ -201,7 +203,8 @@ def _shared(asking: Asking, shares: frozenset[tuple[int, float]]) -> tuple[Quest
     asked = Counter[int]()
     placed: list[tuple[float, Question]] = []
     for question in replace(asking, items=enough).questions():
-        place, most = asked[question.context], wanted[question.context]
+        place = asked[question.context]
+        most = wanted[question.context]
         asked[question.context] += 1
         if place < most:
             placed.append(((place + 0.5) / most, question))

@@ -73,7 +73,9 @@ def narrowest(
             f"{widest} on all of the trace",
         )
     least = min(others, key=taken.__getitem__)
-    return (least, taken[least]) if taken[least] < taken[widest] else None
+    if taken[least] < taken[widest]:
+        return (least, taken[least])
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

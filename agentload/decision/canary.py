@@ -66,7 +66,9 @@ class Canary:
 
     def ask(self, look: Look, known: Known) -> float | None:
         """Ask the questions; simulated ones take the minutes that they were expected to."""
-        means, order, price = self.means, self.order(look), self._price(look)
+        means = self.means
+        order = self.order(look)
+        price = self._price(look)
         row = ProbeRow(
             run_id=means.run,
             arm="",

@@ -84,7 +84,9 @@ class Known:
         own = [
             each for each in changes if (each.arm, each.metric) == (arm, "turn_ms") and each.by_pair
         ]
-        return max(own, key=lambda each: each.calls).by_pair if own else ()
+        if not own:
+            return ()
+        return max(own, key=lambda each: each.calls).by_pair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +167,8 @@ def knowledge(
     little = Known(ledger=ledger, pairs=pairs, invalid=rows.fault or rows.invalid)
     if found is None:
         return little
-    decision, tried = found.decision, trials(rows.probes)
+    decision = found.decision
+    tried = trials(rows.probes)
     little = replace(little, findings=decision.findings, trials=tried)
     if pairs < PAIRS[0] and not is_over(decision, is_compared=is_compared):
         return little

@@ -65,7 +65,8 @@ def budget_for(
     each criterion takes within a budget; criteria that it leaves out take the same within every
     budget.
     """
-    now, wanted = looks(budget), math.ceil(max(spent, budget + 1))
+    now = looks(budget)
+    wanted = math.ceil(max(spent, budget + 1))
     while True:
         then = looks(wanted)
         longer = sum(
@@ -104,7 +105,8 @@ def _looks(
     )
     new = Known(ledger=Ledger(database=asked.database, run=means.run, given_up=asked.given_up))
     pairs = BlockPairs(means=begun, learn=lambda _: None)
-    canary, screen = Canary(means=begun), Screen(means=begun)
+    canary = Canary(means=begun)
+    screen = Screen(means=begun)
     looks: dict[Criterion, tuple[QuestionKind, Look]] = {
         "speed": (pairs, Look(criterion="speed", amount=PAIRS[0]))
     }

@@ -86,7 +86,8 @@ class Ledger:
         pace = 1.0
         for each in self.asked:
             if each.stage.criterion in criteria and each.planned_minutes > 0:
-                priced, took = priced + each.planned_minutes / pace, took + each.minutes
+                priced = priced + each.planned_minutes / pace
+                took = took + each.minutes
                 pace = max(LEAST_PACE, took / priced)
         return pace
 
@@ -105,7 +106,9 @@ class Ledger:
         """
         number = {"number": len(self.asked) + len(self.lost_minutes)}
         self._keep(outcome, number, asdict(asked) | {"aside": aside}, setting)
-        return self if outcome == "asking" else self.with_entry(outcome, asked, aside=aside)
+        if outcome == "asking":
+            return self
+        return self.with_entry(outcome, asked, aside=aside)
 
     def with_entry(
         self, outcome: Literal["asked", "stopped"], entry: LedgerEntry, *, aside: str | None

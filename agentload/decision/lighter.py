@@ -87,4 +87,6 @@ def next_try(step: EasedLoad) -> str:
 def _shown(of: str, amount: float) -> str:
     if of != "sessions":
         return f"{amount:g} sessions a second"
-    return "1 session at once" if amount == 1 else f"{amount:g} sessions at once"
+    if amount == 1:
+        return "1 session at once"
+    return f"{amount:g} sessions at once"

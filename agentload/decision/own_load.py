@@ -112,7 +112,8 @@ def _estimate(drawn: Sequence[Sequence[float]]) -> Estimate:
 
     Each call weighs the same, as it does in hours of load.
     """
-    sums, counts = np.array([sum(each) for each in drawn]), np.array([len(each) for each in drawn])
+    sums = np.array([sum(each) for each in drawn])
+    counts = np.array([len(each) for each in drawn])
     mean = sums.sum() / counts.sum()
     error = float(np.std((sums - mean * counts) / counts.mean(), ddof=1)) / math.sqrt(len(drawn))
     wide = float(scipy.special.stdtrit(len(drawn) - 1, 0.5 + LEVEL / 2)) * error

@@ -70,7 +70,8 @@ class Twins:
     def ask(self, look: Look, _: Known) -> float | None:
         """Play the grid, and add it to the run."""
         assert self._grid is not None
-        means, trace = self.means, step_times(self._grid, seed=self.means.study.seed)
+        means = self.means
+        trace = step_times(self._grid, seed=self.means.study.seed)
         load = Load(arrivals=ClosedLoop(sessions=sum(1 for _ in trace.sessions)))
         whole = plan(
             trace,

@@ -302,7 +302,9 @@ class Dispatcher:
         playing = self._playing.get(event.arm)
         if playing is not None:
             playing.cut()
-        return () if self._is_settling else self._step(event.at_ns)
+        if self._is_settling:
+            return ()
+        return self._step(event.at_ns)
 
     def _present(self, round_: Round) -> Round:
         return replace(

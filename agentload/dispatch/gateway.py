@@ -90,7 +90,9 @@ def shown_model(text: str) -> str:
     line = text[-2 * MODEL_CHARS :]
     if not line.isprintable():
         line = "".join(char if char.isprintable() else " " for char in line)
-    return line if len(text) <= MODEL_CHARS else f"…{line[1 - MODEL_CHARS :]}"
+    if len(text) <= MODEL_CHARS:
+        return line
+    return f"…{line[1 - MODEL_CHARS :]}"
 
 
 def gateway(headers: Iterable[tuple[str, str]]) -> str | None:

@@ -32,7 +32,9 @@ def cut_answer(reply: Reply, tokens: int) -> str:
         return reply.text
     ends = [match.end() for match in _WORD.finditer(reply.text)]
     kept = len(ends) * tokens // reply.tokens
-    return reply.text[: ends[kept - 1]] if kept else ""
+    if not kept:
+        return ""
+    return reply.text[: ends[kept - 1]]
 
 
 @dataclass(slots=True)
@@ -65,7 +67,9 @@ class Player:
     def completed(self, turn: int) -> int | None:
         """Return when *turn* (-1: the last) was complete; None if it is not."""
         if turn < 0:
-            return self.completed_ns[-1] if self.has_ended else None
+            if not self.has_ended:
+                return None
+            return self.completed_ns[-1]
         if turn < len(self.completed_ns):
             return self.completed_ns[turn]
         return None

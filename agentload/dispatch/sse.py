@@ -77,7 +77,9 @@ class Parsed(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def last_ns(self) -> int | None:
         """When the last token arrived."""
-        return self.stamps_ns[-1] if self.stamps_ns else None
+        if not self.stamps_ns:
+            return None
+        return self.stamps_ns[-1]
 
 
 _DONE = b"[DONE]"
@@ -181,7 +183,8 @@ class StreamParser:
         )
 
     def _other_model(self) -> str | None:
-        first, last = self.model, _model(self._last)
+        first = self.model
+        last = _model(self._last)
         if first is None or last is None or first == last:
             return None
         return f"the model is {shown_model(first)}, and later {shown_model(last)}"

@@ -198,7 +198,9 @@ def other_text(text: str) -> str:
             str((int(sign) + 3) % 10) if sign.isascii() and sign.isdigit() else sign
             for sign in text
         )
-    return text[::-1] if text != text[::-1] else text + "x"
+    if text != text[::-1]:
+        return text[::-1]
+    return text + "x"
 
 
 def _fact(name: str, texts: Iterable[str]) -> str | None:
@@ -222,7 +224,9 @@ def _value(statement: str) -> str:
     if statement[0] in "\"'`" and (closing := statement.find(statement[0], 1)) > 0:
         return statement[1:closing]
     end = _ENDS.search(statement)
-    return statement[: end.start()] if end else statement
+    if end:
+        return statement[: end.start()]
+    return statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,8 @@ def _explained(wrong: str, hint: object, value: object, place: str) -> str:
     for step in re.findall(r"[^.\[\]]+", place):
         inner = [hint, *get_args(hint)]  # a field may be None, or one of several
         if isinstance(value, list):
-            value, hint = value[int(step)], inner[1]
+            value = value[int(step)]
+            hint = inner[1]
         else:
             assert isinstance(value, Mapping)
             value = value[step]

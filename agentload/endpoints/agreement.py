@@ -146,7 +146,9 @@ def expectations(endpoint: Endpoint, facts: Facts) -> dict[str, object]:
 def _by_name(endpoint: Endpoint) -> dict[str, object]:
     """Return what an arm's name says of it: an arm called fp8 is expected to be FP8."""
     dtype = NAMED.get(original(endpoint.name))
-    return {} if dtype is None or "kv_cache_dtype" in endpoint.expect else {"kv_cache_dtype": dtype}
+    if dtype is None or "kv_cache_dtype" in endpoint.expect:
+        return {}
+    return {"kv_cache_dtype": dtype}
 
 
 def _is_same(one: Endpoint, other: Endpoint, facts: Facts, theirs: Facts) -> bool:
@@ -187,10 +189,8 @@ def _is_meant(name: str, endpoints: Sequence[Endpoint]) -> bool:
 
 
 def _unseen(endpoint: Endpoint, identity: Identity) -> Iterator[str]:
-    name, where = (
-        endpoint.name,
-        ", ".join(without_credentials(url) for url in endpoint.metrics_urls),
-    )
+    name = endpoint.name
+    where = ", ".join(without_credentials(url) for url in endpoint.metrics_urls)
     if not identity.models:
         yield f"{name}: it lists no models: that it serves '{endpoint.model}' was not checked"
     if not identity.counters.keys() - {"process_start_s"}:

@@ -27,7 +27,9 @@ def _words_of_serve(words: Sequence[str]) -> tuple[str, ...] | None:
         ),
         None,
     )
-    return None if at is None or at + 1 == len(words) else tuple(words[at + 1 :])
+    if at is None or at + 1 == len(words):
+        return None
+    return tuple(words[at + 1 :])
 
 
 def arguments(launch: Launch | None, logged: Mapping[str, object]) -> dict[str, list[str]]:

@@ -106,11 +106,9 @@ def explanation(arms: Sequence[Endpoint]) -> str:
 def why(arm: Endpoint) -> str | None:
     """Return the purpose of a recipe's arm; None for any other arm."""
     said = WELL_KNOWN[arm.name].why if arm.name in WELL_KNOWN else None
-    return (
-        said
-        if said is None or arm.model is None
-        else said.replace("--model MODEL", f"--model {shlex.quote(arm.model)}")
-    )
+    if said is None or arm.model is None:
+        return said
+    return said.replace("--model MODEL", f"--model {shlex.quote(arm.model)}")
 
 
 def calibrated_name(model: str, strategy: str = "tensor") -> str:

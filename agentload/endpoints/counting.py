@@ -56,7 +56,9 @@ def tokenizer_file(text: str) -> Path:
 def _measured(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
     def count(messages: Sequence[Message], tools: Sequence[Message] | None) -> int | None:
         found = _tokenized(endpoint, model, messages, tools)
-        return None if found is None else int(found["count"])
+        if found is None:
+            return None
+        return int(found["count"])
 
     try:
         if count([{"role": "user", "content": "also"}], None) is None:
@@ -80,11 +82,9 @@ def token_ids(
     except _AbsentError:
         return None
     ids = None if found is None else found.get("tokens")
-    return (
-        tuple(ids)
-        if isinstance(ids, list) and ids and all(isinstance(each, int) for each in ids)
-        else None
-    )
+    if isinstance(ids, list) and ids and all(isinstance(each, int) for each in ids):
+        return tuple(ids)
+    return None
 
 
 def _tokenized(

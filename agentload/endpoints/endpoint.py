@@ -77,7 +77,9 @@ def mask(text: str, secrets: Iterable[str]) -> str:
 def socket_of(url: str) -> str | None:
     """Return the socket's path of a URL such as `http+unix://%2Frun%2Fs.sock/v1`, or None."""
     parts = urlsplit(url)
-    return unquote(parts.netloc) if parts.scheme == "http+unix" else None
+    if parts.scheme != "http+unix":
+        return None
+    return unquote(parts.netloc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +288,9 @@ def replica_pairs(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
     A start counts only where each arm has its own.
     """
     fewest = min((len(each.servers) for each in endpoints), default=1)
-    return tuple(map(replica, range(1, fewest + 1))) if fewest > 1 else ()
+    if fewest > 1:
+        return tuple(map(replica, range(1, fewest + 1)))
+    return ()
 
 
 def without_fellows(endpoint: Endpoint) -> Endpoint:
@@ -294,7 +298,9 @@ def without_fellows(endpoint: Endpoint) -> Endpoint:
 
     The arm is then on the machine that its address names.
     """
-    return replace(endpoint, replicas=(), machine=None) if endpoint.replicas else endpoint
+    if endpoint.replicas:
+        return replace(endpoint, replicas=(), machine=None)
+    return endpoint
 
 
 OF_THE_ADDRESS: Final = (

@@ -103,7 +103,8 @@ def reported_facts(facts: Facts) -> dict[str, Any]:
 
 def _both(before: Facts, now: Facts, names: Iterable[str]) -> Iterator[tuple[str, object, object]]:
     for name in names:
-        old, new = before.get(name), now.get(name)
+        old = before.get(name)
+        new = now.get(name)
         if old in _UNTOLD or new in _UNTOLD:
             continue
         if isinstance(old, Mapping) and isinstance(new, Mapping):
@@ -121,12 +122,16 @@ def _both(before: Facts, now: Facts, names: Iterable[str]) -> Iterator[tuple[str
 
 def _text(value: object) -> str:
     """Spell a fact as a log does: /server_info has numbers and truth values."""
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return str(value)
 
 
 def _shown(value: object) -> str:
     text = _text(value)
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    if len(text) <= LONGEST:
+        return text
+    return text[: LONGEST - 1] + "…"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,8 +225,6 @@ def _names(value: object) -> frozenset[str]:
 
 
 def _spelled(value: object) -> str:
-    return (
-        ", ".join(sorted(_names(value))) or "none"
-        if isinstance(value, list | tuple)
-        else str(value)
-    )
+    if isinstance(value, list | tuple):
+        return ", ".join(sorted(_names(value))) or "none"
+    return str(value)

@@ -76,7 +76,9 @@ async def silence(endpoint: Endpoint) -> str | None:
         why = f"has {error}"
     except ValueError:
         why = "is no metrics text"
-    return None if why is None else f"{without_credentials(endpoint.gpu_metrics)} {why}"
+    if why is None:
+        return None
+    return f"{without_credentials(endpoint.gpu_metrics)} {why}"
 
 
 def _silence(page: str, own: frozenset[str]) -> str | None:
@@ -145,7 +147,9 @@ class Identity:
     def cache_block(self) -> int | None:
         """Tokens of a block of the prefix cache; None if the server does not say."""
         said = str(self.facts()["block_size"])
-        return int(said) if said.isdecimal() and len(said) < DIGITS and int(said) > 0 else None
+        if said.isdecimal() and len(said) < DIGITS and int(said) > 0:
+            return int(said)
+        return None
 
     def facts(self) -> dict[str, object]:
         """Return what identifies the configuration, in the names that evidence reads."""
@@ -241,7 +245,9 @@ async def _settings(session: aiohttp.ClientSession, endpoint: Endpoint) -> dict[
 
 
 def _text(document: Mapping[str, object], name: str) -> str | None:
-    return str(document[name]) if name in document else None
+    if name not in document:
+        return None
+    return str(document[name])
 
 
 def _max_model_len(listing: Sequence[Mapping[str, object]], model: str | None) -> int | None:
@@ -309,7 +315,9 @@ def served_model(endpoint: Endpoint, identity: Identity) -> str:
 
 
 def _said(labels: Mapping[str, str], name: str) -> str | None:
-    return None if labels.get(name) in {None, "", "None"} else labels[name]
+    if labels.get(name) in {None, "", "None"}:
+        return None
+    return labels[name]
 
 
 def _one_configuration(endpoint: Endpoint, scrapes: tuple[Scrape, ...]) -> None:

@@ -39,7 +39,8 @@ async def models(
     session: aiohttp.ClientSession, endpoint: Endpoint, missing: list[str]
 ) -> tuple[list[dict[str, object]], str | None]:
     """Return the server's list of models, and the gateway that its answer shows."""
-    url, shown = f"{endpoint.url}/models", f"{endpoint.shown_url}/models"
+    url = f"{endpoint.url}/models"
+    shown = f"{endpoint.shown_url}/models"
     try:
         async with session.get(plain(url)) as response:
             between = gateway((name.lower(), value) for name, value in response.headers.items())
@@ -110,11 +111,9 @@ def _reason(error: BaseException) -> str:
         error, aiohttp.ClientSSLError | aiohttp.ClientProxyConnectionError
     ):
         cause = error.os_error  # its text repeats the host and mentions TLS even where none is used
-        return (
-            os.strerror(cause.errno)
-            if cause.errno and cause.errno > 0
-            else cause.strerror or type(cause).__name__
-        )
+        if cause.errno and cause.errno > 0:
+            return os.strerror(cause.errno)
+        return cause.strerror or type(cause).__name__
     return without_credentials(str(error)) or type(error).__name__
 
 

@@ -143,7 +143,9 @@ def _of_replicas(made: Sequence[Endpoint]) -> Endpoint:
     numbered = tuple(
         replace(each, machine=replica(number)) for number, each in enumerate(made, start=1)
     )
-    return replace(numbered[0], replicas=numbered) if len(made) > 1 else made[0]
+    if len(made) > 1:
+        return replace(numbered[0], replicas=numbered)
+    return made[0]
 
 
 def _without_rivals(outer: Mapping[str, object], inner: Mapping[str, object]) -> dict[str, object]:
@@ -222,7 +224,9 @@ def _divided(text: str) -> tuple[str, tuple[str, ...]]:
     """Split `arms.yaml/a+b` into the file and the names of arms; () means all arms."""
     file, _, names = text.rpartition("/")
     some = file.endswith(YAML) and not text.endswith(YAML)
-    return (file, tuple(names.split("+"))) if some else (text, ())
+    if some:
+        return (file, tuple(names.split("+")))
+    return (text, ())
 
 
 def _named(file: str, found: tuple[Endpoint, ...], names: Sequence[str]) -> tuple[Endpoint, ...]:

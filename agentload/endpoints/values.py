@@ -97,7 +97,9 @@ def _proxy(value: object, where: str) -> str:
 
 
 def _listed(value: object) -> list[object]:
-    return value if isinstance(value, list) else [value]
+    if isinstance(value, list):
+        return value
+    return [value]
 
 
 def _texts(value: object, where: str) -> dict[str, str]:
@@ -143,7 +145,8 @@ def _launch(value: object, where: str) -> Launch:
             raise EndpointError(
                 f"{where} has unknown field '{unknown[0]}'", hint="known: command, env"
             )
-        env, value = value.get("env") or {}, value.get("command")
+        env = value.get("env") or {}
+        value = value.get("command")
     if isinstance(value, str):
         try:
             value = shlex.split(value)

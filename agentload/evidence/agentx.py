@@ -202,7 +202,8 @@ def _waits(rules: Rules, study: Replay) -> Ruling:
 
 def _answers(rules: Rules, study: Replay, play: BenchmarkPlay) -> Ruling:
     load = study.load
-    failed, short = play.failed / max(1, play.calls), play.short / max(1, play.calls)
+    failed = play.failed / max(1, play.calls)
+    short = play.short / max(1, play.calls)
     changed = [
         said
         for said, is_changed in (

@@ -138,7 +138,9 @@ def carried_loads(trials: Mapping[str, Sequence[Tried]], *, share: float) -> dic
 def replay_of(detail: Mapping[str, Any]) -> TwinReplay | None:
     """Read what a twin does with the sessions of a trial; None where none played them."""
     kept = detail.get("replay")
-    return None if kept is None else TwinReplay(**{**kept, "expected": tuple(kept["expected"])})
+    if kept is None:
+        return None
+    return TwinReplay(**{**kept, "expected": tuple(kept["expected"])})
 
 
 def next_search(connection: duckdb.DuckDBPyConnection, run_id: str) -> int:

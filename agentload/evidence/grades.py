@@ -236,7 +236,9 @@ def _depths(place: str | None, depth: float | None) -> int | None:
     """
     if not place or not depth:
         return None
-    return round(int(place) / depth) + 1 if int(place) else 1
+    if not int(place):
+        return 1
+    return round(int(place) / depth) + 1
 
 
 def questions_asked(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[int, int]:
@@ -364,4 +366,6 @@ def _bucket(
 
 def _count(flags: pl.Series) -> int | None:
     """Count what was noticed; None where nobody looked."""
-    return None if flags.has_nulls() else int(flags.sum())
+    if flags.has_nulls():
+        return None
+    return int(flags.sum())

@@ -95,7 +95,8 @@ class ArmServer:
             return cast(Mapping[str, Sequence[str]], self.facts["arguments"])
         eager = {"--enforce-eager": ()} if truth(self.settings.get("eager")) else {}
         said = {option: text(self.settings.get(name)) for name, option in _OPTIONS.items()}
-        method, drafts = text(self.settings.get("speculative")), count(self.settings.get("drafts"))
+        method = text(self.settings.get("speculative"))
+        drafts = count(self.settings.get("drafts"))
         model = text(self.settings.get("draft_model"))
         return {
             **eager,
@@ -161,7 +162,9 @@ def speculative_option(
 
 def text(value: object) -> str | None:
     """Return a text; None for a value that means nothing."""
-    return None if value in (None, "", "None") else str(value)
+    if value in (None, "", "None"):
+        return None
+    return str(value)
 
 
 def number(value: object) -> float | None:

@@ -202,7 +202,9 @@ def _within(rows: Sequence[_Pair], units: Collection[Sequence[_Pair]]) -> float 
         means = ((own, _mean([value for _, value, _ in own])) for own in units)
         return sum((value - mean) ** 2 for own, mean in means for _, value, _ in own) / freedom
     halves = [(half / 2) ** 2 for _, _, half in rows if half is not None]
-    return _mean(halves) if len(halves) == len(rows) else None
+    if len(halves) != len(rows):
+        return None
+    return _mean(halves)
 
 
 def _told(view: RunView) -> dict[tuple[str, int], Told]:
@@ -228,7 +230,9 @@ def _facts(reports: Sequence[_Report], play: PlayedBlock) -> Mapping[str, object
     """Return the facts that held for a play: of the last report before it, else of the first."""
     began = (play.leg, play.started_ns)
     before = bisect_right(reports, began, key=lambda each: each[:2])
-    return reports[max(0, before - 1)][2] if reports else {}
+    if not reports:
+        return {}
+    return reports[max(0, before - 1)][2]
 
 
 def _load(view: RunView) -> Hashable:

@@ -176,7 +176,9 @@ def _task_line(arm: ArmSummary) -> str:
 
 def _line(arm: ArmSummary) -> str:
     def ms(value: float | None) -> str:
-        return "–" if value is None else f"{value:,.1f} ms"
+        if value is None:
+            return "–"
+        return f"{value:,.1f} ms"
 
     rate = "–" if arm.output_tokens_per_s is None else f"{arm.output_tokens_per_s:,.0f}"
     cached = "–" if arm.cached_share is None else f"{arm.cached_share:.0%}"

@@ -158,7 +158,9 @@ def _samples(
 def _ratio(samples: _Samples, part: str, whole: str) -> float | None:
     some = samples[part].counted
     all_ = samples[whole].counted
-    return some / all_ if all_ and some is not None else None
+    if all_ and some is not None:
+        return some / all_
+    return None
 
 
 def _phases(samples: _Samples) -> Iterator[Phase]:

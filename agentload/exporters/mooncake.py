@@ -76,7 +76,9 @@ def _recorded(turn: Turn, at_s: float, *, s_per_token: float) -> tuple[float, fl
 
 def _origin(first: Session) -> float:
     found = next((msgspec.json.decode(value) for name, value in first.extra if name == ORIGIN), 0.0)
-    return found if isinstance(found, float | int) else 0.0
+    if not isinstance(found, float | int):
+        return 0.0
+    return found
 
 
 def _named(call: TimedCall, origin_s: float) -> dict[str, Any]:
@@ -105,7 +107,9 @@ class Blocks:
     def ids(self, context: Sequence[Segment]) -> list[int]:
         """Return the ids of a context's blocks, including a partial last one."""
         own = self._imported(context)
-        return list(self._chained(context)) if own is None else own
+        if own is None:
+            return list(self._chained(context))
+        return own
 
     def _imported(self, context: Sequence[Segment]) -> list[int] | None:
         """Return the imported ids of a context made only of imported blocks."""

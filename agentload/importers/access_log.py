@@ -97,7 +97,9 @@ def sniff(head: Head) -> float:
     if _COMMON.match(first):
         return 0.8
     has = [any(name in head.record for name in names) for names in (_TIME, _STATUS, _PATH)]
-    return 0.75 if all(has) and not head.has("messages") else 0.0
+    if all(has) and not head.has("messages"):
+        return 0.75
+    return 0.0
 
 
 @requests.reader(requests.sessions, workload="access_log", holds="unknown")
@@ -111,7 +113,8 @@ def sessions(
 ) -> Iterator[SizedCall]:
     """Yield a session for each value of the field `session`, or for each request."""
     for place, fields in _fields(intake):
-        path, status = str(_first(fields, _PATH) or ""), _number(_first(fields, _STATUS))
+        path = str(_first(fields, _PATH) or "")
+        status = _number(_first(fields, _STATUS))
         if not any(chat in path for chat in _CHATS):
             intake.notes.drop("not a chat request, by its path")
             continue
@@ -129,7 +132,8 @@ def sessions(
                 else "no tokens or bytes of the " + ("request" if prompt is None else "answer"),
             )
             continue
-        millis, seconds = _number(_first(fields, _MILLIS)), _number(_first(fields, _SECONDS))
+        millis = _number(_first(fields, _MILLIS))
+        seconds = _number(_first(fields, _SECONDS))
         named = fields.get(session) if session else None
         yield SizedCall(
             session=place if named is None else f"+{named}",
@@ -193,7 +197,9 @@ def _number(found: object) -> float | None:
         number = float(found) if isinstance(found, int | float | str) else None
     except ValueError:
         return None
-    return number if number is not None and number >= 0 else None
+    if number is not None and number >= 0:
+        return number
+    return None
 
 
 def _time(found: object) -> float | None:

@@ -236,7 +236,9 @@ class Conversion:
             seen.append("nothing was in it to read")
         others = f" and {len(self.files) - 1:,} more" if len(self.files) > 1 else ""
         none = f"{self.files[0]}{others}: no session of format {self.importer.name}"
-        return f"{none}: {'; '.join(seen)}" if seen else none
+        if seen:
+            return f"{none}: {'; '.join(seen)}"
+        return none
 
     def _likely(self) -> str | None:
         """Say which other format the first file seems to have."""

@@ -71,11 +71,9 @@ def sniff(head: Head) -> float:
         for record in head.records
     ):
         return 0.95
-    return (
-        0.6
-        if head.has("summary", "leafUuid") or head.record.get("type") == "file-history-snapshot"
-        else 0.0
-    )
+    if head.has("summary", "leafUuid") or head.record.get("type") == "file-history-snapshot":
+        return 0.6
+    return 0.0
 
 
 def sessions(intake: Intake) -> Iterator[Session]:
@@ -123,7 +121,9 @@ def _parent(path: Path) -> str | None:
 def _kind(path: Path) -> str:
     beside = path.with_name(f"{path.stem}.meta.json")
     said = files.parse_json(beside.read_bytes()) if beside.exists() else None
-    return str(said.get("agentType")) if isinstance(said, dict) else ""
+    if not isinstance(said, dict):
+        return ""
+    return str(said.get("agentType"))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -150,7 +150,9 @@ class _Node:
     @property
     def tip(self) -> str:
         """Return the name of its last entry."""
-        return f"{self.id}/{len(self.more)}" if self.more else self.id
+        if self.more:
+            return f"{self.id}/{len(self.more)}"
+        return self.id
 
 
 def _by_agent(found: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, str, Record]]:
@@ -247,7 +249,8 @@ def _begun(record: Record, above: _Node | None, place: str, *, name: int = 0) ->
 def _answer(intake: Intake, node: _Node, record: Record, message: Record) -> None:
     node.said += chat.pieces(intake, "assistant", message)
     node.done_s = node.last_s = fields.seconds(record.get("timestamp")) or node.last_s
-    model, usage = message.get("model"), message.get("usage")
+    model = message.get("model")
+    usage = message.get("usage")
     node.model = model if isinstance(model, str) else node.model
     node.usage = node.usage or {}
     for kind, count in usage.items() if isinstance(usage, dict) else ():
@@ -276,7 +279,9 @@ def _ids(message: Record, kind: str, name: str) -> list[str]:
 
 def _sub_agent(record: Record) -> str | None:
     told = record.get("toolUseResult")
-    return str(told["agentId"]) if isinstance(told, dict) and told.get("agentId") else None
+    if isinstance(told, dict) and told.get("agentId"):
+        return str(told["agentId"])
+    return None
 
 
 def _entries(intake: Intake, node: _Node, seen: set[int]) -> Iterator[TranscriptEntry]:
@@ -322,7 +327,8 @@ def _usage(intake: Intake, node: _Node, said: Sequence[ContextPiece]) -> CallUsa
     usage = node.usage or {}
     if not usage:
         intake.notes.meet(node.place, "an answer without usage")
-    output, length = usage.get("output_tokens"), sum(piece.tokens for piece in said)
+    output = usage.get("output_tokens")
+    length = sum(piece.tokens for piece in said)
     if output is not None and output < length // 2:
         intake.notes.estimate(
             "output tokens of a call: estimated from its answer, since the log has only "

@@ -182,7 +182,8 @@ class _Rollout:
 
     def _counted(self, info: object) -> Iterator[TranscriptEntry]:
         info = info if isinstance(info, dict) else {}
-        last, total = info.get("last_token_usage"), info.get("total_token_usage")
+        last = info.get("last_token_usage")
+        total = info.get("total_token_usage")
         before = self.total
         if isinstance(total, dict):
             total = _counts(total)

@@ -40,11 +40,9 @@ def sniff(head: Head) -> float:
         and not first.startswith(("{", "["))
     ):
         return 0.95
-    return (
-        0.95
-        if head.has("startTime", "endTime") and (head.has("call_type") or head.has("spend"))
-        else 0.0
-    )
+    if head.has("startTime", "endTime") and (head.has("call_type") or head.has("spend")):
+        return 0.95
+    return 0.0
 
 
 @requests.reader(requests.conversations, workload="litellm")
@@ -65,10 +63,8 @@ def sessions(intake: Intake) -> Iterator[SpokenCall]:
             intake.notes.skip(place, "no startTime")
             continue
         # Calls that did not stream repeat their end as the time of their first token.
-        first_s, done_s = (
-            fields.seconds(record.get("completionStartTime")),
-            fields.seconds(record.get("endTime")),
-        )
+        first_s = fields.seconds(record.get("completionStartTime"))
+        done_s = fields.seconds(record.get("endTime"))
         context = list(chat.messages(intake, files.list_in(record.get("messages"))))
         named = record.get("session_id") or record.get("trace_id")
         model = record.get("model_group") or record.get("model")
@@ -111,10 +107,8 @@ def _is_left_out(intake: Intake, record: Record) -> bool:
 
 
 def _usage(record: Record) -> CallUsage:
-    metadata, response = (
-        files.object_in(record.get("metadata")),
-        files.object_in(record.get("response")),
-    )
+    metadata = files.object_in(record.get("metadata"))
+    response = files.object_in(record.get("response"))
     inner = fields.usage(
         files.object_in(metadata.get("usage_object")) or files.object_in(response.get("usage"))
     )

@@ -27,12 +27,11 @@ class _Line(msgspec.Struct):
 
 def sniff(head: Head) -> float:
     """Look for a prompt and an answer as texts."""
-    return (
-        0.95
-        if head.has("session_id", "input", "output", "timestamp")
-        and isinstance(head.record["input"], str)
-        else 0.0
-    )
+    if head.has("session_id", "input", "output", "timestamp") and isinstance(
+        head.record["input"], str
+    ):
+        return 0.95
+    return 0.0
 
 
 @requests.reader(requests.sessions, workload="lmcache")

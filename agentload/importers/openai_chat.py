@@ -54,7 +54,9 @@ def sniff(head: Head) -> float:
     """Look for messages with roles."""
     found = _messages(_request(head.record))
     first = found[0] if found else None
-    return 0.7 if isinstance(first, dict) and ("role" in first or "from" in first) else 0.0
+    if isinstance(first, dict) and ("role" in first or "from" in first):
+        return 0.7
+    return 0.0
 
 
 def sessions(
@@ -121,7 +123,9 @@ def conversation(
     """
     times = _times(intake, found, timing)
     known_s = next((at_s for at_s in times if at_s is not None), since_s)
-    tools, new, before_s = opening, list[ContextPiece](), None
+    tools = opening
+    new = list[ContextPiece]()
+    before_s = None
     for message, at_s in zip(found, times, strict=True):
         pieces = list(chat.messages(intake, [message]))
         context = chat.behind_system(tools, new) if _role(message) == "assistant" else None
@@ -180,7 +184,8 @@ def _one(
     place: str,
     continuations: Continuations,
 ) -> SpokenCall:
-    request, response = _request(record), files.object_in(record.get("response"))
+    request = _request(record)
+    response = files.object_in(record.get("response"))
     response = files.object_in(response.get("body")) or response
     counted = fields.usage(response.get("usage") or record.get("usage"))
     answer = [

@@ -45,11 +45,9 @@ class _Open(msgspec.Struct):
 
 def sniff(head: Head) -> float:
     """Look for a stage."""
-    return (
-        1.0
-        if head.has("stage", "ts", "seq") and ("sessionId" in head.record or "runId" in head.record)
-        else 0.0
-    )
+    if head.has("stage", "ts", "seq") and ("sessionId" in head.record or "runId" in head.record):
+        return 1.0
+    return 0.0
 
 
 @requests.reader(requests.conversations, workload="openclaw")

@@ -59,7 +59,9 @@ class _List(msgspec.Struct):
 
 def sniff(head: Head) -> float:
     """Look for jobs with a schedule."""
-    return 0.9 if head.has("jobs") and b'"schedule"' in head.bytes else 0.0
+    if head.has("jobs") and b'"schedule"' in head.bytes:
+        return 0.9
+    return 0.0
 
 
 def sessions(

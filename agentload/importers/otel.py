@@ -294,7 +294,9 @@ def _value(found: object) -> Any:  # noqa: ANN401  # an attribute is of any JSON
         case {"stringValue": value} | {"doubleValue": value} | {"boolValue": value}:
             return value
         case {"intValue": value}:
-            return fields.whole(value) if isinstance(value, str) else value
+            if isinstance(value, str):
+                return fields.whole(value)
+            return value
         case {"arrayValue": {"values": list(values)}}:
             return [_value(value) for value in values]
         case {"kvlistValue": {"values": list(values)}}:
@@ -304,4 +306,6 @@ def _value(found: object) -> Any:  # noqa: ANN401  # an attribute is of any JSON
 
 
 def _list(found: object) -> list[dict[str, Any]]:
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    if not isinstance(found, list):
+        return []
+    return [each for each in found if isinstance(each, dict)]

@@ -30,7 +30,9 @@ def sniff(head: Head) -> float:
     """Look for the session's first line, or for an entry."""
     if head.record.get("type") == "session" and "timestamp" in head.record:
         return 0.9
-    return 0.5 if head.has("type", "message", "timestamp") and not head.has("uuid") else 0.0
+    if head.has("type", "message", "timestamp") and not head.has("uuid"):
+        return 0.5
+    return 0.0
 
 
 def sessions(intake: Intake) -> Iterator[Session]:

@@ -57,7 +57,8 @@ def sessions(
 ) -> Iterator[Session]:
     """Yield sessions with `requests` calls in all."""
     found, seconds = _told(intake)
-    prompts, outputs = found.histogram("prompt_tokens"), found.histogram("output_tokens")
+    prompts = found.histogram("prompt_tokens")
+    outputs = found.histogram("output_tokens")
     if prompts is None or outputs is None:
         when = "has ended yet" if len(intake.files) == 1 else "ended between the texts"
         raise TraceError(
@@ -200,7 +201,8 @@ def _turns(lengths: Sequence[int], share: float) -> float:
     all tokens except those of each session's longest call.
     """
     total = sum(lengths)
-    low, high = 1.0, float(min(_TURNS, len(lengths)))
+    low = 1.0
+    high = float(min(_TURNS, len(lengths)))
     for _ in range(20):
         middle = (low + high) / 2
         hits = 1 - sum(max(part) for part in _parts(lengths, middle)) / total

@@ -42,7 +42,9 @@ def sniff(head: Head) -> float:
     """Look for ids by kind, or for a table of lengths."""
     if isinstance(head.record.get("hash_ids"), dict):
         return 1.0
-    return 0.7 if head.has("token_length") and len(head.record) == 2 else 0.0
+    if head.has("token_length") and len(head.record) == 2:
+        return 0.7
+    return 0.0
 
 
 def sessions(intake: Intake, *, grid: Grid = "keep") -> Iterator[Session]:

@@ -47,11 +47,9 @@ _WINDOW_S: Final = 600.0  # window of the public tables, needed only for the end
 
 def sniff(head: Head) -> float:
     """Look for a client's table by name."""
-    return (
-        1.0
-        if re.fullmatch(r"chunk-\d+-(trace\.csv|dataset\.json)(\.gz|\.zst)?", head.path.name)
-        else 0.0
-    )
+    if re.fullmatch(r"chunk-\d+-(trace\.csv|dataset\.json)(\.gz|\.zst)?", head.path.name):
+        return 1.0
+    return 0.0
 
 
 def sessions(
@@ -140,12 +138,10 @@ def _client(intake: Intake, path: Path) -> _Client:
     for number, line in lines(path, intake.notes):
         cells = line.decode("utf-8", "replace").strip().split(",")
         try:
-            begin_s, rate, family, shape = (
-                float(cells[0]),
-                float(cells[1]),
-                cells[3],
-                float(cells[4]),
-            )
+            begin_s = float(cells[0])
+            rate = float(cells[1])
+            family = cells[3]
+            shape = float(cells[4])
             if not (
                 math.isfinite(begin_s + rate) and (shape <= 0 or _SHAPES[0] <= shape <= _SHAPES[1])
             ):
@@ -196,9 +192,9 @@ def _table(found: object) -> _Table | None:
     if not all(0 <= value <= _LONGEST and 0 <= share < math.inf for value, share in sorted_pairs):
         return None
     shares = list(accumulate(share for _, share in sorted_pairs))
-    return (
-        _Table([value for value, _ in sorted_pairs], shares) if shares and shares[-1] > 0 else None
-    )
+    if shares and shares[-1] > 0:
+        return _Table([value for value, _ in sorted_pairs], shares)
+    return None
 
 
 def _requests(
@@ -213,7 +209,8 @@ def _requests(
     begins = list(client.tables)
     left: float | None = None  # of the gap, in requests
     for window, ends_s in _spans(client):
-        end_s, at_s = min(until_s, ends_s), max(from_s, window.begin_s)
+        end_s = min(until_s, ends_s)
+        at_s = max(from_s, window.begin_s)
         if at_s >= end_s or not begins or not window.rate_per_s:
             continue
         rate = window.rate_per_s * rate_scale

@@ -26,11 +26,9 @@ class _Trajectory(msgspec.Struct):
 
 def sniff(head: Head) -> float:
     """Look for a trajectory and its reward."""
-    return (
-        0.95
-        if head.has("traj", "task_id") or (b'"traj"' in head.bytes and b'"reward"' in head.bytes)
-        else 0.0
-    )
+    if head.has("traj", "task_id") or (b'"traj"' in head.bytes and b'"reward"' in head.bytes):
+        return 0.95
+    return 0.0
 
 
 def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[Session]:

@@ -33,7 +33,9 @@ _YEAR: Final = 2000  # the log names none; a leap year, so that every day of one
 
 def sniff(head: Head) -> float:
     """Look for a request."""
-    return 0.95 if b"Received request " in head.bytes and b"SamplingParams(" in head.bytes else 0.0
+    if b"Received request " in head.bytes and b"SamplingParams(" in head.bytes:
+        return 0.95
+    return 0.0
 
 
 @requests.reader(requests.sessions, workload="vllm")
@@ -76,7 +78,9 @@ def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[SizedCall]:
 
 
 def _read(intake: Intake, request: SizedCall, text: bytes, numbering: Numbering) -> None:
-    limit, ids, prompt = _LIMIT.search(text), _IDS.search(text), _PROMPT.search(text)
+    limit = _LIMIT.search(text)
+    ids = _IDS.search(text)
+    prompt = _PROMPT.search(text)
     if limit is not None:
         request.output = int(limit[1])
     if ids is not None:
@@ -94,7 +98,8 @@ def _read(intake: Intake, request: SizedCall, text: bytes, numbering: Numbering)
 
 
 def _ended(intake: Intake, request: SizedCall, text: bytes, at_s: float) -> SizedCall:
-    ids, output = _IDS.search(text), _OUTPUT.search(text)
+    ids = _IDS.search(text)
+    output = _OUTPUT.search(text)
     if ids is not None:
         request.output = ids[1].count(b",") + 1
     elif output is not None:
@@ -122,4 +127,6 @@ def _seconds(line: bytes, before: float) -> float:
     except ValueError:
         return before
     # A log that continues over New Year.
-    return found if found >= before - 180 * 86_400 else found + 366 * 86_400
+    if found >= before - 180 * 86_400:
+        return found
+    return found + 366 * 86_400

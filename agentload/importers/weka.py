@@ -87,7 +87,9 @@ def sniff(head: Head) -> float:
     """Look for the scope of the ids, or its accompanying fields."""
     if head.has("hash_id_scope", "requests") or head.has("block_size", "requests", "id"):
         return 1.0
-    return 0.95 if b'"hash_id_scope"' in head.bytes[:4096] and b'"requests"' in head.bytes else 0.0
+    if b'"hash_id_scope"' in head.bytes[:4096] and b'"requests"' in head.bytes:
+        return 0.95
+    return 0.0
 
 
 def sessions(intake: Intake, *, block: Positive = 64, every_s: Seconds = 0.0) -> Iterator[Session]:

@@ -146,7 +146,8 @@ class PromptCaller:
         if (why := self._cancelled.pop(send.request_id, None)) is not None:
             return Outcome(status=why), None  # cancelled before the first byte was sent
         prompt = self._prompt(send)
-        speech, call = self._speech[send.arm], send.call
+        speech = self._speech[send.arm]
+        call = send.call
         sampling = Sampling(
             model=speech.aliases.get(call.model, speech.model) if call.model else speech.model,
             max_tokens=call.output,

@@ -149,8 +149,11 @@ async def _tunnel(channel: Channel, there: Address, proxy: Address) -> None:
 def _peer(place: Where) -> str:
     if isinstance(place, str):
         return f"unix:{place}"
-    host, port = str(place[0]), int(place[1])
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    host = str(place[0])
+    port = int(place[1])
+    if ":" in host:
+        return f"[{host}]:{port}"
+    return f"{host}:{port}"
 
 
 class Connections:
@@ -273,7 +276,9 @@ class Connections:
             self._places.remove(place)
 
     def _key(self, session: str) -> str:
-        return session if self.target.connections == "session" else _ANY
+        if self.target.connections == "session":
+            return session
+        return _ANY
 
 
 def _is_quiet(link: Link) -> bool:

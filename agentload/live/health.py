@@ -79,7 +79,9 @@ def asleep_ns() -> int:
     The monotonic clock stands still meanwhile.
     """
     clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return 0 if clock is None else time.clock_gettime_ns(clock) - time.monotonic_ns()
+    if clock is None:
+        return 0
+    return time.clock_gettime_ns(clock) - time.monotonic_ns()
 
 
 class Monitor:
@@ -187,7 +189,8 @@ class Monitor:
         by_arm = self._attendance.by_arm().values()
         latest = max(by_arm, key=lambda each: each.lag_p99_ms or 0.0, default=Punctuality())
         shares = [each.coalesced_share for each in by_arm if each.coalesced_share is not None]
-        p99, share = latest.lag_p99_ms, max(shares, default=None)
+        p99 = latest.lag_p99_ms
+        share = max(shares, default=None)
         own_stall_ns = max(self._stall_ns, self._block_stall_ns)
         stall_ms = max([own_stall_ns / 1e6, *(each.loop_stall_max_ms for each in workers)])
         peak = max((each.cpu_peak_share for each in workers), default=self._peak_share)

@@ -170,4 +170,6 @@ class Hub:
             self._found = {file for file, _ in found}
         elif self._rests % COMPARED == 1 and any(file in self._found for file, _ in found):
             self._short_until = self._rests + SHORT_RESTS
-        return REST_S if self._rests < self._short_until and len(found) < MANY else LONG_REST_S
+        if self._rests < self._short_until and len(found) < MANY:
+            return REST_S
+        return LONG_REST_S

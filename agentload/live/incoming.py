@@ -69,7 +69,9 @@ class BodyTranscript:
             case "answer":
                 return document(self._body)
             case "fault":
-                return Parsed(fault=body_fault(self._body)) if self._body else Parsed()
+                if self._body:
+                    return Parsed(fault=body_fault(self._body))
+                return Parsed()
             case "other":
                 if self._encoding == "identity":
                     return Parsed(unreadable=f"the answer is of type '{word(self._type)}'")
@@ -84,7 +86,9 @@ def _form(status: int, content_type: str) -> Form:
         return "fault"
     if "json" in content_type:
         return "answer"
-    return "stream" if not content_type or "event-stream" in content_type else "other"
+    if not content_type or "event-stream" in content_type:
+        return "stream"
+    return "other"
 
 
 class NotHttpError(Exception):

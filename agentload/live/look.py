@@ -83,4 +83,6 @@ def _ticks() -> tuple[int, ...]:
 
 def _stolen(before: tuple[int, ...], after: tuple[int, ...]) -> float | None:
     spent = [now - then for then, now in zip(before, after, strict=False)]
-    return spent[STEAL] / sum(spent) if len(spent) > STEAL and sum(spent) > 0 else None
+    if len(spent) > STEAL and sum(spent) > 0:
+        return spent[STEAL] / sum(spent)
+    return None

@@ -69,7 +69,8 @@ class Pump:
             self._timer = self._loop.call_at(max(queue[0][0], now_s + REST_S), self._turn)
 
     def _slice(self) -> float:
-        queue, now_s = self._queue, self._loop.time()
+        queue = self._queue
+        now_s = self._loop.time()
         left = max(SLICE, len(queue) // SHARE)
         while queue and left > 0 and queue[0][0] <= now_s:
             # Even a backlog that was parsed elsewhere in the meantime costs a little.

@@ -43,18 +43,24 @@ class Punctuality:
     def lag_p99_ms(self) -> float | None:
         """99th percentile of how late requests left."""
         lag_ns = metrics.p99(self.lags_ns)
-        return None if lag_ns is None else lag_ns / metrics.MS
+        if lag_ns is None:
+            return None
+        return lag_ns / metrics.MS
 
     @property
     def lag_p50_ms(self) -> float | None:
         """Median of how late requests left."""
         middle = (len(self.lags_ns) - 1) // 2
-        return sorted(self.lags_ns)[middle] / metrics.MS if self.lags_ns else None
+        if not self.lags_ns:
+            return None
+        return sorted(self.lags_ns)[middle] / metrics.MS
 
     @property
     def coalesced_share(self) -> float | None:
         """Share of chunks that came in the same read as the chunk before them."""
-        return self.coalesced / self.reads if self.reads else None
+        if not self.reads:
+            return None
+        return self.coalesced / self.reads
 
 
 @dataclass(slots=True)

@@ -92,7 +92,8 @@ class SocketStream:
         if not count:
             return reads
         last = HEADER + PER_READ * count
-        whole, start = data[: numbers[last - 1]].tobytes(), 0
+        whole = data[: numbers[last - 1]].tobytes()
+        start = 0
         each = iter(numbers[HEADER:last].tolist())
         for wall_ns, now_ns, end in zip(each, each, each, strict=True):
             reads.append((wall_ns, now_ns, whole[start:end]))

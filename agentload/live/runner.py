@@ -246,7 +246,8 @@ class Runner:
             case Forget():
                 self._caller.forget(command)
             case Skip(send=send):
-                unsent, leg = Outcome(status="not_sent"), self._leg.number
+                unsent = Outcome(status="not_sent")
+                leg = self._leg.number
                 self._journal.append(row(send, unsent, run_id=self._plan.run, leg=leg))
             case Settle():
                 self._tasks.create_task(self._settle(command))

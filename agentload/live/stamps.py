@@ -20,7 +20,9 @@ from typing import Final
 # From asm-generic/socket.h and linux/net_tstamp.h; Python's socket module lacks these constants.
 _SO_TIMESTAMPING: Final = 37
 _MSG_ERRQUEUE: Final = 0x2000
-_TX_SOFTWARE, _RX_SOFTWARE, _SOFTWARE = 1 << 1, 1 << 3, 1 << 4
+_TX_SOFTWARE = 1 << 1
+_RX_SOFTWARE = 1 << 3
+_SOFTWARE = 1 << 4
 _OPT_ID, _OPT_TSONLY = 1 << 7, 1 << 11
 _RECEIVE: Final = _RX_SOFTWARE | _SOFTWARE
 _BOTH: Final = _RECEIVE | _TX_SOFTWARE | _OPT_ID | _OPT_TSONLY

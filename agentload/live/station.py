@@ -171,7 +171,8 @@ async def _renewed(wire: Wire, job: Job) -> None:
 @contextmanager
 def swept_rarely() -> Iterator[None]:
     """Collect garbage now, then leave existing objects alone and collect rarely."""
-    before, was_frozen = gc.get_threshold(), gc.get_freeze_count() > 0
+    before = gc.get_threshold()
+    was_frozen = gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
     gc.set_threshold(RARELY, *before[1:])

@@ -49,7 +49,9 @@ class Address:
     def authority(self) -> str:
         """Value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+        if self.port == PORTS[self.scheme]:
+            return host
+        return f"{host}:{self.port}"
 
 
 @functools.cache

@@ -159,9 +159,13 @@ def words(given: Settings) -> tuple[str, ...]:
 
 def _words(name: str, value: object) -> Sequence[str]:
     if name == "args":
-        return tuple(map(str, value)) if isinstance(value, list | tuple) else str(value).split()
+        if isinstance(value, list | tuple):
+            return tuple(map(str, value))
+        return str(value).split()
     flag = f"--no-{name}" if value is False else f"--{name}"
-    return () if value in ([], ()) else (flag, *words_of(value))
+    if value in ([], ()):
+        return ()
+    return (flag, *words_of(value))
 
 
 def expectations(given: Settings) -> dict[str, object]:

@@ -104,7 +104,9 @@ class Matrix:
     @property
     def setting(self) -> Setting:
         """Policy of the matrix, as reports take it."""
-        return parse(self.policy, at="policy") if self.policy else Setting()
+        if self.policy:
+            return parse(self.policy, at="policy")
+        return Setting()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,8 @@ def faults(
     """Yield the servers that keep a replay from starting; the last started is tried first."""
     if part.is_emulated:
         return
-    places, arms = part.places, read(part.endpoints(part.arms))
+    places = part.places
+    arms = read(part.endpoints(part.arms))
     assert isinstance(arms, tuple), arms
     last = _last_started(places.logs(part.name, "replay"))
     is_found = False
@@ -120,4 +121,6 @@ def last_words(log: str) -> str:
 def _last_started(logs: Path) -> str | None:
     """Return the server with the newest log."""
     found = list(logs.glob("start-*/*.log"))
-    return max(found, key=lambda log: log.stat().st_mtime_ns).stem if found else None
+    if not found:
+        return None
+    return max(found, key=lambda log: log.stat().st_mtime_ns).stem

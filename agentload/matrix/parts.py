@@ -108,7 +108,9 @@ class _Choice:
 
 def _choice(matrix: Matrix, model: MatrixModel, served: Sequence[str] | None) -> _Choice:
     """Choose the configurations that a model is tried with."""
-    made, windows, is_served = _Choice(), _windows(model), served is not None
+    made = _Choice()
+    windows = _windows(model)
+    is_served = served is not None
     for config in _wanted(model, matrix.configs, served):
         why = _misfit(config, model, windows=windows, is_served=is_served)
         if why is not None:
@@ -136,7 +138,9 @@ def _wanted(
     """Return the model's configurations in its own order; the first is the reference."""
     by_name = {config.name: config for config in configs}
     if served is None:
-        return [by_name[name] for name in model.configs] if model.configs else configs
+        if model.configs:
+            return [by_name[name] for name in model.configs]
+        return configs
     return [by_name.get(name, Config(name=name)) for name in model.configs or served]
 
 
@@ -222,7 +226,8 @@ def write_arms(part: ModelPart, *, keeps_others: bool) -> None:
     """
     if part.is_emulated or not part.arms:
         return
-    whole, path = document(part), part.places.endpoints(part.name)
+    whole = document(part)
+    path = part.places.endpoints(part.name)
     before = documents.read(path)["arms"] if keeps_others and path.exists() else {}
     own = cast(Mapping[str, object], whole["arms"])
     others = {arm: entry for arm, entry in before.items() if arm not in own}

@@ -212,7 +212,9 @@ def progress_of(part: ModelPart) -> ModelProgress:
 
 def _fault(part: ModelPart, arm: str) -> ServerFault | None:
     path = part.places.fault(part.name, arm)
-    return msgspec.json.decode(path.read_bytes(), type=ServerFault) if path.exists() else None
+    if not path.exists():
+        return None
+    return msgspec.json.decode(path.read_bytes(), type=ServerFault)
 
 
 def _ends(database: Path, run: str) -> dict[str, StepEnd]:
@@ -310,7 +312,9 @@ def _other_servers(part: ModelPart, began_on: str) -> Iterator[str]:
 def arms_on_disk(part: ModelPart) -> dict[str, dict[str, object]]:
     """Return the fields that make each server, from the model's arms file as last written."""
     path = part.places.endpoints(part.name)
-    return _servers(documents.read(path)) if path.exists() else {}
+    if not path.exists():
+        return {}
+    return _servers(documents.read(path))
 
 
 def _servers(whole: Mapping[str, Any]) -> dict[str, dict[str, object]]:
@@ -342,7 +346,9 @@ def diff(progress: ModelProgress) -> str | None:
     if not progress.part.arms or run is None:
         return None
     names = changes(progress.part, run)
-    return f"{CHANGED} ({', '.join(names)}): use another --out to measure it" if names else None
+    if not names:
+        return None
+    return f"{CHANGED} ({', '.join(names)}): use another --out to measure it"
 
 
 @contextmanager

@@ -131,7 +131,8 @@ class _Player:
 
     def _leave_out_faulty(self, model: ModelProgress) -> bool:
         """Leave out the servers that keep a replay from beginning; tell whether any do."""
-        name, reference = model.part.name, model.part.arms[0]
+        name = model.part.name
+        reference = model.part.arms[0]
         found = dict(faults(model.part, told=self.told, is_stopping=lambda: self.stops.count > 0))
         for arm, fault in found.items():
             model.leave_out(arm, fault)
@@ -155,7 +156,8 @@ class _Player:
 
     def _carry_out(self, model: ModelProgress, step: MatrixStep) -> bool:
         """Carry out a step and record how it ended; return whether what it measured is kept."""
-        run, last = model.run, model.ends.get(step.name)
+        run = model.run
+        last = model.ends.get(step.name)
         if run is not None and last is not None and _contradicts(step, last, model, run):
             self._note(model, step, replace(last, outcome="failed", code=1, said=ANSWERED))
             return False
@@ -179,7 +181,8 @@ class _Player:
     def _exit(
         self, model: ModelProgress, step: MatrixStep, run: ModelRun | None, left: int | None
     ) -> Exit:
-        places, name = model.part.places, None if run is None else run.run
+        places = model.part.places
+        name = None if run is None else run.run
         study = step.with_pairs(left)
         if study is None:
             assert name is not None, "a report needs a run"
@@ -270,7 +273,9 @@ class StepPace:
 
     def minutes_left(self, expected: float) -> float:
         """Return the minutes that steps of *expected* minutes will take, at the pace so far."""
-        return expected * self._spent_s / self._expected_s if self._expected_s > 0 else expected
+        if self._expected_s > 0:
+            return expected * self._spent_s / self._expected_s
+        return expected
 
     def until(self, minutes: float, ahead: float) -> float:
         """Return the instant at which the time of a step ends, in seconds of monotonic time.

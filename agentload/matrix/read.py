@@ -139,7 +139,8 @@ def _named(named: Mapping[str, Mapping[str, Any] | None], at: str) -> Iterator[C
         where = f"{at}: configs.{name}"
         _check_name(name, where)
         given = dict(each or {})
-        base, only = given.pop("base", None), given.pop("only", ())
+        base = given.pop("base", None)
+        only = given.pop("only", ())
         if not given and base is None and name not in WELL_KNOWN:
             raise UsageError(
                 f"{where} has no settings",
@@ -292,4 +293,6 @@ def preset_text(name: str, *, model: str | None) -> str:
     Raises AgentloadError, which lists the presets.
     """
     text = find("presets", name).read_text(encoding="utf-8")
-    return text if model is None else text.replace(PRESET_MODEL, model)
+    if model is None:
+        return text
+    return text.replace(PRESET_MODEL, model)

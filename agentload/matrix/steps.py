@@ -50,13 +50,15 @@ class MatrixStep:
     @property
     def pairs(self) -> int | None:
         """Pairs of a replay or a length sweep, which can be resumed."""
-        return self.study.pairs if isinstance(self.study, Replay | Sweep) else None
+        if not isinstance(self.study, Replay | Sweep):
+            return None
+        return self.study.pairs
 
     def with_pairs(self, pairs: int | None) -> Planned | None:
         """Return its study with this many pairs, such as a sweep still lacks; None: with all."""
-        return (
-            self.study if pairs is None or self.study is None else extend(self.study, pairs=pairs)
-        )
+        if pairs is None or self.study is None:
+            return self.study
+        return extend(self.study, pairs=pairs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +85,9 @@ class ModelPart:
     @cached_property
     def steps(self) -> tuple[MatrixStep, ...]:
         """Steps of the part, in order."""
-        return tuple(_steps(self)) if self.arms else ()
+        if not self.arms:
+            return ()
+        return tuple(_steps(self))
 
     @cached_property
     def estimates(self) -> "Mapping[str, StepCost]":
@@ -155,7 +159,8 @@ def _step(
     arms: tuple[str, ...] | None = None,
 ) -> MatrixStep:
     """Return a step for all arms, or for some."""
-    called, own = name or kind, arms or part.arms
+    called = name or kind
+    own = arms or part.arms
     servers: dict[str, Any] = {"endpoints": part.endpoints(own)}
     if part.is_launched:
         servers["launch"] = True

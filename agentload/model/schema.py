@@ -65,7 +65,9 @@ def _wrong(keyword: str, value: object) -> str | None:
     if keyword not in _FORMS:
         return "this keyword is not supported"
     wanted, fits = _FORMS[keyword]
-    return None if fits(value) else f"expected {wanted}, got {_shown(value)}"
+    if fits(value):
+        return None
+    return f"expected {wanted}, got {_shown(value)}"
 
 
 def _is_names(value: object) -> bool:
@@ -93,7 +95,9 @@ _FORMS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
 def _wrong_type(value: object) -> str | None:
     names = value if isinstance(value, list) else [value]
     wrong = next((each for each in names if not isinstance(each, str) or each not in _TYPES), None)
-    return None if wrong is None else f"{_shown(wrong)} is no type: {', '.join(_TYPES)}"
+    if wrong is None:
+        return None
+    return f"{_shown(wrong)} is no type: {', '.join(_TYPES)}"
 
 
 def wrong_pattern(pattern: str) -> str | None:

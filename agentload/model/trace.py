@@ -38,7 +38,9 @@ class TurnRef:
 
     def place_in(self, session: "Session") -> int:
         """Return the turn's number in its session, from 0."""
-        return self.turn if self.turn >= 0 else len(session.turns) - 1
+        if self.turn >= 0:
+            return self.turn
+        return len(session.turns) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +144,9 @@ class Header:
 
     def prefix_of(self, session: Session) -> tuple[Segment, ...]:
         """Return the shared prefix of a session; empty where it has none."""
-        return () if session.prefix is None else self.prefixes[session.prefix]
+        if session.prefix is None:
+            return ()
+        return self.prefixes[session.prefix]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,9 @@ async def reading(seat: Seat) -> Reading:
 def drift(before: Reading, after: Reading) -> int | None:
     """Return how far a clock moved between two readings; None if within the allowed error."""
     by_ns = abs(after.ahead_ns - before.ahead_ns)
-    return by_ns if by_ns > MOVED_NS + before.error_ns + after.error_ns else None
+    if by_ns > MOVED_NS + before.error_ns + after.error_ns:
+        return by_ns
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

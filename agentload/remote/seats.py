@@ -42,7 +42,9 @@ def nodes_of(study: Replay) -> int | None:
     """Return how many nodes play a study; None where none do, or all that a cluster has."""
     if study.on is None:
         return None
-    return count_here(study.nodes) if study.on == HERE else study.nodes
+    if study.on == HERE:
+        return count_here(study.nodes)
+    return study.nodes
 
 
 def count_here(nodes: int | None) -> int:

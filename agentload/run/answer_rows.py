@@ -72,19 +72,19 @@ def agreement(one: Sequence[str], other: Sequence[str]) -> int:
 def repeated_4grams(words: Sequence[str]) -> float | None:
     """Return the share of four-word runs that occurred before in the text; None without any."""
     runs = [tuple(words[at : at + 4]) for at in range(len(words) - 3)]
-    return round(1 - len(set(runs)) / len(runs), 4) if runs else None
+    if not runs:
+        return None
+    return round(1 - len(set(runs)) / len(runs), 4)
 
 
 def non_printing(text: str) -> float | None:
     """Return the share of control and replacement characters; None for an empty text."""
-    return (
-        round(
-            sum(not (sign.isprintable() or sign.isspace()) or sign == "\ufffd" for sign in text)
-            / len(text),
-            4,
-        )
-        if text
-        else None
+    if not text:
+        return None
+    return round(
+        sum(not (sign.isprintable() or sign.isspace()) or sign == "\ufffd" for sign in text)
+        / len(text),
+        4,
     )
 
 
@@ -104,7 +104,9 @@ def _delta(reply: EndpointAnswer, reference: EndpointAnswer, same: int) -> float
         abs(a - b) for a, b in zip(reply.logprobs[:same], reference.logprobs[:same], strict=True)
     ]
     mean = sum(apart) / same
-    return None if math.isnan(mean) else round(mean, 6)
+    if math.isnan(mean):
+        return None
+    return round(mean, 6)
 
 
 def answer_row(

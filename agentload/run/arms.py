@@ -136,7 +136,9 @@ def _placed(arm: ArmProfile, urls: Sequence[str]) -> Endpoint:
         )
         for number, url in enumerate(urls, start=1)
     )
-    return places[0] if len(urls) == 1 else replace(places[0], places=places)
+    if len(urls) == 1:
+        return places[0]
+    return replace(places[0], places=places)
 
 
 def read_arms(servers: Servers, *, tokenizer: str | None = None, is_timed: bool = True) -> Arms:

@@ -88,11 +88,9 @@ class Eval(PartWork):
     @property
     def goes_on_by(self) -> str:
         """Command line that asks the remaining questions."""
-        return (
-            self.command
-            if self.mode == "join"
-            else again(self.study, self.database, resume=self.run)
-        )
+        if self.mode == "join":
+            return self.command
+        return again(self.study, self.database, resume=self.run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

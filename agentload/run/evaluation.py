@@ -45,7 +45,8 @@ def evaluation(study: Ask, place: StudyPlace, *, is_dry: bool = False) -> Iterat
     if isinstance(study.servers, Virtual):
         yield answers_of(study, place)
         return
-    arms, asking = read_arms(study.servers), asking_of(study)
+    arms = read_arms(study.servers)
+    asking = asking_of(study)
     with arms.up(noise=False, seed=study.seed, is_dry=is_dry, speed=EMULATED_SPEED) as found:
         served = for_questions(with_control(found, study.aa), study.request, study.timeouts)
         # An emulated model's tokens are words: no server is asked how it counts.
@@ -90,7 +91,8 @@ def _measured(asked: Asking, arms: Arms, reference: Endpoint) -> dict[str, Token
     """Have the reference count tokens, starting it if servers are started in turn."""
     if arms.launching is None:
         return asyncio.run(measure_lengths(reference, asked.tasks, seed=asked.seed))
-    logs, start_s = arms.launching.logs / "lengths", arms.launching.start_s
+    logs = arms.launching.logs / "lengths"
+    start_s = arms.launching.start_s
     with restartable_server(reference, logs=logs, start_s=start_s) as server:
         server.up()
         return asyncio.run(measure_lengths(reference, asked.tasks, seed=asked.seed))

@@ -80,9 +80,9 @@ def _playable(path: Path, sha256: str, *, lenient: bool) -> Trace:  # noqa: ARG0
 def trace_hash(refs: Sequence[TraceRef]) -> str:
     """Return one hash of several traces; a single trace keeps its own hash."""
     digests = [ref.sha256 or "" for ref in refs]
-    return (
-        digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
-    )
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def pin(study: Study) -> Study:
@@ -96,7 +96,9 @@ def read_study(path: Path) -> Study:
     """Read a study. Raises UsageError that names the file and what is wrong in it."""
     text = documents.text(path, raises=UsageError, hint=SHOWN)
     study = parse(text, at=str(path))
-    return study if path.parent in (HERE, Path.cwd()) else resolve_paths(study, path.parent)
+    if path.parent in (HERE, Path.cwd()):
+        return study
+    return resolve_paths(study, path.parent)
 
 
 def resolve_paths(study: Study, folder: Path) -> Study:
@@ -106,7 +108,8 @@ def resolve_paths(study: Study, folder: Path) -> Study:
     """
     moved: dict[str, object] = {}
     for path, flag in fields_of(study):
-        name, value = path[-1], flag.value(study)
+        name = path[-1]
+        value = flag.value(study)
         if name == "traces":
             moved[name] = tuple(
                 TraceRef(path=_led("traces", each.path, folder), sha256=each.sha256)
@@ -127,4 +130,6 @@ def _led(kind: Kind, name: str, folder: Path) -> str:
     is_shipped = not found.is_relative_to(folder) and found.samefile(
         find(kind, name)
     )  # a file in this folder may hide a shipped one
-    return name if is_shipped else os.path.normpath(found)
+    if is_shipped:
+        return name
+    return os.path.normpath(found)

@@ -63,7 +63,8 @@ def is_restarted(known: Identity, now: Identity) -> bool:
 
     Several processes that share one page state no start time: there the counters decide.
     """
-    before, after = known.counters.get(START), now.counters.get(START)
+    before = known.counters.get(START)
+    after = now.counters.get(START)
     if before is not None and after is not None and before != after:
         return True
     return now.replicas == known.replicas and has_begun_anew(known.counters, now.counters)
@@ -93,7 +94,9 @@ def _source(missing: str) -> str:
 
 
 def _start(counters: Mapping[str, float]) -> dict[str, float]:
-    return {START: counters[START]} if START in counters else {}
+    if START not in counters:
+        return {}
+    return {START: counters[START]}
 
 
 def began_as(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
@@ -203,11 +206,9 @@ class Between:
 
     def reason(self, arm: str) -> str | None:
         """Say why the arm's block is invalid, or None; start counting its next block."""
-        deeds, long, whole = (
-            self._deeds.pop(arm, Counter()),
-            self._long.pop(arm, 0),
-            self._whole.pop(arm, 0),
-        )
+        deeds = self._deeds.pop(arm, Counter())
+        long = self._long.pop(arm, 0)
+        whole = self._whole.pop(arm, 0)
         if deeds:
             (name, _), *_ = deeds.most_common(1)
             told = f"a gateway answered {deeds.total()} calls in the server's place: {name}"

@@ -94,7 +94,9 @@ class Latest:
         if self._output is None:
             return None
         seconds = (self._output.until_ns - self._output.from_ns) / SECOND
-        return self._output.tokens / seconds if seconds > 1 else None
+        if seconds > 1:
+            return self._output.tokens / seconds
+        return None
 
     @property
     def failed(self) -> tuple[tuple[str, int], ...]:

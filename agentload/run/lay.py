@@ -178,7 +178,9 @@ def with_end(study: Replay) -> Replay:
         return study
     if study.benchmark is not None:
         return extend(study, duration_s=RULES[study.benchmark].lasts_s)
-    return study if study.windows is None else extend(study, duration_s=WINDOW_S)
+    if study.windows is None:
+        return study
+    return extend(study, duration_s=WINDOW_S)
 
 
 def simulation(study: Replay, place: StudyPlace) -> Prepared:
@@ -302,7 +304,8 @@ def _ground(
 
 def replicas_left_out(arms: Sequence[Endpoint]) -> str | None:
     """Say which replicas are left out because numbers are unequal; None where all play."""
-    pairs, most = len(replica_pairs(arms)) or 1, max(len(each.servers) for each in arms)
+    pairs = len(replica_pairs(arms)) or 1
+    most = max(len(each.servers) for each in arms)
     if pairs == most:
         return None
     counts = ", ".join(f"{each.name} {len(each.servers)}" for each in arms)

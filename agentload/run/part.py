@@ -186,7 +186,8 @@ def _described_again(work: PartWork, before: Past) -> Iterator[Row]:
     """
     if before.run is None or before.described is None:
         return
-    had, study = study_of(before.described), work.study
+    had = study_of(before.described)
+    study = work.study
     if type(had) is not type(study) or (
         isinstance(had, Replay) and isinstance(study, Replay) and study.pairs < had.pairs
     ):

@@ -194,11 +194,9 @@ def _other(first: Study, study: Study, run: RunRow, plan: Plan) -> Iterator[str]
 
 def _starts(study: Replay) -> int | None:
     """Return how often each server is started; None where it runs all the time."""
-    return (
-        (study.servers.restarts or study.pairs)
-        if isinstance(study.servers, Live) and study.servers.launch
-        else None
-    )
+    if isinstance(study.servers, Live) and study.servers.launch:
+        return study.servers.restarts or study.pairs
+    return None
 
 
 def past_answers(database: Path, run_id: str, arms: tuple[str, ...]) -> Past:
@@ -274,7 +272,8 @@ def check_same_questions(
     """Raise `PlanError` unless the run began with the same questions."""
     run = before.began(run_id, database)
     hint = f"resume with what it began with: {run.command}"
-    first, then = study_of(run), notes(run.options)
+    first = study_of(run)
+    then = notes(run.options)
     if not isinstance(first, Ask):
         raise PlanError(
             f"run {run_id} did not begin with questions, or an older version did not write "

@@ -211,11 +211,9 @@ def subject_of(study: Ask) -> Passages:
 
     They are those of its trace's calls, else drawn words at the lengths that it names.
     """
-    return (
-        own_passages(read_traces(study.traces)[0])
-        if study.traces
-        else random_passages(study.contexts, seed=study.seed)
-    )
+    if study.traces:
+        return own_passages(read_traces(study.traces)[0])
+    return random_passages(study.contexts, seed=study.seed)
 
 
 def asking_of(study: Ask) -> Asking:

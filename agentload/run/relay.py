@@ -80,7 +80,8 @@ class Relay:
         await self._end()
         self._starts += 1
         began, began_s = time.monotonic(), time.time()
-        endpoint, folder = self.endpoints[arm], self.launching.logs / f"start-{self._starts:03}"
+        endpoint = self.endpoints[arm]
+        folder = self.launching.logs / f"start-{self._starts:03}"
         self._server = asyncio.create_task(
             asyncio.to_thread(
                 start,

@@ -136,7 +136,8 @@ class _Leg:
         models = {each.name: served_model(each, identities[each.name]) for each in served}
         if self._under_way is None:
             self._under_way = await self._begun(served[0], models[served[0].name], identities)
-        screening, written = self._under_way, len(self._under_way.rows)
+        screening = self._under_way
+        written = len(self._under_way.rows)
         async with AsyncExitStack() as open_:
             sources = {
                 each.name: await open_.enter_async_context(Scorer(each, models[each.name]))
@@ -181,10 +182,8 @@ def _passage(
         prompt = Renderer(seed=subject.header.seed, block=subject.header.block).render(
             subject.contexts[number], salt=f"screen {salt}"
         )
-        messages, tools = (
-            json.loads(prompt.messages),
-            None if prompt.tools is None else json.loads(prompt.tools),
-        )
+        messages = json.loads(prompt.messages)
+        tools = None if prompt.tools is None else json.loads(prompt.tools)
         words = [word for message in messages for word in str(message.get("content") or "").split()]
         ids = (
             tuple(word_ids(words))
@@ -235,7 +234,8 @@ class Modelled:
         company = self._company[0]
         self._company[0] += 1
         await asyncio.sleep(0)
-        text, tokens = self._writing.text(prompt), len(prompt)
+        text = self._writing.text(prompt)
+        tokens = len(prompt)
         row = likeliest_words(
             self.arm, behind([text], [""], tokens), seed=self.seed, company=company, most=most
         )[0]

@@ -132,7 +132,9 @@ def target(endpoint: Endpoint) -> Target:
         proxy=proxy(endpoint),
         expect_bytes=endpoint.expect_bytes,
     )
-    return made if endpoint.idle_s is None else replace(made, idle_s=endpoint.idle_s)
+    if endpoint.idle_s is None:
+        return made
+    return replace(made, idle_s=endpoint.idle_s)
 
 
 def targets(endpoints: tuple[Endpoint, ...]) -> tuple[Target, ...]:

@@ -47,7 +47,8 @@ class Simulation:
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows of the run, its description first."""
-        plan, first = self.plan, next(iter(self.arms.values()))
+        plan = self.plan
+        first = next(iter(self.arms.values()))
         described = run_row(
             plan.run,
             self.study,
@@ -61,7 +62,8 @@ class Simulation:
         yield replace(described, name=f"{plan.header.name} on {first.profile}")
         starts = {stretch[0].index: number for number, stretch in enumerate(stretches(plan.rounds))}
         yield from opening(plan.run, self.arms, start=0 if len(starts) > 1 else None)
-        ended_ns, played = 0, iter(self.played or ())
+        ended_ns = 0
+        played = iter(self.played or ())
         if self.played is None:
             own = self.study.noise_seed
             played = Shell(

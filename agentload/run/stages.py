@@ -62,7 +62,8 @@ def is_over(steps: Sequence[Stage], number: int, before: Past) -> bool:
     Either all of it is done, or its servers have been where a later stage needs them. The last
     stage is never over: it says how the run ended.
     """
-    later, begun = steps[number + 1 :], before.done | before.lost.keys()
+    later = steps[number + 1 :]
+    begun = before.done | before.lost.keys()
     return bool(later) and (
         steps[number].pairs <= before.done
         or any(step.taken_from and step.pairs & begun for step in later)

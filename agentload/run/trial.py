@@ -61,7 +61,9 @@ class Trial:
     @property
     def share(self) -> float:
         """Share of turns within the limits."""
-        return self.within / self.turns if self.turns else 0.0
+        if not self.turns:
+            return 0.0
+        return self.within / self.turns
 
 
 def broken_level(trial: Trial, share: float) -> Trouble | None:
@@ -70,15 +72,17 @@ def broken_level(trial: Trial, share: float) -> Trouble | None:
         return "no turns"
     if trial.share >= share:
         return None
-    return "errors" if trial.failed > (1 - share) * trial.turns else "slo"
+    if trial.failed > (1 - share) * trial.turns:
+        return "errors"
+    return "slo"
 
 
 def trouble(trial: Trial, share: float) -> Trouble | None:
     """Return the worst trouble that the server was in; None: the load holds."""
     if trial.died is not None:
-        return (
-            "out of memory" if re.search("out ?of ?memory", trial.died, re.IGNORECASE) else "died"
-        )
+        if re.search("out ?of ?memory", trial.died, re.IGNORECASE):
+            return "out of memory"
+        return "died"
     if trial.turns and trial.preemptions:
         return "preempted"
     if trial.turns and trial.waiting_share is not None and trial.waiting_share > QUEUED:
@@ -141,17 +145,22 @@ class TrialTally:
 
     def _at_most(self, share: float, metric: str) -> float | None:
         """Return what this share of all turns took at most; a failed turn took longer."""
-        took, place = sorted(self._took[metric]), math.ceil(share * self._turns)
-        return took[place - 1] if 0 < place <= len(took) else None
+        took = sorted(self._took[metric])
+        place = math.ceil(share * self._turns)
+        if 0 < place <= len(took):
+            return took[place - 1]
+        return None
 
     def _call(self, row: CallRow) -> None:
-        before, since_ns = self._had.get(row.session), self._clock.since_ns(row)
+        before = self._had.get(row.session)
+        since_ns = self._clock.since_ns(row)
         if row.prompt_tokens is not None:
             self._had[row.session] = row.prompt_tokens + (row.output_tokens or 0)
         if row.prime or row.status == "stopped" or row.released_ns < self._from_ns:
             return
         self._turns += 1
-        ttft_ms, turn_ms = metrics.ttft_ms(row, since_ns), metrics.turn_ms(row, since_ns)
+        ttft_ms = metrics.ttft_ms(row, since_ns)
+        turn_ms = metrics.turn_ms(row, since_ns)
         tpot_ms = metrics.tpot_ms(row)
         self._within += self._slo.holds(row.status, ttft_ms, tpot_ms, turn_ms)
         if row.status == "ok" and ttft_ms is not None and turn_ms is not None:

@@ -50,7 +50,8 @@ class Service:
             request_id=request.headers.get("X-Request-Id") or token_hex(8),
             arrived_ns=time.monotonic_ns(),
         )
-        faults, deaths = self.mishaps.of_next(), self.mishaps.deaths
+        faults = self.mishaps.of_next()
+        deaths = self.mishaps.deaths
         log.fault = mishaps.name(faults)
         try:
             placed = order(

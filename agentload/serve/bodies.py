@@ -97,7 +97,9 @@ class ChatBody(Body):
         if "tool_choice" not in self.model_fields_set:
             return "auto" if self.tools else None
         choice: str | dict[str, Any] | None = self.tool_choice
-        return _function_name(choice) if isinstance(choice, dict) else choice
+        if isinstance(choice, dict):
+            return _function_name(choice)
+        return choice
 
 
 class CompletionBody(Body):

@@ -253,14 +253,17 @@ class ChatFace(Face):
         # As in vLLM: a call of a tool that the client named ends with "stop", any other with
         # "tool_calls".
         named = self._wanted.tool_choice not in (None, "none", "auto", "required")
-        return "stop" if named and self._script.finish == "tool_calls" else self._script.finish
+        if named and self._script.finish == "tool_calls":
+            return "stop"
+        return self._script.finish
 
     def _delta(self, first: int, stop: int) -> dict[str, Any]:
         delta: dict[str, Any] = {}
         call = -1
         for start, part in zip(self._script.starts, self._script.parts, strict=False):
             call += part.kind == "call"
-            begin, end = max(first - start, 0), min(stop - start, len(part.pieces))
+            begin = max(first - start, 0)
+            end = min(stop - start, len(part.pieces))
             if begin >= end:
                 continue
             text = "".join(part.pieces[begin:end])

@@ -137,7 +137,9 @@ def plain(status: int) -> RefusedError:
 def _summary(value: object) -> object:
     if isinstance(value, dict | list | tuple):
         return f"<{type(value).__name__} of {len(value)} items>"
-    return value if isinstance(value, str) else str(value)
+    if isinstance(value, str):
+        return value
+    return str(value)
 
 
 def refusal_response(request: web.Request, no: RefusedError) -> web.Response:

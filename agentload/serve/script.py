@@ -132,7 +132,9 @@ def _chosen(tools: Sequence[Json], choice: str | None, question: str) -> Json | 
     if choice not in ("auto", "required"):
         return next((tool for tool in tools if tool.get("name") == choice), None)
     named = next((tool for tool in tools if _is_named(str(tool.get("name")), question)), None)
-    return tools[0] if named is None and choice == "required" else named
+    if named is None and choice == "required":
+        return tools[0]
+    return named
 
 
 def _is_named(name: str, question: str) -> bool:

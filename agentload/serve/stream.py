@@ -208,7 +208,8 @@ class Stream:
         face, log, outlet = self.face, self.log, self.outlet
         payload, events = b"", 0
         for end, planned_ns in ends:
-            first, stop = self._sent, min(end, self._limit)
+            first = self._sent
+            stop = min(end, self._limit)
             if stop <= first:
                 break
             if first == 0 and (opening := face.opening()):

@@ -98,7 +98,8 @@ def tokenize(body: bytes) -> list[int]:
     """Return the token ids of a `/tokenize` body; raise `RefusedError` if it has no prompt."""
     fields = read(TokenizeBody, body)
     if fields.messages is not None:
-        messages, tools = tuple(fields.messages), tuple(fields.tools or ())
+        messages = tuple(fields.messages)
+        tools = tuple(fields.tools or ())
         return token_ids(Wanted(face="chat", model=None, messages=messages, tools=tools))
     if fields.prompt is not None:
         return token_ids(Wanted(face="completions", model=None, prompt=fields.prompt))
@@ -245,5 +246,6 @@ def _cut_words(text: list[str], offset: int, block: int, runs: list[tuple[str, i
     while start < len(text):
         if stop > start:
             runs.append((" ".join(text[start:stop]), stop - start))
-        start, stop = stop, min(len(text), stop + block)
+        start = stop
+        stop = min(len(text), stop + block)
     return offset + len(text)

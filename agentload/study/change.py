@@ -30,7 +30,8 @@ def changes(
         yield "kind of study", tag(type(a)), tag(type(b))
         return
     for _, flag in fields_of(a):
-        one, other = flag.value(a), flag.value(b)
+        one = flag.value(a)
+        other = flag.value(b)
         if flag.said.role in roles and _compared(one) != _compared(other):
             name = flag.option.removeprefix("--")
             yield WORDS.get(name, name), one, other

@@ -77,7 +77,9 @@ def number(text: str, option: str, *, unit: Unit = "") -> float:
 
 def option_with(option: str, value: str) -> str | None:
     """Return an option with another value, as a hint; None for a field of a file."""
-    return f"{option} {value}" if option.startswith("--") else None
+    if not option.startswith("--"):
+        return None
+    return f"{option} {value}"
 
 
 def likely(text: str, *, unit: Unit) -> str:
@@ -126,11 +128,9 @@ _EXAMPLES: Final[Mapping[Unit, str]] = {
 
 def plain(value: float) -> str:
     """Write a number with the fewest digits that read back as the same number."""
-    return (
-        str(int(value))
-        if isinstance(value, int) or (value == int(value) and abs(value) < 1e15)
-        else repr(float(value))
-    )
+    if isinstance(value, int) or (value == int(value) and abs(value) < 1e15):
+        return str(int(value))
+    return repr(float(value))
 
 
 def whole(text: str, option: str, *, unit: Unit = "") -> int:
@@ -201,7 +201,9 @@ def lengths_text(tokens: tuple[int, ...]) -> str:
     """Write lengths as `4k..128k` where they double from the first to the last, else as a list."""
     names = [f"{each // 1024}k" if each % 1024 == 0 else str(each) for each in tokens]
     doubles = all(after == min(2 * before, tokens[-1]) for before, after in pairwise(tokens))
-    return f"{names[0]}..{names[-1]}" if doubles and len(names) > 1 else ",".join(names)
+    if doubles and len(names) > 1:
+        return f"{names[0]}..{names[-1]}"
+    return ",".join(names)
 
 
 def burst(text: str, option: str) -> dict[str, float]:
@@ -372,7 +374,9 @@ AT_ONCE: Final = 1e9
 
 
 def _rate(text: str, option: str) -> float:
-    return AT_ONCE if text.strip().lower() == "inf" else number(text, option)
+    if text.strip().lower() == "inf":
+        return AT_ONCE
+    return number(text, option)
 
 
 RATE: Final = Text(

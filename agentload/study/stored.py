@@ -66,7 +66,9 @@ def notes(options: str) -> Notes:
 
 def study_of(run: RunRow) -> Study | None:
     """Return the study of a run; None where an older version did not store it."""
-    return None if run.study is None else parse_stored(run.study)
+    if run.study is None:
+        return None
+    return parse_stored(run.study)
 
 
 def parse_stored(text: str) -> Study:

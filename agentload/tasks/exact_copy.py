@@ -28,7 +28,8 @@ def generate(
     """Write passages of equal length and ask for the one at a depth."""
     (name,) = draw.pairs(rng, 1)
     wanted = _passage(rng)
-    after, asked = _AFTER.format(name=name), _line(name, wanted)
+    after = _AFTER.format(name=name)
+    asked = _line(name, wanted)
     left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, asked))
     count = fitting(tokenizer, left, [_line("also-area", _passage(Random(0)))] * 2)
     others = [_line(each, _passage(rng)) for each in draw.pairs(rng, count) if each != name]
@@ -45,7 +46,8 @@ def grade(answer: str, item: Item) -> Grade:
     right is the exact passage, with or without quotes.
     """
     plain = answer.strip().strip("\"'`")
-    said, wanted = plain.split(), item.wanted[0].split()
+    said = plain.split()
+    wanted = item.wanted[0].split()
     if not said or is_echo(plain, item):
         return NOTHING
     same = SequenceMatcher(None, said, wanted, autojunk=False).find_longest_match()

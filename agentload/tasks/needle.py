@@ -99,7 +99,9 @@ def _needles(rng: Random, count: int, sort: str, *, is_uuid: bool) -> list[str]:
 
 def _drawn(rng: Random, count: int, *, is_uuid: bool) -> list[tuple[str, str]]:
     if is_uuid:
-        keys, values = draw.uuids(rng, count), draw.uuids(rng, count)
+        keys = draw.uuids(rng, count)
+        values = draw.uuids(rng, count)
     else:
-        keys, values = draw.pairs(rng, count), draw.numbers(rng, count)
+        keys = draw.pairs(rng, count)
+        values = draw.numbers(rng, count)
     return list(zip(keys, values, strict=True))

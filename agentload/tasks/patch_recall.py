@@ -20,7 +20,8 @@ def generate(
 ) -> Item:
     """Write hunks and ask for the line that the one at a depth adds."""
     ((hunk, wanted),) = _hunks(rng, 1)
-    asked, after = _text(hunk, wanted), _AFTER.format(hunk=hunk)
+    asked = _text(hunk, wanted)
+    after = _AFTER.format(hunk=hunk)
     left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, asked))
     sample = [_text(*each) for each in _hunks(Random(0), 32)]
     count = fitting(tokenizer, left, sample)

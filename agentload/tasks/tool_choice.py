@@ -26,7 +26,8 @@ def generate(
     arguments = dict(zip(_keys(services[0]), draw.numbers(rng, 2, digits=6), strict=True))
     offered = draw.permutation(rng, list(zip(names, services, strict=True)))
     tools = tuple(_tool(name, service) for name, service in offered)
-    noted, after = _notes(arguments), _AFTER.format(name=names[0])
+    noted = _notes(arguments)
+    after = _AFTER.format(name=names[0])
     described = json.dumps(
         tools
     )  # servers format schemas in their own ways, none much longer than this
@@ -53,7 +54,8 @@ def grade(answer: str, item: Item) -> Grade:
 
     Text without a call scores zero.
     """
-    said, wanted = json_in(answer), json.loads(item.wanted[0])
+    said = json_in(answer)
+    wanted = json.loads(item.wanted[0])
     if not isinstance(said, dict) or said.get("name") != wanted["name"]:
         return NOTHING
     is_right = said.get("arguments") == wanted["arguments"]

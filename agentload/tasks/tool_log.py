@@ -31,7 +31,8 @@ def generate(
 ) -> Item:
     """Write a log and ask for the call at a depth."""
     ((call, wanted),) = _drawn(rng, 1)
-    asked, after = _line(rng, call, wanted), _AFTER.format(call=call)
+    asked = _line(rng, call, wanted)
+    after = _AFTER.format(call=call)
     left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, asked))
     sample_rng = Random(0)
     sample = [_line(sample_rng, *each) for each in _drawn(sample_rng, 32)]

@@ -252,7 +252,9 @@ def _turn_line(said: Turn) -> dict[str, Any]:
     if said.recorded is not None:
         turn["recorded"] = _present(said.recorded, "ttft_s", "api_s", "output", "cached", "start_s")
     turn |= _present(said, "thinking", "event", "model", "deadline_s", "context")
-    return turn | _values(said.extra) if said.extra else turn
+    if said.extra:
+        return turn | _values(said.extra)
+    return turn
 
 
 def _segment_line(said: Segment) -> list[Any]:

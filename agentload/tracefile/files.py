@@ -131,7 +131,9 @@ def _placed(source: LineSource, number: int, error: LineError) -> TraceError:
 def _test_of(name: str) -> str:
     if name == TYPED:
         return "send it once more, whole"
-    return f"gzip --test {name}" if name.endswith(".gz") else f"zstd --test {name}"
+    if name.endswith(".gz"):
+        return f"gzip --test {name}"
+    return f"zstd --test {name}"
 
 
 def _look_at(name: str, number: int) -> str:

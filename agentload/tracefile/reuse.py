@@ -37,7 +37,9 @@ class Chain:
     @property
     def tokens(self) -> int:
         """Tokens of the context by now."""
-        return self.places[-1].end if self.places else 0
+        if not self.places:
+            return 0
+        return self.places[-1].end
 
     def turn(self, index: int) -> list[ChainLink]:
         """Advance to the next turn; return the places it adds."""

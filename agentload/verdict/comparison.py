@@ -166,7 +166,9 @@ def _short(value: object) -> str:
             text = str(value[0])
         case _:
             text = str(value)
-    return text if len(text) <= 60 else f"{text[:12]}…"
+    if len(text) <= 60:
+        return text
+    return f"{text[:12]}…"
 
 
 def side_by_side(before: Evidence, after: Evidence, arm: str) -> Evidence:
@@ -218,7 +220,8 @@ def _behind(before: Evidence, observations: Iterable[Observation]) -> tuple[Obse
 
 def _check_pairs(before: Evidence, after: Evidence, arm: str) -> None:
     pairs = [_pairs(side, arm) for side in (before, after)]
-    common, played = pairs[0] & pairs[1], pairs[0] | pairs[1]
+    common = pairs[0] & pairs[1]
+    played = pairs[0] | pairs[1]
     if len(common) < max(1, len(played) / 2):
         told = " and ".join(
             f"{len(own)} in {side.run}" for own, side in zip(pairs, (before, after), strict=True)

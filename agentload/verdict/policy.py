@@ -78,7 +78,9 @@ def parse(content: object, *, at: str) -> Setting:
     """Turn a policy file's content into a setting; `at` is where it came from."""
     check_finite(content, at=at, hint=SHOWN)
     whole = _section(content, at, (*_names(Policy), *SECTIONS))
-    levels, load, price = whole.pop("slos", ()), whole.pop("load", {}), whole.pop("price", None)
+    levels = whole.pop("slos", ())
+    load = whole.pop("load", {})
+    price = whole.pop("price", None)
     if not isinstance(levels, list | tuple):
         raise AgentloadError(
             f"{at}: slos: expected a list", hint="slos: [{workload: chat, ttft_ms: 800}]"

@@ -40,7 +40,8 @@ def recheck(database: Path, run: str, *, setting: Setting) -> Recheck:
     hint = f"agentload advise {database} --run {run}"
     arm = _to_calibrate(decision, run, hint=hint)
     urls = {each.arm: each.url for each in view.arms}
-    theirs, ours = urls[decision.reference], urls[arm]
+    theirs = urls[decision.reference]
+    ours = urls[arm]
     if theirs is None or ours is None:
         raise UsageError(f"run {run} was simulated: there is no server to ask again", hint=hint)
     with reading(database) as connection:

@@ -90,7 +90,9 @@ def _pace(connection: duckdb.DuckDBPyConnection, view: RunView, setting: Setting
     spent_ns = [leg.ended_ns - leg.monotonic_ns for leg in view.legs if leg.ended_ns is not None]
     tokens, answers = questions_asked(connection, view.name)
     assumed_s = _assumed_s(view, assumed_prefill_s(tokens), answers)
-    return sum(spent_ns) / 1e9 / assumed_s if spent_ns and answers else None
+    if spent_ns and answers:
+        return sum(spent_ns) / 1e9 / assumed_s
+    return None
 
 
 def _asking(view: RunView, pace: float | None, *, before: QuestionRates) -> QuestionRates:
@@ -130,7 +132,9 @@ def _decided_with(view: RunView) -> Setting | None:
     """Return the setting that `decide` last wrote for a run; None where it wrote none."""
     asked = view.probes_of(DECISION)
     own = loads(asked[-1].detail or "{}").get("setting") if asked else None
-    return None if own is None else msgspec.convert(own, Setting)
+    if own is None:
+        return None
+    return msgspec.convert(own, Setting)
 
 
 def evidence_of(

@@ -99,7 +99,9 @@ class Execution:
     @property
     def settled_ns(self) -> int:
         """When the execution ended; if it still runs, when it started."""
-        return self.started_ns if self.ended_ns is None else self.ended_ns
+        if self.ended_ns is None:
+            return self.started_ns
+        return self.ended_ns
 
     @property
     def late_s(self) -> float:
@@ -118,7 +120,9 @@ def reference(history: Sequence[Execution], wanted: str | None) -> str | None:
     runs = {each.run_id for each in history if each.run_id is not None}
     if wanted is not None:
         named = [run for run in runs if run.startswith(wanted)]
-        return named[0] if len(named) == 1 and wanted not in runs else wanted
+        if len(named) == 1 and wanted not in runs:
+            return named[0]
+        return wanted
     for each in reversed(history):
         if each.outcome in {"done", "accepted"} and each.run_id is not None:
             return each.detail.reference or each.run_id

@@ -108,7 +108,9 @@ def new_job(path: Path, name: str, entry: Mapping[str, Any]) -> Job:
 
 
 def _content_or_new(path: Path) -> dict[str, Any]:
-    return _content(path) if path.is_file() else {"database": DATABASE}
+    if path.is_file():
+        return _content(path)
+    return {"database": DATABASE}
 
 
 def _check_files(added: Job, *, at: Path) -> None:

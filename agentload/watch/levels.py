@@ -75,7 +75,9 @@ def shift(
     before = before[-BASELINE:]
     n, k = len(before), len(latest)
     assert n, "a baseline has at least the reference run"
-    own, level, step = _own([*before, *latest]), _own([1.0] * (n + k)), _own([0.0] * n + [1.0] * k)
+    own = _own([*before, *latest])
+    level = _own([1.0] * (n + k))
+    step = _own([0.0] * n + [1.0] * k)
     centre = float(level[:n] @ own[:n] / (level[:n] @ level[:n]))
     rest = own[:n] - centre * level[:n]
     seen = float(rest @ rest)
@@ -85,7 +87,8 @@ def shift(
     )
     df = weight_of_guess + n - 1
     scatter = (weight_of_guess * noise**2 + seen) / df
-    across, together = float(level @ step), float(level @ level)
+    across = float(level @ step)
+    together = float(level @ level)
     weight = float(step @ step) - across**2 / together
     value = (float(step @ own) - across * float(level @ own) / together) / weight
     se = math.sqrt(max(scatter, error**2) / weight)
@@ -183,9 +186,9 @@ def level_start(
     # The cheap question first: it spares most quiet histories the permutations.
     if abs(float(levels[at:].mean() - levels[:at].mean())) < smallest:
         return None
-    return (
-        at if chance(levels, strength, np.random.default_rng(seed), level=level) < level else None
-    )
+    if chance(levels, strength, np.random.default_rng(seed), level=level) < level:
+        return at
+    return None
 
 
 def chance(
@@ -258,7 +261,8 @@ def _weights(n: int) -> tuple[Floats, Floats, Floats, Floats]:
     is_long = after >= SHORTEST
     after = np.where(is_long, after, SHORTEST)
     scale = before * after / (before + after)
-    across, within = 2 * scale / (before * after), scale / (after * (after - 1))
+    across = 2 * scale / (before * after)
+    within = scale / (after * (after - 1))
     # What lies across is joint - left; what lies within
     # the second stretch is both + left - 2 joint.
     of_left = -across - scale / (before * (before - 1)) - within

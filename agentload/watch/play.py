@@ -64,7 +64,8 @@ def limit(job: Job, price: float | None, *, is_controlled: bool) -> TimeLimit:
 
     Raises `AgentloadError` when dollars are bounded and no price is known.
     """
-    budget, times = job.budget, job.times(is_controlled=is_controlled)
+    budget = job.budget
+    times = job.times(is_controlled=is_controlled)
     twice = "" if times == 1 else ", twice for a run with its control"
     by_time = TimeLimit(
         seconds=60 * budget.minutes * times, told=f"time limit of {budget.minutes:g} minutes{twice}"

@@ -93,11 +93,9 @@ def cron_fields(job: Job, local_zone: str) -> str:
     if apart == {timedelta()}:
         return schedule.cron
     minute = schedule.cron.split()[0]
-    return (
-        f"{minute} * * * *"
-        if all(each % timedelta(hours=1) == timedelta() for each in apart)
-        else "* * * * *"
-    )
+    if not all(each % timedelta(hours=1) == timedelta() for each in apart):
+        return "* * * * *"
+    return f"{minute} * * * *"
 
 
 def without_block(text: str, jobs_file: str) -> str:
@@ -189,7 +187,8 @@ def calendar(schedule: Schedule) -> tuple[str, ...]:
     )
     weekdays = sorted({each % 7 for each in _numbers(parsed.weekdays, "weekday")})
     clock = f"{_listed(hours, 24)}:{_listed(minutes, 60)}:00 {schedule.time_zone}"
-    every_day, every_weekday = len(days) == 31, len(weekdays) == 7
+    every_day = len(days) == 31
+    every_weekday = len(weekdays) == 7
     month = _listed(months, 12)
     by_day = f"*-{month}-{_listed(days, 31)} {clock}"
     by_weekday = f"{','.join(WEEKDAYS[each] for each in weekdays)} *-{month}-* {clock}"
@@ -209,12 +208,16 @@ def _numbers(found: Iterable[object], field: str) -> list[int]:
 
 
 def _listed(numbers: Sequence[int], all_of_them: int) -> str:
-    return "*" if len(numbers) == all_of_them else ",".join(f"{each:02}" for each in numbers)
+    if len(numbers) == all_of_them:
+        return "*"
+    return ",".join(f"{each:02}" for each in numbers)
 
 
 def _quoted(text: str) -> str:
     escaped = _escaped(text).replace("$", "$$").replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"' if any(each in text for each in " \t\"'\\;") else escaped
+    if any(each in text for each in " \t\"'\\;"):
+        return f'"{escaped}"'
+    return escaped
 
 
 def _escaped(text: str) -> str:
@@ -252,7 +255,9 @@ def local_zone() -> str:
     target = str(LOCALTIME.resolve())
     if "/zoneinfo/" in target:
         return target.rpartition("/zoneinfo/")[2]
-    return TIMEZONE.read_text().strip() if TIMEZONE.is_file() else "UTC"
+    if not TIMEZONE.is_file():
+        return "UTC"
+    return TIMEZONE.read_text().strip()
 
 
 def read_crontab() -> str:

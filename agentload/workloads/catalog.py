@@ -78,8 +78,11 @@ def _made(name: str, found: Any) -> Workload:  # noqa: ANN401
 
 def _fitted(found: Any) -> str:  # noqa: ANN401  # as above
     """Say which real trace a workload is fitted to, and what no public trace says about it."""
-    real, unsaid = getattr(found, "REAL", None), getattr(found, "UNSAID", None)
-    return f"\n\nFitted to: {real}.\nNo public trace says: {unsaid}." if real and unsaid else ""
+    real = getattr(found, "REAL", None)
+    unsaid = getattr(found, "UNSAID", None)
+    if real and unsaid:
+        return f"\n\nFitted to: {real}.\nNo public trace says: {unsaid}."
+    return ""
 
 
 def trace(
@@ -155,4 +158,6 @@ def _segment(segment: Segment, factor: float) -> Segment:
 
 
 def _length(tokens: int, factor: float) -> int:
-    return max(1, round(tokens * factor)) if tokens else 0
+    if not tokens:
+        return 0
+    return max(1, round(tokens * factor))

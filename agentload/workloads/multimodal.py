@@ -161,7 +161,8 @@ def _handed(rng: Random, name: str, start_s: float, seen: list[bool]) -> Iterato
             )
             perceptions.append(perception)
             # The user's pause comes before the perception; the agent continues when that is done.
-            after, pause = (TurnRef(session=perception.session, turn=-1),), NO_PAUSE
+            after = (TurnRef(session=perception.session, turn=-1),)
+            pause = NO_PAUSE
             talk.put(
                 Segment(
                     role="user",

@@ -134,4 +134,8 @@ def _effort(thinking: int) -> str:
     """Name the effort that this many tokens of
     thinking are: thirds of the answers, by judgement.
     """
-    return "low" if thinking < 400 else "medium" if thinking < 1_200 else "high"
+    if thinking < 400:
+        return "low"
+    if thinking < 1_200:
+        return "medium"
+    return "high"

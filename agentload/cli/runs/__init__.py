@@ -202,7 +202,9 @@ def _arm(arm: ArmLine) -> tuple[str, ...]:
 
 def _block(block: BlockLine) -> tuple[str, ...]:
     def figure(value: float | None, form: str) -> str:
-        return ABSENT if value is None else form.format(value)
+        if value is None:
+            return ABSENT
+        return form.format(value)
 
     return (
         str(block.leg),

@@ -94,7 +94,9 @@ def _lines(name: str, found: "Conduct") -> Iterator[str]:
 
 def _figures(play: "BenchmarkPlay") -> str:
     def rate(tokens: float | None) -> str:
-        return f"{tokens / play.seconds:,.0f}" if tokens and play.seconds else ABSENT
+        if tokens and play.seconds:
+            return f"{tokens / play.seconds:,.0f}"
+        return ABSENT
 
     interactivity = ABSENT if play.interactivity is None else f"{play.interactivity:,.1f}"
     return (

@@ -41,11 +41,9 @@ def _facts(found: Overview) -> list[tuple[str, str]]:
         ("starts within", duration(found.last_start_s)),
         ("reuse if nothing is forgotten", f"{found.reuse.share:.1%}"),
     ]
-    return (
-        facts
-        if found.arrivals_cv is None
-        else [*facts, ("CV of the gaps between starts", f"{found.arrivals_cv:.2f}")]
-    )
+    if found.arrivals_cv is None:
+        return facts
+    return [*facts, ("CV of the gaps between starts", f"{found.arrivals_cv:.2f}")]
 
 
 def _lengths(found: Overview) -> list[Plot]:

@@ -77,7 +77,9 @@ def _arms(profile: str | None) -> tuple[ArmProfile, ...]:
         profile.partition("/") if not profile.endswith((".yaml", ".yml")) else (profile, "", "")
     )
     found = read(name)
-    return (arm_of(found, wanted),) if wanted else found.arms
+    if wanted:
+        return (arm_of(found, wanted),)
+    return found.arms
 
 
 def _on_arm(arm: ArmProfile, pool_tokens: int, found: LoadCurve) -> OnArm:
@@ -180,13 +182,17 @@ def duration(seconds: float) -> str:
     """Print a span of time in the unit that suits it."""
     if seconds < 120:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h"
+    if seconds < 7_200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3_600:.1f} h"
 
 
 def _figure(name: str, value: float) -> str:
     if name.startswith("thinking"):
         return f"{value:.2f}"
-    return f"{value:,.2f}" if name.startswith("wait") and value < 10 else number(value)
+    if name.startswith("wait") and value < 10:
+        return f"{value:,.2f}"
+    return number(value)
 
 
 def _over_time(found: Overview, load: LoadCurve) -> Iterator[str]:

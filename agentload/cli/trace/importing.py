@@ -250,10 +250,8 @@ def _lines(summary: ImportSummary, *, texts: Path | None) -> Iterator[str]:
         f"{_span(summary.span_s)}"
     )
     if summary.calls:
-        prompt, output = (
-            summary.prompt_tokens / summary.calls,
-            summary.output_tokens / summary.calls,
-        )
+        prompt = summary.prompt_tokens / summary.calls
+        output = summary.output_tokens / summary.calls
         yield (
             f"tokens: {summary.prompt_tokens:,} prompt ({prompt:,.0f} a call), "
             f"{summary.output_tokens:,} output ({output:,.0f} a call)"

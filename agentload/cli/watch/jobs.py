@@ -215,7 +215,8 @@ def install(
     """
     before = schedulers.read_crontab()
     if remove:
-        after, jobs = schedulers.without_block(before, str(file.resolve())), None
+        after = schedulers.without_block(before, str(file.resolve()))
+        jobs = None
     else:
         jobs = read_jobs(file)
         if not jobs.jobs:

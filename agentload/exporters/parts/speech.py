@@ -40,4 +40,6 @@ class ExportRenderer:
             if isinstance(segment.key, str) and segment.role not in {"tools", "image"}
             else None
         )
-        return segment if text is None else replace(segment, text=text)
+        if text is None:
+            return segment
+        return replace(segment, text=text)

@@ -22,7 +22,8 @@ _BYTES_PER_TOKEN: Final = 4
 
 def common_ids(before: Sequence[int], now: Sequence[int]) -> int:
     """Count the leading ids that two sequences have in common."""
-    low, high = 0, min(len(before), len(now))
+    low = 0
+    high = min(len(before), len(now))
     if (before if high == len(before) else before[:high]) == (
         now if high == len(now) else now[:high]
     ):
@@ -153,7 +154,8 @@ class PromptTree:
             start = parent.end if goes_on else common * self._block
             parent.cut(start)
         prompt = BlockPrompt(parent=parent, start=start, end=tokens, ids=full)
-        first, new = self._first, full[common:]
+        first = self._first
+        new = full[common:]
         if first.keys().isdisjoint(
             new
         ):  # except where branches meet again, one prompt has each block first
@@ -166,7 +168,8 @@ class PromptTree:
     def _nearest(
         self, full: Sequence[int], after: BlockPrompt | None
     ) -> tuple[BlockPrompt | None, int]:
-        nearest, common = after, 0 if after is None else common_ids(after.ids, full)
+        nearest = after
+        common = 0 if after is None else common_ids(after.ids, full)
         # The first owner of a block may share more; each step extends the prefix or ends.
         while common < len(full) and (other := self._first.get(full[common])) is not None:
             longer = common_ids(other.ids, full)

@@ -86,7 +86,9 @@ def apportion(weights: Sequence[int], total: int) -> list[int]:
 def size_of(head: bytes) -> tuple[int, int] | None:
     """Return (width, height) of a PNG, GIF, JPEG or WebP image, otherwise None."""
     found = _size(head)
-    return found if found is not None and min(found) >= 1 else None
+    if found is not None and min(found) >= 1:
+        return found
+    return None
 
 
 def _size(head: bytes) -> tuple[int, int] | None:
@@ -131,7 +133,9 @@ def _webp(head: bytes) -> tuple[int, int] | None:
 
 def role_of(said: object) -> Role:
     """Return the role of this name; an unknown name is the user's."""
-    return _ROLES.get(said, "user") if isinstance(said, str) else "user"
+    if not isinstance(said, str):
+        return "user"
+    return _ROLES.get(said, "user")
 
 
 def messages(intake: Intake, found: Iterable[Any]) -> Iterator[ContextPiece]:

@@ -180,10 +180,12 @@ class Dialogue:
         tokens of all pieces.
         """
         base, same, tokens = self._unchanged()
-        news, prompt = self._context[same:], usage.prompt
+        news = self._context[same:]
+        prompt = usage.prompt
         if prompt is not None and self.lead is not None and not self._has_led:
             self._has_led = True
-            base, news = self._unshown(self.lead, prompt), self._context
+            base = self._unshown(self.lead, prompt)
+            news = self._context
             tokens = _tokens(base)
             prompt = None if base else prompt
         if prompt is not None:

@@ -140,7 +140,9 @@ def values(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
     The text is None for a value that the end of the file cuts off.
     """
     scan = _Scan()
-    number, waiting, size = 0, list[bytes](), 0
+    number = 0
+    waiting = list[bytes]()
+    size = 0
     for chunk in chain(chunks, (b"",)):
         waiting.append(chunk)
         size += len(chunk)

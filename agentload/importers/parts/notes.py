@@ -150,8 +150,6 @@ class SessionTally:
     @property
     def grid_s(self) -> float | None:
         """Seconds of the starts' grid, if there are enough starts and some coincide."""
-        return (
-            self._grid_ms / 1000
-            if self._starts > 10 and self._ties and self._grid_ms >= 1000
-            else None
-        )
+        if self._starts > 10 and self._ties and self._grid_ms >= 1000:
+            return self._grid_ms / 1000
+        return None

@@ -46,7 +46,8 @@ def by_session(rows: Iterable[R], kind: type[R], *, memory: int = _MEMORY) -> It
 
     Equal times keep source order.
     """
-    pack, unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(kind).decode
+    pack = msgspec.msgpack.Encoder().encode
+    unpack = msgspec.msgpack.Decoder(kind).decode
     with closing(sqlite3.connect("")) as database:
         database.execute(f"PRAGMA cache_size = -{memory >> 10}")
         database.execute(

@@ -82,7 +82,9 @@ def sessions(
 def leading(system: int, prompt: int) -> list[ContextPiece]:
     """Return the system prompt of this many tokens that all prompts share."""
     shared = min(system, prompt)
-    return [ContextPiece(role="system", tokens=shared, key="system")] if shared else []
+    if not shared:
+        return []
+    return [ContextPiece(role="system", tokens=shared, key="system")]
 
 
 def session(

@@ -74,7 +74,9 @@ class BlockReuse:
     @property
     def ratio(self) -> float | None:
         """Hit tokens over prompt tokens; None without a prompt."""
-        return self.hit_tokens / self.prompt_tokens if self.prompt_tokens else None
+        if not self.prompt_tokens:
+            return None
+        return self.hit_tokens / self.prompt_tokens
 
 
 class Trail:
@@ -121,7 +123,8 @@ class Trail:
         del self._ends[runs + 1 :]
 
     def _run(self, ident: int, tokens: int) -> None:
-        block, before = self._reuse.block, self._ends[-1]
+        block = self._reuse.block
+        before = self._ends[-1]
         name = hash((self._names[-1], ident))
         self._reuse.meet(name, (before + tokens) // block - before // block)
         # Three numbers, so that a length is never mistaken for a following block.
@@ -129,7 +132,9 @@ class Trail:
         self._ends.append(before + tokens)
 
     def _run_of_blocks(self, found: Sequence[int], tokens: int) -> None:
-        block, end, name = self._reuse.block, self._ends[-1], self._names[-1]
+        block = self._reuse.block
+        end = self._ends[-1]
+        name = self._names[-1]
         full = min(len(found), tokens // block)
         # Wherever it starts, exactly one cache block ends in a run of
         # a block's length. Integers hash the same in every process.

@@ -58,7 +58,8 @@ def entries(intake: Intake, records: Iterable[tuple[str, Record]]) -> Iterator[T
     for number, (place, record) in enumerate(records):
         if record.get("type") == "session":
             continue
-        own, parent = record.get("id"), record.get("parentId", before)
+        own = record.get("id")
+        parent = record.get("parentId", before)
         blank = TranscriptEntry(
             id=own if isinstance(own, str) else f"#{number}",
             parent=parent if isinstance(parent, str) else None,
@@ -153,14 +154,17 @@ def _compacted(path: Sequence[TranscriptEntry]) -> Sequence[TranscriptEntry]:
     if not compactions:
         return path
     last = compactions[-1]
-    before, summary, after = path[:last], path[last], path[last + 1 :]
+    before = path[:last]
+    summary = path[last]
+    after = path[last + 1 :]
     ids = [entry.id for entry in before]
     kept = before[ids.index(summary.compacts) :] if summary.compacts in ids else ()
     return [summary, *kept, *after]
 
 
 def _entry(intake: Intake, record: Record, blank: TranscriptEntry) -> TranscriptEntry:
-    kind, message = record.get("type"), record.get("message")
+    kind = record.get("type")
+    message = record.get("message")
     match kind:
         case "message" if isinstance(message, dict):
             return _message(intake, message, blank)
@@ -211,7 +215,8 @@ def _message(intake: Intake, message: Record, blank: TranscriptEntry) -> Transcr
 
 
 def _answer(intake: Intake, message: Record, blank: TranscriptEntry) -> TranscriptEntry:
-    model, counts = message.get("model"), message.get("usage")
+    model = message.get("model")
+    counts = message.get("usage")
     if str(model) in _MIRRORS:
         intake.notes.drop("an answer not from a model (a copy of what was delivered)")
         return blank
@@ -366,4 +371,6 @@ def _last_done(calls: Iterable[TranscriptEntry], until_s: float) -> float:
     ends = [call.timing.done_s for call in calls if call.timing is not None]
     known = [end_s for end_s in ends if end_s is not None]
     earlier = [end_s for end_s in known if end_s <= until_s]
-    return max(earlier) if earlier else min(known, default=until_s)
+    if earlier:
+        return max(earlier)
+    return min(known, default=until_s)

@@ -74,7 +74,9 @@ def number(text: str) -> Fraction | None:
         return None
     if match := _FRACTION.fullmatch(text):
         sign, top, bottom = match.groups()
-        return None if int(bottom) == 0 else Fraction(int(f"{sign}1") * int(top), int(bottom))
+        if int(bottom) == 0:
+            return None
+        return Fraction(int(f"{sign}1") * int(top), int(bottom))
     if not _PLAIN.fullmatch(text) or not int(text.partition("/")[2] or 1):
         return None
     return Fraction(text)

@@ -65,7 +65,8 @@ def quantiles(*points: tuple[float, float]) -> Distribution:
 
     def at(share: float) -> float:
         right = bisect_right(shares, share)
-        low, high = shares[right - 1], shares[right]
+        low = shares[right - 1]
+        high = shares[right]
         part = (share - low) / (high - low)
         return math.exp(logs[right - 1] * (1 - part) + logs[right] * part)
 

@@ -148,4 +148,6 @@ def _picked(rng: Random, count: int) -> list[int]:
 
 
 def _gap(rng: Random, turn: int) -> Pause:
-    return Pause("user", seconds(rng, _GAP)) if turn else NO_PAUSE
+    if turn:
+        return Pause("user", seconds(rng, _GAP))
+    return NO_PAUSE

@@ -105,4 +105,6 @@ def _share(field: str, found: "Overview") -> tuple[float, int]:
     event = field.partition("@")[2]
     reuse = found.reuse_by_event.get(event)
     contexts = found.fields.get(f"context@{event}" if event else "context")
-    return (0.0, 0) if reuse is None or contexts is None else (reuse.share, contexts.count)
+    if reuse is None or contexts is None:
+        return (0.0, 0)
+    return (reuse.share, contexts.count)
