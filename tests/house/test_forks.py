@@ -74,7 +74,9 @@ def test_where_a_process_dies_its_tests_have_failed_and_the_others_go_on(tmp_pat
     dies = "import os\ndef test_a(): pass\ndef test_b(): os._exit(3)\ndef test_c(): pass\n"
     code, last, lines = ran(tmp_path, a=dies, b=SLOW, c=SLOW, d=SLOW)
     # Where nobody's terminal sets the width, as in continuous integration, a line says the reason too.
-    lost = [each.partition(" - ")[0].rpartition("::")[2] for each in lines if each.startswith("FAILED ")]
+    lost = [
+        each.partition(" - ")[0].rpartition("::")[2] for each in lines if each.startswith("FAILED ")
+    ]
     assert code == 1
     assert lost[0] == "test_b"
     assert any("had taken this test ended before it; all ended with [" in each for each in lines)
