@@ -32,7 +32,7 @@ PlayTurns: TypeAlias = Callable[[int, int], tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LongRun:
+class LongRunLoad:
     """State the load that a twin carries in the long run."""
 
     load: float
@@ -50,7 +50,7 @@ class _Played:
     """By how much each draw moves it."""
 
 
-def long_run(play: PlayTurns, near: float, *, share: float) -> LongRun | None:
+def long_run(play: PlayTurns, near: float, *, share: float) -> LongRunLoad | None:
     """Return the load at which *share* of the turns holds; None where it is far from *near*."""
     kept = cache(play)
     found = None
@@ -75,7 +75,7 @@ def _played(draws: Sequence[tuple[int, int]]) -> _Played:
     return _Played(logit=float(scipy.special.logit(share)), moved=moved)
 
 
-def _crossed(played: Callable[[int], _Played], near: float, *, wanted: float) -> LongRun | None:
+def _crossed(played: Callable[[int], _Played], near: float, *, wanted: float) -> LongRunLoad | None:
     """Return where the logit falls to what is *wanted*, between two loads next to each other."""
     apart = max(1, round(APART * near))
     low = max(1, math.floor(near))
@@ -94,4 +94,4 @@ def _crossed(played: Callable[[int], _Played], near: float, *, wanted: float) ->
     moved = ((1 - way) * below.moved + way * above.moved) / slope
     deviations = scipy.special.stdtrit(moved.size - 1, 0.5 + LEVEL / 2)
     error = deviations * moved.std(ddof=1) / math.sqrt(moved.size)
-    return LongRun(load=low * math.exp(way * between), error=float(error))
+    return LongRunLoad(load=low * math.exp(way * between), error=float(error))
