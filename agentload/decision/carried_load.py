@@ -12,7 +12,7 @@ arm does otherwise; those trials are lost. Without twins the load is searched.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Final
@@ -22,6 +22,7 @@ import msgspec
 from advisor.evidence import FACTORS, TwinReplay
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
+from agentload.decision.long_run import long_run
 from agentload.decision.look import DRAWS, Look
 from agentload.decision.means import USUAL, Means
 from agentload.decision.own_load import OwnLoad, lasting_s, rows
@@ -49,21 +50,19 @@ BRACKET_S: Final = (20.0, 90.0)
 
 A larger budget pays for more trials, until capacity is settled.
 """
-ABOVE: Final = 1.2
-"""Factor on the limit of a twin for the larger load of a draw; the smaller one is the limit.
+MISSES: Final = 3.0
+"""How many times as many turns miss as may, on a twin at the larger load of a draw, at least.
 
-Below the limit nearly all turns hold, which says little of where they cease to. At 1.1 most still
-do: a few dozen turns of a trial do not distinguish that from a load that is carried.
+The smaller load is the limit, for below it nearly all turns hold, which says little of where they
+cease to. Right beyond it a few dozen turns distinguish little, and far beyond it a twin whose share
+falls too fast or too slowly asks for other step times.
 """
 LONGER: Final = 24
 MANY: Final = 16
 """Times that a trial of a twin is longer than a measured one, up to `MANY` sessions.
 
-Long trials scatter less: eight times took as much computing for 6 % as these for 3 %.
+Long trials scatter less: eight times took twice as much computing for what these tell.
 """
-FREE: Final = 20
-"""Most trials of a twin, and below the half width of its limit at which they end."""
-KNOWN: Final = 0.03
 CANDIDATES: Final = 3
 """Draws of sessions that are looked at, at most, for each one that is measured."""
 ORDINARY: Final = 1.5
@@ -102,7 +101,8 @@ class Bracket:
             if (worst := self._trouble(low, share=self.share - FEWER)) is not None:
                 return f"{found.arm} does not carry the {limit:.1f} agents of its twin ({worst})"
             if self._trouble(high, share=min(1.0, self.share + MORE)) is None:
-                return f"{found.arm} carries {ABOVE * limit:.1f} agents, and its twin {limit:.1f}"
+                carried = min((each.load * (each.worth or 1.0) for each in high), default=limit)
+                return f"{found.arm} carries {carried:.1f} agents, and its twin {limit:.1f}"
         return None
 
     def _trouble(self, trials: Sequence[Trial], *, share: float) -> str | None:
@@ -221,24 +221,38 @@ class LoadTrials:
         """Load that each twin carries in the long run, over draws that all of them play."""
         study = self.means.search(self._trial_s)
         tried: dict[str, tuple[Trial, ...]] = {}
-
-        def attempt(twin: ArmProfile, size: float, number: int) -> Trial:
-            # With many sessions, a short draw is an ordinary one already.
-            longer = self.means.search(self._trial_s * max(1.0, min(LONGER, LONGER * MANY / size)))
-            return self._on(twin, longer, size, number)
-
         for name, twin in self._twins.items():
             tried[name] = search(
                 name,
-                partial(attempt, twin),
+                partial(self._play_long, twin),
                 start=START[study.find],
                 whole=True,
                 share=study.share,
                 others=tried,
-                most=FREE,
-                width=KNOWN,
             )
-        return arm_loads(tried, share=study.share) if tried else ()
+        roughly = arm_loads(tried, share=study.share) if tried else ()
+        return tuple(self._in_long_run(each) for each in roughly)
+
+    def _play_long(self, twin: ArmProfile, size: float, number: int) -> Trial:
+        """Play a long draw; with many sessions, a short one is an ordinary one already."""
+        longer = max(1.0, min(LONGER, LONGER * MANY / size))
+        return self._on(twin, self.means.search(self._trial_s * longer), size, number)
+
+    def _in_long_run(self, roughly: ArmLoad) -> ArmLoad:
+        """Return the load that a twin carries in the long run, which is known *roughly*."""
+        twin = self._twins[roughly.arm]
+        if roughly.holds is None or roughly.high is None:
+            return roughly
+
+        def play(load: int, number: int) -> tuple[int, int]:
+            trial = self._play_long(twin, load, number)
+            return max(1, trial.turns), trial.within if trial.trouble in OF_THE_TURNS else 0
+
+        found = long_run(play, roughly.holds, share=self.means.search(self._trial_s).share)
+        if found is None:
+            return roughly
+        ends = math.exp(found.error)
+        return replace(roughly, holds=found.load, low=found.load / ends, high=found.load * ends)
 
     def _draw(self, study: Search, said: Sequence[ArmLoad], draws: int) -> None:
         """Draw sessions until enough draws are worth measuring, or too many were looked at."""
@@ -264,7 +278,8 @@ class LoadTrials:
                 # How step times move a limit is seen in the first draws.
                 is_early = draw < DRAWS[0]
                 stretch = self._stretch(twin, study, limit, number) if is_early else None
-                for load in around(limit):
+                share = partial(self._share, twin, study, number=number)
+                for load in around(limit, share, wanted=study.share):
                     expected = self._expected(twin, study, load, number)
                     chosen[found.arm].append(
                         Chosen(
@@ -385,7 +400,12 @@ class LoadTrials:
         return replace(trial, trouble=trouble(trial, study.share))
 
 
-def around(limit: float) -> tuple[int, int]:
-    """Return a limit and a load beyond it, in whole agents."""
+def around(limit: float, share: Callable[[int], float], *, wanted: float) -> tuple[int, int]:
+    """Return a limit and a load beyond it at which a twin's *share* of turns tells most.
+
+    Loads are in whole agents; *wanted* is the share at the limit.
+    """
     low = max(1, math.floor(limit))
-    return low, max(low + 1, math.ceil(ABOVE * limit))
+    most = max(low + 1, math.ceil(ORDINARY * limit))
+    few = 1 - MISSES * (1 - wanted)
+    return low, next((load for load in range(low + 1, most) if share(load) <= few), most)

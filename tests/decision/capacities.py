@@ -17,12 +17,14 @@ from typing import Final
 
 import numpy as np
 
+from advisor.assess.capacity import SHARE
 from advisor.decide import assess
-from advisor.evidence import CapacityPoint, TwinReplay
+from advisor.evidence import FACTORS, CapacityPoint, TwinReplay
 from advisor.legs.capacity import capacity_leg
 from advisor.policy import Policy
 from agentload.cli._print import table
-from agentload.decision.carried_load import KNOWN, around
+from agentload.decision.carried_load import around
+from agentload.decision.long_run import KNOWN
 from tests.advisor.cases import BF16, FP8, bare
 from tests.decision.deployments import Drawn, Truth, as_point
 
@@ -56,7 +58,11 @@ class Curved(Drawn):
             holds = self.by_long_runs(arm)
             for draw in range(draws):
                 limit = self.by_twin(arm, draw)
-                for load in around(limit):
+
+                def share(load: int, *, arm: str = arm, draw: int = draw) -> float:
+                    return self.on_twin(arm, load, draw)[FACTORS.index(1.0)]
+
+                for load in around(limit, share, wanted=SHARE):
                     trial = self.trial(arm, float(load), draw, MINUTES)
                     replay = TwinReplay(expected=self.on_twin(arm, load, draw), carried=holds)
                     known = replace(

@@ -34,10 +34,11 @@ from advisor.statistics.carried_loads import INVERSE
 from advisor.statistics.paired import pair_table
 from advisor.verdict import Decision
 from agentload.decision.agenda import Agenda
-from agentload.decision.carried_load import KNOWN, ORDINARY, LoadTrials
+from agentload.decision.carried_load import ORDINARY, LoadTrials
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger, LedgerEntry
+from agentload.decision.long_run import KNOWN
 from agentload.decision.look import DRAWS, ITEMS, LENGTHS, PAIRS, Criterion, Look
 from agentload.decision.means import TOGETHER
 from agentload.decision.play import Deciding
@@ -529,6 +530,9 @@ class _DrawnTrials(LoadTrials):
         self, twin: ArmProfile, study: Search, load: int, number: int
     ) -> tuple[float, ...]:
         return self.deployment.on_twin(cast(str, twin), load, number)
+
+    def _share(self, twin: ArmProfile, study: Search, load: int, number: int) -> float:
+        return self.deployment.on_twin(cast(str, twin), load, number)[FACTORS.index(1.0)]
 
     def tried(self, study: Search, trials: SearchTrials) -> tuple[ArmLoad, ...]:
         """Play the loads that are asked for, or search."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,12 +83,18 @@ def test_a_twin_is_set_aside_where_its_arm_does_not_hold_at_its_limit_and_break_
     assert Bracket(said=(said,), trials={"a": trials}, share=0.95).failed == says
 
 
-@given(st.floats(1, 1e4))
-def test_trials_lie_at_the_limit_and_a_fifth_above_or_next_to_it(holds: float) -> None:
-    low, high = around(holds)
-    assert 1 <= low <= holds < low + 1
-    assert high >= 1.2 * holds or high == low + 1
-    assert high <= 1.2 * holds + 1
+@given(st.floats(1, 1e4), st.floats(2, 60))
+def test_trials_lie_at_the_limit_and_where_three_times_as_many_turns_miss(
+    limit: float, slope: float
+) -> None:
+    def share(load: int) -> float:
+        return 1 / (1 + math.exp(slope * math.log(load / limit) - math.log(19)))
+
+    low, high = around(limit, share, wanted=0.95)
+    assert 1 <= low <= limit < low + 1
+    assert low < high
+    assert share(high) <= 0.85 or high == max(low + 1, math.ceil(1.5 * limit))
+    assert share(high - 1) > 0.85 or high == low + 1
 
 
 def test_step_times_are_played_before_capacity_is_measured() -> None:
