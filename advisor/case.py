@@ -389,7 +389,7 @@ class Case:
             if history is None
             else (history.spread, history.source)
         )
-        return f"{100 * spread:.1f} % a start ({source})"
+        return f"{100 * spread:.1f}% a start ({source})"
 
     def search(self, *, seconds: float = 0.0) -> CapacitySearch:
         """Return a search for the agents that one GPU carries within the service level.

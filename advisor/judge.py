@@ -329,13 +329,13 @@ def _of_speed(verdict: ArmVerdict) -> Iterator[str]:
     far = math.inf if pays.margin is None else FAR * pays.margin
     match word:
         case "use" if -gain.high <= far:
-            yield f"a margin (min_change) above {-100 * gain.high:.1f} %"
+            yield f"a margin (min_change) above {-100 * gain.high:.1f}%"
         case "avoid" if pays.state == "no" and gain.low <= far:
-            yield f"a margin (min_change) above {100 * gain.low:.1f} %"
+            yield f"a margin (min_change) above {100 * gain.low:.1f}%"
         case "no difference":
             yield (
                 "a margin (min_change) below "
-                f"{100 * max(abs(gain.low), abs(gain.high)) / INDIFFERENT:.1f} %"
+                f"{100 * max(abs(gain.low), abs(gain.high)) / INDIFFERENT:.1f}%"
             )
         case "test further" if (
             pays.state == "unclear" and pays.margin is not None and not gain.is_within(pays.margin)

@@ -40,7 +40,7 @@ class ServiceLimits:
 class Policy:
     """Hold every threshold of a decision, with the reason for its default."""
 
-    # A switch costs a roll-out and a risk, and nobody notices a turn that is less than 3 % shorter.
+    # A switch costs a roll-out and a risk, and nobody notices a turn that is less than 3% shorter.
     min_change: float = 0.03
     # Each turn alike, each second alike, or both: where one kind of
     # turn wins and another loses, only the user knows which counts.
@@ -49,7 +49,7 @@ class Policy:
     # given, for that is what they cost, and turn latency otherwise; tasks: task latency.
     decide_by: DecideBy | None = None
     # Three points of 100: the smallest loss that some 1,400 paired
-    # items can exclude at 10 % discordance (docs/statistics.md).
+    # items can exclude at 10% discordance (docs/statistics.md).
     accuracy_margin: float = 0.03
     # Ten percent more agents per GPU saves one GPU in ten; less vanishes in whole GPUs.
     min_capacity_gain: float = 0.10
@@ -60,7 +60,7 @@ class Policy:
     planned_looks: bool = False
     # What a start of a server, or the machine it got, adds to its latencies: standard
     # deviation of the log, for each arm. Public reports of equal starts scatter by 0.5 to
-    # 1.5 % (docs/statistics.md); whole modes, of 20 % and more, are found and not averaged.
+    # 1.5% (docs/statistics.md); whole modes, of 20% and more, are found and not averaged.
     start_spread: float = 0.015
     # What a place in the order may add to the second of two equal
     # copies on one server, before an A/A control has measured it.

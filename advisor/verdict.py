@@ -43,7 +43,7 @@ class Inequality:
     left: str  # "turn time on code, FP8 / BF16"
     observed: Estimate | None
     relation: Literal["<", "<=", ">", ">=", "inside", "outside"]
-    right: str  # "-2 % (smallest effect that pays)"
+    right: str  # "-2% (smallest effect that pays)"
     holds: bool | None  # None: the interval does not settle it
 
 

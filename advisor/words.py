@@ -16,7 +16,7 @@ SOON_IN_HOURS = 120
 
 def percent(value: float) -> str:
     """Return a share as signed percent."""
-    return f"{with_sign(100 * value)} %"
+    return f"{with_sign(100 * value)}%"
 
 
 def margin(share: float) -> str:
@@ -52,10 +52,10 @@ def change(estimate: Estimate) -> str:
     """Return a relative change with its interval as text; a bound is "at least" so large."""
     if estimate.is_bound:
         return (
-            f"at least {abs(100 * estimate.value):.1f} % "
+            f"at least {abs(100 * estimate.value):.1f}% "
             f"{'less' if estimate.low is None else 'more'}"
         )
-    return f"{percent(estimate.value)} {_spread(estimate, lambda end: f'{_end(100 * end)} %')}"
+    return f"{percent(estimate.value)} {_spread(estimate, lambda end: f'{_end(100 * end)}%')}"
 
 
 VAGUE = 0.5  # an interval of a difference of shares that is wider, and holds zero, shows nothing
@@ -146,7 +146,7 @@ def beyond(factor: float) -> str:
     """Return the words before a limit that say by how much it is exceeded."""
     if factor >= 2:
         return f"{factor:.2g} times the limit of"
-    return f"{100 * (factor - 1):.2g} % above the limit of"
+    return f"{100 * (factor - 1):.2g}% above the limit of"
 
 
 def times(count: int) -> str:

@@ -1,10 +1,10 @@
 """Search for capacity again and again in virtual time:
 how often does the interval cover what long runs find?
 
-The long-run value of an arm is the largest number of sessions of which 95 % of the
+The long-run value of an arm is the largest number of sessions of which 95% of the
 turns hold the service level in three runs of 90 minutes together. Each search draws
 its own sessions. Exits with 1 where the lower limit of coverage (Clopper-Pearson,
-95 %) shows that less than 90 % are covered. `python -m benchmarks.capacity
+95%) shows that less than 90% are covered. `python -m benchmarks.capacity
 [--searches N] [--minutes M] [--trace chat] [--profile llama-3.1-8b-h100]`
 """
 

@@ -3,14 +3,14 @@ what the twins are fitted as, and count how often that is wrong.
 
 The reference is a published deployment; the candidate's steps are shorter or longer by a known
 share, and its pool is as large or twice as large. Engines marked `*` step as long as the next
-captured batch does, and 2 % longer for each doubling, which no twin knows; every start of a
+captured batch does, and 2% longer for each doubling, which no twin knows; every start of a
 server, every segment of steps and every answer is drawn anew for each seed. In some worlds
 starts differ, steps wander for minutes, pauses come from a neighbour, or a server slows down by
 a tenth an hour. A decision is right where it says "use" of an arm that is faster by more than
 the margin, or carries more; "avoid" of one that is slower by more; "no difference" of one within
 two margins. Prints a row a world: decisions, wrong ones, decided ones, median minutes, how many
-decisions and how many of their questions took within 20 % of what was planned. Exits with 1
-where more of a world's decisions are wrong than 5 % can explain. `tests.decision.calibration`
+decisions and how many of their questions took within 20% of what was planned. Exits with 1
+where more of a world's decisions are wrong than 5% can explain. `tests.decision.calibration`
 grades a thousand deployments whose pairs, trials and answers are drawn instead of simulated call
 by call. `python -m benchmarks.decide [--number 5] [--into FILE] [--worlds 'equal;faster *']`
 """
@@ -162,7 +162,7 @@ def decided(name: str, seed: int, folder: Path) -> dict[str, Any]:
 
 
 def is_near(planned: float, took: float) -> bool:
-    """Tell whether a plan was within 20 % of what it took."""
+    """Tell whether a plan was within 20% of what it took."""
     return abs(planned - took) <= 0.2 * took
 
 

@@ -112,7 +112,7 @@ def kv_cache_tester(table: Table, paths: list[Path], scratch: Path) -> None:
     table.line("  prompts of another length", f"{other} of {len(lengths):,}", "0", holds=not other)
     table.line(
         "  prefix-hit ratio, source and import",
-        f"{truth:.2f} % and {hits:.2f} %",
+        f"{truth:.2f}% and {hits:.2f}%",
         f"within {POINTS}",
         holds=abs(hits - truth) <= POINTS,
     )

@@ -118,7 +118,7 @@ async def measure(streams: float = 256, rate: float = 50, seconds: float = 10) -
         report([json.loads(line) for line in truth.read_text().splitlines()[1:]])
         load = os.getloadavg()[0]
         sys.stdout.write(
-            f"the server used {share:.0f} % of a core; the machine's load over the last "
+            f"the server used {share:.0f}% of a core; the machine's load over the last "
             f"minute was {load:.1f}\n"
         )
 

@@ -5,10 +5,10 @@ twin is fitted to those calls and to nothing of the profile's step times. Then e
 play the same draws of sessions of each workload: the number of sessions at which the 95th
 percentile of TTFT meets a limit, and there the time per output token (median) and the
 throughput. Profiles marked `*` are played by engines that the fit does not know: their steps
-are as long as those of the next captured batch, and 2 % longer for each doubling of it. Both
+are as long as those of the next captured batch, and 2% longer for each doubling of it. Both
 play the same draws, so what is compared is the twin and not its luck. A start that is off
-moves both alike and is left out. Exits with 1 beyond 1 % (time per token), 2.5 % (throughput)
-and 10 % (load, at 20 sessions or more) on engines of the fit's own form. `python -m
+moves both alike and is left out. Exits with 1 beyond 1% (time per token), 2.5% (throughput)
+and 10% (load, at 20 sessions or more) on engines of the fit's own form. `python -m
 benchmarks.twin [--profiles a,b] [--arms fp8] [--traces chat,short_chat] [--limit-ms 2000]`
 """
 

@@ -1,9 +1,9 @@
 """Compare windows with hours of the load that they stand for.
 
-The first table is about what is played: the contexts (median, 90 %) of the calls
+The first table is about what is played: the contexts (median, 90%) of the calls
 in the windows of a decision, over many starts, beside those of hours of a closed
 loop of the whole trace with its ramp-up dropped. `pooled` is the ratio over all
-starts together, `alone` the share of single decisions within 10 %. A decision
+starts together, `alone` the share of single decisions within 10%. A decision
 has the windows of twelve pairs, or as many as a shorter trace has time for.
 
 The second is about what is found: the change of turn latency that one decision without noise

@@ -12,7 +12,7 @@ from advisor.verdict import Gate
 
 NAME = "answers possible"
 # margins that the reference has to get right: the margin is
-# then a tenth of all it can do (published MRCR: 40 to 66 %)
+# then a tenth of all it can do (published MRCR: 40 to 66%)
 LEAST = 10.0
 
 

@@ -1,5 +1,5 @@
 """No step reads the KV cache faster than memory delivers: an
-ITL slope above 100 % of peak bandwidth is a broken measurement.
+ITL slope above 100% of peak bandwidth is a broken measurement.
 """
 
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
 """Answers have to be as long as asked: an arm that stops early
-is fast for the wrong reason (MLPerf allows 90 to 110 %).
+is fast for the wrong reason (MLPerf allows 90 to 110%).
 """
 
 import math

@@ -4,7 +4,7 @@ from start to start: a cache that warms on one of them moves it.
 Student's t takes starts for independent draws. Starts with a direction are none: the
 first of them show what will not be seen again, or the last of them something that has
 just begun. What warms moves by less from start to start, so starts are correlated
-with the log of their distance in time from either end: this finds 12 % that warm over
+with the log of their distance in time from either end: this finds 12% that warm over
 three pairs in all runs of 13 starts, and in two fifths of those of six.
 """
 

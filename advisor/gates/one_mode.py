@@ -16,9 +16,9 @@ from advisor.statistics.starts import ENOUGH_STARTS
 from advisor.verdict import TIMES, Gate
 
 # public reports of equal starts: the body scatters by 0.5
-# to 1.5 %, modes lie 20 to 90 % apart (docs/statistics.md)
+# to 1.5%, modes lie 20 to 90% apart (docs/statistics.md)
 APART = 0.10
-OFF = 0.20  # one short request scatters by some percent; the least mode that was reported is 20 %
+OFF = 0.20  # one short request scatters by some percent; the least mode that was reported is 20%
 LEAST = 3  # starts, of which two agree
 
 

@@ -3,7 +3,7 @@ other something, and then half of it is in the difference.
 
 Least squares takes out what the second place adds to both arms alike. Carry-over from
 one arm to the other only looks the same: what is taken out is then as large as what is
-left in. |t| above 2.5 and half a margin flags one of 3 % in nearly half of eight pairs.
+left in. |t| above 2.5 and half a margin flags one of 3% in nearly half of eight pairs.
 """
 
 import math

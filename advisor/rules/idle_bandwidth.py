@@ -1,4 +1,4 @@
-"""The attention kernel reads at under 60 % of memory
+"""The attention kernel reads at under 60% of memory
 bandwidth: part of the promised gain stays on the table.
 """
 
@@ -11,7 +11,7 @@ from advisor.verdict import Finding
 NEEDS = frozenset({"itl.bandwidth_tb_s", "evidence.deployment.gpu.hbm_tb_s"})
 
 # the published slopes of full-speed kernels imply 75
-# to 91 % of peak, those of gpt-oss on H100 51 to 58 %
+# to 91% of peak, those of gpt-oss on H100 51 to 58%
 LOW = 0.60
 
 

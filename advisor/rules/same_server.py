@@ -57,7 +57,7 @@ def check(case: Case, arm: Arm) -> Finding | None:
         kind="blocks",
         message=(
             f"{reference} and {arm.name} say that they are the same configuration, turns "
-            f"take {100 * np.expm1(change):+.1f} % "
+            f"take {100 * np.expm1(change):+.1f}% "
             f"and {alike}: this is no comparison. Check that the flags of {arm.name} "
             "reached its server."
         ),

@@ -97,8 +97,8 @@ def _longer(found: Tail, metric: Metric, arm: str, workload: str, *, level: floa
         arm=arm,
         workload=workload,
         message=(
-            f"{name[0].upper()}{name[1:]} of {workload} is {longer:.0f} % longer on {arm} "
-            f"(at least {surely:.0f} %, by {found.turns:,.0f} independent turns): "
+            f"{name[0].upper()}{name[1:]} of {workload} is {longer:.0f}% longer on {arm} "
+            f"(at least {surely:.0f}%, by {found.turns:,.0f} independent turns): "
             f"the slowest turns get slower by more than {WORSE - 1:.0%}."
         ),
         flips=f"a limit for {name} of {workload} in the policy (slos) that {arm} stays within",

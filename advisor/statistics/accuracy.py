@@ -1,7 +1,7 @@
 """Compare paired answers: by Tango's interval, by exact McNemar, and by cluster means.
 
 Tango's score interval is for the difference, McNemar for "changed", cluster means for graded
-scores. With paired items a Wald interval covers 76 % at n = 50 where it claims 95; Tango's covers
+scores. With paired items a Wald interval covers 76% at n = 50 where it claims 95; Tango's covers
 96 to 99 (Tango 1998, Fagerland et al. 2014). A small shift in one direction that no single bucket
 can show is looked for by the sign test over buckets and by the trend over length.
 """
@@ -210,8 +210,8 @@ def p_not_worse(found: AnswerCounts, *, margin: float) -> float:
 def p_worse(found: AnswerCounts, *, margin: float) -> float:
     """Return the one-sided p-value of the claim that the arm loses more than *margin*.
 
-    Where little more than the margin differs, won - lost is skewed: at a level of 0.45 %, the
-    normal distribution calls 1 % of the arms at the margin worse. A transformation for the
+    Where little more than the margin differs, won - lost is skewed: at a level of 0.45%, the
+    normal distribution calls 1% of the arms at the margin worse. A transformation for the
     skewness (Hall 1992) corrects that. The p-value is never below Tango's own.
     """
     variance, third = _under(found, -margin)

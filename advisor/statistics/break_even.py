@@ -22,9 +22,9 @@ from advisor.statistics.line import MIN_PAIRS, FittedLine, Grid, on_grid
 from advisor.verdict import BreakEven
 
 MIN_CALLS = 8  # in a pair, on each arm
-_TAIL = 2.2  # standard deviations that hold 95 % of a normal whose own deviation is half-normal
+_TAIL = 2.2  # standard deviations that hold 95% of a normal whose own deviation is half-normal
 # slow wander of an arm that few pairs do not show: half
-# of 2 %, with probability one half (see `starts`)
+# of 2%, with probability one half (see `starts`)
 _WANDER = 0.01
 MIN_SPAN = 2.0  # largest over smallest batch that a pair has to span (5th to 95th percentile)
 

@@ -25,7 +25,7 @@ from advisor.evidence import Floats, TwinReplay
 
 STEP: Final = 0.03  # of the log load; a fifth of what one trial is uncertain by
 BEYOND: Final = 1.5  # log load to both sides of what was tried that the limit may lie at
-# share against log load: from 95 to 50 % over a factor of 2.7 to one of 1.06
+# share against log load: from 95 to 50% over a factor of 2.7 to one of 1.06
 SLOPES: Final = np.geomspace(3, 48, 7)[:, None, None]
 SCATTER: Final = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45])[:, None]
 # log sd of where single trials of 15 minutes see the limit:

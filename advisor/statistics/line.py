@@ -18,7 +18,7 @@ from advisor.verdict import ItlLine
 MIN_PAIRS = 3
 MIN_LENGTHS = 3
 BENT = 0.05  # lack-of-fit level
-# lengths within 2 % of their neighbour are one planned length; template tokens differ by a few
+# lengths within 2% of their neighbour are one planned length; template tokens differ by a few
 SAME_LENGTH = 0.02
 # least squares and Theil-Sen further apart than this: outliers or a bend decide the slope
 DISAGREE = 0.10

@@ -17,7 +17,7 @@ POWER = 0.90
 LEVEL = 0.025  # one-sided, of a claim that no other can replace
 FAMILY = 2  # claims of which either is enough: faster turns, or more agents
 LATER_LOOKS = 0.005  # one-sided, what all looks after the first may spend together
-# one-sided and at each of twelve looks: 2.5 % over all (simulated, docs/statistics.md)
+# one-sided and at each of twelve looks: 2.5% over all (simulated, docs/statistics.md)
 PLANNED_LEVEL = 0.0037
 # by the starts that pairs take turns on (tests/advisor/one_start.py)
 STARTED_LEVELS = {1: 0.017, 2: 0.0135, 4: 0.012, 8: 0.009}
@@ -33,7 +33,7 @@ def look_level(look: int, alpha: float) -> float:
 
     The first has half of *alpha*, as a single look does; the later ones spend half a
     percent more among them, each half of what is left. However often a run is enlarged
-    and judged again, a claim is wrong in no more than 3 % of runs at an alpha of 5 %.
+    and judged again, a claim is wrong in no more than 3% of runs at an alpha of 5%.
     """
     assert look >= 1, look
     if look == 1:

@@ -2,7 +2,7 @@
 
 No distribution is assumed. Calls of one session resemble each other, so the count behind the
 binomial is the effective one: calls divided by the design effect of the indicator "at or below the
-quantile" (Woodruff 1952). Refusal counts sessions: p99 needs 299 of them for a one-sided 95 %
+quantile" (Woodruff 1952). Refusal counts sessions: p99 needs 299 of them for a one-sided 95%
 bound.
 """
 

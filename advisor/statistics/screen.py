@@ -20,7 +20,7 @@ from advisor.statistics.planning import holm_adjusted
 
 # total variation below which numbers count as equal: on a CPU a server may equal itself exactly
 FLOOR = 1e-4
-LEAST_PROMPTS = 8  # 2^-8 = 0.4 %: with five, no test passes where six lengths are looked at
+LEAST_PROMPTS = 8  # 2^-8 = 0.4%: with five, no test passes where six lengths are looked at
 FAR = 10.0  # times the reference's own distance
 # limit of `FAR` times the reference's own distance: a total variation is never above 1
 NEARLY_ALL = 0.9

@@ -37,7 +37,7 @@ def _half_normal(values: Floats) -> Floats:
 
 # s: from the quietest emulated server to three times a busy one
 SCATTER = np.geomspace(0.003, 0.15, 18)
-WANDER = 0.02 * np.array([0.0, 0.35, 1.05, 1.75, 2.45])  # w, half-normal with scale 2 %
+WANDER = 0.02 * np.array([0.0, 0.35, 1.05, 1.75, 2.45])  # w, half-normal with scale 2%
 _WANDER_WEIGHT = np.append(0.5, 0.5 * _half_normal(WANDER[1:] / 0.02))
 LASTING = (3.0, 10.0, 40.0)  # l, in pairs
 _START = np.arange(0.2, 3.6, 0.4)  # t over the scale of its half-normal prior

@@ -204,7 +204,7 @@ def _requests(
 
     Gaps are drawn in requests and scaled by the window's rate, so that a gap
     may span windows and the mean rate is the table's however bursty: if gaps
-    were cut at each window's end, a CV of 7 would give 50 % too many requests.
+    were cut at each window's end, a CV of 7 would give 50% too many requests.
     """
     begins = list(client.tables)
     left: float | None = None  # of the gap, in requests

@@ -19,7 +19,7 @@ MAX_LATE_MS: Final = 5.0
 DOUBTFUL_LATE_MS: Final = MAX_LATE_MS / 2
 """The other half is needed for what else delays a request."""
 DOUBTFUL_TAKEN: Final = 0.25
-"""Of all cores: a quiet machine shows less than 5 %, one other busy program on two cores a half."""
+"""Of all cores: a quiet machine shows less than 5%, one other busy program on two cores a half."""
 LEAST_FREE_CORES: Final = 0.25
 """An emulated decision of two sessions takes a tenth of a core, and its bursts more."""
 DOUBTFUL_STEAL: Final = 0.05

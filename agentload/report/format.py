@@ -16,7 +16,6 @@ ABSENT: Final = "–"
 MINUS: Final = "−"
 _TIMES: Final = ((1_000, 1, "ms"), (120_000, 1_000, "s"), (7_200_000, 60_000, "min"))
 _HYPHEN: Final = re.compile(r"(?<![\w.)])-(?=\.?\d)")
-_LOOSE: Final = re.compile(r"(?<=\d) %")
 _TIMES_AS_LARGE: Final = re.compile(r"(?<=\d)x(?= )")
 _ENDS: Final = re.compile(r"\[([^\[\],]+?)%?, ([^\[\],]+?)%?\]")
 _RAISED: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -389,11 +388,11 @@ def _without_zeros(text: str) -> str:
 def typeset(words: str) -> str:
     """Set a sentence as the figures around it are set.
 
-    A real minus, `×` for times as much, no space before `%`, the unit of an interval once.
+    A real minus, `×` for times as much, the unit of an interval once.
     """
     words = _TIMES_AS_LARGE.sub("×", words)
     words = _HYPHEN.sub(MINUS, words.replace(" - ", f" {MINUS} "))
-    return _ENDS.sub(r"[\1, \2]", _LOOSE.sub("%", words))
+    return _ENDS.sub(r"[\1, \2]", words)
 
 
 def join(parts: Iterable[str | None], by: str = ", ") -> str:

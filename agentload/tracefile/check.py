@@ -41,7 +41,7 @@ class CheckReport:
     sessions: int
     turns: int
     off_context: int
-    """Turns whose context is more than 2 % off the recorded one."""
+    """Turns whose context is more than 2% off the recorded one."""
     off_order: int
     """Turns whose tools do not follow the leading system text, where every server puts them."""
     problem_count: int

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
 
-# run-to-run scatter of a served model before any was measured; cloud benchmarks see 1 to 2 %
+# run-to-run scatter of a served model before any was measured; cloud benchmarks see 1 to 2%
 NOISE: Final = 0.015
 PRIOR_RUNS: Final = 16  # weight of the prior scatter `NOISE`: it counts as much as sixteen runs
 ENOUGH: Final = 5  # more runs than these may refute the prior

@@ -30,7 +30,7 @@ from agentload.workloads.parts.times import OPENCLAW_TOOL, PI_USER, ArrivalProce
 
 # First prompts of OpenClaw: 10.2-10.7k tokens in measured sessions
 # (chus-chus/blogpost_agentic_workloads), 17.6k in OpenClaw's docs/concepts/context.md, 18.4k in
-# openclaw#81056, 28k in LobsterAI#1978; 45 % of it system prompt, 55 % tool schemas (context.md).
+# openclaw#81056, 28k in LobsterAI#1978; 45% of it system prompt, 55% tool schemas (context.md).
 _PREFIX: Final = lognormal(16_000, 0.35, 9_000, 30_000)
 _SYSTEM_SHARE: Final = 0.45
 # judgement: the text after OpenClaw's cache boundary (messaging, group, reactions, date, runtime)

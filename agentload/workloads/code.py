@@ -85,7 +85,7 @@ _RESULT: Final = quantiles(
     (1, 60_000),
 )
 
-# Sub-agents in 19 of 739 sessions to 10 % (kv-cache-tester);
+# Sub-agents in 19 of 739 sessions to 10% (kv-cache-tester);
 # first prompts of 9.6k (chus-chus/blogpost_agentic_workloads).
 _CHILDREN: Final = uniform(0.5, 5.5)  # 1 to 5 at once, OpenClaw's cap
 _CHILD_CALLS: Final = uniform(10.5, 16.5)  # kv-cache-tester: q50 11, q90 17
@@ -100,9 +100,9 @@ _SUMMARY: Final = uniform(2_000, 4_000)  # judgement, as is the message that ask
 _KEPT: Final = uniform(20_000, 95_000)
 _ASK: Final = 120
 _FULL: Final = 0.9  # of a window that `window` bounds: judgement
-# Coding agents of one generation reuse 96.8 % of a context, of a newer one 85.8
-# % (SemiAnalysis); AIPerf resets with 5 %, which gives the drops by 30 % and
-# more in 0.5 % of kv-cache-tester's calls.
+# Coding agents of one generation reuse 96.8% of a context, of a newer one 85.8
+# % (SemiAnalysis); AIPerf resets with 5%, which gives the drops by 30% and
+# more in 0.5% of kv-cache-tester's calls.
 
 _REPOSITORIES: Final = 100  # AIPerf's configuration of its agentic dataset: 100 groups, Zipf 0.6
 _REPOSITORY: Final = WeightedChoice(tuple(rank**-0.6 for rank in range(1, _REPOSITORIES + 1)))

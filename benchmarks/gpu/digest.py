@@ -50,7 +50,7 @@ SELECT arm, pair, avg(ln(turn_ms)) FROM turns WHERE run_id = ? AND status = 'ok'
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starts:
     """What a start of a server adds to its log latency: its
-    standard deviation, and what it may be at most (97.5 %).
+    standard deviation, and what it may be at most (97.5%).
     """
 
     spread: float

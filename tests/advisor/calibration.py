@@ -66,7 +66,7 @@ class Promise:
 
     @property
     def least(self) -> float:
-        """Return the lower Clopper-Pearson limit, one-sided 95 %."""
+        """Return the lower Clopper-Pearson limit, one-sided 95%."""
         return (
             float(stats.beta.ppf(0.05, self.hits, self.draws - self.hits + 1)) if self.hits else 0.0
         )

@@ -38,7 +38,7 @@ FEW, MOST = 6, 60  # pairs
 SIZES = ("six pairs", "planned")
 STARTS = ("one start", "three starts", "a start a pair")
 LOOKS = (6, 12, 24, 48, 96, 192)  # pairs, each time that a run is enlarged
-CROSSINGS = ("plain", "heavy tails", "starts +-3 %", "wander", "step", "curvature")
+CROSSINGS = ("plain", "heavy tails", "starts +-3%", "wander", "step", "curvature")
 SHARED = 25  # draws that share one order of arms
 
 
@@ -219,7 +219,7 @@ def graded(cell: Cell, draws: int, seed: int) -> Graded:
 
 def looked(cell: Cell, draws: int, seed: int) -> Count:
     """Count runs with a gain of 0.99 margins that any of six looks
-    calls "use": pairs that scatter by 3.2 %, a part of it from starts.
+    calls "use": pairs that scatter by 3.2%, a part of it from starts.
     """
     each_pair, scale, rng = cell.starts == STARTS[-1], start_scale(bare(), POLICY), cell.rng(seed)
     count = Count(draws=draws)
@@ -289,7 +289,7 @@ def _of_sweep(
     """Return what disturbs one arm's sweep, log units."""
     names = np.unique(pair)
     match kind:
-        case "starts +-3 %":
+        case "starts +-3%":
             return np.full(pair.size, rng.uniform(-0.03, 0.03))
         case "wander":
             steps = rng.standard_normal(names.size)

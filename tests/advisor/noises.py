@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from advisor.evidence import Bools, Calls, Floats, Ints
 
 SESSIONS, TURNS = 6, 4  # of a pair
-CALL, BLOCK = 0.05, 0.008  # log scatter of a call and of a block: some 1.9 % a pair
+CALL, BLOCK = 0.05, 0.008  # log scatter of a call and of a block: some 1.9% a pair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -223,7 +223,7 @@ WORLDS: Mapping[str, World] = {
     "wander of one arm": World(disturbance=wander),
     "wander that outlasts starts": World(disturbance=wander_across_starts, many_starts="open"),
     "an arm on each machine": World(disturbance=wandering_machines, apart=True),
-    "starts +-3 %": World(disturbance=starts),
+    "starts +-3%": World(disturbance=starts),
     "starts of the prior": World(disturbance=starts_of_the_prior),
     "starts of twice the prior": World(
         disturbance=starts_of_twice_the_prior, one_start="canary", few_starts="canary"

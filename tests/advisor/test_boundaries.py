@@ -482,7 +482,7 @@ def test_a_class_that_loses_says_from_which_share_on_it_undoes_the_gain() -> Non
     )
     assert decision.choice.verdict == "use"
     # 0.2 of gain and 0.1 of loss: with a share s of rag the
-    # mix changes by -0.2 + 0.3 s, which is -3 % at 57 %.
+    # mix changes by -0.2 + 0.3 s, which is -3% at 57%.
     assert "rag above 57% of server time" in decision.flips
 
 

@@ -18,7 +18,7 @@ PLAIN = Cell(world="plain", starts="one start", size="six pairs")
     [
         "plain",
         "wander of one arm",
-        "starts +-3 %",
+        "starts +-3%",
         "starts of twice the prior",
         "starts in two modes",
     ],
@@ -40,7 +40,7 @@ def test_the_advisor_is_seldom_wrong_in_worlds_whose_truth_is_known(
 
 def test_a_start_for_each_pair_settles_two_margins_at_the_size_that_is_planned_for_it() -> None:
     counts = graded(
-        Cell(world="starts +-3 %", starts="a start a pair", size="planned"), 60, 2
+        Cell(world="starts +-3%", starts="a start a pair", size="planned"), 60, 2
     ).counts
     assert {
         truth for truth, count in counts.items() if abs(truth) >= 2 and count.decisive < 48
@@ -52,7 +52,7 @@ def test_looking_six_times_is_not_being_wrong_six_times() -> None:
 
 
 def test_break_even_sets_hold_the_crossing_of_servers_that_were_started_once() -> None:
-    found = crossed(Cell(crossing="starts +-3 %"), 60, 4)
+    found = crossed(Cell(crossing="starts +-3%"), 60, 4)
     assert found.covered >= 49
     assert found.decisive > 0
 

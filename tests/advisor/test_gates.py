@@ -408,7 +408,7 @@ def test_a_gpu_that_was_slowed_for_long_is_not_the_arm(
 
 
 def test_two_arms_that_nothing_tells_apart_are_a_control_and_never_a_verdict() -> None:
-    # 8 % slower and surely so: the machine's, or the
+    # 8% slower and surely so: the machine's, or the
     # start's, and no choice between two ways to serve.
     evidence = compared(effect=0.08)
     assert decide(evidence).server[0].verdict == "avoid"

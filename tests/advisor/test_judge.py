@@ -123,10 +123,10 @@ def test_equal_speed_is_doubted_by_what_is_about_speed_and_asks_for_more(
 @pytest.mark.parametrize(
     ("word", "state", "low", "high", "said"),
     [
-        ("use", "yes", -0.2, -0.1, "a margin (min_change) above 10.0 %"),
-        ("avoid", "no", 0.1, 0.2, "a margin (min_change) above 10.0 %"),
-        ("no difference", "equal", -0.01, 0.03, "a margin (min_change) below 1.5 %"),
-        ("no difference", "equal", -0.04, 0.01, "a margin (min_change) below 2.0 %"),
+        ("use", "yes", -0.2, -0.1, "a margin (min_change) above 10.0%"),
+        ("avoid", "no", 0.1, 0.2, "a margin (min_change) above 10.0%"),
+        ("no difference", "equal", -0.01, 0.03, "a margin (min_change) below 1.5%"),
+        ("no difference", "equal", -0.04, 0.01, "a margin (min_change) below 2.0%"),
     ],
 )
 def test_a_verdict_on_speed_says_at_which_smallest_change_it_would_be_another(

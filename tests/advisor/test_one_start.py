@@ -19,4 +19,4 @@ def test_looks_at_a_few_starts_err_little_more_often_than_one_of_them(starts: in
     wrong = sum(
         ps(drawn(rng, 0.02, starts=starts), starts=starts).min() <= level for _ in range(150)
     )
-    assert wrong <= 11  # 2.5 % of one hundred and fifty, and four standard errors
+    assert wrong <= 11  # 2.5% of one hundred and fifty, and four standard errors

@@ -2,7 +2,7 @@
 
 1. A load that the trace cannot hold was "no difference":
     tests/layout/test_plan.py::test_a_load_that_no_block_can_hold_is_an_error_before_the_run
-2. Two equal arms on machines 8 % apart were "avoid":
+2. Two equal arms on machines 8% apart were "avoid":
     tests/run/test_machines.py::test_two_copies_of_one_arm_are_never_avoided_or_used_for_their_machine
 3. The interval that was printed was not the one that decided:
     tests/advisor/test_decide.py::test_the_interval_that_is_printed_is_the_one_that_decides

@@ -16,10 +16,10 @@ OPEN = Estimate(value=2.4, low=None, high=None, n=5, unit="ms", method="mean")
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        (words.percent(0.1234), "+12.3 %"),
-        (words.percent(-3.0), "-300.0 %"),
-        (words.change(ESTIMATE), "+1.2 % [-4.5 %, +67.8 %]"),
-        (words.change(OPEN), "+240.0 % (no bound)"),
+        (words.percent(0.1234), "+12.3%"),
+        (words.percent(-3.0), "-300.0%"),
+        (words.change(ESTIMATE), "+1.2% [-4.5%, +67.8%]"),
+        (words.change(OPEN), "+240.0% (no bound)"),
         (words.points(replace(ESTIMATE, high=0.4)), "+1.2 pp [-4.5, +40.0]"),
         (words.points(ESTIMATE), "+1.2 pp (too few questions for an interval)"),
         (words.points(replace(ESTIMATE, low=0.001)), "+1.2 pp [+0.1, +67.8]"),
@@ -60,13 +60,13 @@ OPEN = Estimate(value=2.4, low=None, high=None, n=5, unit="ms", method="mean")
             words.change(
                 Estimate(value=-0.24, low=None, high=-0.24, n=4, unit="relative", method="m")
             ),
-            "at least 24.0 % less",
+            "at least 24.0% less",
         ),
         (
             words.change(
                 Estimate(value=0.08, low=0.08, high=None, n=4, unit="relative", method="m")
             ),
-            "at least 8.0 % more",
+            "at least 8.0% more",
         ),
         (words.scope(None), "the mix"),
         (words.scope("chat"), "chat"),

@@ -61,7 +61,7 @@ def tailed(effect: float, share: float, times: float, *metrics: str, pairs: int 
 
 
 def late(factor: float) -> Evidence:
-    """Return turns that are 12 % shorter, with first tokens *factor* times as late."""
+    """Return turns that are 12% shorter, with first tokens *factor* times as late."""
     evidence = compared(effect=-0.12, pairs=48, noise=QUIET)
     return scaled(evidence, factor / 0.88, "ttft_ms")
 

@@ -1,5 +1,5 @@
 """Arms that change machines half way, against servers
-behind sockets, one "machine" being 8 % slower.
+behind sockets, one "machine" being 8% slower.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def test_a_swap_tells_the_machine_from_the_arm(
     if swap:
         assert value == pytest.approx(truth(), abs=0.01)
         assert low <= truth() <= high
-        assert high - low < 0.09  # averaged over, 8 % between six pairs would be 17 %
+        assert high - low < 0.09  # averaged over, 8% between six pairs would be 17%
     else:
         assert low > truth() + 0.04
     with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as connection:

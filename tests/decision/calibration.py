@@ -197,7 +197,7 @@ def grouped(rows: Sequence[Row], key: Callable[[Row], str]) -> dict[str, list[Ro
 def stratum(row: Row) -> str:
     """Say what a deployment's pairs scatter by, and how often its servers start."""
     most = next((each for each in (0.02, 0.03, 0.04, 0.06, 0.1) if row.scatter <= each), None)
-    return f"{row.starts}, pairs {'beyond 10 %' if most is None else f'up to {most:.0%}'}"
+    return f"{row.starts}, pairs {'beyond 10%' if most is None else f'up to {most:.0%}'}"
 
 
 def rendered(rows: Sequence[Row]) -> Iterator[str]:

@@ -118,7 +118,7 @@ def lines(number: int, seed: int) -> Iterator[tuple[str, ...]]:
                     sum(each.is_wrong for each in found),
                     sum(each.covers for each in found),
                 )
-                shares = (f"{100 * count / number:.0f} %" for count in counts)
+                shares = (f"{100 * count / number:.0f}%" for count in counts)
                 yield form, f"{ratio:g}", str(draws), *shares
 
 

@@ -103,7 +103,7 @@ def older(scene: Scene) -> np.ndarray:
 
 def rarely_slow(scene: Scene) -> np.ndarray:
     """Slow one block of the arm in twenty-five by
-    two fifths: 1.35 % in the mean, which is its own.
+    two fifths: 1.35% in the mean, which is its own.
     """
     return _of_arm(math.log(1.4) * (scene.rng.random(scene.pairs) < 0.04))
 

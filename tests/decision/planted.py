@@ -12,13 +12,13 @@ A decision is **wrong** where it contradicts that truth, **open** where it says 
 further", **bounded** where it is right up to a length that it names. It
 **overreaches** where it speaks of lengths that were neither timed nor asked: a
 bounded one beyond the longest of them, an unbounded one where more of the trace lies
-beyond than DESIGN allows (5 % of calls, 10 % of tokens). Wrong decisions that are
+beyond than DESIGN allows (5% of calls, 10% of tokens). Wrong decisions that are
 right by what the one start of each server added are counted apart, as `by its start`.
 
 The table has, by kind: deployments, wrong, by its start, overreaching, bounded,
 open, the share of the clear ones that is decided over the full range, minutes of
-the budget and CPU seconds in the median. A promise fails where wrong is above 2 %,
-a verdict overreaches, or fewer than 80 % of the clear ones are decided. What is
+the budget and CPU seconds in the median. A promise fails where wrong is above 2%,
+a verdict overreaches, or fewer than 80% of the clear ones are decided. What is
 finished is kept in FILE, as long as nothing that decides changes; truths longer.
 """
 

@@ -42,7 +42,7 @@ ARMS: Final = (REFERENCE, CANDIDATE)
 MARGIN: Final = 0.03
 FAR: Final = 4.0
 """Margins from which on a change of turn latency must be found:
-with one start of each server a switch needs a gain of 8 %.
+with one start of each server a switch needs a gain of 8%.
 """
 NEAR_AGENTS: Final = 0.10
 """Share by which the agents that a GPU carries may be misjudged:

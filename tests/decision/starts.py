@@ -1,7 +1,7 @@
 """Grade decisions by the starts that pairs take turns on: `python
 -m tests.decision.starts [--number 100] [--starts 1 2 4 8]`.
 
-Pairs scatter by the worlds' own noise and 2 or 3.6 % in all; servers start as
+Pairs scatter by the worlds' own noise and 2 or 3.6% in all; servers start as
 the worlds draw them. Speed alone is the question: the arm is as accurate, and
 nothing is searched. Printed are, by starts and truth, the deployments, what was
 decided rightly and wrongly, and the pairs that it took, in the median.
@@ -22,7 +22,7 @@ import numpy as np
 from agentload.remote.cores import cores
 from tests.decision.deployments import DecidingDrawn, Drawn, Truth
 
-WORLDS = ("starts of the prior", "starts +-3 %", "pareto")
+WORLDS = ("starts of the prior", "starts +-3%", "pareto")
 SCATTER = (0.02, 0.036)
 GAINS = (0.0, 0.99, 2.0, 3.0, 4.0)
 STARTS = (1, 2, 4, 8)

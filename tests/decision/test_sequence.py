@@ -246,7 +246,7 @@ def measured(value: float, low: float | None, high: float | None, *, margin: flo
             Restarts(restarts=8),
             (0.0, -0.10, 0.10),
             True,
-        ),  # one start alone leaves 5.5 %, and two margins are 5.9 %
+        ),  # one start alone leaves 5.5%, and two margins are 5.9%
         (Restarts(restarts=8), (-0.06, -0.15, 0.03), False),
         (Restarts(restarts=8), (-0.11, -0.19, -0.02), True),
         (Swap(pairs=8), (0.01, -0.09, 0.11), True),
@@ -267,7 +267,7 @@ def test_pairs_are_played_while_their_last_look_may_settle_speed(
             -0.01,
             (-0.30, -0.02, -0.33, -0.28, -0.31, -0.29),
             True,
-        ),  # at least 1 % less so far, and most pairs have far more
+        ),  # at least 1% less so far, and most pairs have far more
         (
             -0.02,
             (-0.04, -0.022, -0.035, -0.025, -0.03, -0.021),

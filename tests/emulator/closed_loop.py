@@ -1,5 +1,5 @@
 """The published load test: 150 requests from 8 clients,
-lengths within 15 % of 20,000 tokens in and 2,000 out.
+lengths within 15% of 20,000 tokens in and 2,000 out.
 
 Its request list was recovered: generated with numpy's seed 0 as `vllm bench
 serve --dataset-name random --random-range-ratio 0.15` does, it alone gives the

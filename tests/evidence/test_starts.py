@@ -37,7 +37,7 @@ def _past(
     """Return a run whose fp8 server was started so often,
     each start adding its own to what a call takes.
 
-    Turns scatter by 2 %, pairs by 0.2 %. Servers are the run's *own*, or served others too.
+    Turns scatter by 2%, pairs by 0.2%. Servers are the run's *own*, or served others too.
     """
     rng, since = np.random.default_rng(seed), 10_000.0 * seed * own
     rows: list[object] = [
@@ -140,7 +140,7 @@ def test_a_start_a_pair_tells_by_what_the_halves_of_a_pair_do_not_explain(tmp_pa
         tmp_path / "quiet", _past("past", starts=40, spread=0.0, seed=3, pairs_a_start=1, turns=12)
     )
     assert quiet is not None
-    assert quiet.spread < 0.004, "turns scatter by 2 %, and that is taken off"
+    assert quiet.spread < 0.004, "turns scatter by 2%, and that is taken off"
     assert (
         _history(
             tmp_path / "single", _past("past", starts=40, spread=0.04, seed=3, pairs_a_start=1)

@@ -74,8 +74,8 @@ def test_kv_cache_testers_lengths_and_sharing_are_the_sources() -> None:
 
 
 def test_mooncakes_hit_ratio_is_the_papers() -> None:
-    """64 % of blocks by our count of the same file, 66 %
-    in the paper; of tokens, partial blocks left out, 65 %.
+    """64% of blocks by our count of the same file, 66%
+    in the paper; of tokens, partial blocks left out, 65%.
     """
     found = made("synthetic_trace.jsonl*")
     sessions = list(found)

@@ -89,7 +89,7 @@ def test_nothing_is_known_of_an_empty_source() -> None:
 
 def test_a_full_book_goes_on_by_sampling_and_stays_near_the_truth() -> None:
     """40,000 distinct blocks, each seen twice, in a book of 2,000:
-    the ratio is 50 %, within five standard errors of sampling.
+    the ratio is 50%, within five standard errors of sampling.
     """
     reuse = BlockReuse(1, limit=2_000)
     for _ in range(2):

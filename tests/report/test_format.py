@@ -162,7 +162,7 @@ def test_two_ticks_a_step_apart_never_read_the_same(low: float, step: float) -> 
 @pytest.mark.parametrize(
     ("told", "text"),
     [
-        ("turn latency -6.0 % [-7.9%, -4.1 %]", "turn latency −6.0% [−7.9, −4.1]"),
+        ("turn latency -6.0% [-7.9%, -4.1%]", "turn latency −6.0% [−7.9, −4.1]"),
         ("accuracy -0.6 pp [-2.2, +1.0] up to 128k", "accuracy −0.6 pp [−2.2, +1.0] up to 128k"),
         ("[open, +1.0%]", "[open, +1.0]"),
         (

@@ -56,8 +56,8 @@ def begun(folder: Path) -> Path:
 
 @pytest.mark.parametrize("searches", [8, pytest.param(24, marks=pytest.mark.slow)])
 def test_the_interval_of_a_search_covers_what_a_long_run_would_find(searches: int) -> None:
-    # Draws of sessions move where a trial breaks by 15 %; a
-    # long run sees their mean, where 95 % of the turns hold.
+    # Draws of sessions move where a trial breaks by 15%; a
+    # long run sees their mean, where 95% of the turns hold.
     covered = 0
     for seed in range(searches):
         rng = Random(seed)
@@ -76,7 +76,7 @@ def test_the_interval_of_a_search_covers_what_a_long_run_would_find(searches: in
         assert found.high is not None
         covered += (
             math.floor(found.low) <= 14 <= math.floor(found.high)
-        )  # at 14.6 the mean share is 95 %
+        )  # at 14.6 the mean share is 95%
     assert covered >= 0.85 * searches
 
 

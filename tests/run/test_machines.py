@@ -1,4 +1,4 @@
-"""A machine that is 8 % slower, mistaken for an arm and told from it."""
+"""A machine that is 8% slower, mistaken for an arm and told from it."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tools.mutations import mutants, mutated
         ("a // b % c", ["a // b * c", "a * b % c"]),
         ("x: int | None = 7", ["x: int | None = 8"]),
         ("f(0.05, 0.0, True)", ["f(0.1, 0.0, True)", "f(0.05, 1.0, True)", "f(0.05, 0.0, False)"]),
-        ("f'{a * 100:.1f} %'", ["f'{a / 100:.1f} %'", "f'{a * 101:.1f} %'"]),
+        ("f'{a * 100:.1f}%'", ["f'{a / 100:.1f}%'", "f'{a * 101:.1f}%'"]),
         ("'a' + b", []),
         ("'text %s' % b", []),
         ("def f(a: Literal[1]) -> Literal[2]:\n    'Add 3.'", []),

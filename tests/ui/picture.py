@@ -1,7 +1,7 @@
 """Take the picture of the overview that the manual
 shows: `python -m tests.ui.picture [docs/images/ui.png]`.
 
-Simulated nights of a job whose server gets 8 % slower with a new version, two simulated
+Simulated nights of a job whose server gets 8% slower with a new version, two simulated
 decisions, and a replay on emulated servers that runs while the picture is taken. Needs Chromium.
 """
 

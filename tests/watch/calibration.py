@@ -1,7 +1,7 @@
 """Count false alarms and found slowdowns on simulated histories
 whose truth is known: `python -m tests.watch.calibration`.
 
-Run-to-run noise is AR(1) 0.3 of 1.5 %, the first run is the reference,
+Run-to-run noise is AR(1) 0.3 of 1.5%, the first run is the reference,
 alarms are those of `agentload watch`, change points included.
 """
 
@@ -100,24 +100,24 @@ def main(histories: int = 1000) -> int:
     row(
         f"false alarms a quiet run, of {60 * histories:,}",
         false_share(rng, histories=histories, runs=60),
-        "<= 1 %",
+        "<= 1%",
         lambda x: x <= 0.01,
     )
     for before in (10, 20, 30):
-        told = f"5 % slower after {before} runs, alarmed within {WITHIN}"
+        told = f"5% slower after {before} runs, alarmed within {WITHIN}"
         row(
             told,
             found_share(rng, histories=histories, before=before, by=0.05),
-            ">= 90 %",
+            ">= 90%",
             lambda x: x >= 0.9,
         )
     for within in (WITHIN, 10, 20):
-        told = f"3.5 % slower after 20 runs, alarmed within {within}"
+        told = f"3.5% slower after 20 runs, alarmed within {within}"
         row(told, found_share(rng, histories=histories, before=20, by=0.035, within=within), "")
     row(
         "the change of version just before it is named the suspect",
         suspect_share(rng, histories=100),
-        "100 %",
+        "100%",
         lambda x: x == 1,
     )
     return 0 if kept else 1

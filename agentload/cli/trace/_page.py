@@ -61,7 +61,7 @@ def _lengths(found: Overview) -> list[Plot]:
     plot = Plot(
         name="lengths",
         title="How long prompts, messages, results and answers are",
-        caption="Share of values below a length, from 10 % to 99 % of them.",
+        caption="Share of values below a length, from 10% to 99% of them.",
         x=ChartAxis(label="tokens", quantity="tokens", scale="log"),
         y=ChartAxis(label="share below", quantity="share", low=0.0, high=1.0),
         series=series,

@@ -16,7 +16,7 @@ from agentload.report.sections.certainty import surely
 from agentload.report.sections.view import View
 
 FEW_PAIRS: Final = 5
-"""Below, the factor of a 95 % interval is more than half as large again as with many."""
+"""Below, the factor of a 95% interval is more than half as large again as with many."""
 
 REPEATED: Final = 1.5
 """Calls a turn from which a trace is short for its pairs; a play more of some of its blocks is

@@ -28,7 +28,7 @@ PREEMPTIONS_PER_MIN: Final = 5
 # Share of first tokens late on the canary alone: users would
 # notice it, and two equal replicas differ by less.
 LATE_SHARE: Final = 0.05
-# MLPerf Inference bounds generated tokens to 90-110 % of
+# MLPerf Inference bounds generated tokens to 90-110% of
 # the reference: a broken model that stops early is fast.
 LENGTH_CHANGE: Final = 0.1
 # Loops end at the length limit; two points more of them than the stable servers, beyond chance.

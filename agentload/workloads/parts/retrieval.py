@@ -42,11 +42,11 @@ _QUESTION: Final = lognormal(7, 0.7)
 _ANSWER: Final = quantiles(
     (0, 40), (0.10, 83), (0.25, 131), (0.50, 234), (0.75, 385), (0.90, 563), (0.99, 891), (1, 1_600)
 )
-# 3,235 passages in use; this Zipf-Mandelbrot law gives the top 1 %
-# 17.3 % and the top 10 % 58.1 % of uses (measured 17.8 and 58.6).
+# 3,235 passages in use; this Zipf-Mandelbrot law gives the top 1%
+# 17.3% and the top 10% 58.1% of uses (measured 17.8 and 58.6).
 _PASSAGES: Final = 3_235
 _POPULARITY: Final = WeightedChoice(tuple((rank + 40) ** -1.15 for rank in range(1, _PASSAGES + 1)))
-# Sessions of one turn: 58.8 %; mean 1.78; q90 3, q99 8 (by session_id). Gaps last up to days.
+# Sessions of one turn: 58.8%; mean 1.78; q90 3, q99 8 (by session_id). Gaps last up to days.
 _SINGLE: Final = 0.588
 _FURTHER: Final = geometric(0.9, low=2)
 _GAP: Final = quantiles(

@@ -20,8 +20,8 @@ RETRY: Final = Pause("user", 2.0)
 """Pause between a call that was broken off and the same call once more: judgement."""
 
 PARALLEL: Final = WeightedChoice((0.965, 0.026, 0.006, 0.003))
-"""1, 2, 3 or 4 tools a call: more than one in 3.2 and 3.9 % of
-the steps of two parts of kv-cache-tester, 0.8 and 2.3 % of pi's.
+"""1, 2, 3 or 4 tools a call: more than one in 3.2 and 3.9% of
+the steps of two parts of kv-cache-tester, 0.8 and 2.3% of pi's.
 """
 
 

@@ -13,7 +13,7 @@ TOLERANCES: Final = {"q50": 0.10, "q90": 0.20, "q99": 0.25}
 ENOUGH: Final = {"q50": 1_500, "q90": 3_000, "q99": 15_000}
 """Numbers of values for which the tolerances hold.
 
-With 1,500 values, the median of a lognormal with sigma 1.5 scatters by 5 %;
+With 1,500 values, the median of a lognormal with sigma 1.5 scatters by 5%;
 tails need more for the same.
 """
 FEWEST: Final = {"q50": 100, "q90": 200, "q99": 1_000, "share": 1_000}

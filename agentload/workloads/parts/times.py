@@ -17,7 +17,7 @@ _SLOT_S: Final = DAY_S / _SLOTS
 OPENCLAW_TOOL: Final = mixture(
     (0.80, log_uniform(0.016, 0.1)), (0.14, log_uniform(0.1, 10)), (0.06, log_uniform(10, 60))
 )
-"""Tools of OpenClaw sessions: 80 % below 0.1 s, 6 % above 10 s; q50
+"""Tools of OpenClaw sessions: 80% below 0.1 s, 6% above 10 s; q50
 0.03-0.08, q90 0.7-2.3 s (chus-chus/blogpost_agentic_workloads).
 """
 PI_USER: Final = lognormal(45, 1.0, 2, 600)

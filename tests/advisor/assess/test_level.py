@@ -73,7 +73,7 @@ def test_the_limit_that_is_missed_by_most_is_named_with_how_much() -> None:
         bare(alone=(alone("bf16", 0), replace(near, arm="fp8"))), POLICY, ()
     )
     assert far.reason == "TPOT p95 is 7.2 ms, 3.6 times the limit of 2 ms"
-    assert close.reason == "TTFT p95 is 25 ms, 25 % above the limit of 20 ms"
+    assert close.reason == "TTFT p95 is 25 ms, 25% above the limit of 20 ms"
     assert far.limits == "ttft=20ms,tpot=2ms"
 
 
@@ -81,7 +81,7 @@ def test_without_a_session_alone_the_lightest_trials_of_a_search_name_the_limit(
     one = alone("bf16", 0, tpot_ms=3.0)
     many = replace(one, agents=8, tpot_ms=20.0)
     (found, _) = service_levels(bare(capacity=(many, one)), POLICY, ())
-    assert found.reason == "TPOT p95 is 3 ms, 50 % above the limit of 2 ms"
+    assert found.reason == "TPOT p95 is 3 ms, 50% above the limit of 2 ms"
 
 
 def test_trials_within_other_limits_say_nothing_of_these() -> None:
@@ -105,7 +105,7 @@ def test_where_no_arm_meets_the_level_that_is_the_headline_whatever_is_faster() 
     assert verdict.verdict == "avoid"
     assert verdict.reason.startswith(
         "It misses the service level: neither arm meets ttft=20ms,tpot=2ms even with one session "
-        "(fp8: TPOT p95 is 3 ms, 50 % above the limit of 2 ms, bf16: TPOT p95 is 7.2 ms, 3.6 times"
+        "(fp8: TPOT p95 is 3 ms, 50% above the limit of 2 ms, bf16: TPOT p95 is 7.2 ms, 3.6 times"
     )
     assert all(each.is_missed for each in decision.service_levels)
 

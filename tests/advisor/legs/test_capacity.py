@@ -138,7 +138,7 @@ def test_a_reference_that_no_step_holds_is_told_with_its_bound() -> None:
     leg = capacity_leg(assess(searched({24: (400, 600)}, {24: (600, 600)}), Policy()), "fp8", None)
     assert leg.state == "unclear"
     assert leg.reason.startswith("24 agents per GPU for at most 2")
-    assert leg.reason.endswith("(at least -28.7 %))")
+    assert leg.reason.endswith("(at least -28.7%))")
     (need,) = leg.needs
     assert need.what == "a search for capacity on bf16 and fp8, in addition to its one step"
 

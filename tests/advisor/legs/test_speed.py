@@ -152,8 +152,8 @@ def test_what_history_says_of_starts_goes_before_what_the_policy_assumes() -> No
     calm = replace(evidence, starts=StartHistory(spread=0.002, source="40 starts in 12 runs"))
     assert [_speed(assess(each, Policy())).state for each in (evidence, calm)] == ["unclear", "yes"]
     assert _speed(assess(evidence, Policy(start_spread=0.002))).state == "yes"
-    assert any("0.2 % a start (40 starts in 12 runs)" in each for each in decide(calm).caveats)
-    assert any("1.5 % a start (assumed, not measured)" in each for each in decide(evidence).caveats)
+    assert any("0.2% a start (40 starts in 12 runs)" in each for each in decide(calm).caveats)
+    assert any("1.5% a start (assumed, not measured)" in each for each in decide(evidence).caveats)
 
 
 def test_a_claim_that_the_prior_decided_is_a_canary_at_most() -> None:

@@ -64,7 +64,7 @@ def test_a_total_that_surely_contradicts_leaves_speed_undecided(
     if not stays:
         assert (found.leg.state, found.leg.needs) == ("unclear", ())
         assert found.leg.reason.startswith(
-            "the typical turn 0.0 % [-1.0 %, +1.0 %], the time of all turns "
+            "the typical turn 0.0% [-1.0%, +1.0%], the time of all turns "
         )
         assert found.leg.reason.endswith(
             "set counts to turns or time in the policy to say which decides, or split"

@@ -244,7 +244,7 @@ def test_a_longer_tail_is_told_at_the_level_that_its_tests_share() -> None:
     longer = next(each for each in found[0] if each.p_longer(1.1) <= 0.001)
     # Two quantiles of two metrics share what one test would have alone.
     shared, spent = (
-        f"(at least {100 * (longer.least(0.025 / parts) - 1):.0f} %, by " for parts in (4, 1)
+        f"(at least {100 * (longer.least(0.025 / parts) - 1):.0f}%, by " for parts in (4, 1)
     )
     (said,) = (each.message for each in tail.check(known) if each.kind == "opposes")
     assert shared != spent

@@ -169,7 +169,7 @@ def test_a_gain_that_the_lines_promise_and_the_load_does_not_keep_is_told() -> N
         gain_lost_under_load,
         compared(effect=-0.1, noise=QUIET, sweeps=sweeps(), workloads=(workload,)),
     )
-    assert "promise 2" in found.message  # 23 % at 160k tokens of the batch
+    assert "promise 2" in found.message  # 23% at 160k tokens of the batch
     assert (
         findings(
             gain_lost_under_load,

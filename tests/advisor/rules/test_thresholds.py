@@ -224,7 +224,7 @@ def test_a_gain_is_lost_where_surely_less_than_four_fifths_of_what_lines_promise
     speaks: bool,  # noqa: FBT001  # a case
 ) -> None:
     """At 100,000 tokens of the batch the lines take 10
-    ms and, at half of the slope, 9 ms: a gain of 10 %.
+    ms and, at half of the slope, 9 ms: a gain of 10%.
     """
     evidence = compared(
         effect=-0.01,
@@ -283,8 +283,8 @@ def test_garbage_is_a_veto_where_it_is_surely_more_than_the_references(
     # Six among three buckets are no more than chance may do; among one they are.
     six = replace(some, garbage=6, reference_garbage=0)
     assert findings(garbage_answers, bare(accuracy=(six,))) != []
-    # Eight against one are 1.7 %, eleven against three 2.4 %,
-    # and nine against two 2.9 %: half of the error is for harm.
+    # Eight against one are 1.7%, eleven against three 2.4%,
+    # and nine against two 2.9%: half of the error is for harm.
     for worse, better, is_told in ((8, 1, True), (11, 3, True), (9, 2, False)):
         assert (
             bool(

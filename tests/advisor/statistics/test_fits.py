@@ -126,7 +126,7 @@ def test_three_pairs_cover_the_prefill_curve_as_often_as_they_claim() -> None:
         found = ttft_curve("bf16", pair=pair, computed_tokens=tokens, ttft_ms=ttft)
         assert found is not None
         covered += (found.b.low or 0) <= 0.03 <= (found.b.high or 0)
-    assert 0.88 <= covered / runs <= 1.0  # the range of three covers 75 %
+    assert 0.88 <= covered / runs <= 1.0  # the range of three covers 75%
 
 
 def test_no_published_point_makes_the_prefill_curve_negative() -> None:

@@ -268,8 +268,8 @@ def test_a_set_with_one_end_in_the_tested_range_is_open_at_the_other() -> None:
 def test_what_starts_and_wander_add_is_a_share_of_the_reference_line(starts: int) -> None:
     line, base = _line(10.0, -0.5), np.array([6.0, 0.04])
     found = with_starts(line, base, spread=0.015, starts=starts)
-    # 2.2 is the 97.5 % point of a normal whose own scale is
-    # half-normal; wander of 2 % with probability one half.
+    # 2.2 is the 97.5% point of a normal whose own scale is
+    # half-normal; wander of 2% with probability one half.
     unseen = (2 * (2.2 * 0.015) ** 2 + (1.96 * 0.01) ** 2) / starts / stats.t.ppf(0.975, 9) ** 2
     assert found.var_intercept == pytest.approx(0.25 + unseen * 36)
     assert found.var_slope == pytest.approx(0.0004 + unseen * 0.0016)

@@ -25,7 +25,7 @@ def test_equal_arms_are_as_accurate_after_few_items(flips: float, most: int) -> 
 
 
 def test_at_the_margin_hardly_any_sequence_is_wrong() -> None:
-    # 2.5 % by simulation of 20,000; two standard errors of a thousand draws above it.
+    # 2.5% by simulation of 20,000; two standard errors of a thousand draws above it.
     found = ends(
         LOOKS, AnswerTruth(flips=0.1, change=-0.03), margin=0.03, level=PLANNED_ANSWERS, draws=1000
     )

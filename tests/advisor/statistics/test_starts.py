@@ -13,7 +13,7 @@ from advisor.statistics import starts
 from advisor.statistics.spread import Spread
 from advisor.statistics.starts import Pairs
 
-SCALE = 0.0212  # 1.5 % an arm
+SCALE = 0.0212  # 1.5% an arm
 
 
 def _pairs(

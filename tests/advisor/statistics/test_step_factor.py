@@ -18,7 +18,7 @@ LOADS = (0.0, 0.18)
 
 
 def share(beyond: float) -> float:
-    """Return the share of turns that hold, 95 % at the limit."""
+    """Return the share of turns that hold, 95% at the limit."""
     return 1 / (1 + math.exp(SLOPE * beyond - math.log(19)))
 
 

@@ -50,7 +50,7 @@ def test_a_lane_is_drawn_into_the_row_of_its_name() -> None:
 
 
 def test_the_axis_reaches_no_further_than_what_is_shown() -> None:
-    """Gains of 80 and 97 % leave no half of the axis to losses that nobody saw."""
+    """Gains of 80 and 97% leave no half of the axis to losses that nobody saw."""
     found = forest_rows(MIX, NAMES)
     band = parsed(found.rows["time to first token"]).find(f".//{SVG}rect[@class='band']")
     assert band is not None

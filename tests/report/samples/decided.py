@@ -91,7 +91,7 @@ def verdict(arm: str, workload: str | None, word: Word) -> ArmVerdict:
             left=f"turn time, {arm} / bf16",
             observed=relative,
             relation="<",
-            right="-3.0 %",
+            right="-3.0%",
             holds=word == "use",
         ),
         flips=("a peak above 56 agents", "an accuracy margin below 2.2 pp")
@@ -131,7 +131,7 @@ def decision(kind: Kind = "measured") -> Decision:
             runner_up="fp8",
             why_it_lost="calibrate: 4 of 4 buckets fell, the worst by -2.4 pp",
             split_pools="One flag: a bf16 pool for rag would gain at most "
-            "0.5 % and leave each pool "
+            "0.5% and leave each pool "
             "without a spare.",
         ),
         server=(verdict("fp8", None, "calibrate"), verdict("fp8-skip-sw", None, "use")),
@@ -174,7 +174,7 @@ def decision(kind: Kind = "measured") -> Decision:
                     left="token latency, skip-SW / FP8",
                     observed=estimate(-0.011, 0.004),
                     relation="<",
-                    right="0 %",
+                    right="0%",
                     holds=True,
                 ),
                 flips="a window above 16k tokens",
@@ -261,7 +261,7 @@ def decision(kind: Kind = "measured") -> Decision:
                 )
             ),
         ),
-        caveats=("3 % of your calls are longer than anything tested",),
+        caveats=("3% of your calls are longer than anything tested",),
         flips=(
             "the peak rises above 56 agents (calibrate full FP8 first)",
             "the margin falls below 2.2 pp",

@@ -83,7 +83,7 @@ CAPACITY = (
         replicas_at_peak=2,
         gpus_at_peak=estimate(2, 0, unit="GPUs"),
         next_replica_at_agents=48,
-        reason="pool full, 95 % of turns within the SLO",
+        reason="pool full, 95% of turns within the SLO",
     ),
     Capacity(
         arm="fp8",
@@ -92,7 +92,7 @@ CAPACITY = (
         replicas_at_peak=2,
         gpus_at_peak=estimate(2, 0, unit="GPUs"),
         next_replica_at_agents=68,
-        reason="pool full, 95 % of turns within the SLO",
+        reason="pool full, 95% of turns within the SLO",
     ),
     Capacity(
         arm="fp8-skip-sw",
@@ -101,6 +101,6 @@ CAPACITY = (
         replicas_at_peak=2,
         gpus_at_peak=estimate(2, 0, unit="GPUs"),
         next_replica_at_agents=56,
-        reason="pool full, 95 % of turns within the SLO",
+        reason="pool full, 95% of turns within the SLO",
     ),
 )

@@ -340,7 +340,7 @@ def test_the_driver_under_a_server_is_named_with_what_else_it_is() -> None:
 def test_the_reason_is_said_in_words() -> None:
     decision = sample.decision()
     reason = {
-        "fp8-skip-sw": "Turn latency -82.0 % [-82.9 %, -81.0 %]; accuracy -0.6 pp [-2.2, +1.0] "
+        "fp8-skip-sw": "Turn latency -82.0% [-82.9%, -81.0%]; accuracy -0.6 pp [-2.2, +1.0] "
         "at 8k to 128k, margin 3 pp."
     }
     gain = Estimate(value=-0.82, low=-0.829, high=-0.81, n=8, unit="relative", method="")
@@ -359,7 +359,7 @@ def test_the_reason_is_said_in_words() -> None:
 
 def test_what_was_published_is_called_so_wherever_it_decides() -> None:
     decision = sample.decision()
-    said = "vLLM blog, closed as of 2026-09: FA3: needle at 128k fell from 91 % to 13 %."
+    said = "vLLM blog, closed as of 2026-09: FA3: needle at 128k fell from 91% to 13%."
     issue = Finding(
         rule="known_issues",
         kind="blocks",
