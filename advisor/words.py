@@ -165,7 +165,10 @@ def cost(minutes: float | None, usd: float | None) -> str:
     """Return a time, and its price where known, as the end of a list; empty without a time."""
     if not minutes:
         return ""
-    time = f"{minutes:,.0f} min" if minutes < SOON_IN_HOURS else f"{minutes / 60:.2g} h"
+    time = f"{minutes:,.0f} min"
+    if minutes >= SOON_IN_HOURS:
+        hours = minutes / 60
+        time = f"{hours:,.0f} h" if hours >= 10 else f"{hours:.2g} h"
     return f", {time}{'' if usd is None else f' and {money(usd)}'}"
 
 

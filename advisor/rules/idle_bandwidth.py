@@ -28,9 +28,9 @@ def check(case: Case) -> Iterator[Finding]:
                 kind="informs",
                 arm=line.arm,
                 message=(
-                    f"By its time per output token, {line.arm} reads the cache at "
-                    f"{bandwidth.value:.2f} TB/s, {bandwidth.value / peak:.0%} of the peak: a "
-                    "better kernel would gain more."
+                    f"By how its time per output token grows with context, {line.arm} reads the "
+                    f"cache at {bandwidth.value:.2f} TB/s, {bandwidth.value / peak:.0%} of the "
+                    "peak: a better kernel would gain more."
                 ),
                 estimates=(bandwidth,),
                 flips="a newer attention kernel: measure again after an upgrade",

@@ -110,11 +110,11 @@ def _longer(found: Tail, metric: Metric, arm: str, workload: str, *, level: floa
 def _unknown(workload: str, turns: float) -> Finding:
     few = "too few block pairs to count independent turns"
     if turns:
-        few = words.quantity(turns, "independent turn")
+        few = f"{words.quantity(turns, 'independent turn')} so far"
     return Finding(
         kind="informs",
         workload=workload,
-        message=f"The tail of {workload} is not known: there are {few}, while p95 takes 59 "
-        "independent turns and p99 takes 299.",
+        message=f"The tail of {workload} is not known: {few}, where p95 takes 59 independent "
+        "turns and p99 takes 299.",
         leg="pays",
     )

@@ -29,7 +29,7 @@ REFUSED = (
 
 def _pool_cost(skip: Arm, full: Arm, reference: Arm) -> str:
     if not (skip.pool_tokens and full.pool_tokens and reference.pool_tokens):
-        return f"the pool of {skip.name} was not read"
+        return "a pool was not read"
     return (
         f"the pool of {skip.name} holds {skip.pool_tokens / reference.pool_tokens:.2f}x the tokens "
         f"of {reference.name}, that of {full.name} "

@@ -45,13 +45,15 @@ def closing(
     *,
     steps: Sequence[Step],
     notes: Sequence[str],
+    took: str,
     report: Path,
     width: int,
     most: int = MOST,
 ) -> str:
     """Return the end of a decision in at most *most* lines.
 
-    The *steps* come next, the most urgent first; *notes* say what is spent and left.
+    The *steps* come next, the most urgent first; *notes* say what is spent and left, and *took*
+    what each question took.
     """
     subject = ", ".join((f"{document.title} {document.model}", *document.about))
     covers = f"Covers: {document.coverage}" if document.coverage else ""
@@ -69,6 +71,7 @@ def closing(
         _Part(whole_statements(covers, width, most=1), rank=5),
         *_next_steps([each for each in steps if each not in document.screened], width),
         *(_Part(whole_statements(note, width, most=2)) for note in notes),
+        _Part(whole_statements(took, width, most=2), rank=6),
         _Part([f"Report, with all that is not here: {report}"]),
     ]
     return visible("\n".join(line for part in _fitting(parts, most) for line in part.lines))
@@ -119,7 +122,9 @@ def _figures(document: Document, width: int) -> Iterator[_Part]:
     lines = columns([line for row in folded for line in row])
     for at, row in enumerate(folded):
         is_said = texts[at][0].startswith(_SAID)
-        rank = 0 if at <= len(table.rows) and not is_said else 7
+        rank = 0 if at <= 1 else 1  # the head and the first criterion
+        if at > len(table.rows) or is_said:
+            rank = 7
         yield _Part(tuple(islice(lines, len(row))), rank=rank)
 
 

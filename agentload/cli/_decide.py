@@ -39,6 +39,8 @@ from agentload.study.change import extend
 from agentload.study.kinds import Decide
 from agentload.study.parts import Virtual
 
+LEAST_LOST: Final = 0.5
+"""Minutes without a result that are worth a word."""
 OF_ERROR: Final = 5
 """Lines below the end of a decision that was stopped: an error, and a hint with a command."""
 SPENT: Final = 0.95
@@ -88,6 +90,7 @@ def decide(
             ended.document,
             steps=steps,
             notes=said,
+            took=question_times(ended, study.budget_s / 60),
             report=page,
             width=width(),
             most=MOST if ended.ending in ("decided", "open", "budget") else MOST - OF_ERROR,
@@ -219,7 +222,9 @@ def _title(study: Decide) -> BoardTitle:
 def notes(study: Decide, ended: DecisionOutcome) -> tuple[str, ...]:
     """Return what was spent, under which load, and what would settle the rest."""
     budget = study.budget_s / 60
-    lines = [_spent(ended, budget)]
+    spent, whole = say.minutes(budget - ended.left_minutes), say.minutes(budget)
+    unit = " min" if whole.endswith(" min") else ""
+    lines = [f"Spent {spent.removesuffix(unit)} of {whole}."]
     lines += [each.said() for each in ended.apart]
     if (lighter := caveat(ended.given_up)) is not None:
         lines.append(lighter)
@@ -233,16 +238,18 @@ def notes(study: Decide, ended: DecisionOutcome) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _spent(ended: DecisionOutcome, budget: float) -> str:
-    """Say what was spent of a *budget* in minutes, and what each question took."""
-    took = defaultdict[Criterion, float](float)
+def question_times(ended: DecisionOutcome, budget: float) -> str:
+    """Say what each question took of a *budget* in minutes, and what gave no result."""
+    took = defaultdict[str, float](float)
     for each in ended.asked:
         took[each.stage.criterion] += each.minutes
-    parts = ", ".join(f"{name} {say.minutes(minutes)}" for name, minutes in took.items() if minutes)
-    spent, whole = say.minutes(budget - ended.left_minutes), say.minutes(budget)
-    unit = " min" if whole.endswith(" min") else ""
-    said = f"Spent {spent.removesuffix(unit)} of {whole}"
-    return f"{said}: {parts}." if parts else f"{said}."
+    for part in ended.apart:
+        took[f"{part.arm} alone"] += part.minutes
+    lost = budget - ended.left_minutes - sum(took.values())
+    if lost >= LEAST_LOST:
+        took["without a result"] = lost
+    parts = [f"{name} {say.minutes(minutes)}" for name, minutes in took.items() if minutes]
+    return f"It took: {', '.join(parts)}." if parts else ""
 
 
 _KINDS: Final[Mapping[Criterion, tuple[type[StepOfRun], ...]]] = {
@@ -272,7 +279,7 @@ def beyond_budget(ended: DecisionOutcome) -> str | None:
     named = " and ".join(missing).replace("step times", "capacity")
     return (
         f"This budget cannot settle {named}. Missing: {lacking}; "
-        f"left: {say.minutes(ended.left_minutes)}. "
+        f"left: {say.minutes(max(0.0, ended.left_minutes))}. "
         f"--budget {math.ceil(ended.enough_minutes)}m pays for it."
     )
 

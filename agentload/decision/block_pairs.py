@@ -1,9 +1,11 @@
 """Ask how fast the arms are: block pairs, a look at a time, all of one plan."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import Final
 
 import msgspec
 
@@ -17,7 +19,7 @@ from agentload.decision.look import PAIRS, Look
 from agentload.decision.means import Means
 from agentload.decision.sequence import reasons
 from agentload.endpoints.identity import Identity
-from agentload.errors import AgentloadError
+from agentload.errors import AgentloadError, InterruptError
 from agentload.evidence.health import MAX_FAILED
 from agentload.evidence.summary import summarise
 from agentload.layout.cost import Cost, cost
@@ -33,6 +35,8 @@ from agentload.run.simulate import SAMPLE_S, Simulation
 from agentload.study.kinds import Replay
 from agentload.study.stored import Notes
 from agentload.virtual.shell import Shell
+
+BUDGET_ENDED: Final = "the budget ended a block pair: it does not count"
 
 
 class NewSizesError(AgentloadError):
@@ -140,19 +144,22 @@ class BlockPairs:
         means = self.means
         is_begun = began(means.place.database, means.run) is not None
         run, resume = (None, means.run) if is_begun else (means.run, None)
-        audience, limit = means.audience, self._limit(known)
-        if limit is not None:
-            audience = replace(audience, stopping=limit.stopping)
-        ended = door.carry_out(
-            self._replay(pairs),
-            replace(means.place, run=run, resume=resume),
-            audience,
-            adapt=partial(self._watchful, known),
-        )
+        limit = self._limit(known)
+        try:
+            ended = door.carry_out(
+                self._replay(pairs),
+                replace(means.place, run=run, resume=resume),
+                limit.heard(),
+                adapt=partial(self._watchful, known),
+            )
+        except (KeyboardInterrupt, InterruptError) as error:  # before the first call
+            if not limit.is_spent:
+                raise
+            raise BudgetSpentError(BUDGET_ENDED) from error
         assert isinstance(ended, Played), ended
-        if ended.was_stopped and limit is not None and limit.is_spent:
+        if ended.was_stopped and limit.is_spent:
             check_stored(ended, means.place, means.audience)
-            raise BudgetSpentError("the budget ended a block pair: it does not count")
+            raise BudgetSpentError(BUDGET_ENDED)
         if ended.health.is_late and not ended.was_stopped:
             raise LateError((ended.health.void or "requests left late").partition(": ")[0])
         require_whole(means, ended)
@@ -162,17 +169,16 @@ class BlockPairs:
                 for failure in arm.failures():
                     means.audience.notice(f"warning: {failure}")
 
-    def _limit(self, known: Known) -> BudgetLimit | None:
+    def _limit(self, known: Known) -> BudgetLimit:
         """Return what ends pairs that take longer than was forecast, and than a silent server may.
 
-        The first pair is played whatever it takes.
+        The first pair is played whatever it takes, unless an earlier one was lost.
         """
         means = self.means
-        if not known.pairs:
-            return None
-        left_s = 60 * means.left_minutes(known.ledger)
-        ends_s = time.monotonic() + left_s + means.silent_s
-        return BudgetLimit(audience=means.audience, ends_s=ends_s)
+        left_s = 60 * means.left_minutes(known.ledger) + means.silent_s
+        if not known.pairs and not known.ledger.lost_minutes:
+            left_s = math.inf
+        return BudgetLimit(audience=means.audience, ends_s=time.monotonic() + left_s)
 
     def _watchful(self, known: Known, made: Prepared) -> Prepared:
         """End the pairs where requests leave late; note in the run which load was given up."""

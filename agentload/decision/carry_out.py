@@ -33,8 +33,12 @@ class BudgetLimit:
     """Instant of the monotonic clock at which nothing is left of the budget."""
     is_spent: bool = False
 
+    def heard(self) -> Audience:
+        """Return the audience, which the budget may stop as well."""
+        return replace(self.audience, stopping=self.stopping, stop_words=self.stop_words)
+
     def stop_words(self) -> tuple[str, str]:
-        """Return why questions are stopped, and what ends those in flight at once."""
+        """Return why it stops, and what ends what is in flight at once."""
         return ("the budget is spent", "Ctrl-C") if self.is_spent else self.audience.stop_words()
 
     @contextmanager
@@ -70,13 +74,7 @@ def ask_questions(
     limit = BudgetLimit(audience=means.audience, ends_s=time.monotonic() + left_s)
     timeouts = means.patience(TIMEOUT_S, expected_s=60 * price.minutes)
     study = msgspec.structs.replace(study, timeouts=timeouts)
-    ended = answers_until(
-        study,
-        len(order),
-        means.beside,
-        replace(means.audience, stopping=limit.stopping, stop_words=limit.stop_words),
-        order=order,
-    )
+    ended = answers_until(study, len(order), means.beside, limit.heard(), order=order)
     if not means.is_virtual:
         check_stored(ended, means.place, means.audience)
     if ended.left and limit.is_spent:

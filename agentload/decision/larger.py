@@ -27,8 +27,6 @@ from agentload.study.change import extend
 EARLY: Final[tuple[Criterion, ...]] = ("canary", "screen")
 """Criteria that a larger budget may have time for though this one had not."""
 
-OF_QUESTIONS: Final = 1 - SPEED - STEP_TIMES
-"""Share of each further minute of a budget that a dry run has for graded questions, at least."""
 ROOM: Final = 1.05
 """Margin on the budget: other windows and answers take a little longer, or less long."""
 
@@ -47,7 +45,7 @@ def enough_minutes(means: Means, twins: Twins, known: Known, look: Look, minutes
     return budget_for(
         took,
         lambda budget: _looks(means, twins, known.ledger, budget, wanted=wanted),
-        spent=known.ledger.minutes + minutes,
+        spent=known.ledger.minutes + ROOM * minutes,
         budget=means.study.budget_s / 60,
     )
 
@@ -59,7 +57,7 @@ def budget_for(
     spent: float,
     budget: float,
 ) -> float:
-    """Return the least budget, in whole minutes, that pays for *spent* and all that *took* time.
+    """Return a budget, in whole minutes, that pays for *spent* and all that *took* time.
 
     *took* has the minutes of each criterion under this *budget*. *looks* returns what a look at
     each criterion takes within a budget; criteria that it leaves out take the same within every
@@ -77,7 +75,7 @@ def budget_for(
         lacking = _lacking(then, wanted)
         if needed <= wanted and lacking <= 0:
             return wanted
-        wanted = math.ceil(max(needed, wanted + max(1.0, lacking / OF_QUESTIONS)))
+        wanted = math.ceil(max(needed, wanted + max(1.0, lacking / (1 - SPEED))))
 
 
 def _lacking(looks: Mapping[Criterion, float], budget: float) -> float:

@@ -196,8 +196,13 @@ class Deciding:
                 return self._ended("stopped")
             except BudgetSpentError as error:
                 self.audience.notice(f"  {error.message}")
+                lost_minutes = self.known.ledger.minutes - before.ledger.minutes
                 self._know(asking=look.criterion)
-                return self._ended("budget", wants=(look, self.price(look).minutes))
+                enough = settling_look(self.known, look)
+                minutes = self.price(enough).minutes
+                if look.criterion == "speed":  # pairs take longer than was forecast
+                    minutes *= max(1.0, lost_minutes / price.minutes)
+                return self._ended("budget", wants=(enough, minutes))
             self._know(asking=look.criterion)
             self._write_answer(look, price.minutes, minutes)
             had, has = before.amount(look.criterion), self.known.amount(look.criterion)
@@ -312,13 +317,12 @@ class Deciding:
         """Add the command that resumes the run, where there is one, to any error or Ctrl-C."""
         try:
             yield
-        except InterruptError:
-            raise
         except (KeyboardInterrupt, AgentloadError) as error:
-            if not self.is_begun:
+            is_said = isinstance(error, InterruptError) and self._own is None
+            if is_said or not self.is_begun:
                 raise
             resume = f"resume with: {again(self.study, self.place.database, resume=self.run)}"
-            if isinstance(error, KeyboardInterrupt):  # once more, while it was deciding
+            if isinstance(error, KeyboardInterrupt | InterruptError):  # once more, while deciding
                 stored = f"run {self.run} was stopped; what was measured is stored"
                 raise InterruptError(stored, hint=resume) from error
             raise type(error)(error.message, hint=f"fix it, then {resume}") from error
@@ -393,7 +397,7 @@ class Deciding:
         )
         self.audience.notice(comparison.announcement)
         run = comparison.run
-        is_begun = not means.is_virtual and began(self.place.database, run) is not None
+        is_begun = not means.is_virtual and bool(journals(self.place.database, run))
         self._own = own = Deciding(
             study=comparison.study(means.study, means.arms),
             place=replace(

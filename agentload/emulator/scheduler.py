@@ -120,9 +120,12 @@ class Scheduler:
         return self.next_ps
 
     def trim(self) -> None:
-        """Drop the ends of steps that no call in flight needs."""
+        """Drop the ends of steps that no call in flight needs, once they are half of the log."""
+        log = self.steps.log
         decoding = [call.first_step for call in self.admitted if call.state == "decode"]
-        self.steps.log = self.steps.log.since(min(decoding, default=self.steps.log.last))
+        needed = min(decoding, default=log.last)
+        if needed - log.first >= log.held // 2:
+            self.steps.log = log.since(needed)
 
     def play(self, until: int, *, to_end: bool = False) -> None:
         """Play what is due, one event after the other; note when the next one will be.

@@ -8,6 +8,7 @@ as for a hundred.
 import numpy as np
 from numpy.typing import NDArray
 
+_FIRST_CAPACITY = 4096
 _ONES = np.ones(1 << 16, dtype=np.uint16)
 _ONES.flags.writeable = False
 
@@ -15,13 +16,14 @@ _ONES.flags.writeable = False
 class StepLog:
     """Hold the end instants (ps) of steps `first` to `last`; steps are numbered from 1."""
 
-    __slots__ = ("_ends", "_first", "_runs", "last")
+    __slots__ = ("_computed", "_ends", "_runs", "first", "last")
 
     def __init__(self, *, first: int = 1) -> None:
+        self.first = first
         self.last = first - 1
-        self._first = first
-        self._ends = np.empty(0, dtype=np.int64)
-        # runs of steps after those in `_ends`: start, first step, growth, steps
+        self._ends = np.empty(_FIRST_CAPACITY, dtype=np.int64)
+        self._computed = 0  # how many of `_ends` are known
+        # runs of steps after those: start, first step, growth, steps
         self._runs: list[tuple[int, int, int, int]] = []
 
     def append(self, end_ps: int) -> None:
@@ -39,29 +41,46 @@ class StepLog:
 
     def ends_ps(self, first: int, last: int) -> NDArray[np.int64]:
         """Return the end instants of steps *first* to *last*, as a view that never changes."""
-        if last >= self._first + len(self._ends):
+        if last >= self.first + self._computed:
             self._compute()
-        return self._ends[first - self._first : last + 1 - self._first]
+        return self._ends[first - self.first : last + 1 - self.first]
 
     def since(self, first: int) -> "StepLog":
         """Return a log of the steps from *first* on; this one stays as it is."""
-        kept = StepLog(first=min(max(first, self._first), self.last + 1))
-        kept._ends = self.ends_ps(kept.last + 1, self.last).copy()
+        kept = StepLog(first=min(max(first, self.first), self.last + 1))
+        ends = self.ends_ps(kept.first, self.last)
         kept.last = self.last
+        kept._reserve()
+        kept._ends[: len(ends)] = ends
+        kept._computed = len(ends)
         return kept
 
     @property
     def held(self) -> int:
         """Number of steps in the log."""
-        return self.last + 1 - self._first
+        return self.last + 1 - self.first
+
+    def _reserve(self) -> None:
+        """Make room for all steps; views of the room there was stay valid."""
+        if self.held > len(self._ends):
+            larger = np.empty(max(self.held, 2 * len(self._ends)), dtype=np.int64)
+            larger[: self._computed] = self._ends[: self._computed]
+            self._ends = larger
 
     def _compute(self) -> None:
-        start, first, growth, steps = np.array(self._runs, dtype=np.int64).T
-        before = np.repeat(np.cumsum(steps) - steps, steps)
-        step = np.arange(1, len(before) + 1) - before
-        ends = np.repeat(start, steps) + step * np.repeat(first, steps)
-        ends += step * (step - 1) // 2 * np.repeat(growth, steps)
-        self._ends = np.concatenate((self._ends, ends))
+        """Compute the ends of the runs, and forget the runs."""
+        self._reserve()
+        if self.held == self._computed + 1:  # a live server reads after each step
+            ((start_ps, first_ps, _, _),) = self._runs
+            self._ends[self._computed] = start_ps + first_ps
+        else:
+            start, first, growth, steps = np.array(self._runs, dtype=np.int64).T
+            before = np.repeat(np.cumsum(steps) - steps, steps)
+            step = np.arange(1, len(before) + 1) - before
+            ends = np.repeat(start, steps) + step * np.repeat(first, steps)
+            ends += step * (step - 1) // 2 * np.repeat(growth, steps)
+            self._ends[self._computed : self.held] = ends
+        self._computed = self.held
         self._runs.clear()
 
 

@@ -16,7 +16,8 @@ ABSENT: Final = "–"
 MINUS: Final = "−"
 _TIMES: Final = ((1_000, 1, "ms"), (120_000, 1_000, "s"), (7_200_000, 60_000, "min"))
 _HYPHEN: Final = re.compile(r"(?<![\w.)])-(?=\.?\d)")
-_TIMES_AS_LARGE: Final = re.compile(r"(?<=\d)x(?= )")
+_LOOSE: Final = re.compile(r"(?<=\d) %")
+_TIMES_AS_LARGE: Final = re.compile(r"(?<=\d)x(?=[\s.,;:)]|$)")
 _ENDS: Final = re.compile(r"\[([^\[\],]+?)%?, ([^\[\],]+?)%?\]")
 _RAISED: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -392,7 +393,8 @@ def typeset(words: str) -> str:
     """
     words = _TIMES_AS_LARGE.sub("×", words)
     words = _HYPHEN.sub(MINUS, words.replace(" - ", f" {MINUS} "))
-    return _ENDS.sub(r"[\1, \2]", words)
+    # Sentences that earlier versions stored have a space before the sign.
+    return _ENDS.sub(r"[\1, \2]", _LOOSE.sub("%", words))
 
 
 def join(parts: Iterable[str | None], by: str = ", ") -> str:

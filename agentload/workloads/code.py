@@ -100,8 +100,8 @@ _SUMMARY: Final = uniform(2_000, 4_000)  # judgement, as is the message that ask
 _KEPT: Final = uniform(20_000, 95_000)
 _ASK: Final = 120
 _FULL: Final = 0.9  # of a window that `window` bounds: judgement
-# Coding agents of one generation reuse 96.8% of a context, of a newer one 85.8
-# % (SemiAnalysis); AIPerf resets with 5%, which gives the drops by 30% and
+# Coding agents of one generation reuse 96.8% of a context, of a newer one 85.8%
+# (SemiAnalysis); AIPerf resets with 5%, which gives the drops by 30% and
 # more in 0.5% of kv-cache-tester's calls.
 
 _REPOSITORIES: Final = 100  # AIPerf's configuration of its agentic dataset: 100 groups, Zipf 0.6

@@ -133,7 +133,12 @@ def test_a_decision_ends_in_lines_that_fit_the_screen_with_its_table_and_next_st
     notes = ("Spent 10 of 12 min.", "This budget cannot settle speed: " + "more " * 60)
     for columns in (80, 100):
         lines = closing(
-            document, steps=document.do_now, notes=notes, report=Path("r.html"), width=columns
+            document,
+            steps=document.do_now,
+            notes=notes,
+            took="",
+            report=Path("r.html"),
+            width=columns,
         ).splitlines()
         assert len(lines) <= MOST
         assert max(map(len, lines)) <= columns
@@ -152,7 +157,7 @@ def test_the_last_screen_cuts_no_statement_and_no_row(document: Document) -> Non
     )
     for columns in (60, 80, 100):
         lines = closing(
-            document, steps=document.do_now, notes=(), report=Path("r.html"), width=columns
+            document, steps=document.do_now, notes=(), took="", report=Path("r.html"), width=columns
         ).splitlines()
         said = " ".join(line.strip() for line in lines)
         assert "…" not in said
@@ -326,7 +331,7 @@ def test_what_a_screening_found_is_next_to_the_verdict_with_its_command(database
     said = document_of(replace(made, decision=decision), database)
     for columns in (80, 100):
         lines = closing(
-            said, steps=said.do_now, notes=(), report=Path("r"), width=columns
+            said, steps=said.do_now, notes=(), took="", report=Path("r"), width=columns
         ).splitlines()
         at = next(at for at, line in enumerate(lines) if line.startswith("A screening found"))
         end = next(at for at, line in enumerate(lines) if line.startswith("How sure?"))

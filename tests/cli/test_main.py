@@ -155,7 +155,7 @@ def test_a_mistyped_command_line_exits_with_2(
             2,
             "error: --swap needs two endpoints\nhint: name two\n",
         ),
-        (GateError("turn time +6%, gate +5%"), 3, "error: turn time +6%, gate +5 %\n"),
+        (GateError("turn time +6%, gate +5%"), 3, "error: turn time +6%, gate +5%\n"),
         (
             InterruptError("stopped after 41 of 96 calls", hint="--resume r1"),
             130,

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from agentload.cli._decide import notes
-from agentload.decision.apart import Apart, narrowest
+from agentload.decision.apart import Apart, NarrowError, narrowest
 from agentload.decision.block_pairs import BlockPairs
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger, LedgerEntry, ledger
@@ -23,7 +23,7 @@ from agentload.decision.look import Look
 from agentload.decision.outcome import DecisionOutcome
 from agentload.decision.play import Deciding
 from agentload.endpoints.identity import Identity
-from agentload.errors import PlanError, UsageError
+from agentload.errors import AgentloadError, EndpointError, InterruptError, PlanError, UsageError
 from agentload.live import health
 from agentload.model.rows import RunRow
 from agentload.run.audience import Audience
@@ -255,6 +255,37 @@ def test_a_comparison_that_took_more_than_its_share_leaves_the_others_no_budget_
     assert outcome.left_minutes == pytest.approx(left)
     assert outcome.wants is not None
     assert outcome.enough_minutes > 45
+
+
+@pytest.mark.parametrize(
+    "error", [EndpointError("gone"), InterruptError("run r-int8 was stopped", hint="resume it")]
+)
+def test_a_comparison_that_was_killed_or_stopped_is_resumed_with_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: AgentloadError
+) -> None:
+    database, resumed = tmp_path / "x.duckdb", list[str | None]()
+
+    def play(own: Deciding) -> DecisionOutcome:
+        resumed.append(own.place.resume)
+        raise error
+
+    checks = Look(criterion="checks", amount=1)
+    asked = Ledger(database=database, run="r").write(
+        "asked", LedgerEntry(stage=checks, planned_minutes=0.1, minutes=0.1, said="")
+    )
+    asked.of_comparison("r-int8")  # and no pair of it was begun
+    deciding = Deciding(
+        study=Decide(traces=CHAT, servers=Live(endpoints=THREE_URLS)),
+        place=StudyPlace(database=database, resume="r"),
+        audience=Audience(),
+    )
+    monkeypatch.setattr(Deciding, "play", play)
+    monkeypatch.setattr(Deciding, "is_begun", True)
+    with pytest.raises(type(error)) as raised, deciding._resumable():
+        deciding._compare_apart(NarrowError("int8", 65_536))
+    assert resumed == ["r-int8"]
+    assert raised.value.hint is not None
+    assert raised.value.hint.endswith("--resume r")
 
 
 LOAD = Load(sessions=2, duration_s=1.5, wait_cap_s={"user": 0.1, "tool": 0.1})

@@ -65,3 +65,21 @@ def test_memory_grows_with_what_is_in_flight_and_not_with_what_is_done() -> None
     assert len(engine._scheduler.kv._cache._queue) < 500
     assert not engine._scheduler.calls
     assert not engine._scheduler._external
+
+
+def test_a_long_call_keeps_one_log_beside_short_ones() -> None:
+    engine = Engine(small(blocks=4000, max_len=30_000))
+    engine.submit(EngineRequest("long", (("own", 100),), 20_000), 0)
+    logs = {id(engine._scheduler.steps.log): engine._scheduler.steps.log}
+    engine.submit(EngineRequest("0", (("own0", 10),), 60), 0)
+    calls = 0
+    while engine._scheduler.steps.log.held < TRIM_STEPS + 2000:
+        nxt = engine.next_ns()
+        assert nxt is not None
+        for event in engine.advance(nxt):
+            if isinstance(event, Finished):
+                calls += 1
+                request = EngineRequest(str(calls), ((f"own{calls}", 10),), 60)
+                engine.submit(request, event.at_ns)
+        logs[id(engine._scheduler.steps.log)] = engine._scheduler.steps.log
+    assert len(logs) == 1

@@ -13,12 +13,24 @@ import pytest
 
 from advisor.steps import Questions
 from agentload.cli._closing import MOST, closing
+from agentload.cli._decide import OF_ERROR
 from agentload.report import labels
 from agentload.report.format import typeset
 from agentload.report.parts import Cell, Document, Table
 from agentload.report.render import render
 from tests.report.random_runs import random_document
 
+NOTES = (
+    "Spent 49 of 45 min.",
+    (
+        "This budget cannot settle accuracy. Missing: 1,200 paired questions, 31 min and 2 more "
+        "block pairs, 12 min; left: 0 s. --budget 90m pays for it."
+    ),
+)
+TOOK = (
+    "It took: checks 30 s, speed 12 min, service level 3 min, canary 2 min, screen 40 s, step times "
+    "2 min, capacity 10 min, accuracy 8 min, without a result 5 min."
+)
 QUICK = (*range(6), 11, 29)  # they reach every verdict
 MANY = range(1_000)
 _UNITS = {"ms": 1.0, "s": 1_000.0, "min": 60_000.0, "h": 3_600_000.0}
@@ -96,9 +108,21 @@ def disagreeing(document: Document) -> Iterator[str]:
 
 def _on_the_last_screen(document: Document, page: str) -> Iterator[str]:
     """Yield what the end of a decision says and a page does not, and an end that is too long."""
-    screen = closing(
-        document, steps=document.do_now, notes=("Spent.",), report=Path("r"), width=100
+    screen, *others = (
+        closing(
+            document,
+            steps=document.do_now,
+            notes=NOTES[:told],
+            took=TOOK if told else "",
+            report=Path("r"),
+            width=100,
+            most=most,
+        )
+        for told, most in ((0, MOST), (2, MOST), (2, MOST - OF_ERROR))
     )
+    for most, other in zip((MOST, MOST - OF_ERROR), others, strict=True):
+        if len(other.splitlines()) > most:
+            yield f"an end of {most} lines has {len(other.splitlines())}"
     told = [line for line in screen.splitlines() if not line.startswith("    ")]  # no commands
     web = html.unescape(_TAG.sub(" ", render(document, "html")))
     for name, other in (("md", page.replace("\\", "")), ("html", web)):
