@@ -170,13 +170,10 @@ class BlockPairs:
                     means.audience.notice(f"warning: {failure}")
 
     def _limit(self, known: Known) -> BudgetLimit:
-        """Return what ends pairs that take longer than was forecast, and than a silent server may.
-
-        The first pair is played whatever it takes, unless an earlier one was lost.
-        """
+        """Return what ends pairs that take longer than a silent server may beyond the budget."""
         means = self.means
         left_s = 60 * means.left_minutes(known.ledger) + means.silent_s
-        if not known.pairs and not known.ledger.lost_minutes:
+        if means.is_unbounded(known):
             left_s = math.inf
         return BudgetLimit(audience=means.audience, ends_s=time.monotonic() + left_s)
 

@@ -16,6 +16,7 @@ from advisor.legs import questions
 from advisor.policy import Policy
 from advisor.policy import ServiceLimits as Level
 from agentload.decision.apart import narrowest
+from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger
 from agentload.decision.lighter import EasedLoad, load_after
 from agentload.decision.look import Look
@@ -75,6 +76,8 @@ class Means:
     """Replay with which the pairs of a resumed decision began."""
     learned: Mapping[str, Sizes] = field(default_factory=dict)
     """How much each arm's server holds and takes, once the servers were asked."""
+    laid_again: int = 0
+    """First pairs that were lost before any of their calls."""
 
     @cached_property
     def servers(self) -> Arms:
@@ -137,6 +140,15 @@ class Means:
     def left_minutes(self, ledger: Ledger) -> float:
         """Return the minutes of the budget that are left after what a ledger holds."""
         return (self.study.budget_s - self.missing_s) / 60 - ledger.minutes
+
+    def is_unbounded(self, known: Known) -> bool:
+        """Tell whether the next pair is the first, which is played whatever it takes.
+
+        It is so played once only: not after an earlier pair has spent time, nor after the
+        comparison of another arm took more than its share.
+        """
+        lost = len(known.ledger.lost_minutes)
+        return not self.missing_s and not known.pairs and lost == self.laid_again
 
     @property
     def starts_minutes(self) -> float:

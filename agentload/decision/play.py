@@ -122,6 +122,7 @@ class Deciding:
             missing_s=max(0.0, study.budget_s - left_s(self.study, before.apart)),
             began=replay_begun(self.place),
             learned={arm: each for arm, each in sizes.items() if arm in arms},
+            laid_again=self._laid_again,
         )
         self._agenda = Agenda(self.means, aside=before.aside, learn=self.learn)
 
@@ -211,18 +212,8 @@ class Deciding:
         return self._ended("open" if self.known.open else "decided")
 
     def _is_first(self) -> bool:
-        """Tell whether the first pair comes next, which is played whatever it takes.
-
-        It is so played once only: not after an earlier pair has spent time, nor after the
-        comparison of another arm took more than its share.
-        """
-        found = self.known
-        return (
-            not self.means.missing_s
-            and found.decision is None
-            and not found.pairs
-            and len(found.ledger.lost_minutes) == self._laid_again
-        )
+        """Tell whether the first pair comes next, which is played whatever it takes."""
+        return self.known.decision is None and self.means.is_unbounded(self.known)
 
     def _offers(self) -> list[tuple[Look, LookPrice]]:
         """Return what could be asked next, each with its price.

@@ -437,7 +437,7 @@ def test_the_comparison_that_decided_says_whether_it_holds() -> None:
         for each in (use, avoid, equal)
         if each.inequality is not None
     ] == [("use", "<", True), ("avoid", ">", True), ("no difference", "inside", True)]
-    assert [each.flips[0].rsplit(" ", 2)[0] for each in (use, avoid, equal)] == [
+    assert [each.flips[0].rsplit(" ", 1)[0] for each in (use, avoid, equal)] == [
         "a margin (min_change) above",
         "a margin (min_change) above",
         "a margin (min_change) below",

@@ -326,6 +326,7 @@ def test_a_first_pair_that_is_laid_out_again_is_played_whatever_it_takes(
     assert deciding.price(Look(criterion="speed", amount=1)).minutes > 3
     assert (deciding.play().ending, asked) == ("stopped", [1, 1])
     # What was stopped is spent: it is not played again and again.
+    place = StudyPlace(database=tmp_path / "x.duckdb", resume="r")
     resumed = Deciding(study=study, place=place, audience=Audience())
     assert (resumed.play().ending, asked) == ("budget", [1, 1])
 

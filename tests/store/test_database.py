@@ -259,8 +259,8 @@ def test_ctrl_c_during_a_query_stays_ctrl_c(tmp_path: Path) -> None:
 
     def stopped(opened: Callable[[Path], Opened]) -> None:
         with opened(tmp_path / "x.duckdb") as connection:
-            Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-            connection.execute("SELECT max(hash(i)) FROM range(100000000) AS t(i)").fetchone()
+            Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+            connection.execute("SELECT max(hash(i)) FROM range(10000000000) AS t(i)").fetchone()
 
     for opened in (reading, writing):
         with pytest.raises(KeyboardInterrupt):

@@ -127,7 +127,7 @@ def test_a_path_that_is_relative_to_the_shell_is_refused_with_the_one_to_write(
         ({**ENTRY, "schedule": {"cron": "0 2"}}, "expected five fields"),
         (
             {**ENTRY, "load": {"sessions": 2, "rate_per_s": 1.0}},
-            "job 'one': --sessions (closed loop) and --rate (open loop) exclude each other",
+            "job 'one': load.sessions (closed loop) and load.rate_per_s (open loop) exclude each",
         ),
         ({**ENTRY, "policy": {"min_chnge": 1}}, "min_chnge"),
     ],
