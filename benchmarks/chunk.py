@@ -17,7 +17,8 @@ from collections import deque
 from itertools import pairwise
 
 from agentload import COMPILED
-from agentload.dispatch.call import CallMachine, CallTerms
+from agentload.dispatch.answer import CallTerms
+from agentload.dispatch.call import CallMachine
 from agentload.live.channel import Channel
 from agentload.live.exchange import Exchange, Reception
 from agentload.live.hub import Hub

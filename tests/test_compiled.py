@@ -1,5 +1,6 @@
 """Compiled modules are loaded all together, or not at all."""
 
+import ast
 import importlib
 import os
 import subprocess
@@ -118,3 +119,21 @@ def test_what_is_said_to_be_compiled_is_what_is_loaded() -> None:
 @pytest.mark.parametrize("name", ["agentload.dispatch", "agentload.dispatch.sse", "json"])
 def test_every_other_module_is_left_to_others(name: str) -> None:
     assert compiled.Finder({MODULES[0]: Path("naming.so")}).find_spec(name) is None
+
+
+def test_no_struct_stands_in_a_module_that_is_compiled() -> None:
+    # mypyc drops the keywords of a class: a struct would be mutable, and refused as a default.
+    made = ast.parse((ROOT / "speedups/setup.py").read_text(encoding="utf-8"))
+    rooms = next(
+        ast.literal_eval(each.value)
+        for each in made.body
+        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "ROOMS"
+    )
+    structs = [
+        f"{room}.{module}.{each.name}"
+        for room, modules in rooms.items()
+        for module in modules.split()
+        for each in ast.walk(ast.parse((ROOT / f"agentload/{room}/{module}.py").read_text()))
+        if isinstance(each, ast.ClassDef) and each.keywords
+    ]
+    assert structs == []

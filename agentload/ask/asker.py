@@ -15,10 +15,11 @@ from urllib.request import Request
 
 import msgspec
 
+from agentload.dispatch.answer import Parsed
 from agentload.dispatch.call import GOOD_ENDS
 from agentload.dispatch.fault import fault, redact, word
 from agentload.dispatch.framing import MOST_BYTES, OverlongError
-from agentload.dispatch.sse import TOKEN_CHARS, Parsed, document
+from agentload.dispatch.sse import TOKEN_CHARS, document
 from agentload.endpoints.endpoint import Endpoint, mask, socket_of
 from agentload.endpoints.reach import proxy, tls_context
 from agentload.tasks import Json

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from agentload.ask.asker import Failed, attempt, bad_end, client, excess
+from agentload.dispatch.answer import Parsed
 from agentload.dispatch.fault import word
 from agentload.dispatch.framing import Framing
 from agentload.dispatch.garbage import garbage
 from agentload.dispatch.shapes import decode
-from agentload.dispatch.sse import Parsed, StreamParser, document, is_json
+from agentload.dispatch.sse import StreamParser, document, is_json
 from agentload.endpoints.endpoint import Endpoint
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer

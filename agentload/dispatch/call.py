@@ -10,12 +10,9 @@ to byte; the total limit covers all. The answer is judged after its end, in the 
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-from msgspec import Struct
-
+from agentload.dispatch.answer import CallTerms, Parsed
 from agentload.dispatch.garbage import garbage
-from agentload.dispatch.sse import Parsed
 from agentload.model.commands import Halt, Limits, Outcome, Reply, StampSource, Status
-from agentload.model.record import record
 from agentload.model.stamps import Stamps, stamps
 from agentload.tasks.parts.grading import call_text
 
@@ -29,20 +26,6 @@ BAD_ENDS: Final[Mapping[str, Status]] = {
     "error": "aborted",
     "content_filter": "filtered",
 }
-
-
-@record
-class CallTerms(Struct, frozen=True, kw_only=True, gc=False):
-    """Describe what a call asked for, as far as its answer is judged by it."""
-
-    tokens: int | None = None
-    """The most tokens that the answer may have (`max_tokens`)."""
-    is_forced: bool = False
-    """Whether the answer must have exactly `tokens` tokens (`ignore_eos` was set)."""
-    is_streamed: bool = True
-    ends_with_mark: bool = True
-    """Whether this server ends its streams with `[DONE]`."""
-    wants_reply: bool = False
 
 
 class CallMachine:

@@ -4,13 +4,12 @@ Of a stream, in any chunking, it gives what the answer said and when each part a
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from operator import eq
 
 import msgspec
-from msgspec import Struct
 
+from agentload.dispatch.answer import Parsed, ReplyToolCall
 from agentload.dispatch.counting import Chunk, Kind, Shows, token_counts, usage_drop
 from agentload.dispatch.fault import Fault, body_fault, word
 from agentload.dispatch.framing import Framing
@@ -29,58 +28,6 @@ from agentload.dispatch.shapes import (
     model_name,
 )
 from agentload.model.commands import TokenRule
-from agentload.model.record import record
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyToolCall:
-    """A call of a tool, joined from its pieces; the arguments are JSON text."""
-
-    name: str
-    arguments: str
-
-
-@record
-class Parsed(Struct, frozen=True, kw_only=True, gc=False):
-    """What an answer said.
-
-    `stamps_ns` and `tokens` have one entry for each chunk that carried tokens.
-    """
-
-    stamps_ns: tuple[int, ...] = ()
-    tokens: tuple[int, ...] = ()
-    token_rule: TokenRule | None = None
-    first_answer_ns: int | None = None
-    """Stamp of the first chunk that is not thinking."""
-    coalesced_reads: int = 0
-    """Chunks that came in the same read as the chunk before them, whose stamp they share."""
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
-    output_tokens: int | None = None
-    thinking_tokens: int | None = None
-    finish_reason: str | None = None
-    has_end_mark: bool = False
-    """Whether the stream said `[DONE]`."""
-    fault: Fault | None = None
-    """An error inside a 200 answer, or the error that an error answer's body holds."""
-    unreadable: str | None = None
-    """What could not be read or contradicts itself; None if nothing."""
-    text: str = ""
-    thinking: str = ""
-    tool_calls: tuple[ReplyToolCall, ...] = ()
-
-    @property
-    def first_ns(self) -> int | None:
-        """When the first token of any kind arrived."""
-        return self.stamps_ns[0] if self.stamps_ns else None
-
-    @property
-    def last_ns(self) -> int | None:
-        """When the last token arrived."""
-        if not self.stamps_ns:
-            return None
-        return self.stamps_ns[-1]
-
 
 _DONE = b"[DONE]"
 CHUNK_BYTES = 200  # memory that one kept chunk takes

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from agentload.dispatch.call import CallTerms
+from agentload.dispatch.answer import CallTerms
 from agentload.dispatch.counting import Counting
 from agentload.live.wire import Wire, WireFacts, WireRequest
 from agentload.model.commands import Cancel, Forget, Halt, Outcome, Prepare, Send

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from agentload.dispatch.answer import Parsed
 from agentload.dispatch.call import CallMachine, Failure
 from agentload.dispatch.fault import redact
 from agentload.dispatch.framing import OverlongError
-from agentload.dispatch.sse import Parsed
 from agentload.live.channel import READ_BYTES, Link, Read, SocketSource
 from agentload.live.hub import Watcher
 from agentload.live.incoming import Incoming, NotHttpError

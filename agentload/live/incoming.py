@@ -7,9 +7,10 @@ from typing import Final, Literal, TypeAlias
 
 import httptools
 
+from agentload.dispatch.answer import Parsed
 from agentload.dispatch.fault import body_fault, word
 from agentload.dispatch.framing import MOST_BYTES, OverlongError
-from agentload.dispatch.sse import Parsed, StreamParser, document
+from agentload.dispatch.sse import StreamParser, document
 
 FAULT_BYTES: Final = 1 << 20  # read of an error's body; the rest is dropped
 # Limit of everything between two pieces of a body: interim heads, the head, trailers.

@@ -13,10 +13,10 @@ from urllib.parse import urljoin, urlsplit
 
 from msgspec import Struct
 
-from agentload.dispatch.call import CallMachine, CallTerms
+from agentload.dispatch.answer import CallTerms, Parsed
+from agentload.dispatch.call import CallMachine
 from agentload.dispatch.fault import retry_after_ns
 from agentload.dispatch.gateway import deed, shown_model
-from agentload.dispatch.sse import Parsed
 from agentload.live.alarm import Timetable
 from agentload.live.channel import Link
 from agentload.live.connections import Connections, UnreachableError

@@ -15,12 +15,12 @@ from typing import NamedTuple, assert_never
 import numpy as np
 from msgspec.structs import replace
 
-from agentload.dispatch.call import CallMachine, CallTerms
+from agentload.dispatch.answer import CallTerms, Parsed
+from agentload.dispatch.call import CallMachine
 from agentload.dispatch.checking import answer_row
 from agentload.dispatch.dispatcher import Dispatcher
 from agentload.dispatch.row import row
 from agentload.dispatch.session import live_key
-from agentload.dispatch.sse import Parsed
 from agentload.dispatch.stretches import stretches, where
 from agentload.emulator.calls import (
     PS_PER_NS,

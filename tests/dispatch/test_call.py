@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.dispatch.call import CallMachine, CallTerms
+from agentload.dispatch.answer import CallTerms, Parsed, ReplyToolCall
+from agentload.dispatch.call import CallMachine
 from agentload.dispatch.fault import Fault
-from agentload.dispatch.sse import Parsed, ReplyToolCall
 from agentload.model.commands import Limits, Outcome, Reply, Status
 from agentload.model.stamps import stamps
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentload.dispatch.answer import Parsed, ReplyToolCall
 from agentload.dispatch.fault import Fault
 from agentload.dispatch.framing import OverlongError
-from agentload.dispatch.sse import Parsed, ReplyToolCall, StreamParser, document
+from agentload.dispatch.sse import StreamParser, document
 
 WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
 STREAMS = sorted(path.name for path in WIRE.glob("*.sse"))

@@ -2,7 +2,7 @@
 
 import time
 
-from agentload.dispatch.call import CallTerms
+from agentload.dispatch.answer import CallTerms
 from agentload.live.target import Target
 from agentload.live.wire import Wire, WireRequest
 from agentload.model.commands import Limits, Outcome

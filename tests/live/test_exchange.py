@@ -7,7 +7,7 @@ import re
 import pytest
 
 import agentload
-from agentload.dispatch.call import CallTerms
+from agentload.dispatch.answer import CallTerms
 from agentload.live import exchange
 from agentload.live.exchange import BEHIND_BYTES, Exchange, Memory, own_bytes
 from agentload.live.hub import Hub

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agentload.dispatch.call import CallMachine, CallTerms
+from agentload.dispatch.answer import CallTerms
+from agentload.dispatch.call import CallMachine
 from agentload.live.channel import Channel
 from agentload.live.exchange import Exchange, Reception
 from agentload.live.hub import ReadPath

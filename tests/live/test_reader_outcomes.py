@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentload.compiled import PURE
-from agentload.dispatch.call import CallTerms
+from agentload.dispatch.answer import CallTerms
 from agentload.live import reader
 from agentload.live.hub import ReadPath
 from agentload.live.target import Target

@@ -19,7 +19,7 @@ import duckdb
 import pytest
 
 from agentload.ask.probes import reuse, reuse_across_arms
-from agentload.dispatch.call import CallTerms
+from agentload.dispatch.answer import CallTerms
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
