@@ -24,6 +24,8 @@ _ELSEWHERE: Final = ("verdict", "accuracy, largest drop")
 """Rows that the headline or the report has."""
 _SAID: Final = "accuracy (published"
 """Row of a criterion that repeats the reason above it."""
+_WHOLE: Final = re.compile(r"\[[^\]]*\]| ↑")
+"""What a line of a cell does not end within."""
 _STOP: Final = re.compile(r"(?<=[.;]) ")
 """Where a statement ends, unless a bracket is open."""
 
@@ -164,8 +166,8 @@ def whole_statements(text: str, width: int, *, most: int) -> list[str]:
 
 
 def _cell(text: str, width: int) -> list[str]:
-    """Wrap the text of a cell; the mark of its direction stays with its last word."""
-    together = text.replace(" ↑", "\N{NO-BREAK SPACE}↑")
+    """Wrap the text of a cell; an interval stays whole, and an arrow with the word before it."""
+    together = _WHOLE.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
     lines = textwrap.wrap(together, width) or [""]
     return [each.replace("\N{NO-BREAK SPACE}", " ") for each in lines]
 
