@@ -89,8 +89,8 @@ def _fitting(parts: Sequence[_Part], most: int) -> Sequence[_Part]:
 
 
 def _screened(document: Document, width: int) -> Iterator[_Part]:
-    """Yield what screenings found, each with the command that follows it up."""
-    for each in document.screened:
+    """Yield what screenings found, each once, with the command that follows it up."""
+    for each in {each.text: each for each in document.screened}.values():
         yield _Part(whole_statements(each.text, width, most=2))
         if each.command is not None:
             yield _Part(fold_command(f"    {each.command}", width).split("\n"), rank=1)

@@ -46,6 +46,8 @@ _FIGURE = re.compile(
     r"[+−]?\d[\d,.]*(?: ?%| pp| min| USD| block pairs?| calls?| (?:paired )?questions| ms| s\b|×)?"
     r"(?: \[[^\]]*\])?"
 )
+_PEAK = re.compile(r"GPUs at your peak of \d+ agents|GPUs at your peak of$|^\d+ agents")
+"""What the user gave, which pages repeat beside a figure alone."""
 _TAG = re.compile(r"<(script|style).*?</\1>|<[^>]+>", flags=re.DOTALL)
 _COST = re.compile(r"\+([\d,]+) (?:calls|block pairs)")
 
@@ -124,6 +126,7 @@ def _on_the_last_screen(document: Document, page: str) -> Iterator[str]:
         if len(other.splitlines()) > most:
             yield f"an end of {most} lines has {len(other.splitlines())}"
     told = [line for line in screen.splitlines() if not line.startswith("    ")]  # no commands
+    told = [_PEAK.sub("", line) for line in told]
     web = html.unescape(_TAG.sub(" ", render(document, "html")))
     for name, other in (("md", page.replace("\\", "")), ("html", web)):
         there = re.sub(r"\s+", " ", other)

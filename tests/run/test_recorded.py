@@ -180,7 +180,7 @@ def test_replies_of_an_imported_trace_are_compared_while_it_is_replayed(
     decision = advise(database, "r", setting=Setting()).decision
     (finding,) = (each for each in decision.findings if each.rule == "recorded_turns")
     assert finding.message.startswith(
-        f"fp8 made {part} of {SESSIONS} recorded next turns, bf16 {SESSIONS}"
+        f"fp8 replied as recorded in {part} of {SESSIONS} turns, bf16 in {SESSIONS}"
     )
     assert "A changed reply is not a wrong one" in finding.message
     assert decision.accuracy == ()
