@@ -18,6 +18,7 @@ import pytest
 
 from advisor.policy import Policy
 from agentload.cli._decide import beyond_budget
+from agentload.decision.carry_out import BudgetSpentError
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known, RunRows, knowledge
 from agentload.decision.ledger import Ledger, LedgerEntry, ledger
@@ -29,12 +30,13 @@ from agentload.decision.paired_answers import PairedAnswers
 from agentload.decision.play import Deciding
 from agentload.decision.state import DecisionState
 from agentload.decision.user_trace import UserTrace
-from agentload.errors import EvidenceError, PlanError, UsageError
+from agentload.errors import EvidenceError, InterruptError, PlanError, UsageError
 from agentload.model.rows import AnswerRow, VerdictRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.report.advise import advise
 from agentload.report.document import document
 from agentload.report.formats.json import json as as_json
+from agentload.run import door
 from agentload.run.audience import Audience
 from agentload.run.past import FIRST
 from agentload.run.place import StudyPlace
@@ -363,6 +365,39 @@ def test_a_first_pair_that_others_went_before_is_played_within_what_they_left(
     if not asked:
         said = beyond_budget(outcome) or ""
         assert said.endswith("1 block pair, 3 min; left: 2 min. --budget 47m pays for it.")
+
+
+@pytest.mark.parametrize(("is_spent", "error"), [(True, BudgetSpentError), (False, InterruptError)])
+def test_pairs_that_end_before_their_first_call_say_who_ended_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_spent: bool, error: type[Exception]
+) -> None:
+    def stopped(_: object, __: object, audience: Audience, *, adapt: object) -> None:
+        limit = audience.stopping.__self__  # type: ignore[attr-defined]  # a method of the limit
+        limit.is_spent = is_spent
+        raise InterruptError("stopped")
+
+    monkeypatch.setattr(door, "carry_out", stopped)
+    study = msgspec.structs.replace(STUDY, servers=URLS)
+    place = StudyPlace(database=tmp_path / "x.duckdb", run="r")
+    deciding = Deciding(study=study, place=place, audience=Audience())
+    with pytest.raises(error):
+        deciding._agenda.of["speed"].ask(Look(criterion="speed", amount=1), deciding.known)
+
+
+def test_pairs_that_the_budget_ended_are_priced_by_what_they_took(tmp_path: Path) -> None:
+    def ended() -> float:
+        raise BudgetSpentError("the budget ended a block pair")
+
+    study = msgspec.structs.replace(STUDY, servers=URLS)
+    deciding = checked(study, tmp_path / "x.duckdb", ended)
+    forecast = deciding.price(Look(criterion="speed", amount=1)).minutes
+    deciding._since_s -= 60 * 3 * forecast
+    outcome = deciding._under_one_load()
+    assert outcome.ending == "budget"
+    assert outcome.wants is not None
+    look, minutes = outcome.wants
+    assert look.criterion == "speed"
+    assert minutes == pytest.approx(3 * deciding.price(look).minutes, rel=0.05)
 
 
 @pytest.mark.slow
