@@ -181,6 +181,16 @@ def start(
 
     Raises LaunchError, with the end of its log, when it is not.
     """
+    running = _begun(endpoint, logs)
+    try:
+        _wait(running, endpoint, until=time.monotonic() + start_s, is_stopping=is_stopping)
+    except BaseException:
+        running.stop()
+        raise
+    return running
+
+
+def _begun(endpoint: Endpoint, logs: Path) -> LaunchedServer:
     if endpoint.launch is None:
         raise LaunchError(
             f"{endpoint.name}: the arms file has no 'launch'",
@@ -191,13 +201,7 @@ def start(
             f"{endpoint.name}: something answers at {endpoint.root} already",
             hint="stop it, or choose another port",
         )
-    running = _spawned(endpoint.name, endpoint.launch, logs)
-    try:
-        _wait(running, endpoint, until=time.monotonic() + start_s, is_stopping=is_stopping)
-    except BaseException:
-        running.stop()
-        raise
-    return running
+    return _spawned(endpoint.name, endpoint.launch, logs)
 
 
 @contextmanager
@@ -207,22 +211,36 @@ def run_servers(
     logs: Path,
     start_s: float = START_S,
     notice: Callable[[str], None] = lambda _: None,
+    together: bool = False,
 ) -> Iterator[Mapping[str, LaunchedServer]]:
-    """Run the servers of all arms at the same time while the `with` block lasts."""
+    """Run the servers of all arms at the same time while the `with` block lasts.
+
+    They start one after the other, since two that measure free memory at once take each
+    other's for their own. Servers that are told how much to take may start *together*.
+    """
     check_apart(endpoints)
     with ExitStack() as stack:
         servers: dict[str, LaunchedServer] = {}
-        # One after the other: two that measure free memory at once take each other's for their own.
-        for endpoint in endpoints:
-            notice(f"{endpoint.name}: starting, log in {logs / f'{endpoint.name}.log'}")
-            began = time.monotonic()
-            running = start(endpoint, logs=logs, start_s=start_s)
-            stack.callback(_ended, running, notice)
-            servers[endpoint.name] = running
+
+        def await_health(endpoint: Endpoint, began: float) -> None:
+            running = servers[endpoint.name]
+            _wait(running, endpoint, until=began + start_s, is_stopping=lambda: False)
             notice(
                 f"{endpoint.name}: ready after {time.monotonic() - began:.0f} s at "
                 f"{endpoint.shown_url} (process {running.pid})"
             )
+
+        began = {}
+        for endpoint in endpoints:
+            notice(f"{endpoint.name}: starting, log in {logs / f'{endpoint.name}.log'}")
+            began[endpoint.name] = time.monotonic()
+            servers[endpoint.name] = _begun(endpoint, logs)
+            stack.callback(_ended, servers[endpoint.name], notice)
+            if not together:
+                await_health(endpoint, began[endpoint.name])
+        if together:
+            for endpoint in endpoints:
+                await_health(endpoint, began[endpoint.name])
         yield servers
 
 

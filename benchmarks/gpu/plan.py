@@ -80,6 +80,8 @@ def values(data: Mapping[str, Any], site: Site, *, programs: Mapping[str, str]) 
     """Return what the words in braces mean at a site; *programs* are agentload and python."""
     place = data["places"][site.place]
     known = {name: str(value) for name, value in place["values"].items()}
+    if site.place == "gpu":
+        known |= {name: str(value) for name, value in data["models"][site.model]["plays"].items()}
     known |= {
         "model": site.model,
         "vllm": site.vllm,

@@ -66,7 +66,7 @@ def decided(data: Mapping[str, Any], trace: str, model: str, folder: Path) -> di
     profile = folder / f"{model}.yaml"
     profile.write_text(text(profiled(data, model)), encoding="utf-8")
     given = data["places"]["gpu"]["values"]
-    load = data["load"].format_map(given).split()
+    load = data["load"].format_map(data["models"][model]["plays"]).split()
     command = [
         AGENTLOAD,
         "decide",

@@ -202,7 +202,7 @@ def _standing(site: Site, *, start_s: float) -> Iterator[Mapping[str, int]]:
     """Let all arms of a model stand side by side; yield their processes."""
     endpoints = read_file(plan.arms_path(site))
     logs = site.folder / "logs" / site.model
-    with run_servers(endpoints, logs=logs, start_s=start_s, notice=print) as servers:
+    with run_servers(endpoints, logs=logs, start_s=start_s, notice=print, together=True) as servers:
         prime_all(endpoints, notice=print)
         yield {name: running.pid for name, running in servers.items()}
 
