@@ -240,6 +240,18 @@ class Probed:
     """Differences between what the arms are and what the arms file expects."""
     caveats: tuple[str, ...]
 
+    @property
+    def silent(self) -> Mapping[str, str]:
+        """Return what the arms that answered no prompt at all said in place of an answer."""
+        answering = {each.arm for each in self.agreement if each.prompts}
+        if answering:
+            answering.add(self.reference)
+        return {
+            each.arm: each.error or "no answer"
+            for each in self.reuse
+            if each.verdict == "failed" and each.arm not in answering
+        }
+
     def troubles(self) -> Iterator[str]:
         """Yield a sentence for everything that makes the arms unfit for a comparison."""
         yield from self.mismatches

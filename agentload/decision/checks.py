@@ -73,6 +73,11 @@ class Checks:
                 "one server, or behind one router",
                 hint="give each arm a server of its own",
             )
+        if probed.silent and not servers.force:
+            raise EndpointError(
+                "; ".join(f"{arm} answers no prompt: {why}" for arm, why in probed.silent.items()),
+                hint="its log says why; agentload probe asks again; --force measures all the same",
+            )
         self.learn(server_sizes(means))
         for trouble in probed.troubles():
             means.audience.notice(f"warning: {trouble}")

@@ -18,6 +18,7 @@ from agentload.endpoints.facts import (
 )
 from agentload.endpoints.identity import Identity
 from agentload.errors import EndpointError
+from agentload.kvmath.gpus import gpu_named
 from agentload.model.controls import SAME, is_control, original, replica
 from agentload.model.kv import NAMED
 
@@ -73,6 +74,7 @@ def agreement(endpoints: Sequence[Endpoint], identities: Mapping[str, Identity])
                 unknown.append(f"{name}: {check}")
             elif not check.agrees:
                 mismatches.append(f"{name}: {check}")
+        mismatches += _another_card(endpoint, identities[name])
         denied_names += [f"{name}: {check}" for check in _denied(endpoint, facts[name])]
         unseen += _unseen(endpoint, identities[name])
     equal = [
@@ -87,6 +89,16 @@ def agreement(endpoints: Sequence[Endpoint], identities: Mapping[str, Identity])
         apart=tuple(_apart(own, facts)),
         unseen=tuple(unseen),
     )
+
+
+def _another_card(endpoint: Endpoint, identity: Identity) -> Iterator[str]:
+    """Describe a GPU that the arms file names and the server's machine does not have."""
+    there = str(identity.settings.get("gpu", ""))
+    named = gpu_named(endpoint.gpu or "")
+    if named is not None and gpu_named(there) is not None:
+        seen = {card.name for each in there.split(", ") if (card := gpu_named(each)) is not None}
+        if named.name not in seen:
+            yield f"{endpoint.name}: gpu: expected {endpoint.gpu}, the server's machine has {there}"
 
 
 def _denied(endpoint: Endpoint, facts: Facts) -> list[ExpectationCheck]:

@@ -8,6 +8,7 @@ measured; otherwise its silence would be noticed after hours.
 """
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,6 +96,7 @@ def _silence(page: str, own: frozenset[str]) -> str | None:
 
 MACHINE: Final = {"driver": "nvidia_driver_version", "cuda": "cuda_runtime_version"}
 """What a server's machine runs under it, by our names, and the field of vLLM's own report."""
+_CARD: Final = re.compile(r"^GPU \d+: (.+?) *$", re.MULTILINE)
 
 
 def settings(document: Mapping[str, object]) -> dict[str, object]:
@@ -110,7 +112,13 @@ def settings(document: Mapping[str, object]) -> dict[str, object]:
     under = document.get("system_env")
     if isinstance(under, Mapping):
         found |= {name: under.get(field) for name, field in MACHINE.items()}
+        found["gpu"] = _cards(under.get("nvidia_gpu_models"))
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _cards(told: object) -> str | None:
+    """Name the kinds of GPU in lines such as `GPU 0: NVIDIA H200`; None where there are none."""
+    return ", ".join(sorted(set(_CARD.findall(told)))) or None if isinstance(told, str) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,7 +118,7 @@ def deployment(
 def differences(arms: Sequence[ArmServer]) -> tuple[str, ...]:
     """Say where arms run on different hardware, and which GPUs have no known peaks."""
     built = {
-        each.arm: f"{each.gpu_count or 1} × {each.gpu}" for each in arms if each.gpu is not None
+        each.arm: f"{each.gpu_count or 1} × {each.card}" for each in arms if each.card is not None
     }
     told = []
     if len(set(built.values())) > 1:
@@ -126,7 +126,7 @@ def differences(arms: Sequence[ArmServer]) -> tuple[str, ...]:
             "arms run on different GPUs: "
             + ", ".join(f"{arm} on {gpus}" for arm, gpus in built.items())
         )
-    unknown = {each.gpu for each in arms if each.gpu is not None and gpu_named(each.gpu) is None}
+    unknown = {each.card for each in arms if each.card is not None and gpu_named(each.card) is None}
     told += [
         f"the peaks of '{name}' are not known: its figures are not compared with them"
         for name in sorted(unknown)
@@ -235,13 +235,13 @@ def _kv_bytes(server: ArmServer, profile: ArmProfile | None) -> float | None:
 
 def _gpu(server: ArmServer, profile: ArmProfile | None, price: Price | None) -> GpuFacts:
     peaks: GpuPeaks | None = profile.gpu if profile else None
-    if server.gpu is not None:
-        peaks = gpu_named(server.gpu)
+    if server.card is not None:
+        peaks = gpu_named(server.card)
     # What a user pays wins over what a profile was listed at; a
     # policy's price comes as *price* and was written for this report.
     paid = price.usd_per_gpu_hour if price is not None else server.usd_per_gpu_hour
     if peaks is None:
-        return GpuFacts(name=server.gpu or UNKNOWN_GPU, usd_per_hour=paid)
+        return GpuFacts(name=server.card or UNKNOWN_GPU, usd_per_hour=paid)
     return GpuFacts(
         name=peaks.name,
         sm=peaks.compute_capability,

@@ -61,6 +61,12 @@ class ArmServer:
     shape: ModelShape | None = None
 
     @property
+    def card(self) -> str | None:
+        """Return the kind of its GPUs: by its machine where that has one kind, or the arms file."""
+        seen = text(self.settings.get("gpu")) or ""
+        return seen if seen and ", " not in seen else self.gpu
+
+    @property
     def ranks(self) -> int | None:
         """Return how many GPUs share each layer, as the arms file or the server says."""
         return self.tensor_parallel or count(self.settings.get("tensor_parallel"))

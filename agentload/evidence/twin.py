@@ -186,7 +186,7 @@ def _told(server: ArmServer) -> ArmProfile:
         name=server.arm,
         profile="twin",
         gpu=Gpu(
-            name=server.gpu or "unknown",
+            name=server.card or "unknown",
             memory_gib=0,
             bandwidth_tb_s=0,
             bf16_tflops=0,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -40,6 +41,8 @@ from benchmarks.gpu.predict import PREDICTION, changes, holds
 from benchmarks.gpu.run import AGENTLOAD
 
 RANDOM: Final = "The weights are random: no accuracy follows from any of this."
+WORK: Final = Path("build/gpu/work")
+KEPT: Final = Path("build/gpu/kept")
 LENGTHS: Final = (1024, 8192, 32768, 100_000)
 LEVELS: Final = """
 SELECT arm, pair, avg(ln(turn_ms)) FROM turns WHERE run_id = ? AND status = 'ok' AND turn_ms > 0
@@ -246,7 +249,7 @@ def _report(database: Path, run: str, out: Path) -> dict[str, Any] | None:
         "-o",
         str(out),
         "--format",
-        "md,json",
+        "md,html,json",
         "--quiet",
     ]
     if subprocess.run(
@@ -254,9 +257,27 @@ def _report(database: Path, run: str, out: Path) -> dict[str, Any] | None:
     ).returncode:
         return None
     decided: dict[str, Any] = json.loads((out / "decision.json").read_text(encoding="utf-8"))
-    page = out / "decision.md"
-    page.write_text(f"> {RANDOM}\n\n{page.read_text(encoding='utf-8')}", encoding="utf-8")
+    if not decided["decision"]["changes"]:  # every call failed: done.jsonl says why
+        shutil.rmtree(out)
+        return None
+    head = {"decision.md": f"> {RANDOM}\n\n", "decision.html": "", "decision.json": ""}
+    for name, said in head.items():
+        page = out / name
+        page.write_text(said + _at_home(page.read_text(encoding="utf-8"), database, run))
+    rows = [AGENTLOAD, "runs", "export", run, "--db", str(database), "--redact", "--quiet"]
+    subprocess.run([*rows, "-o", str(out / "run.tar.zst")], check=True, stdout=subprocess.DEVNULL)
     return decided
+
+
+def _at_home(text: str, database: Path, run: str) -> str:
+    """Name the kit's folders as they are named here, not on the machine that was measured."""
+    with reading(database) as connection:
+        found = connection.execute(
+            "SELECT json_extract_string(study, '$.servers.endpoints') FROM runs WHERE run_id = ?",
+            [run],
+        ).fetchone()
+    work = Path(found[0]).parent if found and found[0] else WORK
+    return text.replace(str(work), str(WORK)).replace(str(work.with_name("kept")), str(KEPT))
 
 
 def _profile(data: Mapping[str, Any], model: str, database: Path, path: Path) -> list[str]:

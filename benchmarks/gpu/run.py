@@ -110,10 +110,11 @@ def main() -> None:
         return
     make(data, site, agentload=AGENTLOAD)
     place = data["places"][given.place]
-    until_s = began_s + phase.limit_s - place["grace_s"]
+    grace_s = data["phases"][given.phase].get("grace_s", place["grace_s"])
+    until_s = began_s + phase.limit_s - grace_s
     with ended_by_signals():
         ended = measure(
-            phase, site, done, until_s=until_s, start_s=place["start_s"], grace_s=place["grace_s"]
+            phase, site, done, until_s=until_s, start_s=place["start_s"], grace_s=grace_s
         )
     kept_mb = trim(site.folder, given.keep_mb)
     took = f"{time.monotonic() - began_s:.0f} of {phase.limit_s:.0f} s"

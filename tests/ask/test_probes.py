@@ -259,3 +259,14 @@ async def test_a_server_that_fails_twice_in_a_row_is_asked_no_more_prompts() -> 
         found = await answers(Endpoint(name="a", url=server.url), "m", prompts=8)
     assert found == (None,) * 8
     assert len(server.requests) == 2
+
+
+def test_an_arm_is_silent_where_it_answered_neither_the_long_prompt_nor_any_short_one() -> None:
+    failed = ReuseProbe(arm="a", verdict="failed", error="500: no such token")
+    assert FINE.silent == {}
+    assert replace(FINE, reuse=(failed,)).silent == {}  # it is the reference of eight answers
+    none = AnswerAgreement(arm="b", prompts=0, first_token=0, whole=0, failed=8)
+    found = replace(FINE, reuse=(failed, replace(failed, arm="b")), agreement=(none,))
+    assert found.silent == {"a": "500: no such token", "b": "500: no such token"}
+    heard = replace(none, prompts=1, failed=7)
+    assert replace(found, agreement=(heard,)).silent == {}

@@ -100,6 +100,14 @@ def test_no_phase_is_longer_than_nine_minutes_nor_is_a_step_longer_than_its_phas
         assert taken <= minutes, name
 
 
+@pytest.mark.parametrize("place", KIT["places"])
+@pytest.mark.parametrize("phase", KIT["phases"])
+def test_a_phase_has_most_of_its_time_for_its_steps(phase: str, place: str) -> None:
+    wanted = KIT["phases"][phase]
+    grace_s = wanted.get("grace_s", KIT["places"][place]["grace_s"])
+    assert 60 * wanted["minutes"] - grace_s >= 40
+
+
 @pytest.mark.parametrize("model", KIT["models"])
 def test_arms_differ_in_nothing_but_their_cache_and_all_of_them_fit_one_card(
     model: str, tmp_path: Path

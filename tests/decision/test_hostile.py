@@ -19,10 +19,11 @@ import pytest
 from agentload.decision import block_pairs, carry_out, means
 from agentload.decision.carry_out import BudgetLimit
 from agentload.decision.play import Deciding
-from agentload.errors import AgentloadError
+from agentload.errors import AgentloadError, EndpointError
 from agentload.live import health
 from agentload.run import audience as audience_module
 from agentload.run.audience import Audience
+from agentload.run.past import began
 from agentload.run.place import StudyPlace
 from agentload.run.servers import arms_of
 from agentload.serve.server import ServerOptions
@@ -66,7 +67,7 @@ async def test_a_challenger_that_answers_wrongly_is_named_with_the_reason_and_ne
     ):
         study = Decide(
             traces=(TraceRef(path="demo-chat"),),
-            servers=Live(endpoints=f"good={good.url},bad={hostile.url}"),
+            servers=Live(endpoints=f"good={good.url},bad={hostile.url}", force=True),
             load=LOAD,
             budget_s=240.0,
         )
@@ -81,6 +82,34 @@ async def test_a_challenger_that_answers_wrongly_is_named_with_the_reason_and_ne
     named = re.compile(rf"warning: bad: \d+ {status}, such as: .*{re.escape(reason)}")
     assert any(named.match(each) for each in said)
     assert streams_ended(database) == {status}
+
+
+async def test_servers_that_answer_no_prompt_end_a_decision_before_anything_is_measured(
+    tmp_path: Path,
+) -> None:
+    async def refuse(peer: Peer) -> None:
+        told = b'{"error": {"message": "no such token", "type": "InternalServerError"}}'
+        head = f"HTTP/1.1 500 Internal Server Error\r\ncontent-length: {len(told)}\r\n"
+        await peer.send(head.encode() + b"content-type: application/json\r\n\r\n" + told)
+
+    (arm,), options = arms_of("llama-3.1-8b-h100", ["bf16"]), ServerOptions(speed=3.0)
+    async with served(arm, options) as one, serving(behind(one.url, refuse)) as silent:
+        study = Decide(
+            traces=(TraceRef(path="demo-chat"),),
+            servers=Live(endpoints=f"good={one.url},bad={silent.url}"),
+            load=LOAD,
+            budget_s=240.0,
+        )
+        place = StudyPlace(database=tmp_path / "x.duckdb")
+        deciding = Deciding(study=study, place=place, audience=Audience())
+        with pytest.raises(
+            EndpointError, match=r"^bad answers no prompt: .*no such token"
+        ) as ended:
+            await asyncio.to_thread(deciding.play)
+        silent.failures.clear()
+    assert ended.value.hint is not None
+    assert "--force" in ended.value.hint
+    assert began(place.database, deciding.run) is None
 
 
 def streams_ended(database: Path) -> set[str]:

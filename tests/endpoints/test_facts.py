@@ -333,3 +333,28 @@ def test_another_driver_under_a_server_is_another_server() -> None:
     before, now = ({"settings": settings(answer(each))} for each in ("575.51", "580.119"))
     assert before["settings"] == {"max_num_seqs": 128, "driver": "575.51", "cuda": "12.9.86"}
     assert changes(before, now) == ("settings.driver 575.51 → 580.119",)
+
+
+@pytest.mark.parametrize(
+    ("named", "there", "wrong"),
+    [
+        (
+            "H100",
+            "GPU 0: NVIDIA H200",
+            "bf16: gpu: expected H100, the server's machine has NVIDIA H200",
+        ),
+        ("H200", "GPU 0: NVIDIA H200\nGPU 1: NVIDIA H200", None),
+        ("H100", "\nGPU 0: NVIDIA A100-SXM4-80GB\nGPU 1: NVIDIA H100 80GB HBM3", None),
+        (None, "GPU 0: NVIDIA H200", None),
+        ("H100", "GPU 0: Some Card", None),
+        ("H100", "No CUDA", None),
+    ],
+)
+def test_a_card_that_the_arms_file_names_is_the_one_that_the_server_has(
+    named: str | None, there: str, wrong: str | None
+) -> None:
+    told = settings({"vllm_config": {}, "system_env": {"nvidia_gpu_models": there}})
+    identity = Identity(models=("m",), settings=told)
+    endpoint = Endpoint(name="bf16", url="http://127.0.0.1:1/v1", gpu=named)
+    found = agreement([endpoint], {"bf16": identity}).mismatches
+    assert [each for each in found if "gpu" in each] == ([] if wrong is None else [wrong])
