@@ -64,3 +64,16 @@ def test_loads_that_did_not_hold_bound_nothing_from_below() -> None:
         share=0.95,
     )["worse"]
     assert found == alone
+
+
+def test_an_arm_carries_no_more_for_sure_than_its_twin_does_where_that_held() -> None:
+    """Shorter steps, or a share that stays just below the level: trials do not say which."""
+    own = list(trials(held=0.98, beyond=0.72))
+    found = carried_loads({"a": own, "b": own}, share=0.95)["a"]
+    assert found.is_by_twin
+    assert found.low == pytest.approx(CARRIED)
+    assert found.value > 1.05 * CARRIED
+    slower = list(trials(held=0.9, beyond=0.4))
+    worse = carried_loads({"a": slower, "b": slower}, share=0.95)["a"]
+    assert worse.is_by_twin
+    assert worse.low < worse.value < CARRIED
