@@ -120,9 +120,7 @@ def _fit(trials: Sequence[Compared]) -> _Fit:
         told = np.interp(asked, np.log(FACTORS), each.expected)
         expected = _unsure(told)
         seen = _unsure(np.float64(each.share))
-        within = scipy.special.xlogy(seen, expected / seen)
-        beyond = scipy.special.xlogy(1 - seen, (1 - expected) / (1 - seen))
-        likely += each.turns * (within + beyond)
+        likely += each.turns * (seen * np.log(expected) + (1 - seen) * np.log(1 - expected))
         variance = expected * (1 - expected)
         distance += each.turns * (seen - expected) ** 2 / variance
     best = np.argmax(likely + _prior())

@@ -80,6 +80,7 @@ def test_turns_that_hold_together_widen_the_interval_and_no_agreement_narrows_it
         return found["a"].error
 
     assert error(spread=0.12) > 1.2 * error(spread=0.0)
+    assert error(spread=0.05) > 1.1 * error(spread=0.0)
     assert error(spread=0.02) == pytest.approx(error(spread=0.0), rel=0.05)
 
 
