@@ -224,6 +224,8 @@ class Case:
     # of arms that were asked the same questions twice: what equal servers lose and win
     same_answers: tuple[PooledAccuracy, ...]
     capacity: tuple[Capacity, ...]
+    # the same, with intervals at the whole error: equal agents alone decide nothing
+    capacity_undivided: tuple[Capacity, ...]
     rooms: tuple[Room, ...]
     reach: tuple[TestedReach, ...]
     coverage: tuple[Coverage, ...] = ()
@@ -355,6 +357,11 @@ class Case:
         return next(
             (each for each in self.capacity if (each.arm, each.workload) == (arm, workload)), None
         )
+
+    @property
+    def undivided(self) -> "Case":
+        """The case in which agents have the intervals that claims of equality are made by."""
+        return replace(self, capacity=self.capacity_undivided)
 
     def carries(self, arm: str, workload: str | None) -> bool:
         """Say whether the agents that *arm* carries of *workload* are known."""

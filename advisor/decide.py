@@ -50,8 +50,9 @@ def assess(evidence: Evidence, policy: Policy) -> Case:
     speeds = speed.speeds(evidence, shares, policy)
     # Any arm may be chosen, and for its speed or for its
     # capacity: the error is shared. A search is looked at once.
-    alpha = policy.alpha / rivals(evidence) / (2 if speeds else 1)
-    carried = capacity.capacities(evidence, policy, level=1 - alpha)
+    alpha = policy.alpha / rivals(evidence)
+    undivided = capacity.capacities(evidence, policy, level=1 - alpha)
+    carried = capacity.capacities(evidence, policy, level=1 - alpha / 2) if speeds else undivided
     return Case(
         evidence=evidence,
         policy=policy,
@@ -67,6 +68,7 @@ def assess(evidence: Evidence, policy: Policy) -> Case:
         suspects=faults.suspects,
         same_answers=accuracy.controls(evidence, policy),
         capacity=carried,
+        capacity_undivided=undivided,
         service_levels=service_levels(evidence, policy, carried),
         rooms=room.rooms(evidence, policy),
         reach=reach.reaches(evidence, shares, pooled),

@@ -124,16 +124,18 @@ def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: 
     gain = case.policy.min_capacity_gain
     ratio = _ratio(mine, theirs)
     state: LegState = "unclear"
-    is_narrow = _is_narrow(mine, ratio)
     # Which carries more is known long before by how much: a
     # wide interval that lies beyond twice the margin tells.
-    telling = gain if is_narrow else 2 * gain
+    telling = gain if _is_narrow(mine, ratio) else 2 * gain
+    # Equal agents decide nothing unless speed agrees, so they share no error with it.
+    alike = _measured(case.undivided, arm, workload)
+    undivided = ratio if alike is None else _ratio(*alike)
     if ratio.is_above(telling):
         state = "yes"
     elif ratio.is_below(-telling):
         state = "no"
-    elif is_narrow and ratio.is_within(gain):
-        state = "equal"
+    elif undivided.is_within(gain):
+        state, ratio = "equal", undivided
     told = (
         f"{_told(mine)} per GPU for {_told(theirs, noun=False)} on {case.evidence.reference} "
         f"({words.change(ratio)})"

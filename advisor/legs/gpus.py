@@ -37,8 +37,12 @@ def gpus_leg(case: Case, arm: str, workload: str | None, capacity: Leg) -> Leg:
         return replace(capacity, name="pays")
     of_reference = found.reference.value
     margin = max(1.0, case.policy.min_change * of_reference)
+    # Equal GPUs decide nothing unless latency does, so they share no error with it.
+    undivided = _measured(case.undivided, arm, workload) or found
+    state = _state(found.fewer, margin, undivided=undivided.fewer)
+    if state == "equal":
+        found = undivided
     relative = change_of_gpus(found.reference, found.arm, fewer=found.fewer)
-    state = _state(found.fewer, margin)
     needs = capacity.needs or (finer(case, arm, workload, relative),)
     return Leg(
         name="pays",
@@ -67,13 +71,13 @@ def _measured(case: Case, arm: str, workload: str | None) -> _Gpus | None:
     return None
 
 
-def _state(fewer: Estimate, margin: float) -> LegState:
+def _state(fewer: Estimate, margin: float, *, undivided: Estimate) -> LegState:
     low, high = fewer.low, fewer.high
     if low is not None and low >= margin:
         return "yes"
     if high is not None and -high >= margin:
         return "no"
-    return "equal" if fewer.is_within(margin) else "unclear"
+    return "equal" if undivided.is_within(margin) else "unclear"
 
 
 def change_of_gpus(reference: Estimate, arm: Estimate, *, fewer: Estimate) -> Estimate:

@@ -4,10 +4,10 @@ A twin that meets the sessions of a trial with longer or shorter steps says whic
 trial asks for; its long run at these is what the arm carries. Where no twin played the trials
 again, or no step times explain them, the share of turns that hold is regressed on the load.
 
-A share that no step times explain may fall in any form. The regression has one slope for all arms,
-which one arm may take from a cliff while another stays just below the level over a wide range of
-loads; the limit of that one then seems to be where the wide range ends. So an arm carries no more
-for sure than at the loads that its twin says it carries, where these held.
+An arm's share may fall in another form than its twin's. One that stays just below the level over a
+wide range of loads seems to have shorter steps; to the regression, whose slope other arms may take
+from a cliff, its limit seems to be where the wide range ends. So an arm carries no more for sure
+than at the loads that its twin says it carries, where these held.
 """
 
 import math
@@ -36,14 +36,17 @@ def carried_loads(
         return {}
     factors = _factors(trials)
     if factors is None:
-        found = _by_regression(trials, share=share, level=level)
+        fit = crossing(trials, share=share)
+        found = {arm: fit.limit(arm, level=level) for arm in trials}
     else:
         found = {arm: _by_twin(own, factors[arm], level=level) for arm, own in trials.items()}
     wider = _deviations(level) / _deviations(LEVEL)
     known = {}
     for arm, limit in found.items():
+        held = _load_that_held(trials[arm], share=share)
+        low = limit.low if held is None else min(limit.low, held)
         error = max(each.error for each in trials[arm])  # at LEVEL
-        known[arm] = limit.widened(wider * error)
+        known[arm] = replace(limit, low=low).widened(wider * error)
     return known
 
 
@@ -52,30 +55,23 @@ def _deviations(level: float) -> float:
     return float(scipy.special.ndtri(0.5 + level / 2))
 
 
-def _by_regression(
-    trials: Mapping[str, Sequence[Tried]], *, share: float, level: float
-) -> dict[str, CarriedLoad]:
-    """Return the load at which the share that holds falls to *share*, all arms regressed as one."""
-    fit = crossing(trials, share=share)
-    found = {}
-    for arm, own in trials.items():
-        limit = fit.limit(arm, level=level)
-        held = _load_that_held(own, share=share)
-        found[arm] = limit if held is None else replace(limit, low=min(limit.low, held))
-    return found
-
-
 def _load_that_held(trials: Sequence[Tried], *, share: float) -> float | None:
     """Return the load that a twin says its arm carries; None where nobody says or it did not hold.
 
-    It is the mean of those of all draws, in whole agents each.
+    Loads are in whole agents, so what held is the largest below it.
     """
     below = [each for each in trials if _is_carried_by_twin(each)]
     turns = sum(each.turns for each in below)
     within = sum(each.within for each in below)
     if not below or within < share * turns:
         return None
-    return math.exp(fmean(math.log(each.load) for each in below))
+    return _carried_by_twin(below)
+
+
+def _carried_by_twin(trials: Sequence[Tried]) -> float:
+    """Return the load of the twin's long runs, in the mean of the trials that it played again."""
+    carried = [each.replay.carried for each in trials if each.replay is not None]
+    return math.exp(fmean(map(math.log, carried)))
 
 
 def _is_carried_by_twin(trial: Tried) -> bool:
@@ -109,8 +105,7 @@ def _by_twin(trials: Sequence[Tried], factor: StepFactor, *, level: float) -> Ca
     if stretches:
         # Longer steps carry no more, whatever a few short draws say.
         stretch = min(0.0, fmean(stretches))
-    carried = fmean(math.log(each.carried) for each in replays)
-    value = math.exp(carried + stretch * factor.log)
+    value = _carried_by_twin(trials) * math.exp(stretch * factor.log)
     # What a twin misses may move the load as much, where its step times move it less.
     moves = max(1.0, abs(stretch))
     moved = math.exp(moves * factor.half_width(level))

@@ -22,8 +22,10 @@ import scipy
 from advisor.evidence import FACTORS, Floats
 
 LOGS: Final = np.linspace(math.log(FACTORS[0]), math.log(FACTORS[-1]), 91)
-BELIEVED: Final = 0.12
-"""Largest log factor that is believed: three times what twins miss of step times."""
+MISSED: Final = 0.06
+"""Prior sd of the log factor: half as much again as twins miss of step times."""
+BELIEVED: Final = 2 * MISSED
+"""Largest log factor that is believed: that of the trials, less its standard error."""
 TILT: Final = 0.15
 """Prior sd of the change of the log factor by the log of the load: a slope may be off by that."""
 TILTS: Final = TILT * np.linspace(-3, 3, 25)
@@ -59,7 +61,7 @@ class StepFactor:
     @property
     def is_believed(self) -> bool:
         """Tell whether step times alone explain the trials."""
-        is_ordinary = abs(self.log) <= BELIEVED
+        is_ordinary = abs(self.log) - self.error <= BELIEVED
         is_upright = abs(self.tilt) <= TILTED
         return is_ordinary and is_upright
 
@@ -118,9 +120,7 @@ def _fit(trials: Sequence[Compared]) -> _Fit:
         told = np.interp(asked, np.log(FACTORS), each.expected)
         expected = _unsure(told)
         seen = _unsure(np.float64(each.share))
-        within = scipy.special.xlogy(seen, expected / seen)
-        beyond = scipy.special.xlogy(1 - seen, (1 - expected) / (1 - seen))
-        likely += each.turns * (within + beyond)
+        likely += each.turns * (seen * np.log(expected) + (1 - seen) * np.log(1 - expected))
         variance = expected * (1 - expected)
         distance += each.turns * (seen - expected) ** 2 / variance
     best = np.argmax(likely + _prior())
@@ -132,8 +132,7 @@ def _unsure(share: Floats | np.float64) -> Floats:
 
 
 def _prior() -> Floats:
-    deviations = TILTS[:, None] / TILT
-    return -0.5 * deviations**2
+    return -0.5 * ((TILTS[:, None] / TILT) ** 2 + (LOGS / MISSED) ** 2)
 
 
 def _factor(likely: Floats, freedom: int) -> StepFactor:

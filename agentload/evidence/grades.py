@@ -176,8 +176,8 @@ def area(scores: Mapping[int, float]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedForm:
-    """State with which options most questions of a run were made."""
+class QuestionOptions:
+    """State the options that most questions of a run were made with."""
 
     seed: int
     per_context: int
@@ -191,42 +191,73 @@ class AskedForm:
     """Questions that all arms have answered, by the tokens of their contexts."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CatalogQuestion:
+    """One question of the catalog, with the options that its item's name tells."""
+
+    task: str
+    context_tokens: int
+    repetition: int
+    seed: int
+    per_context: int
+    depths: int | None
+
+
 _NAME: Final = re.compile(r"s(?P<seed>\d+)(-x(?P<per_context>\d+)|-d(?P<place>\d+))?-\d+")
 """Name of an item of the catalog (`run/questions.py` gives it)."""
+_ANSWERED_BY_ALL: Final = """
+SELECT task, context_tokens, item, depth, repetition FROM graded
+WHERE run_id = $run AND arm IN (SELECT unnest($arms::VARCHAR[])) AND "right" IS NOT NULL
+GROUP BY ALL HAVING count(DISTINCT arm) = len($arms) ORDER BY ALL
+"""
 
 
-def asked_form(
+def question_options(
     connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str]
-) -> AskedForm | None:
-    """Return how most questions of a run were made; None where none of the catalog was asked."""
-    asked = connection.execute(
-        "SELECT task, context_tokens, item, depth, repetition FROM graded WHERE run_id = ? "
-        'AND arm IN (SELECT unnest(?::VARCHAR[])) AND "right" IS NOT NULL '
-        "GROUP BY task, context_tokens, item, depth, repetition HAVING count(DISTINCT arm) = ? "
-        "ORDER BY ALL",
-        [run_id, list(arms), len(arms)],
-    ).fetchall()
-    found = defaultdict[tuple[int, int], list[tuple[str, int, int | None, int]]](list)
-    for task, tokens, item, depth, repetition in asked:
-        if (name := _NAME.fullmatch(item)) is not None:
-            key = (int(name["seed"]), int(name["per_context"] or 1))
-            found[key].append((task, tokens, _depths(name["place"], depth), repetition))
-    if not found:
+) -> QuestionOptions | None:
+    """Return the options of most questions that all *arms* answered.
+
+    None where no question of the catalog was answered.
+    """
+    by_name = defaultdict[tuple[int, int], list[_CatalogQuestion]](list)
+    for each in _answered_by_all(connection, run_id, arms):
+        by_name[each.seed, each.per_context].append(each)
+    if not by_name:
         return None
-    seed, per_context = max(found, key=lambda each: len(found[each]))
-    of_form = found[seed, per_context]
-    told = Counter(depths for _, _, depths, _ in of_form if depths is not None)
-    depths = told.most_common(1)[0][0] if told else None
-    canaries = tables.rows(connection, ProbeRow, run_id=run_id, probe=CANARY)
-    of_decision = DEFAULT_TASKS if any(canaries) else ()
-    return AskedForm(
+    (seed, per_context), questions = max(by_name.items(), key=lambda each: len(each[1]))
+    known = Counter(each.depths for each in questions if each.depths is not None)
+    depths = max(known, key=lambda each: known[each], default=None)
+    tasks = [each.task for each in questions]
+    if any(tables.rows(connection, ProbeRow, run_id=run_id, probe=CANARY)):
+        tasks = [*DEFAULT_TASKS, *tasks]
+    return QuestionOptions(
         seed=seed,
         per_context=per_context,
         depths=depths,
-        repetitions=1 + max(repetition for *_, repetition in of_form),
-        tasks=tuple(dict.fromkeys((*of_decision, *(task for task, *_ in of_form)))),
-        by_length=Counter(tokens for _, tokens, each, _ in of_form if each in (None, depths)),
+        repetitions=1 + max(each.repetition for each in questions),
+        tasks=tuple(dict.fromkeys(tasks)),
+        by_length=Counter(
+            each.context_tokens for each in questions if each.depths in (None, depths)
+        ),
     )
+
+
+def _answered_by_all(
+    connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str]
+) -> Iterator[_CatalogQuestion]:
+    """Yield the questions of the catalog that every arm has answered."""
+    answered = connection.execute(_ANSWERED_BY_ALL, {"run": run_id, "arms": list(arms)})
+    for task, tokens, item, depth, repetition in answered.fetchall():
+        name = _NAME.fullmatch(item)
+        if name is not None:
+            yield _CatalogQuestion(
+                task=task,
+                context_tokens=tokens,
+                repetition=repetition,
+                seed=int(name["seed"]),
+                per_context=int(name["per_context"] or 1),
+                depths=_depths(name["place"], depth),
+            )
 
 
 def _depths(place: str | None, depth: float | None) -> int | None:

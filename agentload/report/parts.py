@@ -12,7 +12,7 @@ from advisor.evidence import Kind
 from advisor.policy import Policy
 from advisor.steps import Step as Suggestion
 from advisor.verdict import Decision
-from agentload.evidence.grades import AskedForm
+from agentload.evidence.grades import QuestionOptions
 from agentload.exposition.likeness import Likeness
 from agentload.exposition.scrape import Scrape
 from agentload.report.charts.spec import Chart, is_empty
@@ -151,7 +151,7 @@ class RunFacts:
     """Options that a defaults file sets where commands are to be typed: these say them."""
     budget_s: float | None = None
     """What a decision was given, or what pays for what it did not reach; None for any other run."""
-    asked: AskedForm | None = None
+    asked: QuestionOptions | None = None
     """How the questions were made that have answers; None before any."""
     per_context: int = 1
     """Questions that a decision asks behind one context."""

@@ -17,7 +17,7 @@ import duckdb
 from agentload.emulator.profile import read
 from agentload.endpoints.facts import LASTING, VERIFIES, Facts, changes, reported_facts
 from agentload.errors import ProfileError
-from agentload.evidence.grades import asked_form
+from agentload.evidence.grades import question_options
 from agentload.evidence.plays import PlayedBlock, plays_table, valid_plays
 from agentload.evidence.view import ADDED, RunView
 from agentload.exposition.scrape import Scrape
@@ -65,7 +65,7 @@ def facts(
             unmeasured=_unmeasured(study),
             spelled=setting.spelled,
             budget_s=setting.enough_s or setting.budget_s,
-            asked=asked_form(connection, view.name, view.arms_asked),
+            asked=question_options(connection, view.name, view.arms_asked),
             per_context=setting.per_context,
             price_usd=None if setting.price is None else setting.price.usd_per_gpu_hour,
         )

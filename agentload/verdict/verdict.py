@@ -16,7 +16,7 @@ from agentload.builtin import find
 from agentload.emulator import profile as profiles
 from agentload.errors import AgentloadError
 from agentload.evidence.gather import gather
-from agentload.evidence.grades import asked_form, questions_asked
+from agentload.evidence.grades import question_options, questions_asked
 from agentload.evidence.view import RunView, run_view
 from agentload.layout.cost import asking_s, assumed_prefill_s
 from agentload.model.profile import ArmProfile, Profile
@@ -69,8 +69,9 @@ def verdict(
 def with_question_pace(found: Verdict, *, pace: float | None) -> Verdict:
     """Return a decision whose further questions take *pace* times what is assumed of servers."""
     setting = replace(found.setting, question_pace=pace)
-    asking = _asking(found.view, pace, before=found.evidence.deployment.asking)
-    evidence = replace(found.evidence, deployment=replace(found.evidence.deployment, asking=asking))
+    deployment = found.evidence.deployment
+    rates = _at_pace(deployment.asking, found.view, pace)
+    evidence = replace(found.evidence, deployment=replace(deployment, asking=rates))
     decision = decide(evidence, setting.policy)
     return replace(found, evidence=evidence, setting=setting, decision=decision)
 
@@ -79,48 +80,62 @@ def question_pace(database: Path, run: str) -> float | None:
     """Return how much longer the questions of a run took than is assumed; None before any."""
     with reading(database) as connection:
         view = run_view(connection, run)
-        return _pace(connection, view, _decided_with(view) or Setting())
+        return _question_pace(connection, view, _decided_with(view) or Setting())
 
 
-def _pace(connection: duckdb.DuckDBPyConnection, view: RunView, setting: Setting) -> float | None:
-    """Return the pace that a decision noted, or that of a run of questions on running servers."""
+def _question_pace(
+    connection: duckdb.DuckDBPyConnection, view: RunView, setting: Setting
+) -> float | None:
+    """Return how much longer questions took than is assumed.
+
+    A run of questions on running servers shows it by its own time; else it is what a decision
+    noted.
+    """
     study = view.study()
     if not isinstance(study, Ask) or not isinstance(study.servers, Live) or study.servers.launch:
         return setting.question_pace
     spent_ns = [leg.ended_ns - leg.monotonic_ns for leg in view.legs if leg.ended_ns is not None]
     tokens, answers = questions_asked(connection, view.name)
-    assumed_s = _assumed_s(view, assumed_prefill_s(tokens), answers)
-    if spent_ns and answers:
-        return sum(spent_ns) / 1e9 / assumed_s
-    return None
+    if not spent_ns or not answers:
+        return None
+    return sum(spent_ns) / 1e9 / _assumed_question_s(view, tokens=tokens, answers=answers)
 
 
-def _asking(view: RunView, pace: float | None, *, before: QuestionRates) -> QuestionRates:
-    """Return what further questions take on the arms of a run, made like those *before*."""
+def _question_rates(
+    connection: duckdb.DuckDBPyConnection, view: RunView, setting: Setting
+) -> QuestionRates:
+    """Return how a run makes its questions, which ones it has stored, and what more take."""
+    options = question_options(connection, view.name, view.arms_asked)
+    if options is None:
+        rates = QuestionRates(per_context=setting.per_context, stored={})
+    else:
+        rates = QuestionRates(
+            per_context=options.per_context,
+            repetitions=options.repetitions,
+            stored=options.by_length,
+        )
+    return _at_pace(rates, view, _question_pace(connection, view, setting))
+
+
+def _at_pace(rates: QuestionRates, view: RunView, pace: float | None) -> QuestionRates:
+    """Return *rates* by which a token and an answer take *pace* times what is assumed."""
     factor = 1.0 if pace is None else pace
     return replace(
-        before,
-        token_s=factor * _assumed_s(view, assumed_prefill_s(1), 0),
-        answer_s=factor * _assumed_s(view, 0.0, 1),
+        rates,
+        token_s=factor * _assumed_question_s(view, tokens=1, answers=0),
+        answer_s=factor * _assumed_question_s(view, tokens=0, answers=1),
     )
 
 
-def _asked(connection: duckdb.DuckDBPyConnection, view: RunView, setting: Setting) -> QuestionRates:
-    """Return how the questions of a run are made, and how many of them have answers."""
-    form = asked_form(connection, view.name, view.arms_asked)
-    if form is None:
-        return QuestionRates(per_context=setting.per_context, stored={})
-    return QuestionRates(
-        per_context=form.per_context, repetitions=form.repetitions, stored=form.by_length
-    )
+def _assumed_question_s(view: RunView, *, tokens: int, answers: int) -> float:
+    """Return how many seconds questions take at the speed that is assumed of servers.
 
-
-def _assumed_s(view: RunView, reading_s: float, answers: int) -> float:
-    """Return what questions are assumed to take on the arms of a run, asked as it asked them."""
+    Their contexts have so many *tokens* together, and they are asked as the run asked its own.
+    """
     study = view.study()
     asked = study if isinstance(study, Ask) else Ask(servers=Live(endpoints=""))
     return asking_s(
-        reading_s,
+        assumed_prefill_s(tokens),
         answers,
         arms=len(view.arms_asked),
         concurrency=asked.concurrency,
@@ -162,9 +177,7 @@ def evidence_of(
     deployment = replace(
         shared,
         gpu=gpu,
-        asking=_asking(
-            view, _pace(connection, view, setting), before=_asked(connection, view, setting)
-        ),
+        asking=_question_rates(connection, view, setting),
         peak_agents=load.peak_agents,
         load_growth_per_month=load.load_growth_per_month,
         spare_replicas=load.spare_replicas,

@@ -395,10 +395,14 @@ class Drawn:
 
         A twin carries as much less as its steps are longer.
         """
-        off = np.random.default_rng((self.draw_seed, UNKNOWN + 1, arm == "fp8"))
-        slope = self.slope * (1 + off.uniform(-1, 1) * POPULATION["twin_slope"])
+        slope = self.slope * self.slope_off(arm)
         beyond = load / self.by_twin(arm, draw)
         return tuple(_share(slope * math.log(beyond * factor)) for factor in FACTORS)
+
+    def slope_off(self, arm: str) -> float:
+        """Return how many times as steeply as its arm's the share of a twin falls."""
+        rng = np.random.default_rng((self.draw_seed, UNKNOWN + 1, arm == "fp8"))
+        return 1 + float(rng.uniform(-1, 1) * POPULATION["twin_slope"])
 
     def trial(self, arm: str, load: float, draw: int, minutes: float) -> Trial:
         """Play a load on a draw of sessions."""

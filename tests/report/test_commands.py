@@ -15,7 +15,7 @@ from advisor import steps
 from advisor.policy import Policy, ServiceLimits
 from agentload.cli._lazy import verbs
 from agentload.errors import PlanError
-from agentload.evidence.grades import AskedForm
+from agentload.evidence.grades import QuestionOptions
 from agentload.layout.plan import of_study
 from agentload.layout.traces import sweep
 from agentload.model.controls import control_of
@@ -536,7 +536,9 @@ def test_questions_added_to_a_replay_are_made_like_those_that_it_has() -> None:
     assert whole(step, run, joins=True) == (
         f"{begin}--contexts 4k..8k --items 90 --seed 5 --tokenizer t.json --into r"
     )
-    form = AskedForm(seed=3, per_context=4, depths=None, tasks=("needle",), by_length={4096: 8})
+    form = QuestionOptions(
+        seed=3, per_context=4, depths=None, tasks=("needle",), by_length={4096: 8}
+    )
     assert whole(step, replace(run, asked=form), joins=True) == (
         f"{begin}--tasks needle --contexts 4k..8k --items 90 --per-context 4 --seed 3 "
         "--tokenizer t.json --into r"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.assess.capacity import limits
+from advisor.case import Case
 from advisor.decide import assess
 from advisor.estimate import Estimate
 from advisor.evidence import CapacityPoint, Evidence, Telemetry, WorkloadClass
@@ -235,3 +236,29 @@ def test_a_reference_that_carries_nobody_at_all_is_no_measure(
         for each in case.capacity
     )
     assert (_measured(replace(case, capacity=known), "fp8", None) is not None) == is_measure
+
+
+def widened(case: Case, by: float, *, undivided: bool = False) -> Case:
+    """Return a case in which fp8 carries between *by* times less and *by* times more."""
+    found = tuple(
+        replace(each, agents_per_gpu=replace(agents, low=agents.value / by, high=agents.value * by))
+        if each.arm == "fp8" and (agents := each.agents_per_gpu) is not None
+        else each
+        for each in case.capacity
+    )
+    return replace(case, capacity_undivided=found) if undivided else replace(case, capacity=found)
+
+
+def test_agents_are_equal_by_the_interval_that_shares_no_error_with_speed() -> None:
+    evidence = long_searched(400, 404)
+    case = assess(replace(compared(effect=0.0), capacity=evidence.capacity), Policy())
+    found = capacity_leg(widened(case, 1.15), "fp8", None)
+    assert found.state == "equal"
+    assert found.estimate is not None
+    assert found.estimate.level == pytest.approx(0.95), "the interval that is printed decides"
+    assert capacity_leg(widened(case, 1.15, undivided=True), "fp8", None).state == "unclear"
+    more = assess(replace(case.evidence, capacity=long_searched(40, 80).capacity), Policy())
+    gained = capacity_leg(more, "fp8", None)
+    assert gained.state == "yes"
+    assert gained.estimate is not None
+    assert gained.estimate.level == pytest.approx(0.975)

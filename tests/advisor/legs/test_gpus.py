@@ -13,7 +13,8 @@ from advisor.decide import assess, decide
 from advisor.deployment import Deployment
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence
-from advisor.legs.gpus import GPUS, change_of_gpus, pays_by_gpus
+from advisor.legs.capacity import capacity_leg
+from advisor.legs.gpus import GPUS, change_of_gpus, gpus_leg, pays_by_gpus
 from advisor.policy import Policy, ServiceLimits
 from advisor.steps import CapacitySearch, MorePairs
 from advisor.verdict import ArmVerdict, Capacity, Leg, LegState, Need
@@ -214,3 +215,21 @@ def test_latency_breaks_a_tie_of_gpus_and_nothing_else(
 ) -> None:
     found = pays_by_gpus(leg(speed), gpus)
     assert (found.state, found.needs) == (state, needs)
+
+
+def test_gpus_are_equal_by_the_interval_that_shares_no_error_with_latency() -> None:
+    case = assess(deployed(effect=0.0, bf16=90.0, fp8=90.0), LEVEL)
+    capacity = capacity_leg(case, "fp8", None)
+    wide = tuple(
+        each
+        if each.gpus_at_peak is None
+        else replace(each, gpus_at_peak=replace(each.gpus_at_peak, low=1.0, high=9.0))
+        for each in case.capacity
+    )
+    found = gpus_leg(replace(case, capacity=wide), "fp8", None, capacity)
+    assert (found.state, found.needs) == ("equal", ())
+    assert found.estimate is not None
+    assert found.estimate.level == pytest.approx(0.95), "the interval that is printed decides"
+    assert (
+        gpus_leg(replace(case, capacity_undivided=wide), "fp8", None, capacity).state == "unclear"
+    )

@@ -80,6 +80,7 @@ def test_turns_that_hold_together_widen_the_interval_and_no_agreement_narrows_it
         return found["a"].error
 
     assert error(spread=0.12) > 1.2 * error(spread=0.0)
+    assert error(spread=0.05) > 1.1 * error(spread=0.0)
     assert error(spread=0.02) == pytest.approx(error(spread=0.0), rel=0.05)
 
 
@@ -94,3 +95,24 @@ def test_a_cliff_where_the_twin_has_a_slope_is_explained_by_no_step_times() -> N
 def test_an_interval_is_that_of_t_with_few_degrees_of_freedom() -> None:
     found = StepFactor(log=0.0, error=0.1, freedom=4, tilt=0.0)
     assert found.half_width(0.95) == pytest.approx(0.27764, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("log", "error", "is_believed"),
+    [(0.12, 0.0, True), (0.13, 0.02, True), (-0.13, 0.02, True), (0.15, 0.02, False)],
+)
+def test_a_factor_is_refused_only_where_its_own_error_does_not_reach_to_what_is_believed(
+    log: float, error: float, *, is_believed: bool
+) -> None:
+    assert StepFactor(log=log, error=error, freedom=10, tilt=0.0).is_believed == is_believed
+
+
+def test_few_turns_are_drawn_towards_what_twins_usually_miss() -> None:
+    logs = []
+    for turns in (10, 60, 2000):
+        own = [replace(each, turns=turns) for each in trials(3, factor=1.1)]
+        found = step_factors({"a": own})
+        assert found is not None
+        logs.append(found["a"].log)
+    assert 0 < logs[0] < logs[1] < logs[2]
+    assert logs[2] == pytest.approx(math.log(1.1), abs=0.01)
