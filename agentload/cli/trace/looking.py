@@ -196,7 +196,7 @@ def show(
         print("\n".join(lines(seen)))
     if rows is not None:
         print()
-        print_compared(rows, ours="trace")
+        print_compared(rows)
         print(
             "first token, batch size and KV pool: agentload report --against, of a run "
             "with this trace"
