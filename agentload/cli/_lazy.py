@@ -218,13 +218,17 @@ class _Command(TyperCommand):
 
         Such a verb takes its DATABASE as an argument, not as an option.
         """
+        if not _reads(self):
+            return args
         words = iter(args)
         databases = list[str]()
         rest = list[str]()
-        for word in words if _reads(self) else ():
+        for word in words:
             name, equals, value = word.partition("=")
-            databases += [value if equals else next(words, "")] if name == _DB else []
-            rest += [word] if name != _DB else []
+            if name != _DB:
+                rest.append(word)
+            else:
+                databases.append(value if equals else next(words, ""))
         if not databases:
             return args
         ctx.meta["note"] = (
