@@ -170,6 +170,12 @@ class Calls:
     def __len__(self) -> int:
         return int(self.pair.size)
 
+    @property
+    def end_s(self) -> Floats:
+        """Seconds from the run's start to each turn's end; to its start where it never ended."""
+        ends: Floats = self.start_s + np.nan_to_num(self.turn_ms) / 1e3
+        return ends
+
     def lasting(self, metric: str) -> Floats:
         """Return the column *metric*, infinite where a turn failed: longer than any other."""
         took: Floats = np.where(self.ok, getattr(self, metric), np.inf)
