@@ -124,7 +124,7 @@ def under_load(calls: list[Calls]) -> bool:
     """
     tails = present(each.tail for each in calls)
     in_tail = sum(int(tail.sum()) for tail in tails)
-    turns = sum(len(each) for each in calls)
+    turns = sum(map(len, calls))
     return in_tail <= MOST_TAIL * turns
 
 

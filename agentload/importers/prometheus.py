@@ -202,7 +202,7 @@ def _turns(lengths: Sequence[int], share: float) -> float:
     high = float(min(_TURNS, len(lengths)))
     for _ in range(20):
         middle = (low + high) / 2
-        hits = 1 - sum(max(part) for part in _parts(lengths, middle)) / total
+        hits = 1 - sum(map(max, _parts(lengths, middle))) / total
         low, high = (middle, high) if hits < share else (low, middle)
     return (low + high) / 2
 

@@ -111,7 +111,7 @@ def _made(
         created=datetime.fromtimestamp(row.created_ns / SECOND, UTC).date().isoformat()
         if row.created_ns
         else None,
-        traces=tuple(str(each) for each in traces),
+        traces=tuple(map(str, traces)),
         trace_hash=row.trace_hash,
         seed=row.seed,
         design=row.design,

@@ -94,7 +94,7 @@ def room(tokenizer: Tokenizer, context: int, *, output: int, around: Sequence[st
     *context* includes prompt and answer.
     """
     frame = tokenizer.frame("prompt") + tokenizer.frame("systemless") + tokenizer.frame("user")
-    return context - output - frame - sum(tokenizer.count(text) for text in around)
+    return context - output - frame - sum(map(tokenizer.count, around))
 
 
 def fitting(
