@@ -170,10 +170,14 @@ class Calls:
     def __len__(self) -> int:
         return int(self.pair.size)
 
+    @property
+    def end_s(self) -> Floats:
+        """Seconds from the run's start to each turn's end; to its start where it never ended."""
+        return self.start_s + np.nan_to_num(self.turn_ms) / 1e3
+
     def lasting(self, metric: str) -> Floats:
         """Return the column *metric*, infinite where a turn failed: longer than any other."""
-        took: Floats = np.where(self.ok, getattr(self, metric), np.inf)
-        return took
+        return np.where(self.ok, getattr(self, metric), np.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -43,12 +43,7 @@ def _without(session: Session, kept: set[str]) -> Session:
 
 
 def start_midway(
-    header: Header,
-    sessions: Iterable[Session],
-    *,
-    share: float,
-    seed: int,
-    first: int | None = None,
+    header: Header, sessions: Iterable[Session], *, share: float, seed: int
 ) -> Iterator[Session]:
     """Start sessions mid-way, each with probability *share*, at a turn that is drawn.
 
@@ -57,21 +52,16 @@ def start_midway(
     mid-way first sends its whole context in one call with an answer of one token,
     marked `prime`, which fills the cache. Spawned sessions start when they are spawned
     and never split. What the skipped turns had spawned is dropped, and so are waits
-    for it; quotes of it become text. *first* limits this to the first root sessions.
+    for it; quotes of it become text.
     """
     cuts = _Cuts()
-    roots = 0
     for session in sessions:
         if session.session in cuts.dropped:
             cuts.dropped |= {child for turn in session.turns for child in turn.spawn}
             continue
-        roots += session.start_s is not None
-        is_meant = (
-            session.start_s is not None
-            and len(session.turns) >= 3
-            and (first is None or roots <= first)
-        )
-        at = _told(session, share=share, seed=seed) if is_meant else 0
+        at = 0
+        if session.start_s is not None and len(session.turns) >= 3:
+            at = _told(session, share=share, seed=seed)
         if at:
             cuts.told[session.session] = at
             cuts.dropped |= {child for turn in session.turns[:at] for child in turn.spawn}

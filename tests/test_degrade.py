@@ -209,13 +209,6 @@ def test_what_is_quoted_of_a_told_turn_stands_as_text_and_what_is_left_goes_by_i
     assert found["z"].turns[0].after == (TurnRef(session="a", turn=len(found["a"].turns) - 1),)
 
 
-def test_only_the_first_sessions_are_split_where_so_many_are_asked_for() -> None:
-    found = list(
-        degrade.start_midway(HEADER, [made(name, 5) for name in "abcd"], share=1.0, seed=1, first=2)
-    )
-    assert [session.turns[0].event for session in found] == ["prime", "prime", None, None]
-
-
 def test_sessions_are_left_whole_where_no_split_is_asked_for() -> None:
     assert list(degrade.start_midway(HEADER, SESSIONS, share=0.0, seed=1)) == list(SESSIONS)
 

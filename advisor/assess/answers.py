@@ -134,7 +134,7 @@ def margin_test(
         return None
     weights = _weights(buckets, shares)
     reference_mean = float(np.average(scores.reference, weights=weights))
-    if all(is_binary(each) for each in buckets):
+    if all(map(is_binary, buckets)):
         counts = accuracy.counts(scores.arm - scores.reference, scores.clusters, weights)
         return MarginTest(
             difference=accuracy.tango(counts, level=level),

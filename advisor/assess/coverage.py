@@ -163,7 +163,7 @@ def _coverage(
     return Coverage(
         workload=workload,
         calls=sum(each.calls for each in own),
-        played=sum(len(each) for each in played),
+        played=sum(map(len, played)),
         call_share=0.0 if found is None else 1 - found.calls,
         token_share=0.0 if found is None else 1 - found.tokens,
         timed_to=None if found is None else found.to,
@@ -178,7 +178,7 @@ def _quantiles(own: Sequence[OwnCalls], played: Sequence[Calls]) -> Iterator[Qua
     calls = [each.calls for each in own]
     for quantity, of_trace, of_played in QUANTITIES:
         in_trace = [of_trace(each) for each in own]
-        seen = present(of_played(each) for each in played)
+        seen = present(map(of_played, played))
         sizes = [column.size for column in seen]
         yield Quantiles(
             quantity=quantity, trace=quantiles(in_trace, calls), played=quantiles(seen, sizes)

@@ -85,8 +85,7 @@ def by_block(calls: list[Calls], weights: list[Floats]) -> Floats:
     is_loaded = np.concatenate([_under_load(each) for each in calls])
     block = np.concatenate([each.block for each in calls])[is_loaded]
     start = np.concatenate([each.start_s for each in calls])
-    took_ms = np.concatenate([each.turn_ms for each in calls])
-    end = start + np.nan_to_num(took_ms) / 1e3
+    end = np.concatenate([each.end_s for each in calls])
     weight = np.concatenate(weights)[is_loaded]
     names, index = np.unique(block, return_inverse=True)
     total = np.bincount(index, weights=weight, minlength=names.size)
@@ -125,7 +124,7 @@ def under_load(calls: list[Calls]) -> bool:
     """
     tails = present(each.tail for each in calls)
     in_tail = sum(int(tail.sum()) for tail in tails)
-    turns = sum(len(each) for each in calls)
+    turns = sum(map(len, calls))
     return in_tail <= MOST_TAIL * turns
 
 

@@ -58,8 +58,7 @@ def working_set(calls: list[Calls]) -> LiveContexts:
         sessions = int(own.max()) + 1
     session_of = np.concatenate(numbers)
     start = np.concatenate([each.start_s for each in calls])
-    took_ms = np.concatenate([each.turn_ms for each in calls])
-    end = start + np.nan_to_num(took_ms) / 1e3
+    end = np.concatenate([each.end_s for each in calls])
     tokens = np.nan_to_num(np.concatenate([lengths(each) for each in calls]))
     first = np.full(sessions, np.inf)
     last = np.full(sessions, -np.inf)

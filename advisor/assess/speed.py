@@ -156,8 +156,7 @@ def _minutes_per_pair(evidence: Evidence) -> float:
         return 0.0
     played += [each.second for each in evidence.aa if len(each.second)]
     start = np.concatenate([each.start_s for each in played])
-    took_ms = np.concatenate([each.turn_ms for each in played])
-    end = start + np.nan_to_num(took_ms) / 1e3
+    end = np.concatenate([each.end_s for each in played])
     block = np.concatenate([each.block for each in played])
     index = block - block.min()  # positions in time: nearly dense, so nothing has to be sorted
     blocks = index.max() + 1

@@ -193,8 +193,7 @@ class _Places:
     def turn_weights(self) -> Floats:
         """Return what each turn weighs, so that the turns of a place weigh as much as it does."""
         turns = np.bincount(self.of_turn)
-        weights: Floats = self.weights[self.of_turn] / turns[self.of_turn]
-        return weights
+        return self.weights[self.of_turn] / turns[self.of_turn]
 
 
 def _places(left: Ints, own: OwnCalls) -> _Places | None:

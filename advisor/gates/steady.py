@@ -90,8 +90,7 @@ def _level(calls: Calls) -> Floats:
     spread = x - x.mean() if x.size else x
     variance = float(spread @ spread)
     slope = float(spread @ y) / variance if variance > 0 else 0.0
-    level: Floats = y - slope * spread
-    return level
+    return y - slope * spread
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:

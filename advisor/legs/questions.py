@@ -67,7 +67,7 @@ def _askable(
     Checks of a trace and own items have any length; one speaks for another hardly shorter.
     """
     if stored is None:
-        return tuple(round(each) for each in lengths)
+        return tuple(map(round, lengths))
     asked = {round(each) for each in lengths}
     found = asked & stored.keys()
     for each in sorted(asked - found, reverse=True):

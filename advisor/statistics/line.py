@@ -34,8 +34,7 @@ class Grid:
 
     def medians(self) -> Floats:
         """Return the median over pairs at each length."""
-        out: Floats = np.nanmedian(self.values, axis=0)
-        return out
+        return np.nanmedian(self.values, axis=0)
 
 
 def length_index(lengths: Floats) -> tuple[Ints, Floats]:

@@ -80,8 +80,7 @@ class AnswerTruth:
         upto = np.cumsum(of_context, axis=1)[:, None, :]
         uniform = rng.random((contexts, self.together, 1))
         outcome = (uniform > upto).sum(axis=2).ravel()
-        values: Floats = np.select([outcome == 0, outcome == 1], [-1.0, 1.0], 0.0)
-        return values
+        return np.select([outcome == 0, outcome == 1], [-1.0, 1.0], 0.0)
 
 
 def ends(

@@ -76,8 +76,7 @@ class Pairs:
         joined = np.zeros((nodes, nodes), dtype=bool)
         joined[own, count + other] = True
         _, component = scipy.sparse.csgraph.connected_components(joined, directed=False)
-        labels: Ints = component[own].astype(np.int64)
-        return labels
+        return component[own].astype(np.int64)
 
     @property
     def starts(self) -> int:
@@ -156,8 +155,7 @@ def below(bounds: Floats, *, scale: float) -> Floats:
     if scale == 0:
         return np.asarray(bounds > 0, dtype=np.float64)
     deviations = bounds[:, None] / (scale * _START)
-    chances: Floats = scipy.special.ndtr(deviations) @ _START_WEIGHT
-    return chances
+    return scipy.special.ndtr(deviations) @ _START_WEIGHT
 
 
 def inside(pairs: Pairs) -> Spread:
@@ -173,8 +171,7 @@ def _evened(pairs: Pairs) -> Floats:
     design = pairs.design
     fitted, *_ = np.linalg.lstsq(design, pairs.values, rcond=None)
     explained = design[:, 1:] @ fitted[1:]
-    evened: Floats = pairs.values - explained
-    return evened
+    return pairs.values - explained
 
 
 def start_means(pairs: Pairs) -> Floats:
@@ -186,8 +183,7 @@ def start_means(pairs: Pairs) -> Floats:
     values = pairs.values
     if pairs.starts >= ENOUGH_STARTS:
         values = _evened(pairs)
-    means: Floats = np.bincount(unit, weights=values) / np.bincount(unit)
-    return means
+    return np.bincount(unit, weights=values) / np.bincount(unit)
 
 
 def start_draws(pairs: Pairs) -> tuple[Draw, ...]:
@@ -249,8 +245,7 @@ def _over_starts(pairs: Pairs) -> Spread:
     sizes = np.bincount(unit)
 
     def of_start(column: Floats) -> Floats:
-        means: Floats = np.bincount(unit, weights=column) / sizes
-        return means
+        return np.bincount(unit, weights=column) / sizes
 
     design = [np.ones(sizes.size)]
     for covariate in pairs.covariates:
@@ -393,8 +388,7 @@ def _upper_ends(weight: Floats, centre: Floats, se: Floats, *, level: float) -> 
     def short(end: Floats) -> Floats:
         tails = scipy.special.ndtr((centre - end) / se)
         beyond: Floats = np.sum(weight * tails, axis=(0, 1))
-        missing: Floats = wanted + scipy.special.ndtri(beyond)
-        return missing
+        return wanted + scipy.special.ndtri(beyond)
 
     before = mean
     end = mean + wanted * deviation

@@ -266,15 +266,17 @@ def _answered(body: bytes, most_tokens: int) -> EndpointAnswer | Failed:
     if choice.message is None:
         return Failed(error="the answer has no message", http_status=200)
     listed = choice.logprobs.content if choice.logprobs else None
+    tokens = logprobs = None
+    if listed:
+        tokens = tuple(each.token for each in listed)
+        logprobs = tuple(math.nan if each.logprob is None else each.logprob for each in listed)
     return EndpointAnswer(
         text=_text(parsed),
         finish_reason=parsed.finish_reason,
         prompt_tokens=parsed.prompt_tokens,
         output_tokens=parsed.output_tokens,
-        tokens=tuple(each.token for each in listed) if listed else None,
-        logprobs=tuple(math.nan if each.logprob is None else each.logprob for each in listed)
-        if listed
-        else None,
+        tokens=tokens,
+        logprobs=logprobs,
     )
 
 

@@ -174,11 +174,10 @@ class ScreenRun:
     async def _score(self, arm: str, source: TokenSource) -> None:
         """Have a prompt scored, if the server can: its places are computed without the cache."""
         passage = self.passages[0]
-        length = next(
-            (each for each in reversed(self._own_lengths(passage)) if each <= SCORED_TO), None
-        )
-        if length is None or self.reference in self.excused:
+        short = [each for each in self._own_lengths(passage) if each <= SCORED_TO]
+        if not short or self.reference in self.excused:
             return
+        length = short[-1]
         for salt in ("a", "b") if arm == self.reference else ("a",):
             for most in SCORES:
                 said = await source.within(passage.cut(salt, length), most=most)
@@ -193,33 +192,21 @@ class ScreenRun:
             for name in (f"{arm} a", f"{self.reference} a", f"{self.reference} b")
         )
         if arm != self.reference and mine and base and again:
-            own = _mean(
-                [
-                    variation(a.listed, b.listed)
-                    for a, b in zip(base[self.block :], again[self.block :], strict=False)
-                ]
-            )
-            detail = _distance(list(zip(mine, base, strict=False))) | {
-                "own": [own],
-                "cached": _cached(mine[:1]),
-            }
-            self.rows.append(
-                self._row(
-                    arm,
-                    {"path": "prompt", "prompt": passage.number, "length": length},
-                    "compared",
-                    detail,
-                )
-            )
+            # The two salts are in the first block, which is no place to compare.
+            twice = zip(base[self.block :], again[self.block :], strict=False)
+            own = _mean([variation(one.listed, other.listed) for one, other in twice])
+            detail = _distance(list(zip(mine, base, strict=False)))
+            detail |= {"own": [own], "cached": _cached(mine[:1])}
+            settings = {"path": "prompt", "prompt": passage.number, "length": length}
+            self.rows.append(self._row(arm, settings, "compared", detail))
 
     def _own_lengths(self, passage: Passage) -> tuple[int, ...]:
         """Return the lengths that a prompt has.
 
         A prompt may be slightly shorter than a length: a window's last token is left for an answer.
         """
-        return tuple(each for each in self.lengths if each <= passage.tokens * ROUNDING) or (
-            passage.tokens,
-        )
+        own = tuple(each for each in self.lengths if each <= passage.tokens * ROUNDING)
+        return own or (passage.tokens,)
 
     def _places(self, passage: Passage, length: int) -> tuple[int, ...]:
         return places(min(length, passage.tokens), self.block)
@@ -230,18 +217,12 @@ class ScreenRun:
             return
         for length in self._own_lengths(passage):
             at = [each for each in self._places(passage, length) if each in answers]
-            own = [
-                _mean(
-                    [
-                        variation(
-                            base[each].listed, self._said[passage.number, variant][each].listed
-                        )
-                        for each in at
-                    ]
-                )
-                for variant in VARIANTS
-                if variant != "alone" and (passage.number, variant) in self._said
-            ]
+            own = []
+            for variant in VARIANTS:
+                again = self._said.get((passage.number, variant))
+                if variant != "alone" and again is not None:
+                    far = [variation(base[each].listed, again[each].listed) for each in at]
+                    own.append(_mean(far))
             detail = _distance([(answers[each], base[each]) for each in at])
             detail |= {
                 "own": own,

@@ -193,7 +193,7 @@ def interval_lines(state: DecisionState, *, reference: str, columns: int) -> Ite
         return
     axis = min(_AXIS, columns - _LABEL - 32)
     margin = state.intervals[-1].margin
-    span = max(_reach(each) for each in state.intervals)
+    span = max(map(_reach, state.intervals))
     yield ""
     margins = f"use < {_percent(-margin)} · avoid > {_percent(margin)}"
     yield f" turn latency against {reference}: {margins}"[:columns]

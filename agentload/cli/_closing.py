@@ -57,13 +57,12 @@ def closing(
     The *steps* come next, the most urgent first; *notes* say what is spent and left, and *took*
     what each question took.
     """
-    subject = ", ".join((f"{document.title} {document.model}", *document.about))
     covers = f"Covers: {document.coverage}" if document.coverage else ""
     parts = [
         _Part([_first_sentence(document.banner)]),
-        _Part(_wrapped(subject, width)),
+        _Part(_wrapped(document.subject, width)),
         _GAP,
-        _Part([f"{document.headline[:1].upper()}{document.headline[1:]}"]),
+        _Part([document.statement]),
         _Part(whole_statements(document.why, width, most=3)),
         *_screened(document, width),
         _GAP,

@@ -143,53 +143,41 @@ def forecast_text(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: i
     """Return what a budget can settle, for people; each arm has
     this number of *replicas*, which cost money all the time.
     """
-    gpus, price = replicas * len(read_arms(study.servers).names), _usd_per_hour(study)
-    rows = [
-        (
+    price = _usd_per_hour(study)
+    gpus = replicas * len(read_arms(study.servers).names)
+    head = ["criterion", "at most", "minutes", "calls", "tokens"]
+    if price is not None:
+        head.append("USD")
+    rows = []
+    for each in forecasts:
+        cells = [
             each.criterion,
             f"{each.amount:,} {_UNITS[each.criterion]}",
             f"{each.price.minutes:.0f}",
             ABSENT if each.price.calls is None else f"{each.price.calls:,}",
             ABSENT if each.price.tokens is None else f"{each.price.tokens:,}",
-            *(() if price is None else (f"{each.price.usd(price, gpus):.2f}",)),
-            ", ".join(f"{chance:.0%} if {truth}" for truth, chance in each.chances) or ABSENT,
-        )
-        for each in forecasts
-    ]
+        ]
+        if price is not None:
+            cells.append(f"{each.price.usd(price, gpus):.2f}")
+        chances = ", ".join(f"{chance:.0%} if {truth}" for truth, chance in each.chances)
+        rows.append((*cells, chances or ABSENT))
     whole = sum(each.price.minutes for each in forecasts)
     priming = sum(each.price.priming_minutes for each in forecasts)
-    primed = [f"priming the contexts of windows takes {priming:.1f} min of it"] if priming else []
-    lines = table(
-        (
-            *("criterion", "at most", "minutes", "calls", "tokens"),
-            *(() if price is None else ("USD",)),
-            "chance that it is settled",
-        ),
-        rows,
-    )
+    lines = [*table((*head, "chance that it is settled"), rows), ""]
+    if all(each.criterion != "canary" for each in forecasts):
+        lines.append(NO_CANARY)
     budget = study.budget_s / 60
-    beyond = (
-        ""
-        if whole <= budget
-        else (
-            f", {math.ceil(whole) - math.floor(budget)} more than there is: what does not fit is "
-            "not asked"
-        )
+    beyond = ""
+    if whole > budget:
+        over = math.ceil(whole) - math.floor(budget)
+        beyond = f", {over} more than there is: what does not fit is not asked"
+    lines.append(
+        f"all of it: {math.ceil(whole)} min of a budget of {budget:.0f}{beyond}; it ends as soon "
+        "as the decision is made"
     )
-    spared = () if any(each.criterion == "canary" for each in forecasts) else (NO_CANARY,)
-    return "\n".join(
-        (
-            *lines,
-            "",
-            *spared,
-            (
-                f"all of it: {math.ceil(whole)} min of a budget of {budget:.0f}{beyond}; it ends "
-                "as soon as the decision is made"
-            ),
-            *primed,
-            _DRY,
-        )
-    )
+    if priming:
+        lines.append(f"priming the contexts of windows takes {priming:.1f} min of it")
+    return "\n".join((*lines, _DRY))
 
 
 def _usd_per_hour(study: Decide) -> float | None:

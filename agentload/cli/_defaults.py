@@ -96,18 +96,15 @@ def options_of_files() -> frozenset[str]:
 
 def text(values: Mapping[str, Any]) -> str:
     """Write defaults for people."""
-    said = (
-        (
-            name,
-            " ".join(value)
-            if isinstance(value, list)
-            else str(value).lower()
-            if isinstance(value, bool)
-            else value,
-        )
-        for name, value in values.items()
-    )
-    return ", ".join(f"{name.replace('_', '-')} = {value}" for name, value in said)
+    said = []
+    for name, value in values.items():
+        shown = value
+        if isinstance(value, list):
+            shown = " ".join(value)
+        elif isinstance(value, bool):
+            shown = str(value).lower()
+        said.append(f"{name.replace('_', '-')} = {shown}")
+    return ", ".join(said)
 
 
 def _typed(value: object) -> object:

@@ -218,13 +218,17 @@ class _Command(TyperCommand):
 
         Such a verb takes its DATABASE as an argument, not as an option.
         """
+        if not _reads(self):
+            return args
         words = iter(args)
         databases = list[str]()
         rest = list[str]()
-        for word in words if _reads(self) else ():
+        for word in words:
             name, equals, value = word.partition("=")
-            databases += [value if equals else next(words, "")] if name == _DB else []
-            rest += [word] if name != _DB else []
+            if name != _DB:
+                rest.append(word)
+            else:
+                databases.append(value if equals else next(words, ""))
         if not databases:
             return args
         ctx.meta["note"] = (
@@ -278,7 +282,7 @@ class _Command(TyperCommand):
                 and source.name == "COMMANDLINE"
                 and all(ctx.params[other] in _IDLE for other in others)
             ):
-                wanted = " or ".join(self._option(other) for other in others)
+                wanted = " or ".join(map(self._option, others))
                 raise UsageError(
                     f"{self._option(name)} does nothing without {wanted}",
                     hint=f"{ctx.command_path} --help",
@@ -343,7 +347,7 @@ def help_text(docstring: str) -> str:
     """Mark indented paragraphs as verbatim, with long
     commands continued on further lines as a shell reads them.
     """
-    return "\n\n".join(_paragraph(each) for each in docstring.strip().split("\n\n"))
+    return "\n\n".join(map(_paragraph, docstring.strip().split("\n\n")))
 
 
 def _paragraph(text: str) -> str:

@@ -52,10 +52,10 @@ def production(against: str) -> Scrape:
     return told
 
 
-def print_compared(rows: Sequence[Likeness], *, ours: str) -> None:
-    """Print a table of what was compared with production, and how much of it is alike."""
+def print_compared(rows: Sequence[Likeness]) -> None:
+    """Print what of a trace was compared with production, and how much of it is alike."""
     print_table(
-        ("next to production", ours, "production", ""),
+        ("next to production", "trace", "production", ""),
         [(row.what, *sides(row), row.verdict) for row in rows],
     )
     print(f"{sum(row.verdict == 'alike' for row in rows)} of {len(rows)} alike")

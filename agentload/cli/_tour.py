@@ -131,10 +131,7 @@ def visit(stop: Stop, folder: Path, **said: object) -> Measured:
             if code := run(line.split()):
                 raise typer.Exit(code)
     found = record_of(database, stop.name, model=stop.name, setting=Setting(), report=stop.name)
-    print(
-        f"  {found.document.headline[:1].upper()}{found.document.headline[1:]}\n  "
-        f"{found.document.why}"
-    )
+    print(f"  {found.document.statement}\n  {found.document.why}")
     decision = found.document.decision
     if len(decision.classes) > 1:
         each_class = (

@@ -69,7 +69,6 @@ def advise(
 def _shown(document: Document) -> str:
     """Return the first screen, on a terminal with its decision and how sure it is in colour."""
     tones: dict[str, Style] = {"good": "good", "bad": "bad"}
-    headline = f"{document.headline[:1].upper()}{document.headline[1:]}"
     sure: dict[str, Style] = {
         "Effect: open": "doubtful",
         "Effect: likely": "doubtful",
@@ -77,7 +76,7 @@ def _shown(document: Document) -> str:
     }
     return paint_words(
         render(document, "txt"),
-        {headline: tones.get(document.tone, "strong"), **sure, "Do this next:": "strong"},
+        {document.statement: tones.get(document.tone, "strong"), **sure, "Do this next:": "strong"},
     )
 
 

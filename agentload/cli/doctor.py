@@ -75,12 +75,11 @@ class MachineCheck:
 def _check(
     name: str, seen: str, *, warn: str | None = None, fail: str | None = None
 ) -> MachineCheck:
-    return MachineCheck(
-        name=name,
-        state="fail" if fail else "warn" if warn else "ok",
-        seen=seen,
-        advice=fail or warn,
-    )
+    if fail:
+        return MachineCheck(name=name, state="fail", seen=seen, advice=fail)
+    if warn:
+        return MachineCheck(name=name, state="warn", seen=seen, advice=warn)
+    return MachineCheck(name=name, state="ok", seen=seen)
 
 
 def _python() -> MachineCheck:

@@ -61,10 +61,9 @@ def within(words: Sequence[str]) -> Places:
     """Return the places before each word of a prompt except the first."""
     ids = _ids([*[""] * TAIL, *words])
     counts = np.arange(1, len(words), dtype=np.int64)
+    numbers = np.arange(len(words), dtype=np.uint64)
     with np.errstate(over="ignore"):
-        wholes = np.cumsum(
-            _mixed(ids[TAIL:] + np.arange(len(words), dtype=np.uint64) * _ODD), dtype=np.uint64
-        )
+        wholes = np.cumsum(_mixed(ids[TAIL:] + numbers * _ODD), dtype=np.uint64)
     return Places(tails=_folded(ids)[1:-1], wholes=wholes[:-1], tokens=counts)
 
 
@@ -88,22 +87,18 @@ def likeliest_words(
     order = np.argsort(-scaled, axis=1, kind="stable")[:, : max(1, most)]
     names = (first[:, None] + order.astype(np.uint64) * stride[:, None]) % np.uint64(len(WORDS))
     values = np.take_along_axis(scaled, order, axis=1)
-    return [
-        tuple((WORDS[int(name)], round(float(value), 6)) for name, value in zip(*row, strict=True))
-        for row in zip(names, values, strict=True)
-    ]
+    found = []
+    for of_place in zip(names, values, strict=True):
+        pairs = zip(*of_place, strict=True)
+        found.append(tuple((WORDS[int(name)], round(float(value), 6)) for name, value in pairs))
+    return found
 
 
 def of_answer(likely: Listed, said: str, *, most: int) -> Listed:
     """Return the list for a token of a greedy answer: that token comes first."""
-    others = [word for word, _ in likely if word != said.strip()]
-    return tuple(
-        zip(
-            (said, *(f" {word}" for word in others)),
-            (value for _, value in likely[:most]),
-            strict=False,
-        )
-    )
+    words = [said, *(f" {word}" for word, _ in likely if word != said.strip())]
+    values = [value for _, value in likely[:most]]
+    return tuple(zip(words, values, strict=False))
 
 
 def of_prompt(likely: Listed, word: str) -> Listed:
@@ -120,11 +115,9 @@ def _truth(tails: Keys, seed: int) -> tuple[npt.NDArray[np.float64], Keys, Keys]
     keys = _mixed(tails ^ _key(f"{seed}"))
     sure = 0.5 + 2.0 * _uniform(keys)
     ranks = np.log(np.arange(1, LIKELY + 1, dtype=np.float64))
-    return (
-        -sure[:, None] * ranks[None, :] + 0.3 * _normal(keys, "truth"),
-        keys,
-        _mixed(keys) | np.uint64(1),
-    )
+    logits = -sure[:, None] * ranks[None, :] + 0.3 * _normal(keys, "truth")
+    stride = _mixed(keys) | np.uint64(1)  # odd, so that no word comes twice
+    return logits, keys, stride
 
 
 def _ids(words: Sequence[str]) -> Keys:

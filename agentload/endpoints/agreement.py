@@ -202,7 +202,7 @@ def _is_meant(name: str, endpoints: Sequence[Endpoint]) -> bool:
 
 def _unseen(endpoint: Endpoint, identity: Identity) -> Iterator[str]:
     name = endpoint.name
-    where = ", ".join(without_credentials(url) for url in endpoint.metrics_urls)
+    where = ", ".join(map(without_credentials, endpoint.metrics_urls))
     if not identity.models:
         yield f"{name}: it lists no models: that it serves '{endpoint.model}' was not checked"
     if not identity.counters.keys() - {"process_start_s"}:

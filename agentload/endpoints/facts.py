@@ -216,12 +216,10 @@ def _agrees(name: str, wanted: object, fact: object) -> bool:
 
 
 def _names(value: object) -> frozenset[str]:
-    found = (
-        value
-        if isinstance(value, list | tuple)
-        else re.findall(r"[\w.]+", "" if value is None else str(value))
-    )
-    return frozenset(str(each) for each in found) - {"None"}
+    """Return the names of a list, or of its text; None and "None" name nothing."""
+    if isinstance(value, list | tuple):
+        return frozenset(map(str, value)) - {"None"}
+    return frozenset(re.findall(r"[\w.]+", str(value))) - {"None"}
 
 
 def _spelled(value: object) -> str:

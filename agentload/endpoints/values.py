@@ -155,8 +155,7 @@ def _launch(value: object, where: str) -> Launch:
     if not isinstance(value, list) or not value or not isinstance(env, dict):
         raise EndpointError(f"{where} has no command", hint="launch: vllm serve MODEL --port 8000")
     made = Launch(
-        command=tuple(str(word) for word in value),
-        env={str(key): str(each) for key, each in env.items()},
+        command=tuple(map(str, value)), env={str(key): str(each) for key, each in env.items()}
     )
     if holds_key(made.command):
         raise EndpointError(

@@ -189,15 +189,16 @@ def _waits(rules: Rules, study: Replay) -> Ruling:
     scaled = [kind for kind, scale in load.wait_scale.items() if scale != 1]
     capped = [kind for kind, cap_s in load.wait_cap_s.items() if cap_s < rules.wait_s]
     changed = sorted({*scaled, *capped})
-    return Ruling(
-        rule=f"waits are as recorded, up to {rules.wait_s:g} s each",
-        is_kept=not changed and study.benchmark is not None,
-        seen=f"changed: {', '.join(changed)}"
-        if changed
-        else "as recorded"
-        if study.benchmark is not None
-        else "not capped",
-    )
+    is_kept = False
+    if changed:
+        seen = f"changed: {', '.join(changed)}"
+    elif study.benchmark is None:
+        seen = "not capped"
+    else:
+        is_kept = True
+        seen = "as recorded"
+    rule = f"waits are as recorded, up to {rules.wait_s:g} s each"
+    return Ruling(rule=rule, is_kept=is_kept, seen=seen)
 
 
 def _answers(rules: Rules, study: Replay, play: BenchmarkPlay) -> Ruling:

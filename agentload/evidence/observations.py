@@ -221,8 +221,7 @@ class Intervals:
 
     def running(self, at_start: Floats) -> Floats:
         """Return, from each instant to the next, the sum of *at_start* over open intervals."""
-        sums: Floats = np.cumsum(np.concatenate([at_start, -at_start])[self._order])
-        return sums
+        return np.cumsum(np.concatenate([at_start, -at_start])[self._order])
 
     def integral(self, area: Floats) -> Floats:
         """Return for each interval the sum of the *area* within it, from instant to instant."""

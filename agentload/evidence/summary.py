@@ -136,31 +136,28 @@ def figures(connection: duckdb.DuckDBPyConnection, run_id: str) -> RunFigures:
         failed = connection.execute(COUNTED + STATUSES, {"run": run_id}).fetchall()
         whole = {"run": run_id, "whole": WHOLE, "apart": [CONTEXT_SWEEP, STEP_TIMES]}
         tasks = {arm: own for arm, *own in connection.execute(COUNTED + TASKS, whole).fetchall()}
-    return RunFigures(
-        run_id=run_id,
-        arms=tuple(
-            ArmSummary(
-                arm=arm,
-                calls=calls,
-                ok=ok,
-                failed={status: count for name, status, count, _ in failed if name == arm},
-                errors={
-                    status: error for name, status, _, error in failed if name == arm and error
-                },
-                ttft_p50_ms=p50,
-                ttft_p95_ms=p95,
-                token_p50_ms=token,
-                output_tokens_per_s=rate or None,
-                cached_share=cached,
-                left_out=_left_out(view.plays, arm),
-                tasks=whole_tasks,
-                tasks_done=done,
-                task_ms=task_ms,
-            )
-            for arm, calls, ok, p50, p95, token, cached, rate in rows
-            for whole_tasks, done, task_ms in [tasks.get(arm, (None, None, None))]
-        ),
-    )
+    found = []
+    for arm, calls, ok, p50, p95, token, cached, rate in rows:
+        whole_tasks, done, task_ms = tasks.get(arm, (None, None, None))
+        own = [(status, count, error) for name, status, count, error in failed if name == arm]
+        summary_of_arm = ArmSummary(
+            arm=arm,
+            calls=calls,
+            ok=ok,
+            failed={status: count for status, count, _ in own},
+            errors={status: error for status, _, error in own if error},
+            ttft_p50_ms=p50,
+            ttft_p95_ms=p95,
+            token_p50_ms=token,
+            output_tokens_per_s=rate or None,
+            cached_share=cached,
+            left_out=_left_out(view.plays, arm),
+            tasks=whole_tasks,
+            tasks_done=done,
+            task_ms=task_ms,
+        )
+        found.append(summary_of_arm)
+    return RunFigures(run_id=run_id, arms=tuple(found))
 
 
 def _left_out(plays: Sequence[PlayedBlock], arm: str) -> dict[str, int]:

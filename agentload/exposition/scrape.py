@@ -313,7 +313,7 @@ def _together(configs: Sequence[Mapping[str, str]], added: Sequence[str]) -> Map
 def _sum(texts: Sequence[str]) -> str | None:
     """Return the sum of numbers as text; None where one is unknown: older servers write "None"."""
     try:
-        return str(sum(_number(text) for text in texts))
+        return str(sum(map(_number, texts)))
     except ValueError:
         return None
 

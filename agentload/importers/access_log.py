@@ -125,12 +125,12 @@ def sessions(
         prompt = _tokens(intake, fields, _PROMPT, _SENT, prompt_bytes)
         output = _tokens(intake, fields, _OUTPUT, _RECEIVED, output_bytes)
         if at_s is None or prompt is None or output is None:
-            intake.notes.skip(
-                place,
-                "no time"
-                if at_s is None
-                else "no tokens or bytes of the " + ("request" if prompt is None else "answer"),
-            )
+            missing = "tokens or bytes of the answer"
+            if at_s is None:
+                missing = "time"
+            elif prompt is None:
+                missing = "tokens or bytes of the request"
+            intake.notes.skip(place, f"no {missing}")
             continue
         millis = _number(_first(fields, _MILLIS))
         seconds = _number(_first(fields, _SECONDS))

@@ -101,13 +101,16 @@ def _transcripts(intake: Intake, path: Path, seen: set[int]) -> Iterator[AgentTr
             agents[agent] = (at_s, f"{record.get('cwd')} {record.get('version')}")
     is_own = len(agents) == 1 and "" not in agents
     for agent, (began_s, lead) in agents.items():
+        spawned_by = None
+        if agent:
+            spawned_by = _parent(path) if is_own else path.stem
         yield AgentTranscript(
             read=partial(_read, intake, path, agent, seen),
             key=agent or path.stem,
             workload="claude_code-subagent" if agent else "claude_code",
             began_s=began_s,
             lead=f"claude_code agent {_kind(path)}" if agent else f"claude_code {lead}",
-            spawned_by=(_parent(path) if is_own else path.stem) if agent else None,
+            spawned_by=spawned_by,
         )
 
 

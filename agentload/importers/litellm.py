@@ -68,8 +68,13 @@ def sessions(intake: Intake) -> Iterator[SpokenCall]:
         context = list(chat.messages(intake, files.list_in(record.get("messages"))))
         named = record.get("session_id") or record.get("trace_id")
         model = record.get("model_group") or record.get("model")
+        session = place
+        if named:
+            session = f"+{named}"
+        elif context:
+            session = continuations.session(context)
         yield SpokenCall(
-            session=f"+{named}" if named else continuations.session(context) if context else place,
+            session=session,
             at_s=sent_s,
             place=place,
             timing=CallTiming(

@@ -75,7 +75,7 @@ class _Branch(msgspec.Struct):
 
 def sniff(head: Head) -> float:
     """Look for the store, for an exported bundle, or for a session in one of OpenClaw's folders."""
-    if _has_table(head.path, "transcript_events"):
+    if _has_events(head.path):
         return 1.0
     if head.path.name.startswith(_BUNDLE):
         return 1.0 if b'"entries"' in head.bytes else 0.0
@@ -250,14 +250,14 @@ def _opened(path: Path) -> sqlite3.Connection:
     )
 
 
-def _has_table(path: Path, name: str) -> bool:
-    """Return whether a file is a database with this table."""
+def _has_events(path: Path) -> bool:
+    """Return whether a file is a database with the table of events."""
     with path.open("rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
             return False
     try:
         with closing(_opened(path)) as database:
-            return _exists(database, name)
+            return _exists(database, "transcript_events")
     except (TraceError, *_DAMAGED):
         return False
 

@@ -129,14 +129,11 @@ def _firings(
         case _:
             intake.notes.meet(place, "a schedule of an unknown kind")
             return
-    is_full_hour = plan.kind == "cron" and plan.expr.split()[:1] == ["0"]
-    most_s = (
-        plan.stagger_ms / 1000
-        if plan.stagger_ms is not None
-        else _STAGGER_S
-        if is_full_hour
-        else 0.0
-    )
+    most_s = 0.0
+    if plan.stagger_ms is not None:
+        most_s = plan.stagger_ms / 1000
+    elif plan.kind == "cron" and plan.expr.split()[:1] == ["0"]:
+        most_s = _STAGGER_S  # many jobs are due at a full hour
     late_s = rng.random() * most_s
     for _, at_s in zip(range(_MOST), times, strict=False):
         if at_s >= until_s:

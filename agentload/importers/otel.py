@@ -195,7 +195,9 @@ def _transcripts(rows: Sequence[_Row]) -> Iterator[transcripts.AgentTranscript]:
         scope = agents[0] if len(agents) > 1 else ""
         if row.kind in {"chat", "tool"}:
             scopes.setdefault(scope, []).append(row)
-            above[scope] = None if not scope else agents[1] if len(agents) > 2 else ""
+            above[scope] = None
+            if scope:
+                above[scope] = agents[1] if len(agents) > 2 else ""
     for scope, inside in scopes.items():
         if any(row.kind == "chat" for row in inside):
             yield transcripts.AgentTranscript(

@@ -36,14 +36,11 @@ _TURNS: Final = 1_000
 
 def sniff(head: Head) -> float:
     """Look for the histogram of prompts."""
-    return (
-        0.95
-        if any(
-            f"{name}_bucket" in head.text or f"# TYPE {name} " in head.text
-            for name in HISTOGRAMS["prompt_tokens"]
-        )
-        else (0.6 if "# TYPE vllm:" in head.text or "# TYPE sglang:" in head.text else 0.0)
-    )
+    for name in HISTOGRAMS["prompt_tokens"]:
+        if f"{name}_bucket" in head.text or f"# TYPE {name} " in head.text:
+            return 0.95
+    is_of_server = "# TYPE vllm:" in head.text or "# TYPE sglang:" in head.text
+    return 0.6 if is_of_server else 0.0
 
 
 def sessions(
@@ -205,7 +202,7 @@ def _turns(lengths: Sequence[int], share: float) -> float:
     high = float(min(_TURNS, len(lengths)))
     for _ in range(20):
         middle = (low + high) / 2
-        hits = 1 - sum(max(part) for part in _parts(lengths, middle)) / total
+        hits = 1 - sum(map(max, _parts(lengths, middle))) / total
         low, high = (middle, high) if hits < share else (low, middle)
     return (low + high) / 2
 

@@ -69,7 +69,9 @@ def sizes(
             made = pool(cut, memory_bytes, max_model_len=max_model_len, in_flight=in_flight)
         except ProfileError:
             made = None
-        first = out[0].pool_tokens if out else None
+        first = made.tokens if made else None
+        if out:
+            first = out[0].pool_tokens
         out.append(
             Size(
                 arm=recipe.arm,
@@ -78,11 +80,7 @@ def sizes(
                 pages=made.pages if made else None,
                 pool_tokens=made.tokens if made else None,
                 concurrency=made.concurrency if made else None,
-                against_first=1.0
-                if not out and made
-                else made.tokens / first
-                if made and first
-                else None,
+                against_first=made.tokens / first if made and first else None,
             )
         )
     return tuple(out)

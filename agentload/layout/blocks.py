@@ -7,7 +7,7 @@ from agentload.model.plan import Block
 from agentload.model.trace import Session, Turn
 
 
-def families(sessions: Iterable[Session]) -> list[list[Session]]:
+def dependency_groups(sessions: Iterable[Session]) -> list[list[Session]]:
     """Group sessions that spawn, await or quote each other, in order of their first member."""
     leader: dict[str, str] = {}
 
@@ -42,7 +42,7 @@ def cut(sessions: Iterable[Session], count: int) -> tuple[Block, ...]:
     """
     if count == 1:
         return (Block(index=0, sessions=sessions),)
-    groups = families(sessions)
+    groups = dependency_groups(sessions)
     turns = [sum(len(s.turns) for s in group) for group in groups]
     total = sum(turns)
     count = min(count, len(groups))

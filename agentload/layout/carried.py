@@ -86,7 +86,7 @@ class _Cut:
 
     def idle_s(self) -> float:
         """Return how long ago the last answer of the family ended."""
-        if any(self.is_under_way(each) for each in self.members.values()):
+        if any(map(self.is_under_way, self.members.values())):
             return 0.0
         ended_s: list[float] = []
         for timings in self.timings.values():
@@ -176,7 +176,7 @@ class _Cut:
                 yield turn
                 continue
             after = tuple(self._moved(ref) for ref in turn.after if self._is_to_come(ref))
-            add = tuple(self._quoting(segment) for segment in turn.add)
+            add = tuple(map(self._quoting, turn.add))
             yield replace(turn, after=after, add=add)
 
     def _quoting(self, segment: Segment) -> Segment:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from agentload.dispatch.arrivals import SECOND, rng_of, starts
 from agentload.dispatch.foresight import foresight
 from agentload.errors import PlanError
-from agentload.layout.blocks import families
+from agentload.layout.blocks import dependency_groups
 from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Plan, Recorded
 from agentload.model.trace import Session
 
@@ -60,7 +60,7 @@ def divide(plan: Plan, shares: int) -> tuple[Plan, ...]:
 
 def _dealt(plan: Plan, block: Block, shares: int) -> tuple[Block, ...]:
     kept = _started(plan, block)
-    groups = families(kept)
+    groups = dependency_groups(kept)
     if len(groups) < shares:
         raise PlanError(
             f"block {block.index} cannot be divided over {shares} nodes: its sessions are "

@@ -146,7 +146,7 @@ class Fills:
         if longest is None:
             remedy = "more sessions"
         else:
-            remedy = f"--duration {math.ceil(3 * longest) * 60}, or more sessions"
+            remedy = f"--duration {math.ceil(FILLS * longest) * 60}, or more sessions"
         return (
             f"the KV pool of {' and '.join(late)} is full for less than half of "
             f"{self.lasts_minutes:.0f} min: {remedy}"

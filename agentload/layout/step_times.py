@@ -237,7 +237,7 @@ def seconds(
     filled_s = sum(
         prefill_s(context) * max(batches) for context, batches in _by_first(found.decode).items()
     )
-    cached_s = sum(prefill_s(cached) for cached in _by_first(found.prefill))
+    cached_s = sum(map(prefill_s, _by_first(found.prefill)))
     new_s = sum(prefill_s(cached + new) - prefill_s(cached) for cached, new in found.prefill)
     joining_s = sum(prefill_s(tokens) for *_, tokens in found.mixed)
     decoding = [*found.decode, *((context, batch) for context, batch, _ in found.mixed)]

@@ -72,7 +72,7 @@ class _Names:
                 turn,
                 add=self.of_segments(turn.add),
                 after=tuple(replace(ref, session=self.name(ref.session)) for ref in turn.after),
-                spawn=tuple(self.name(child) for child in turn.spawn),
+                spawn=tuple(map(self.name, turn.spawn)),
             )
             for turn in session.turns
         )

@@ -197,7 +197,7 @@ def _alone(family: Sequence[Session]) -> Family:
         return replace(
             turn,
             after=tuple(ref for ref in turn.after if ref.session in names),
-            add=tuple(unquoted(segment) for segment in turn.add),
+            add=tuple(map(unquoted, turn.add)),
             event=UNDER_WAY if turn.event == PRIME else turn.event,
         )
 

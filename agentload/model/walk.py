@@ -1,12 +1,12 @@
-"""Walk over sessions: again and again, a context from
-turn to turn, and families of those that belong together.
+"""Walk over sessions: again and again, a context from turn to turn, what two contexts begin with
+alike, and families of sessions that belong together.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from inspect import unwrap
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from typing import ParamSpec
 
 from agentload.model.trace import Header, Segment, Session
@@ -69,6 +69,12 @@ def context_tokens(header: Header, session: Session) -> Iterator[int]:
         for segment in turn.add:
             ends.append(ends[-1] + segment.tokens)
         yield ends[-1]
+
+
+def common_start(before: Iterable[object], now: Iterable[object]) -> int:
+    """Count the equal leading pieces of two texts, or segments of two contexts, by place."""
+    pairs = zip(before, now, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def families(sessions: Iterable[Session]) -> Iterator[list[Session]]:

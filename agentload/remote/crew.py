@@ -344,16 +344,16 @@ def join_ends(
     for part, ahead_ns in parts:
         for end in part:
             plays.setdefault((end.play.pair, end.play.arm), []).append((end, ahead_ns))
-    return tuple(
-        replace(
-            ends[0][0],
+    joined = []
+    for ends in plays.values():
+        drains = [end.drain_ns - ahead_ns for end, ahead_ns in ends if end.drain_ns is not None]
+        first, _ = ends[0]
+        whole = replace(
+            first,
             started_ns=min(end.started_ns - ahead_ns for end, ahead_ns in ends),
-            drain_ns=min(
-                (end.drain_ns - ahead_ns for end, ahead_ns in ends if end.drain_ns is not None),
-                default=None,
-            ),
+            drain_ns=min(drains, default=None),
             ended_ns=max(end.ended_ns - ahead_ns for end, ahead_ns in ends),
             is_whole=is_whole and all(end.is_whole for end, _ in ends),
         )
-        for ends in plays.values()
-    )
+        joined.append(whole)
+    return tuple(joined)

@@ -63,7 +63,7 @@ def seats(
 
 @asynccontextmanager
 async def _processes(count: int) -> AsyncIterator[tuple[NodeProcess, ...]]:
-    found = tuple(NodeProcess(number) for number in range(1, count + 1))
+    found = tuple(map(NodeProcess, range(1, count + 1)))
     try:
         yield found
     finally:

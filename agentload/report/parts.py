@@ -430,6 +430,16 @@ class Document:
     production: tuple[Likeness, ...] = ()
 
     @property
+    def subject(self) -> str:
+        """Return the title, the model, and what was compared beyond the arms."""
+        return ", ".join((f"{self.title} {self.model}", *self.about))
+
+    @property
+    def statement(self) -> str:
+        """Return the headline as a sentence begins, with a capital letter."""
+        return f"{self.headline[:1].upper()}{self.headline[1:]}"
+
+    @property
     def facts(self) -> tuple[tuple[str, str], ...]:
         """List the lines that end the first screen, each with its label.
 

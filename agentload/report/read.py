@@ -90,13 +90,9 @@ def _made(
 ) -> Made:
     row, legs = view.run, view.legs
     spent = [leg.ended_ns - leg.monotonic_ns for leg in legs if leg.ended_ns is not None]
-    traces = (
-        [each.path for each in study.traces]
-        if isinstance(study, Replay)
-        else [row.trace_name]
-        if row.trace_name
-        else []
-    )
+    traces = [row.trace_name] if row.trace_name else []
+    if isinstance(study, Replay):
+        traces = [each.path for each in study.traces]
     query = (
         "SELECT CASE WHEN contains(session, '/') THEN split_part(session, '/', 1) ELSE '' END "
         "AS of, count(DISTINCT session) "
@@ -115,7 +111,7 @@ def _made(
         created=datetime.fromtimestamp(row.created_ns / SECOND, UTC).date().isoformat()
         if row.created_ns
         else None,
-        traces=tuple(str(each) for each in traces),
+        traces=tuple(map(str, traces)),
         trace_hash=row.trace_hash,
         seed=row.seed,
         design=row.design,

@@ -4,12 +4,12 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import takewhile
 
 from agentload.ask.asker import EndpointAnswer, Failed
 from agentload.dispatch.garbage import garbage
 from agentload.dispatch.naming import hex_name
 from agentload.model.rows import AnswerRow
+from agentload.model.walk import common_start
 from agentload.run.questions import Question
 from agentload.tasks import Grade
 
@@ -37,14 +37,15 @@ def signals(reply: EndpointAnswer, reference: EndpointAnswer | None) -> str:
     }
     if reference is not None:
         mine, theirs, unit = _units(reply, reference)
-        same = agreement(mine, theirs)
+        # Greedy texts diverge at near ties: where they do says more than whether they are equal.
+        same = common_start(mine, theirs)
         seen |= {
             "agreement": same,
             "agreement_unit": unit,
             "agreement_of": max(len(mine), len(theirs)),
+            "length_ratio": round(len(mine) / len(theirs), 4) if theirs else None,
+            "logprob_delta": _delta(reply, reference, same),
         }
-        seen |= {"length_ratio": round(len(mine) / len(theirs), 4) if theirs else None}
-        seen |= {"logprob_delta": _delta(reply, reference, same)}
     return json.dumps(
         {name: value for name, value in seen.items() if value is not None}, sort_keys=True
     )
@@ -59,14 +60,6 @@ def failure(failed: Failed) -> str:
         },
         sort_keys=True,
     )
-
-
-def agreement(one: Sequence[str], other: Sequence[str]) -> int:
-    """Count the leading pieces that two answers share.
-
-    Greedy texts diverge at near ties: equality of whole texts says little, this count says more.
-    """
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def repeated_4grams(words: Sequence[str]) -> float | None:

@@ -65,22 +65,22 @@ class Arms:
             return None
         return Launching(logs=Path(servers.logs), start_s=servers.start_timeout_s)
 
-    def launchable(self, *, option: str) -> tuple[Endpoint, ...]:
-        """Return the endpoints, all of which can be started.
+    def check_launch(self) -> None:
+        """Refuse `--launch` where a server cannot be started, or is started anyway.
 
         Raises UsageError naming an endpoint without a launch command, and for emulated servers.
         """
         if self.is_emulated:
             raise UsageError(
-                f"{option} starts the servers of an arms file; emulated ones are started anyway",
-                hint=f"leave {option} out",
+                "--launch starts the servers of an arms file; emulated ones are started anyway",
+                hint="leave --launch out",
             )
-        if missing := next((each.name for each in self.endpoints if each.launch is None), None):
-            raise UsageError(
-                f"{option}: {missing} has no launch command",
-                hint="launch: vllm serve MODEL --port 8000, in an arms file",
-            )
-        return self.endpoints
+        for endpoint in self.endpoints:
+            if endpoint.launch is None:
+                raise UsageError(
+                    f"--launch: {endpoint.name} has no launch command",
+                    hint="launch: vllm serve MODEL --port 8000, in an arms file",
+                )
 
     @contextmanager
     def up(
@@ -160,7 +160,7 @@ def read_arms(servers: Servers, *, tokenizer: str | None = None, is_timed: bool 
         check_environment(server for each in found for server in each.servers)
         made = Arms(servers=servers, endpoints=found)
     if servers.launch:
-        made.launchable(option="--launch")
+        made.check_launch()
     return made
 
 

@@ -139,7 +139,7 @@ class _Search:
             return False
         if self.holds(first):
             return any(not self.holds(load) for load in larger)
-        return any(self.holds(load) for load in _halving(start, whole=self.whole))
+        return any(map(self.holds, _halving(start, whole=self.whole)))
 
     def narrow(self, others: Mapping[str, Sequence[Trial]], *, share: float, width: float) -> None:
         """Try loads from the range in which the limit may lie, until that is narrow enough."""

@@ -187,14 +187,13 @@ def asking(
     ):
         if value < 1:
             raise UsageError(f"{name} must be at least 1, got {value}")
-    places = (
-        tuple(round(place / (depths - 1), 4) for place in range(depths)) if depths > 1 else (0.5,)
-    )
-    count = (
-        items
-        if items is not None
-        else len(named) * len(contexts) * (together if together > 1 else len(places))
-    )
+    places: tuple[float, ...] = (0.5,)
+    if depths > 1:
+        places = tuple(round(place / (depths - 1), 4) for place in range(depths))
+    count = items
+    if count is None:
+        each = together if together > 1 else len(places)
+        count = len(named) * len(contexts) * each
     return Asking(
         tasks=named,
         contexts=tuple(contexts),

@@ -139,7 +139,7 @@ def target(endpoint: Endpoint) -> Target:
 
 def targets(endpoints: tuple[Endpoint, ...]) -> tuple[Target, ...]:
     """Return how timed calls reach each of the endpoints."""
-    return tuple(target(endpoint) for endpoint in endpoints)
+    return tuple(map(target, endpoints))
 
 
 TEXT: Final = {"tool_choice": "none"}

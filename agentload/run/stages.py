@@ -91,28 +91,19 @@ def is_exchanged(arm: Facts, there_before: Facts, now: Facts) -> bool:
 
 
 async def wait_for_exchange(
-    stage: Stage,
-    said: Mapping[str, Facts],
-    *,
-    notice: Callable[[str], None],
-    goes_on: str,
-    patience_s: float = PATIENCE_S,
+    stage: Stage, said: Mapping[str, Facts], *, notice: Callable[[str], None], goes_on: str
 ) -> None:
     """Wait until the servers of a stage are at their addresses.
 
-    *said* is what each arm's server said of itself before. Raises EndpointError after *patience_s*.
+    *said* is what each arm's server said of itself before. Raises EndpointError after `PATIENCE_S`.
     """
-    until_s = time.monotonic() + patience_s
-    wanted = ", ".join(
-        f"{each.name} at {each.shown_url}"
-        for each in stage.endpoints
-        if each.name in stage.taken_from
-    )
+    until_s = time.monotonic() + PATIENCE_S
+    waiting = [each for each in stage.endpoints if each.name in stage.taken_from]
+    wanted = ", ".join(f"{each.name} at {each.shown_url}" for each in waiting)
     notice(
         f"half way: exchange the servers now, to have {wanted}; waiting "
-        f"{patience_s / 60:.0f} min for them"
+        f"{PATIENCE_S / 60:.0f} min for them"
     )
-    waiting = [each for each in stage.endpoints if each.name in stage.taken_from]
     while waiting:
         waiting = [
             each for each in waiting if not await _is_there(each, said, stage.taken_from[each.name])
@@ -120,7 +111,7 @@ async def wait_for_exchange(
         if waiting and time.monotonic() + LOOK_S > until_s:
             raise EndpointError(
                 f"{waiting[0].name} is not at {waiting[0].shown_url} after "
-                f"{patience_s / 60:.0f} min",
+                f"{PATIENCE_S / 60:.0f} min",
                 hint=f"exchange the servers, then: {goes_on}",
             )
         if waiting:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import signal
 import socket
 from typing import Final
 
@@ -26,6 +27,17 @@ A request that is no HTTP, or has a line that is too long, gets its answer (400)
 nor does a client that leaves before its answer starts.
 """
 LOG.addFilter(_is_of_ours)
+
+
+def closing_time(seconds: float | None) -> asyncio.Event:
+    """Return an event that SIGINT and SIGTERM set, and the clock after this many seconds."""
+    loop = asyncio.get_running_loop()
+    until = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, until.set)
+    if seconds is not None:
+        loop.call_later(seconds, until.set)
+    return until
 
 
 class Door:

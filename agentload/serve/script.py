@@ -234,11 +234,9 @@ def _script(
     # One token is left for the answer.
     thinking = _spaced(words.text(seed, _THOUGHTS, min(asked.thinking_tokens, limit - 1)))
     texts = _texts(asked)
-    calling = (
-        None
-        if asked.ignore_eos
-        else call(asked, texts, arm=arm, prompt_tokens=prompt_tokens, seed=seed)
-    )
+    calling = None
+    if not asked.ignore_eos:
+        calling = call(asked, texts, arm=arm, prompt_tokens=prompt_tokens, seed=seed)
     if calling is not None:
         said = replace(calling, pieces=calling.pieces[: limit - len(thinking)])
         return _with_thoughts(thinking, said, finish="tool_calls" if said == calling else "length")
@@ -250,29 +248,22 @@ def _script(
         limit=limit - len(thinking),
         is_forced=asked.ignore_eos,
     )
-    if (
-        asked.top_logprobs is not None
-        and told.is_right is None
-        and not asked.ignore_eos
-        and GARBAGE not in told.pieces
-    ):
-        told = replace(
-            told,
-            pieces=_greedy(
-                arm, texts, told.pieces, tokens=prompt_tokens, seed=seed, company=company
-            ),
-        )
+    is_free = told.is_right is None and not asked.ignore_eos and GARBAGE not in told.pieces
+    if is_free and asked.top_logprobs is not None:
+        # Nothing else says which words these are: each is the first of its list.
+        pieces = _greedy(arm, texts, told.pieces, tokens=prompt_tokens, seed=seed, company=company)
+        told = replace(told, pieces=pieces)
     least = asked.min_tokens - len(thinking)
     if len(told.pieces) < least:
         told = answer(
             arm, texts, context_tokens=prompt_tokens, seed=seed, limit=least, is_forced=True
         )
-    finish: Finish = "length" if len(thinking) + len(told.pieces) >= limit else "stop"
     pieces, stop = _stopped(told.pieces, asked.stop, least)
+    is_cut = stop is None and len(thinking) + len(told.pieces) >= limit
     return _with_thoughts(
         thinking,
         ScriptPart(kind="content", pieces=pieces),
-        finish="stop" if stop else finish,
+        finish="length" if is_cut else "stop",
         stop_reason=stop,
     )
 
@@ -308,16 +299,18 @@ def _stopped(
         return pieces, None
     text = "".join(pieces)
     ends = list(accumulate(map(len, pieces)))
+    # Characters of the tokens before number *least*: a stop text may begin there, and ends later.
     before = ends[least - 2] if 2 <= least <= len(ends) + 1 else 0
-    found = [
-        (at + len(stop), at, stop)
-        for stop in stops
-        if (at := text.find(stop, max(0, before - len(stop) + 1))) >= 0
-    ]
+    found = []
+    for stop in stops:
+        at = text.find(stop, max(0, before - len(stop) + 1))
+        if at >= 0:
+            found.append((at + len(stop), at, stop))
     if not found:
         return pieces, None
-    end, at, stop = min(found)
-    return _cut(pieces[: bisect_left(ends, end) + 1], at), stop
+    end, at, first = min(found)
+    last_token = bisect_left(ends, end)
+    return _cut(pieces[: last_token + 1], at), first
 
 
 def _cut(pieces: tuple[str, ...], characters: int) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from agentload.emulator.steptime import off
 from agentload.kvmath.pool import pool_of
 from agentload.model.profile import ArmProfile
 from agentload.serve.app import Service, application
-from agentload.serve.door import LOG, Door
+from agentload.serve.door import LOG, Door, closing_time
 from agentload.serve.facts import Facts
 from agentload.serve.metrics import EngineMetrics, RequestTally, registry
 from agentload.serve.mishaps import Mishaps, most_tokens
@@ -80,14 +79,9 @@ async def _run(
     seconds: float | None,
     lifeline: BinaryIO | None,
 ) -> None:
-    loop = asyncio.get_running_loop()
-    until = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, until.set)
-    if seconds is not None:
-        loop.call_later(seconds, until.set)
+    until = closing_time(seconds)
     if lifeline is not None:
-        loop.add_reader(lifeline, until.set)
+        asyncio.get_running_loop().add_reader(lifeline, until.set)
 
     def started(running: ServedArm) -> None:
         # Objects that live as long as the process need not be looked at in every collection.

@@ -113,8 +113,7 @@ def is_late(gaps: Gaps, is_first: Mask) -> Mask:
         best = np.where(apart < cost, 1 << width, best)
         cost = np.minimum(apart, cost)
     is_wide = span >= best[:, None]
-    late: Mask = is_wide.ravel()[: len(gaps)]
-    return late
+    return is_wide.ravel()[: len(gaps)]
 
 
 def _token_lists(tokens: npt.NDArray[np.uint16], lengths: Ints, offsets: Ints) -> pa.Array:

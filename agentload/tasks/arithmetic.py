@@ -8,9 +8,9 @@ from random import Random
 from typing import Final
 
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks import NOTHING, Grade, Item, prompt
+from agentload.tasks import NOTHING, Grade, Item
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import fitting, place, room
+from agentload.tasks.parts.draw import fitting, prompt_hiding, room
 from agentload.tasks.parts.grading import is_echo
 
 STEP_TOKENS: Final = 64  # of an answer: steps may be written down
@@ -53,9 +53,8 @@ def generate(
         for each in draw.pairs(rng, fits)
         if each != name
     ]
-    others.insert(place(depth, len(others)), asked)
     return Item(
-        messages=prompt(_BEFORE + "\n".join(others) + after),
+        messages=prompt_hiding(asked, among=others, depth=depth, before=_BEFORE, after=after),
         wanted=(str(count),),
         output_tokens=output,
     )

@@ -62,7 +62,7 @@ def request_tokens(item: Item, tokenizer: Tokenizer) -> int:
     if item.tools:
         parts.append("tools")
         parts.extend("schema" for _ in item.tools)
-    said = sum(tokenizer.count(text) for text in texts(item))
+    said = sum(map(tokenizer.count, texts(item)))
     schemas = tokenizer.count(json.dumps(item.tools)) if item.tools else 0
     return said + schemas + sum(map(tokenizer.frame, parts)) + item.output_tokens
 

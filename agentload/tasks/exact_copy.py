@@ -8,9 +8,9 @@ from typing import Final
 
 from agentload.prompts import words
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks import NOTHING, Grade, Item, prompt
+from agentload.tasks import NOTHING, Grade, Item
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import fitting, place, room
+from agentload.tasks.parts.draw import fitting, prompt_hiding, room
 from agentload.tasks.parts.grading import is_echo
 
 PASSAGE_WORDS: Final = 200
@@ -33,9 +33,8 @@ def generate(
     left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, asked))
     count = fitting(tokenizer, left, [_line("also-area", _passage(Random(0)))] * 2)
     others = [_line(each, _passage(rng)) for each in draw.pairs(rng, count) if each != name]
-    others.insert(place(depth, len(others)), asked)
     return Item(
-        messages=prompt(_BEFORE + "\n".join(others) + after),
+        messages=prompt_hiding(asked, among=others, depth=depth, before=_BEFORE, after=after),
         wanted=(wanted,),
         output_tokens=OUTPUT_TOKENS,
     )

@@ -5,9 +5,9 @@ from random import Random
 from typing import Final
 
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks import NOTHING, Grade, Item, prompt
+from agentload.tasks import NOTHING, Grade, Item
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import fitting, place, room
+from agentload.tasks.parts.draw import fitting, prompt_hiding, room
 from agentload.tasks.parts.grading import is_echo, json_in
 
 OUTPUT_TOKENS: Final = 128
@@ -33,10 +33,8 @@ def generate(
     sample = [_line(*each) for each in _drawn(Random(0), 32)]
     count = fitting(tokenizer, left, sample)
     others = [_line(key, value) for key, value in _drawn(rng, count) if key not in keys]
-    at = place(depth, len(others))
-    others[at:at] = lines
     return Item(
-        messages=prompt(_BEFORE + "\n".join(others) + after),
+        messages=prompt_hiding(*lines, among=others, depth=depth, before=_BEFORE, after=after),
         wanted=(json.dumps(dict(asked)),),
         output_tokens=OUTPUT_TOKENS,
     )

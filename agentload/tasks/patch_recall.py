@@ -4,9 +4,9 @@ from random import Random
 from typing import Final
 
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks import NOTHING, Grade, Item, prompt
+from agentload.tasks import NOTHING, Grade, Item
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import fitting, place, room
+from agentload.tasks.parts.draw import fitting, prompt_hiding, room
 from agentload.tasks.parts.grading import is_echo
 
 OUTPUT_TOKENS: Final = 64
@@ -26,9 +26,8 @@ def generate(
     sample = [_text(*each) for each in _hunks(Random(0), 32)]
     count = fitting(tokenizer, left, sample)
     hunks = [_text(number, line) for number, line in _hunks(rng, count) if number != hunk]
-    hunks.insert(place(depth, len(hunks)), asked)
     return Item(
-        messages=prompt(_BEFORE + "\n".join(hunks) + after),
+        messages=prompt_hiding(asked, among=hunks, depth=depth, before=_BEFORE, after=after),
         wanted=(wanted,),
         output_tokens=OUTPUT_TOKENS,
     )

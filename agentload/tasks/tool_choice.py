@@ -5,9 +5,9 @@ from random import Random
 from typing import Final
 
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks import NOTHING, Grade, Item, Json, prompt
+from agentload.tasks import NOTHING, Grade, Item, Json
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import fitting, place, room
+from agentload.tasks.parts.draw import fitting, prompt_hiding, room
 from agentload.tasks.parts.grading import json_in
 
 TOOLS: Final = 12
@@ -39,10 +39,9 @@ def generate(
     count = fitting(tokenizer, left, sample)
     others = draw.different(draw.pairs(rng, count, joint="_"), services)
     notes = _others(rng, others)
-    notes.insert(place(depth, len(notes)), noted)
     wanted = json.dumps({"name": names[0], "arguments": arguments})
     return Item(
-        messages=prompt(_BEFORE + "\n".join(notes) + after),
+        messages=prompt_hiding(noted, among=notes, depth=depth, before=_BEFORE, after=after),
         wanted=(wanted,),
         output_tokens=OUTPUT_TOKENS,
         tools=tools,

@@ -5,9 +5,9 @@ from random import Random
 from typing import Final
 
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks import Grade, Item, prompt
+from agentload.tasks import Grade, Item
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import fitting, place, room
+from agentload.tasks.parts.draw import fitting, prompt_hiding, room
 from agentload.tasks.parts.grading import grade_match
 
 OUTPUT_TOKENS: Final = 64
@@ -41,9 +41,8 @@ def generate(
     for other, result in _drawn(rng, count):
         if other != call and result != wanted:
             log.append(_line(rng, other, result))
-    log.insert(place(depth, len(log)), asked)
     return Item(
-        messages=prompt(_BEFORE + "\n".join(log) + after),
+        messages=prompt_hiding(asked, among=log, depth=depth, before=_BEFORE, after=after),
         wanted=(wanted,),
         output_tokens=OUTPUT_TOKENS,
     )

@@ -95,8 +95,7 @@ class Gpus:
         try:
             self._nvml.nvmlInit()
             self._handles = tuple(
-                self._nvml.nvmlDeviceGetHandleByIndex(index)
-                for index in range(self._nvml.nvmlDeviceGetCount())
+                map(self._nvml.nvmlDeviceGetHandleByIndex, range(self._nvml.nvmlDeviceGetCount()))
             )
         except self._nvml.NVMLError:  # the library without a driver
             self._handles = ()

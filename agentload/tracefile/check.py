@@ -76,11 +76,11 @@ def refuse(trace: Trace, *, name: str) -> None:
     report = check(trace)
     if not report.problem_count:
         return
+    said = report.problems[0].within(name)
     others = report.problem_count - 1
-    more = f", and {others:,} more problem{'' if others == 1 else 's'}" if others else ""
-    raise TraceError(
-        f"{report.problems[0].within(name)}{more}", hint=f"agentload trace check {name}"
-    )
+    if others:
+        said += f", and {others:,} more problem{'' if others == 1 else 's'}"
+    raise TraceError(said, hint=f"agentload trace check {name}")
 
 
 class _Reading:

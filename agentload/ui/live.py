@@ -143,7 +143,7 @@ class LiveRuns:
 
 
 def _is_running(folder: Path) -> bool:
-    return any(is_held(path) for path in reversed(_journals(folder)))
+    return any(map(is_held, reversed(_journals(folder))))
 
 
 def _journals(folder: Path) -> list[Path]:

@@ -1,7 +1,6 @@
 """Serve the pages until stopped."""
 
 import asyncio
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 from aiohttp import web
 
 from agentload.errors import StoreError, UsageError
-from agentload.serve.door import LOG, Door
+from agentload.serve.door import LOG, Door, closing_time
 from agentload.ui.app import Site, application
 from agentload.ui.guard import LOOPBACK, host_of, is_loopback
 from agentload.ui.reports import Reports
@@ -79,12 +78,7 @@ def run(
 async def _run(
     options: SiteOptions, *, ready: Callable[[Addresses], None], seconds: float | None
 ) -> None:
-    loop, until = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, until.set)
-    if seconds is not None:
-        loop.call_later(seconds, until.set)
-    await serve(options, until=until, ready=ready)
+    await serve(options, until=closing_time(seconds), ready=ready)
 
 
 async def serve(

@@ -112,7 +112,7 @@ class DatabaseFile:
 
     def stamp(self) -> Stamp:
         """Return a stamp that changes with the file."""
-        return tuple(_stamp(path) for path in (self.path, Path(f"{self.path}.wal")))
+        return tuple(map(_stamp, (self.path, Path(f"{self.path}.wal"))))
 
     def ask(
         self, key: Hashable, question: Callable[[duckdb.DuckDBPyConnection], T]

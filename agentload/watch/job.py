@@ -190,15 +190,19 @@ def _parted(content: object) -> tuple[object, dict[str, Any]]:
     """Split an entry into the fields of the job itself and those of its study."""
     if not isinstance(content, dict):
         return content, {}
-    names = frozenset(Replay.__struct_fields__)
-    servers = frozenset(Live.__struct_fields__) - {
-        "noise"
-    }  # a job's noise is the scatter to expect
-    played = {name: value for name, value in content.items() if name in names}
-    asked = {name: value for name, value in content.items() if name in servers}
-    own = {name: value for name, value in content.items() if name not in names | servers}
+    own: dict[str, Any] = {}
+    played: dict[str, Any] = {}
+    asked: dict[str, Any] = {}
+    for name, value in content.items():
+        if name in Replay.__struct_fields__:
+            played[name] = value
+        elif name in Live.__struct_fields__ and name != "noise":
+            asked[name] = value
+        else:  # a job's own noise is the scatter to expect
+            own[name] = value
     named = played.get("servers", {})
-    return own, {**played, "servers": {**named, **asked} if isinstance(named, dict) else named}
+    played["servers"] = named | asked if isinstance(named, dict) else named
+    return own, played
 
 
 def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:

@@ -172,7 +172,7 @@ def strongest(values: Floats) -> tuple[int, float]:
 
 
 def level_start(
-    values: Sequence[float], *, smallest: float, level: float = SIGNIFICANT, seed: int = 0
+    values: Sequence[float], *, smallest: float, level: float = SIGNIFICANT
 ) -> int | None:
     """Return where the latest level of a series began.
 
@@ -186,7 +186,7 @@ def level_start(
     # The cheap question first: it spares most quiet histories the permutations.
     if abs(float(levels[at:].mean() - levels[:at].mean())) < smallest:
         return None
-    if chance(levels, strength, np.random.default_rng(seed), level=level) < level:
+    if chance(levels, strength, np.random.default_rng(0), level=level) < level:
         return at
     return None
 

@@ -166,22 +166,24 @@ def _series(
     executions: Sequence[Execution],
     alarms: Sequence[Alarm],
 ) -> Trend:
-    found = change_points([math.log1p(point.value) for point in points])
+    played = [executions[point.execution] for point in points]
+    changes = []
+    for each in change_points([math.log1p(point.value) for point in points]):
+        first = points[each.at]
+        level = LevelChange(
+            point=each.at,
+            run_id=first.run_id,
+            at_ns=first.at_ns,
+            change=each.value,
+            p=each.p,
+            suspects=suspects(played, each.at),
+        )
+        changes.append(level)
     return Trend(
         arm=arm,
         metric=metric,
         points=tuple(points),
-        change_points=tuple(
-            LevelChange(
-                point=each.at,
-                run_id=points[each.at].run_id,
-                at_ns=points[each.at].at_ns,
-                change=each.value,
-                p=each.p,
-                suspects=suspects([executions[point.execution] for point in points], each.at),
-            )
-            for each in found
-        ),
+        change_points=tuple(changes),
         alarms=tuple(alarm for alarm in alarms if alarm.metric == f"{arm}: {metric}"),
     )
 

@@ -99,9 +99,9 @@ def trace(
         raise UsageError(f"ctx_scale must be in (0, 100], got {ctx_scale:g}")
     sessions = _sessions(made, seed, given, ctx_scale)
     iter(sessions)  # checks the combination of options now
-    said = {"workload": made.name, "options": given} | (
-        {"ctx_scale": ctx_scale} if ctx_scale != 1 else {}
-    )
+    said: dict[str, object] = {"workload": made.name, "options": given}
+    if ctx_scale != 1:
+        said["ctx_scale"] = ctx_scale
     return Trace(
         header=Header(
             name=made.name,

@@ -25,7 +25,7 @@ from agentload.workloads.parts.draws import (
     tokens,
     uniform,
 )
-from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk, recent
+from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk, prompt_prefix, recent
 from agentload.workloads.parts.targets import QuantileTarget, Range
 from agentload.workloads.parts.times import CODE_TOOL, CODE_USER, ArrivalProcess
 
@@ -134,17 +134,10 @@ _AIPERF: Final = _Preset(
 _PRESETS: Final = {"measured": _MEASURED, "aiperf": _AIPERF}
 
 
-def _prefix(name: str, system: int, tools: int) -> tuple[Segment, ...]:
-    return (
-        Segment(role="system", tokens=system, key=f"{name}.system"),
-        Segment(role="tools", tokens=tools, key=f"{name}.tools"),
-    )
-
-
 PREFIXES: Final = {
-    "code": _prefix("code", 2_800, 12_100),
-    "code_sub": _prefix("code_sub", 1_800, 7_800),
-    "code_aiperf": _prefix("code_aiperf", 6_000, 26_000),
+    "code": prompt_prefix("code", system=2_800, tools=12_100),
+    "code_sub": prompt_prefix("code_sub", system=1_800, tools=7_800),
+    "code_aiperf": prompt_prefix("code_aiperf", system=6_000, tools=26_000),
 }
 REAL: Final = "kv-cache-tester (callanjfox): Claude Code through a proxy, with its sub-agents"
 UNSAID: Final = (

@@ -26,7 +26,7 @@ from agentload.workloads.parts.draws import (
     tokens,
     uniform,
 )
-from agentload.workloads.parts.talk import NO_PAUSE, Talk
+from agentload.workloads.parts.talk import NO_PAUSE, Talk, prompt_prefix
 from agentload.workloads.parts.targets import QuantileTarget, Range
 from agentload.workloads.parts.times import OPENCLAW_TOOL, starts
 
@@ -78,10 +78,7 @@ _AGENT: Final = WeightedChoice(
 
 def _prompt(name: str, total: int) -> tuple[Segment, ...]:
     system = round(total * 0.45)
-    return (
-        Segment(role="system", tokens=system, key=f"{name}.system"),
-        Segment(role="tools", tokens=total - system, key=f"{name}.tools"),
-    )
+    return prompt_prefix(name, system=system, tools=total - system)
 
 
 PREFIXES: Final = {
@@ -91,7 +88,7 @@ PREFIXES: Final = {
         for agent in range(_AGENTS)
     },
     "cron_light": _prompt("cron_light", 4_000),
-    "cron_summary": (Segment(role="system", tokens=_SYSTEM, key="cron_summary.system"),),
+    "cron_summary": prompt_prefix("cron_summary", system=_SYSTEM, tools=0),
 }
 REAL: Final = "Azure 2023 code, of mode=batch; none of agents' jobs"
 UNSAID: Final = "all that mode=agents does; contents and sessions of batches"

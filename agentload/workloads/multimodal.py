@@ -28,7 +28,7 @@ from agentload.workloads.parts.draws import (
     tokens,
     uniform,
 )
-from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
+from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk, prompt_prefix
 from agentload.workloads.parts.targets import QuantileTarget
 from agentload.workloads.parts.times import OPENCLAW_TOOL, PI_USER, ArrivalProcess
 
@@ -71,19 +71,13 @@ _MARKER: Final = 12
 _INLINE_TURNS: Final = 3
 
 
-def _prefix(name: str, system: int, tools: int) -> tuple[Segment, ...]:
-    parts = (
-        Segment(role="system", tokens=system, key=f"{name}.system"),
-        Segment(role="tools", tokens=tools, key=f"{name}.tools"),
-    )
-    return parts if tools else parts[:1]
-
-
 PREFIXES: Final = {
-    "multimodal": _prefix("multimodal", 7_200, 8_800),
-    "multimodal_vision": _prefix("multimodal_vision", 30, 0),  # judgement
+    "multimodal": prompt_prefix("multimodal", system=7_200, tools=8_800),
+    "multimodal_vision": prompt_prefix("multimodal_vision", system=30, tools=0),  # judgement
     **{
-        f"multimodal_{name}": _prefix(f"multimodal_{name}", client.system, client.tools)
+        f"multimodal_{name}": prompt_prefix(
+            f"multimodal_{name}", system=client.system, tools=client.tools
+        )
         for name, client in CLIENTS.items()
     },
 }

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agentload.dispatch.intake import intake
 from agentload.errors import PlanError
-from agentload.layout.blocks import families
+from agentload.layout.blocks import dependency_groups
 from agentload.layout.division import check, divide
 from agentload.layout.plan import Scheme, plan
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop, Plan, PlannedBurst, Recorded
@@ -58,7 +58,7 @@ def test_every_session_is_in_one_share_and_with_it_all_that_it_needs(
         assert Counter(name for part in parts for name in names(part.sessions)) == Counter(
             names(block.sessions)
         )
-        for family in families(block.sessions):
+        for family in dependency_groups(block.sessions):
             homes = [
                 number
                 for number, part in enumerate(parts)

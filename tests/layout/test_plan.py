@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agentload.dispatch.arrivals import rng_of
 from agentload.dispatch.stretches import stretches, where
 from agentload.errors import PlanError
-from agentload.layout.blocks import cut, families
+from agentload.layout.blocks import cut, dependency_groups
 from agentload.layout.plan import (
     MOST_PAIRS,
     Scheme,
@@ -66,7 +66,7 @@ def test_sessions_that_need_each_other_stay_together() -> None:
         session("c"),
         session("d", after=(TurnRef(session="c", turn=0),)),
     )
-    assert [[s.session for s in family] for family in families(sessions)] == [
+    assert [[s.session for s in family] for family in dependency_groups(sessions)] == [
         ["a", "b"],
         ["c", "d"],
     ]

@@ -17,7 +17,6 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
 from agentload.model.rows import AnswerRow, FingerprintRow, Row, RunRow
 from agentload.run.answer_rows import (
-    agreement,
     answer_row,
     failure,
     non_printing,
@@ -308,13 +307,6 @@ def test_the_share_of_four_words_that_came_before(words: str, share: float | Non
 @pytest.mark.parametrize(("text", "share"), [("", None), ("a\n\tb", 0.0), ("a\x00\ufffdb", 0.5)])
 def test_the_share_of_signs_that_no_text_shows(text: str, share: float | None) -> None:
     assert non_printing(text) == share
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"), [("abc", "abd", 2), ("abc", "abc", 3), ("", "a", 0), ("ab", "abc", 2)]
-)
-def test_agreement_counts_from_the_start(one: str, other: str, same: int) -> None:
-    assert agreement(one, other) == same
 
 
 QUESTION = Question(

@@ -33,7 +33,7 @@ def list_(
     *, json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False
 ) -> None:
     """List the profiles: what was published or fitted about a deployment, arm by arm."""
-    listed = tuple(_listed(name) for name in names("profiles"))
+    listed = tuple(map(_listed, names("profiles")))
     if json:
         print_json(listed)
         return

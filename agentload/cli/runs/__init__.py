@@ -269,13 +269,11 @@ def load(
 
 def _files(name: str, database: Path) -> tuple[Path, ...]:
     path = Path(name)
-    found = journals(database, name) or (
-        (path,)
-        if path.is_file()
-        else tuple(sorted(path.rglob("*.journal")))
-        if path.is_dir()
-        else ()
-    )
+    found = journals(database, name)
+    if not found and path.is_file():
+        found = (path,)
+    if not found:  # a name that is no folder has nothing below it
+        found = tuple(sorted(path.rglob("*.journal")))
     if not found:
         known = ", ".join(journalled_runs(database)[-8:])
         hint = f"there are: {known}" if known else "name a journal file or folder"

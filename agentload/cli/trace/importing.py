@@ -104,7 +104,9 @@ def _check_output(out: str, *, json: bool, with_text: bool) -> None:
 def _tolerance(*, lenient: bool, strict: bool) -> Tolerance:
     if lenient and strict:
         raise UsageError("--lenient and --strict exclude each other")
-    return "lenient" if lenient else "strict" if strict else "normal"
+    if lenient:
+        return "lenient"
+    return "strict" if strict else "normal"
 
 
 @contextmanager

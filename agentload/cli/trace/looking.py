@@ -196,7 +196,7 @@ def show(
         print("\n".join(lines(seen)))
     if rows is not None:
         print()
-        print_compared(rows, ours="trace")
+        print_compared(rows)
         print(
             "first token, batch size and KV pool: agentload report --against, of a run "
             "with this trace"
@@ -208,7 +208,7 @@ def _apart(seen: Seen, rows: Sequence[Distance], *, json: bool) -> None:
     if json:
         print_json({**msgspec.to_builtins(seen, str_keys=True), "against": rows})
         return
-    figures = [
+    cells = [
         (
             row.field,
             row.figure,
@@ -216,13 +216,11 @@ def _apart(seen: Seen, rows: Sequence[Distance], *, json: bool) -> None:
             significant(row.real, 4),
             f"{row.ratio:.2f}",
             "-".join(f"{end:.2f}" for end in row.halves),
+            row.verdict,
         )
         for row in rows
     ]
-    print_table(
-        ("", "", "trace", "other", "ratio", "its halves", ""),
-        [(*each, row.verdict) for each, row in zip(figures, rows, strict=True)],
-    )
+    print_table(("", "", "trace", "other", "ratio", "its halves", ""), cells)
     alike = sum(row.verdict in {"alike", "as its halves"} for row in rows)
     print(
         f"{alike} of {len(rows)} within {LOW:g} to {HIGH:g}, or no further than two halves "

@@ -329,14 +329,13 @@ def _cells(each: Execution, series: list[str], *, cost: bool) -> tuple[str, ...]
     found = {
         change.series: f"{math.expm1(change.log_ratio):+.1%}" for change in each.detail.changes
     }
-    return (
-        when(each.started_ns),
-        ABSENT if each.ended_ns is None else f"{(each.ended_ns - each.started_ns) / 1e9:,.0f} s",
-        *(["–" if each.detail.usd is None else dollars(each.detail.usd)] if cost else []),
-        *(found.get(name, "–") for name in series),
-        each.run_id or "–",
-        outcome_words(each),
-    )
+    cells = [when(each.started_ns), ABSENT]
+    if each.ended_ns is not None:
+        cells[1] = f"{(each.ended_ns - each.started_ns) / 1e9:,.0f} s"
+    if cost:
+        cells.append("–" if each.detail.usd is None else dollars(each.detail.usd))
+    cells += [found.get(name, "–") for name in series]
+    return (*cells, each.run_id or "–", outcome_words(each))
 
 
 Given = TypeVar("Given")

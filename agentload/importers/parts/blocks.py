@@ -12,10 +12,10 @@ from array import array
 from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Final
 
 from agentload.model.trace import Role, Segment
+from agentload.model.walk import common_start
 
 _BYTES_PER_TOKEN: Final = 4
 
@@ -52,13 +52,6 @@ def segments(
         found.append(Segment(role="user", tokens=length, key=(ids[start], position - start)))
         start = position
     return tuple(found)
-
-
-def common_start(before: Iterable[object], now: Iterable[object]) -> int:
-    """Count the equal leading pieces, or segments, of two contexts; lengths count too."""
-    return sum(
-        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False))
-    )
 
 
 class Numbering:

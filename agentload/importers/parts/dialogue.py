@@ -16,11 +16,11 @@ from typing import Final
 
 import msgspec
 
-from agentload.importers.parts.blocks import common_start
 from agentload.importers.parts.chat import ContextPiece, apportion
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.reuse import Trail
 from agentload.model.trace import Recorded, Role, Session, Turn, TurnRef, Wait
+from agentload.model.walk import common_start
 
 _JITTER_S: Final = 1.0
 """Judgement: clocks in one log may disagree by this much without a jump."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from agentload.importers.parts.blocks import common_ids, common_start, segments
+from agentload.importers.parts.blocks import common_ids, segments
 from agentload.importers.parts.chat import ContextPiece
 from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue
 from agentload.importers.parts.intake import Intake
@@ -15,6 +15,7 @@ from agentload.importers.parts.order import CallGroup, Grid, by_session, groups
 from agentload.importers.parts.reuse import identity
 from agentload.importers.parts.transcripts import TranscriptEntry, play
 from agentload.model.trace import Recorded, Segment, Session, Turn, Wait, total_tokens
+from agentload.model.walk import common_start
 
 Holds = Literal["context", "news", "unknown"]
 """What a call's length and ids describe.

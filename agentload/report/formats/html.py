@@ -148,7 +148,7 @@ def classes(cell: Cell, side: str) -> str:
 
 def style() -> str:
     """Return the style sheet of every page that has charts."""
-    return "".join(_text(name) for name in ("palette.css", "chart.css", "page.css"))
+    return "".join(map(_text, ("palette.css", "chart.css", "page.css")))
 
 
 def script() -> str:

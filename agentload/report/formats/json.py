@@ -139,7 +139,7 @@ def _part(hint: Any) -> Any:  # noqa: ANN401  # a type, or what stands in the br
     if isinstance(hint, type) and is_dataclass(hint):
         return _printed(hint)
     origin = get_origin(hint)
-    parts = tuple(_part(each) for each in get_args(hint))
+    parts = tuple(map(_part, get_args(hint)))
     if origin is None or not parts:
         return hint
     if origin in (Union, UnionType):

@@ -20,8 +20,8 @@ def text(document: Document) -> str:
 def _blocks(document: Document) -> Iterator[Sequence[str]]:
     """Yield the lines of each paragraph."""
     yield (document.banner,)
-    yield (", ".join((f"{document.title} {document.model}", *document.about)),)
-    yield (f"{document.headline[:1].upper()}{document.headline[1:]}", document.why)
+    yield (document.subject,)
+    yield (document.statement, document.why)
     if document.arms.rows:
         yield _table(document.arms)
     yield (f"How sure? {document.sure.text}", *_noted(document.sure.reasons))

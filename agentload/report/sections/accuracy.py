@@ -58,8 +58,8 @@ def _map(view: View, arm: str, task: str, found: list[Retrieval]) -> HeatMap:
         caption="By how deep the fact is in the context, and how long that is. Darker is better.",
         x_label="context, tokens",
         y_label="depth",
-        columns=tuple(say.tokens(length) for length in lengths),
-        rows=tuple(say.percent(depth) for depth in depths),
+        columns=tuple(map(say.tokens, lengths)),
+        rows=tuple(map(say.percent, depths)),
         cells=tuple(
             _square(each, lengths.index(each.context_tokens), depths.index(each.depth))
             for each in found

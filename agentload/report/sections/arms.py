@@ -54,8 +54,9 @@ def server(view: View) -> Table:
         saved = saving(view, view.focus)
         note.append(f"{saved.because}." if saved.tone != "muted" else "")
         played = say.plural(view.played, "block pair") if view.played else ""
-        up = "higher is better" if any("↑" in each.name for each in rows) else ""
-        direction = f"lower is better{f', ↑: {up}' if up else ''}" if rows else ""
+        direction = "lower is better" if rows else ""
+        if any("↑" in each.name for each in rows):
+            direction += ", ↑: higher is better"
         head = say.join((played, direction), "; ")
     return _table(view, "This mix", rows, note, head=head)
 

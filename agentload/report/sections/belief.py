@@ -236,7 +236,7 @@ def _distinct(view: View) -> tuple[int, int]:
     for calls in sent:
         names = np.stack([calls.session, calls.turn])
         turns.append(np.unique(names, axis=1).shape[1])
-    return sum(turns), sum(len(calls) for calls in sent)
+    return sum(turns), sum(map(len, sent))
 
 
 def _void(view: View) -> Iterator[Check]:

@@ -150,8 +150,7 @@ def _of_reference(view: View, column: str) -> Floats:
     columns = [getattr(calls, column) for calls in view.calls(view.reference)]
     joined = np.concatenate([np.zeros(0), *columns])
     values: Floats = joined.astype(np.float64)
-    known: Floats = values[np.isfinite(values)]
-    return known
+    return values[np.isfinite(values)]
 
 
 def _preemptions_per_min(view: View) -> float:

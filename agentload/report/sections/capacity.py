@@ -183,9 +183,7 @@ def open_calls(calls: list[Calls]) -> list[Ints]:
     One column for each class.
     """
     starts = np.sort(np.concatenate([each.start_s for each in calls]))
-    ends = np.sort(
-        np.concatenate([each.start_s + np.nan_to_num(each.turn_ms) / 1e3 for each in calls])
-    )
+    ends = np.sort(np.concatenate([each.end_s for each in calls]))
     counts = []
     for each in calls:
         started = np.searchsorted(starts, each.start_s, "right")

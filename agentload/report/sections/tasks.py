@@ -115,14 +115,9 @@ def _hits(view: View) -> Table:
 def _hit(tried: Sequence[CapacityPoint]) -> str | None:
     if not tried:
         return None
-    found, ideal = (
-        say.percent(sum(rates) / len(rates))
-        for rates in (
-            [each.hit_rate or 0.0 for each in tried],
-            [each.ideal_hit_rate or 0.0 for each in tried],
-        )
-    )
-    return f"{found} of {ideal}"
+    found = sum(each.hit_rate or 0.0 for each in tried) / len(tried)
+    ideal = sum(each.ideal_hit_rate or 0.0 for each in tried) / len(tried)
+    return f"{say.percent(found)} of {say.percent(ideal)}"
 
 
 def _cliff(each: HitCliff) -> str:

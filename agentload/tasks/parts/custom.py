@@ -89,7 +89,7 @@ def _own(line: ItemLine, fallback: str) -> Own:
     if not line.messages or line.output < 1 or (line.context is not None and line.context < 1):
         raise ValueError("an item needs messages, and output and context are at least 1")
     given = line.grader if isinstance(line.grader, tuple) else (line.grader,)
-    checks = tuple(decoded(each) for each in given)
+    checks = tuple(map(decoded, given))
     if not checks:
         raise ValueError("an item needs a grader")
     if wrong := next(filter(None, map(problem, checks)), None):

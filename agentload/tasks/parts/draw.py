@@ -15,7 +15,7 @@ import numpy as np
 from agentload.errors import UsageError
 from agentload.prompts.tokenizer import Tokenizer
 from agentload.prompts.words import WORDS
-from agentload.tasks import Item, prompt, texts
+from agentload.tasks import Item, Json, prompt, texts
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ def room(tokenizer: Tokenizer, context: int, *, output: int, around: Sequence[st
     *context* includes prompt and answer.
     """
     frame = tokenizer.frame("prompt") + tokenizer.frame("systemless") + tokenizer.frame("user")
-    return context - output - frame - sum(tokenizer.count(text) for text in around)
+    return context - output - frame - sum(map(tokenizer.count, around))
 
 
 def fitting(
@@ -109,6 +109,18 @@ def fitting(
             hint="--contexts 4k..128k",
         )
     return count
+
+
+def prompt_hiding(
+    *asked: str, among: Sequence[str], depth: float | None, before: str, after: str
+) -> tuple[Json, ...]:
+    """Return a message of the lines *among*, those that are asked about at a depth within.
+
+    The words *before* and *after* the lines say what they are, and what is asked.
+    """
+    at = place(depth, len(among))
+    lines = [*among[:at], *asked, *among[at:]]
+    return prompt(before + "\n".join(lines) + after)
 
 
 def place(depth: float | None, count: int) -> int:

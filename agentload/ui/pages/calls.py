@@ -222,7 +222,7 @@ def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> PairPage:
         SessionLine(
             session=name,
             workload=next(iter(own.values())).workload,
-            cells=tuple(own.get(arm) for arm in arms),
+            cells=tuple(map(own.get, arms)),
         )
         for name, own in by_session.items()
     ]

@@ -233,7 +233,7 @@ def _line(
     found: tuple[Raised, ...],
     today_ns: int,
 ) -> JobLine:
-    past = tuple(execution(each) for each in executions[-GLANCED:])
+    past = tuple(map(execution, executions[-GLANCED:]))
     still_open = [each.alarm for each in found if each.job == job and each.alarm.is_open]
     loud = Counter(alarm.kind for alarm in loud_alarms(still_open, today_ns))
     series, changes = _glance(past, still_open)
@@ -318,7 +318,7 @@ def trend(series: trends.Trend, *, job: str) -> TrendChart:
         label=series.name,
         slot=2,
         mark="points",
-        xs=tuple(float(number) for number in range(1, len(points) + 1)),
+        xs=tuple(map(float, range(1, len(points) + 1))),
         ys=tuple(100 * point.value for point in points),
         lows=tuple(100 * low for low in lows),
         highs=tuple(100 * high for high in highs),

@@ -25,6 +25,14 @@ the steps of two parts of kv-cache-tester, 0.8 and 2.3% of pi's.
 """
 
 
+def prompt_prefix(name: str, *, system: int, tools: int) -> tuple[Segment, ...]:
+    """Return a system prompt, then tools where there are any, of this many tokens each."""
+    instructions = Segment(role="system", tokens=system, key=f"{name}.system")
+    if not tools:
+        return (instructions,)
+    return instructions, Segment(role="tools", tokens=tools, key=f"{name}.tools")
+
+
 class TurnFields(TypedDict, total=False):
     """What a workload may say of a turn besides its context, its answer's length and its wait."""
 
