@@ -54,14 +54,14 @@ atexit.register(_library.cache_clear)
 
 
 @contextmanager
-def attached(path: Path, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
+def attach(path: Path, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a file in a connection of its own; raise `duckdb.Error` if that is impossible."""
     key = (os.path.realpath(path), read_only)
     with _ONE_AT_A_TIME:
         library = _library()
         attachment = library.attachments.get(key)
         if attachment is None:
-            attachment = _attach(library, path, read_only=read_only)
+            attachment = _attachment(library, path, read_only=read_only)
             library.attachments[key] = attachment
         attachment.users += 1
         connection = library.main.cursor()
@@ -77,7 +77,7 @@ def attached(path: Path, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnecti
                 _detach(library, attachment)
 
 
-def _attach(library: _Library, path: Path, *, read_only: bool) -> _Attachment:
+def _attachment(library: _Library, path: Path, *, read_only: bool) -> _Attachment:
     library.count += 1
     name = f"file_{library.count}"
     quoted = str(path).replace("'", "''")

@@ -29,7 +29,7 @@ from typing import Any, Final, TypeAlias
 import duckdb
 
 from agentload.errors import StoreError
-from agentload.store.attachment import attached
+from agentload.store.attachment import attach
 from agentload.store.ownership import refuse_foreign
 
 VERSION: Final = 3
@@ -196,7 +196,7 @@ def _opened(
     with ExitStack() as stack:
         while True:
             try:
-                connection = stack.enter_context(attached(path, read_only=read_only))
+                connection = stack.enter_context(attach(path, read_only=read_only))
                 break
             except duckdb.Error as error:
                 if not _is_busy(error):
@@ -241,7 +241,7 @@ def _blank() -> bytes:
     """
     with TemporaryDirectory(prefix="agentload-") as folder:
         file = Path(folder) / "blank.duckdb"
-        with attached(file, read_only=False) as connection:
+        with attach(file, read_only=False) as connection:
             _create(connection)
         return file.read_bytes()
 

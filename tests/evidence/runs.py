@@ -12,7 +12,7 @@ import duckdb
 from agentload.evidence.view import RunView
 from agentload.model.rows import ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow
 from agentload.model.stamps import stamps
-from agentload.store.attachment import attached
+from agentload.store.attachment import attach
 from agentload.store.database import _blank
 from agentload.store.journal import Writer
 from agentload.store.loader import Loaded, _load
@@ -177,6 +177,6 @@ def stored(
             # lists of several row types are lists of object to mypy
             journal.append(row)  # type: ignore[arg-type]
     (folder / "x.duckdb").write_bytes(_blank())
-    with attached(folder / "x.duckdb", read_only=False) as connection:
+    with attach(folder / "x.duckdb", read_only=False) as connection:
         _load(folder / "a.journal", connection, Loaded())
         yield connection
