@@ -70,7 +70,7 @@ def played(run: Callable[[str], T], *, tokens: int) -> tuple[T, list[Truth], Aro
         began, busy_s, children_s = time.monotonic(), _busy_s(), _children_s()
         said = run(url)
         wall_s = time.monotonic() - began
-        own_s = _children_s() - children_s + _process_s(server)
+        own_s = _children_s() - children_s + process_s(server)
         elsewhere = max(0.0, _busy_s() - busy_s - own_s) / wall_s
         with urllib.request.urlopen(f"{url}/truth", timeout=60) as answer:  # noqa: S310 - our own server
             log = msgspec.msgpack.decode(answer.read(), type=list[Truth])
@@ -111,7 +111,8 @@ def _children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _process_s(pid: int) -> float:
+def process_s(pid: int) -> float:
+    """Return the seconds of CPU that a process has taken."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 

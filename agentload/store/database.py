@@ -17,7 +17,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -29,6 +29,7 @@ from typing import Any, Final, TypeAlias
 import duckdb
 
 from agentload.errors import StoreError
+from agentload.store.attachment import attach
 from agentload.store.ownership import refuse_foreign
 
 VERSION: Final = 3
@@ -40,11 +41,6 @@ OLDEST: Final = 2
 
 WRITER_PATIENCE_S: Final = 600.0
 READER_PATIENCE_S: Final = 60.0  # writers take seconds, except for the first load of a long run
-
-# The store may run during a measurement, so it stays small: the largest reports fit into these.
-THREADS: Final = min(4, os.cpu_count() or 1)
-MEMORY: Final = "1GB"
-
 
 _UPGRADE: Final = "it was written by a newer agentload: install that version"
 
@@ -80,21 +76,17 @@ def reading(
     if not path.is_file():
         kind = StoreError if path.exists() else AbsentError
         raise kind(f"{path}: no such database", hint=_databases_beside(path))
-    connection = _opened(path, patience_s=patience_s, read_only=True)
-    try:
-        with _translated(path):
-            found = _written(connection)
-            if found is None and _is_empty(connection):
-                raise AbsentError(
-                    f"{path}: the database is empty",
-                    hint="load a journal into it: agentload runs load RUN",
-                )
-            _check_version(found, path)
-            if not _is_newest(found):
-                _supply(connection)
-            yield connection
-    finally:
-        connection.close()
+    with _opened(path, patience_s=patience_s, read_only=True) as connection, _translated(path):
+        found = _written(connection)
+        if found is None and _is_empty(connection):
+            raise AbsentError(
+                f"{path}: the database is empty",
+                hint="load a journal into it: agentload runs load RUN",
+            )
+        _check_version(found, path)
+        if not _is_newest(found):
+            _supply(connection)
+        yield connection
 
 
 def _databases_beside(path: Path) -> str:
@@ -115,19 +107,15 @@ def writing(
         refuse_foreign(file)
     if not path.exists():
         _appear(path)
-    connection = _opened(path, patience_s=patience_s, read_only=False)
-    try:
-        with _translated(path):
+    with _opened(path, patience_s=patience_s, read_only=False) as connection, _translated(path):
+        found = _written(connection)
+        if found is None and _is_empty(connection):
+            _create(connection)
             found = _written(connection)
-            if found is None and _is_empty(connection):
-                _create(connection)
-                found = _written(connection)
-            version = _check_version(found, path)
-            if not _is_newest(found):
-                _bring_up_to_date(connection, path, version)
-            yield connection
-    finally:
-        connection.close()
+        version = _check_version(found, path)
+        if not _is_newest(found):
+            _bring_up_to_date(connection, path, version)
+        yield connection
 
 
 @contextmanager
@@ -199,26 +187,26 @@ def _is_full(error: duckdb.Error | OSError) -> bool:
     return "No space left" in str(error) or "quota" in str(error).lower()
 
 
-def _opened(path: Path, *, patience_s: float, read_only: bool) -> duckdb.DuckDBPyConnection:
+@contextmanager
+def _opened(
+    path: Path, *, patience_s: float, read_only: bool
+) -> Iterator[duckdb.DuckDBPyConnection]:
     started_s = time.monotonic()
     wait_s = 0.02
-    while True:
-        try:
-            # Without the prefix, DuckDB opens data files (by
-            # extension) as a view in an in-memory database.
-            return duckdb.connect(
-                f"duckdb:{path}",
-                read_only=read_only,
-                config={"threads": THREADS, "memory_limit": MEMORY},
-            )
-        except duckdb.Error as error:
-            if not _is_busy(error):
-                raise refusal(path, error) from error
-            if time.monotonic() - started_s > patience_s:
-                raise _gave_up(path, error, patience_s, read_only=read_only) from error
-        # Jitter keeps writers that started together from colliding again and again.
-        time.sleep(wait_s * random.uniform(0.5, 1.0))
-        wait_s = min(2 * wait_s, 1.0)
+    with ExitStack() as stack:
+        while True:
+            try:
+                connection = stack.enter_context(attach(path, read_only=read_only))
+                break
+            except duckdb.Error as error:
+                if not _is_busy(error):
+                    raise refusal(path, error) from error
+                if time.monotonic() - started_s > patience_s:
+                    raise _gave_up(path, error, patience_s, read_only=read_only) from error
+            # Jitter keeps writers that started together from colliding again and again.
+            time.sleep(wait_s * random.uniform(0.5, 1.0))
+            wait_s = min(2 * wait_s, 1.0)
+        yield connection
 
 
 def _appear(path: Path) -> None:
@@ -253,14 +241,14 @@ def _blank() -> bytes:
     """
     with TemporaryDirectory(prefix="agentload-") as folder:
         file = Path(folder) / "blank.duckdb"
-        with duckdb.connect(f"duckdb:{file}", config={"threads": 1}) as connection:
+        with attach(file, read_only=False) as connection:
             _create(connection)
         return file.read_bytes()
 
 
 def _is_busy(error: duckdb.Error) -> bool:
     text = str(error)
-    return "Could not set lock" in text or "different configuration" in text
+    return "Could not set lock" in text or "already attached" in text
 
 
 def _gave_up(path: Path, error: duckdb.Error, patience_s: float, *, read_only: bool) -> BusyError:
@@ -278,7 +266,7 @@ def _gave_up(path: Path, error: duckdb.Error, patience_s: float, *, read_only: b
 
 
 def _is_empty(connection: duckdb.DuckDBPyConnection) -> bool:
-    return connection.execute("SELECT count(*) FROM duckdb_tables()").fetchall() == [(0,)]
+    return not _schema(connection).tables
 
 
 def _create(connection: duckdb.DuckDBPyConnection) -> None:
@@ -352,6 +340,14 @@ class _Schema:
     views: Mapping[str, str]
 
 
+_TABLES: Final = """
+SELECT table_name, sql FROM duckdb_tables() WHERE database_name = current_database()
+"""
+_VIEWS: Final = """
+SELECT view_name, sql FROM duckdb_views() WHERE database_name = current_database() AND NOT internal
+"""
+
+
 @cache
 def _newest() -> tuple[_Schema, Mapping[str, tuple[_Column, ...]]]:
     """Return this version's schema and the columns of its tables."""
@@ -363,12 +359,8 @@ def _newest() -> tuple[_Schema, Mapping[str, tuple[_Column, ...]]]:
 
 def _schema(connection: duckdb.DuckDBPyConnection) -> _Schema:
     return _Schema(
-        tables=dict(connection.execute("SELECT table_name, sql FROM duckdb_tables()").fetchall()),
-        views=dict(
-            connection.execute(
-                "SELECT view_name, sql FROM duckdb_views() WHERE NOT internal"
-            ).fetchall()
-        ),
+        tables=dict(connection.execute(_TABLES).fetchall()),
+        views=dict(connection.execute(_VIEWS).fetchall()),
     )
 
 
@@ -406,7 +398,6 @@ def _supply(connection: duckdb.DuckDBPyConnection) -> None:
     """Give a reader the newest tables and views as temporary views, whatever the file has."""
     found = _schema(connection)
     ((name,),) = connection.execute("SELECT current_database()").fetchall()
-    file = name.replace('"', '""')  # it is called as the user called the file
     for table, missing, _ in _differences(connection, found):
         values = ", ".join(
             f'({column.default or "NULL"})::{column.type} AS "{column.name}"' for column in missing
@@ -414,11 +405,10 @@ def _supply(connection: duckdb.DuckDBPyConnection) -> None:
         if table not in found.tables:
             connection.execute(f"CREATE TEMP VIEW {table} AS SELECT {values} WHERE false")
         elif missing:
-            source = f'"{file}".main.{table}'
-            connection.execute(
-                # S608: the names are our own, or quoted
-                f"CREATE TEMP VIEW {table} AS SELECT *, {values} FROM {source}"  # noqa: S608
-            )
+            source = f"{name}.main.{table}"
+            # S608: the names are our own
+            view = f"SELECT *, {values} FROM {source}"  # noqa: S608
+            connection.execute(f"CREATE TEMP VIEW {table} AS {view}")
     if not _has_views(found):
         connection.execute(_text("views.sql").replace("CREATE ", "CREATE TEMP "))
 

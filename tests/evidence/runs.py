@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ import duckdb
 from agentload.evidence.view import RunView
 from agentload.model.rows import ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow
 from agentload.model.stamps import stamps
-from agentload.store.database import MEMORY, THREADS, _blank
+from agentload.store.attachment import attach
+from agentload.store.database import _blank
 from agentload.store.journal import Writer
 from agentload.store.loader import Loaded, _load
 from agentload.study.document import json_text
@@ -167,8 +167,7 @@ def stored(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a database that holds these rows, with a run, a leg and both arms before them.
 
-    It is a file of the folder that others can open once this has ended, and is attached to what
-    this process has open: loading a library of functions for each took as long as all queries.
+    It is a file of the folder that others can open once this has ended.
     """
     before: list[object] = (
         [run(), leg(), *(arm(name, place) for place, name in enumerate(ARMS))] if described else []
@@ -178,15 +177,6 @@ def stored(
             # lists of several row types are lists of object to mypy
             journal.append(row)  # type: ignore[arg-type]
     (folder / "x.duckdb").write_bytes(_blank())
-    with _library().cursor() as connection:
-        connection.execute(f"ATTACH '{folder / 'x.duckdb'}' AS attached; USE attached")
-        try:
-            _load(folder / "a.journal", connection, Loaded())
-            yield connection
-        finally:
-            connection.execute("USE memory; DETACH attached")
-
-
-@cache
-def _library() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(config={"threads": THREADS, "memory_limit": MEMORY})
+    with attach(folder / "x.duckdb", read_only=False) as connection:
+        _load(folder / "a.journal", connection, Loaded())
+        yield connection

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 from threading import Timer
@@ -78,6 +78,39 @@ def test_readers_do_not_shut_each_other_out(tmp_path: Path) -> None:
     path = created(tmp_path / "x.duckdb")
     with held(path, "r"), reading(path, patience_s=0):
         pass
+
+
+def test_readers_of_one_process_close_a_database_with_the_last_of_them(tmp_path: Path) -> None:
+    path = created(tmp_path / "x.duckdb")
+    with ExitStack() as stack:
+        with reading(path), reading(path), held(path, "r"):
+            stack.enter_context(reading(path))
+        with pytest.raises(AssertionError), held(path, "w"):
+            pass  # the third still reads
+    with held(path, "w"):
+        pass
+
+
+def test_databases_that_are_open_at_once_keep_their_tables_apart(tmp_path: Path) -> None:
+    new = created(tmp_path / "x.duckdb")
+    old = unpacked(f"{COMMITS[0]}.duckdb", tmp_path / "y.duckdb")
+    duckdb.connect(str(tmp_path / "z.duckdb")).close()
+    count = "SELECT count(*) > 0 FROM calls_row"
+    with reading(new) as one, reading(old) as other:
+        assert one.execute(count).fetchall() == [(False,)]
+        assert other.execute(count).fetchall() == [(True,)]
+        with pytest.raises(AbsentError), reading(tmp_path / "z.duckdb"):
+            pass
+
+
+def test_a_forked_process_opens_what_its_parent_had_open_before(tmp_path: Path) -> None:
+    path = created(tmp_path / "x.duckdb")
+    child = os.fork()
+    if not child:
+        with reading(path) as connection:
+            rows = connection.execute("SELECT count(*) FROM runs").fetchall()
+        os._exit(rows != [(0,)])
+    assert os.waitpid(child, 0) == (child, 0)
 
 
 def test_a_database_of_a_later_version_is_refused_with_a_way_out(tmp_path: Path) -> None:
@@ -251,6 +284,8 @@ def test_a_damaged_database_is_an_error_wherever_the_damage_lies(tmp_path: Path)
             refused.append(error.message)
     assert len(refused) > 15
     assert all(message.startswith(f"{broken}: ") for message in refused)
+    with reading(path) as connection:  # whatever a damaged file did to this process's DuckDB
+        assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
 
 
 def test_ctrl_c_during_a_query_stays_ctrl_c(tmp_path: Path) -> None:
