@@ -94,8 +94,9 @@ def test_what_a_server_wrote_into_its_log_is_repeated_word_by_word(tmp_path: Pat
     launch = shlex.join(("sh", "-c", f"echo {said}; exit 1"))
     arm = {"url": "http://127.0.0.1:9/v1", "model": "m", "launch": launch}
     arms.write_text(json.dumps({"arms": {"bf16": arm}}), encoding="utf-8")
-    study = extend(STUDY, endpoints=str(arms), launch=True)
+    study = extend(STUDY, endpoints=str(arms), launch=True, logs=str(tmp_path / "logs"))
     done = execute(replace(JOB, study=study), tmp_path / "watch.duckdb", notice=unheard)
+    assert (tmp_path / "logs/start-001/bf16.log").read_text().strip() == said
     assert done.execution.outcome == "failed"
     assert (done.execution.detail.reason or "").endswith(said)
 
