@@ -35,6 +35,7 @@ from advisor.statistics.paired import pair_table
 from advisor.verdict import Decision
 from agentload.decision.agenda import Agenda
 from agentload.decision.carried_load import ORDINARY, LoadTrials
+from agentload.decision.carry_out import BudgetLimit
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger, LedgerEntry
@@ -472,7 +473,7 @@ class _Asked:
         """Return what is missing of it."""
         return LookPrice(minutes=self.deciding.minutes(look))
 
-    def ask(self, look: Look, _: Known) -> float:
+    def ask(self, look: Look, _: Known, __: BudgetLimit) -> float:
         """Take so much more of the deployment into account."""
         deployment, minutes = self.deciding.deployment, self.deciding.minutes(look)
         match look.criterion:
