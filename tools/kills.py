@@ -4,6 +4,8 @@ The servers write down which answers left them whole. Of those that were complet
 last second of a run (and what a busy machine takes to wake the client) none may be missing,
 none may be there twice, and what was killed resumes: a replay, questions and a decision with
 `--resume`, a sweep with `--into`, a job with its next execution, a load with the next load.
+`stages` is a decision that measures capacity as well, killed in each of its stages: what is lost
+of these is the question that was asked, if its calls are trials, which a run keeps as a whole.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -26,21 +29,29 @@ import duckdb
 import msgspec
 import yaml
 
+from agentload.model.rows import ProbeRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
 from agentload.serve.server import ServerOptions
 from agentload.store.journal import Writer
-from agentload.store.places import journal_folder, journalled_runs
+from agentload.store.places import journal_folder, journal_rows, journalled_runs
 from agentload.tracefile.files import write
+from agentload.verdict.policy import DECISION
 from tests.store.rows import block_row, call, run_row
 
-Verb = Literal["replay", "workers", "eval", "sweep", "decide", "watch", "load"]
+Verb = Literal["replay", "workers", "eval", "sweep", "decide", "stages", "watch", "load"]
 AGENTLOAD: Final = (sys.executable, "-m", "agentload")
+DECISIONS: Final = frozenset({"decide", "stages"})
 A_RUN: Final = 8
 """Kills of one run, before it may come to its end."""
 CALLS: Final = 30_000
 PAIRS: Final = 12
+MOST_S: Final = {"stages": 45.0}
+"""Seconds until a kill, at most, where they are more than `USUAL_S`: a stage takes a minute."""
+USUAL_S: Final = 4.0
+TRIED: Final = frozenset({"service level", "capacity"})
+"""Criteria whose calls no run keeps, only what came of a trial."""
 ENDING_S: Final = 900.0
 """Time that what was killed has to come to its end, on a machine with other work."""
 LAST_NS: Final = 1_500_000_000
@@ -66,6 +77,8 @@ class Count:
     twice: list[str] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
     """Error output of commands that did not resume."""
+    stages: Counter[str] = field(default_factory=Counter)
+    """What a decision was asking when it was killed."""
 
     @property
     def is_clean(self) -> bool:
@@ -80,24 +93,37 @@ class Stored(NamedTuple):
     request_id: str
 
 
+class LookSpan(NamedTuple):
+    """A question of a decision, from its beginning to that of the next one."""
+
+    criterion: str
+    began_ns: int
+    ended_ns: int
+
+
 def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_RUN) -> Count:
-    """Kill a verb *number* times, each of its runs *a_run* times."""
+    """Kill a verb *number* times, each of its runs *a_run* times, or thrice as often in stages."""
+    a_run *= 3 if verb == "stages" else 1
     rng, count = Random(f"{seed} {verb}"), Count()
     if verb == "load":
         _loads(number, folder, rng, count)
         return count
     kills_ns: list[int] = []
     stored: list[Stored] = []
+    tried: list[LookSpan] = []
     with _servers(
-        folder, speed=3.0 if verb == "decide" else 20.0
+        folder, speed=3.0 if verb in DECISIONS else 20.0
     ) as endpoints:  # at high speed a decision ends, as it cannot separate chunks
         while count.kills < number:
             database = folder / f"x{count.kills}.duckdb"
             command = _command(verb, endpoints, database)
             for _ in range(min(a_run, number - count.kills)):
                 begins = not journalled_runs(database) or rng.random() < 0.5
-                if _was_killed([*command, *_on(verb, database)], database, rng, begins=begins):
+                on = [*command, *_on(verb, database)]
+                most_s = MOST_S.get(verb, USUAL_S)
+                if _was_killed(on, database, rng, begins=begins, most_s=most_s):
                     kills_ns.append(time.monotonic_ns())
+                    count.stages.update(each.criterion for each in _looks(database)[-1:])
                 count.kills += 1
             done = completed([*command, *_on(verb, database)])
             if not _has_ended(verb, done):
@@ -107,6 +133,7 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
                 count.stuck.append(loaded.stderr)
                 continue
             stored += stored_in(database)
+            tried += [each for each in _looks(database) if each.criterion in TRIED]
             with duckdb.connect(str(database), read_only=True) as connection:
                 pairs = connection.execute(
                     "SELECT pair FROM blocks WHERE void IS NULL GROUP BY pair, salt HAVING "
@@ -119,10 +146,29 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
     known = {each.request_id for each in stored}
     for path in folder.glob("truth-*.jsonl"):
         for name, ended_ns in answered(path):
+            if any(each.began_ns < ended_ns < each.ended_ns for each in tried):
+                continue
             count.answers += 1
             if name not in known and not any(0 < kill - ended_ns < LAST_NS for kill in kills_ns):
                 count.lost.append(name)
     return count
+
+
+def _looks(database: Path) -> list[LookSpan]:
+    """Return the questions of the decisions of a database, in their order."""
+    rows = [
+        row
+        for run in journalled_runs(database)
+        for row in journal_rows(database, run, damaged=lambda _: None)
+        if isinstance(row, ProbeRow) and row.probe == DECISION and row.detail is not None
+    ]
+    apart_ns = time.time_ns() - time.monotonic_ns()
+    begun = sorted((row for row in rows if row.outcome == "asking"), key=lambda row: row.at_ns)
+    began_ns = [row.at_ns - apart_ns for row in begun]
+    return [
+        LookSpan(msgspec.json.decode(row.detail or "")["stage"]["criterion"], *span)
+        for row, span in zip(begun, pairwise([*began_ns, time.monotonic_ns()]), strict=True)
+    ]
 
 
 def stored_in(database: Path) -> list[Stored]:
@@ -178,7 +224,7 @@ def _has_ended(verb: Verb, done: subprocess.CompletedProcess[str]) -> bool:
     match verb:
         case "watch":
             return done.returncode in (0, 3)
-        case "decide" if "this machine cannot measure" in done.stderr:
+        case "decide" | "stages" if "this machine cannot measure" in done.stderr:
             return done.returncode == 1
         case _:
             return done.returncode == 0
@@ -232,14 +278,16 @@ def _command(verb: Verb, endpoints: str, database: Path) -> list[str]:
                 "--output",
                 "64",
             ]
-        case "decide":
+        case "decide" | "stages":
+            level = ["--slo", "ttft=2s,tpot=50ms", "--agents", "8"] if verb == "stages" else []
             return [
                 *AGENTLOAD,
                 "decide",
                 str(_trace(database.parent)),
                 *at,
                 "--budget",
-                "3m",
+                "14m" if verb == "stages" else "3m",
+                *level,
                 "-o",
                 str(database.parent / "report"),
             ]
@@ -265,7 +313,9 @@ def _on(verb: Verb, database: Path) -> Sequence[str]:
     return ("--into" if verb == "sweep" else "--resume", known[0])
 
 
-def _was_killed(command: Sequence[str], database: Path, rng: Random, *, begins: bool) -> bool:
+def _was_killed(
+    command: Sequence[str], database: Path, rng: Random, *, begins: bool, most_s: float = USUAL_S
+) -> bool:
     """Start a command and kill it at random; return whether it was still running.
 
     With *begins*, the random time starts when the command first writes a journal.
@@ -281,7 +331,7 @@ def _was_killed(command: Sequence[str], database: Path, rng: Random, *, begins: 
     ):
         time.sleep(0.05)
     try:
-        running.wait(rng.uniform(0.3, 4.0))
+        running.wait(rng.uniform(0.3, most_s))
     except subprocess.TimeoutExpired:
         running.kill()
         running.wait()
@@ -368,6 +418,7 @@ def main() -> int:
             f"{verb}: {count.kills} kills, {count.answers:,} answers, {len(count.lost)} "
             f"lost, {len(count.twice)} twice,"
             f" {len(count.stuck)} stuck (seed {asked.seed})",
+            *(f"killed {number} times in: {name}" for name, number in count.stages.items()),
             *count.lost[:5],
             *count.stuck[:2],
             sep="\n  ",
