@@ -4,8 +4,8 @@ The servers write down which answers left them whole. Of those that were complet
 last second of a run (and what a busy machine takes to wake the client) none may be missing,
 none may be there twice, and what was killed resumes: a replay, questions and a decision with
 `--resume`, a sweep with `--into`, a job with its next execution, a load with the next load.
-`stages` is a decision that measures capacity as well, killed in each of its stages: what is lost
-of these is the question that was asked, if its calls are trials, which a run keeps as a whole.
+`stages` is a decision that measures capacity as well, killed twice in each of its stages: trials
+are kept as a whole, so those that were under way are lost.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -34,8 +35,8 @@ from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
 from agentload.serve.server import ServerOptions
-from agentload.store.journal import Writer
-from agentload.store.places import journal_folder, journal_rows, journalled_runs
+from agentload.store.journal import Writer, read
+from agentload.store.places import journal_folder, journalled_runs
 from agentload.tracefile.files import write
 from agentload.verdict.policy import DECISION
 from tests.store.rows import block_row, call, run_row
@@ -47,9 +48,16 @@ A_RUN: Final = 8
 """Kills of one run, before it may come to its end."""
 CALLS: Final = 30_000
 PAIRS: Final = 12
-MOST_S: Final = {"stages": 45.0}
-"""Seconds until a kill, at most, where they are more than `USUAL_S`: a stage takes a minute."""
-USUAL_S: Final = 4.0
+QUICK_STAGES: Final = """
+import runpy
+from agentload.decision import carried_load, single_session, twin
+carried_load.BRACKET_S = single_session.TRIAL_S = (2.0, 2.0)
+carried_load.TRIALS, twin.REPEATS = 2, 0
+runpy.run_module("agentload", run_name="__main__")
+"""
+"""Runs a decision with few and short trials: its stages take seconds, so each of them is killed."""
+A_STAGE: Final = 2
+"""Kills of a decision while it asks the questions of one criterion."""
 TRIED: Final = frozenset({"service level", "capacity"})
 """Criteria whose calls no run keeps, only what came of a trial."""
 ENDING_S: Final = 900.0
@@ -118,10 +126,8 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
             database = folder / f"x{count.kills}.duckdb"
             command = _command(verb, endpoints, database)
             for _ in range(min(a_run, number - count.kills)):
-                begins = not journalled_runs(database) or rng.random() < 0.5
                 on = [*command, *_on(verb, database)]
-                most_s = MOST_S.get(verb, USUAL_S)
-                if _was_killed(on, database, rng, begins=begins, most_s=most_s):
+                if _was_killed(on, rng, _due(verb, database, rng, count.stages)):
                     kills_ns.append(time.monotonic_ns())
                     count.stages.update(each.criterion for each in _looks(database)[-1:])
                 count.kills += 1
@@ -144,26 +150,40 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
                 count.stuck.append(f"whole are the pairs {whole}")
     count.twice = twice_of(stored)
     known = {each.request_id for each in stored}
+    sent = list(_sent(folder, tried))
+    count.answers = len(sent)
+    count.lost = [
+        name
+        for name, ended_ns in sent
+        if name not in known and not any(0 < kill - ended_ns < LAST_NS for kill in kills_ns)
+    ]
+    return count
+
+
+def _sent(folder: Path, tried: Sequence[LookSpan]) -> Iterator[tuple[str, int]]:
+    """Yield the whole answers that a run has to hold: all but those of trials."""
     for path in folder.glob("truth-*.jsonl"):
         for name, ended_ns in answered(path):
-            if any(each.began_ns < ended_ns < each.ended_ns for each in tried):
-                continue
-            count.answers += 1
-            if name not in known and not any(0 < kill - ended_ns < LAST_NS for kill in kills_ns):
-                count.lost.append(name)
-    return count
+            if not any(each.began_ns < ended_ns < each.ended_ns for each in tried):
+                yield name, ended_ns
+
+
+def _due(verb: Verb, database: Path, rng: Random, killed_in: Counter[str]) -> Callable[[], bool]:
+    """Return what says when the random time until a kill starts: half of the kills come early."""
+    if verb == "stages":
+        return partial(_is_new_stage, database, killed_in)
+    if journalled_runs(database) and rng.random() < 0.5:
+        return _at_once
+    return partial(_is_written_since, database, _written(database))
 
 
 def _looks(database: Path) -> list[LookSpan]:
     """Return the questions of the decisions of a database, in their order."""
-    rows = [
-        row
-        for run in journalled_runs(database)
-        for row in journal_rows(database, run, damaged=lambda _: None)
-        if isinstance(row, ProbeRow) and row.probe == DECISION and row.detail is not None
-    ]
+    journals = database.with_suffix(".journal").glob(f"*/{DECISION}.journal")
+    rows = [row for path in journals for row in read(path, damaged=lambda _: None)]
+    asked = [row for row in rows if isinstance(row, ProbeRow) and row.outcome == "asking"]
     apart_ns = time.time_ns() - time.monotonic_ns()
-    begun = sorted((row for row in rows if row.outcome == "asking"), key=lambda row: row.at_ns)
+    begun = sorted(asked, key=lambda row: row.at_ns)
     began_ns = [row.at_ns - apart_ns for row in begun]
     return [
         LookSpan(msgspec.json.decode(row.detail or "")["stage"]["criterion"], *span)
@@ -279,15 +299,15 @@ def _command(verb: Verb, endpoints: str, database: Path) -> list[str]:
                 "64",
             ]
         case "decide" | "stages":
-            level = ["--slo", "ttft=2s,tpot=50ms", "--agents", "8"] if verb == "stages" else []
+            more = "--budget 3m"
+            if verb == "stages":
+                more = "--budget 90m --slo ttft=2s,tpot=50ms --agents 8 --sessions 4 --duration 2s"
             return [
-                *AGENTLOAD,
+                *([sys.executable, "-c", QUICK_STAGES] if verb == "stages" else AGENTLOAD),
                 "decide",
                 str(_trace(database.parent)),
                 *at,
-                "--budget",
-                "14m" if verb == "stages" else "3m",
-                *level,
+                *more.split(),
                 "-o",
                 str(database.parent / "report"),
             ]
@@ -313,30 +333,36 @@ def _on(verb: Verb, database: Path) -> Sequence[str]:
     return ("--into" if verb == "sweep" else "--resume", known[0])
 
 
-def _was_killed(
-    command: Sequence[str], database: Path, rng: Random, *, begins: bool, most_s: float = USUAL_S
-) -> bool:
+def _was_killed(command: Sequence[str], rng: Random, is_due: Callable[[], bool]) -> bool:
     """Start a command and kill it at random; return whether it was still running.
 
-    With *begins*, the random time starts when the command first writes a journal.
+    The random time starts when the kill *is_due*.
     """
-    written = _written(database)
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until_s = time.monotonic() + 60
-    while (
-        begins
-        and _written(database) == written
-        and running.poll() is None
-        and time.monotonic() < until_s
-    ):
+    until_s = time.monotonic() + ENDING_S
+    while not is_due() and running.poll() is None and time.monotonic() < until_s:
         time.sleep(0.05)
     try:
-        running.wait(rng.uniform(0.3, most_s))
+        running.wait(rng.uniform(0.3, 4.0))
     except subprocess.TimeoutExpired:
         running.kill()
         running.wait()
         return True
     return False
+
+
+def _at_once() -> bool:
+    return True
+
+
+def _is_written_since(database: Path, before_ns: int) -> bool:
+    """Return whether a journal was written."""
+    return _written(database) != before_ns
+
+
+def _is_new_stage(database: Path, killed_in: Counter[str]) -> bool:
+    """Return whether a decision asks about a criterion in which it was not killed often enough."""
+    return any(killed_in[each.criterion] < A_STAGE for each in _looks(database)[-1:])
 
 
 def _written(database: Path) -> int:
@@ -359,7 +385,7 @@ def _loads(number: int, folder: Path, rng: Random, count: Count) -> None:
         for path in folder.glob("x.duckdb*"):
             path.unlink()
         for _ in range(min(A_RUN, number - count.kills)):
-            _was_killed(command, database, rng, begins=False)
+            _was_killed(command, rng, _at_once)
             count.kills += 1
         done = completed(command)
         if done.returncode:

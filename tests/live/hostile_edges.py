@@ -145,9 +145,9 @@ async def a_pause_behind_each_byte_of_a_character(peer: Peer) -> None:
 
 
 @mode("ok")
-async def comments_of_256_mb_ahead_of_the_answer(peer: Peer) -> None:
+async def comments_of_2_mb_ahead_of_the_answer(peer: Peer) -> None:
     await peer.send(STREAM)
-    for piece in again(b": ping\n\n" * 8_000, 256 * MB):
+    for piece in again(b": ping\n\n" * 8_000, 2 * MB):
         await body(peer, piece)
     await body(peer, TEXTS + COUNT + DONE)
     await peer.send(END)
