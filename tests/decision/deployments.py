@@ -535,7 +535,7 @@ class _DrawnTrials(LoadTrials):
     def _share(self, twin: ArmProfile, study: Search, load: int, number: int) -> float:
         return self.deployment.on_twin(cast(str, twin), load, number)[FACTORS.index(1.0)]
 
-    def tried(self, study: Search, trials: SearchTrials) -> tuple[ArmLoad, ...]:
+    def tried(self, study: Search, trials: SearchTrials, limit: BudgetLimit) -> tuple[ArmLoad, ...]:
         """Play the loads that are asked for, or search."""
         tried: dict[str, tuple[Trial, ...]] = {}
         minutes = study.trial_s / 60
