@@ -14,10 +14,12 @@ import json
 import math
 import os
 import re
+import signal
 import sys
 import time
+import traceback
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -47,7 +49,7 @@ GRACE_S = 60
 """What may follow on a busy machine: the last load and the report, which ask no server."""
 MOST_MB = 128
 """Memory that a decision may take beyond that of the control."""
-HUNG_S = 60
+HUNG_S = 240
 """Seconds after which a decision is ended that should have ended by itself."""
 TOKENS = 3
 """Tokens of each answer, as many as most modes send."""
@@ -64,6 +66,7 @@ IMPORTED = ("agentload.cli.studies", "agentload.cli._decide", "openai.types", "s
 
 def run(typed: Sequence[str], screen: Path) -> None:
     """Run a command line in this process, whose outputs go to a file."""
+    os.setsid()  # what it starts ends with it
     with screen.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -120,12 +123,7 @@ class Ended:
             yield f"took {self.seconds:.0f} s of {BUDGET_S}"
         if self.grown_mb > usual_mb + MOST_MB:
             yield f"took {self.grown_mb:.0f} MB, where good answers take {usual_mb:.0f}"
-        if "Traceback" in self.screen:
-            yield "a traceback"
-        if self.code not in (0, 1) or (self.code == 1) != self.title.startswith("error: "):
-            yield f"exit {self.code}"
-        if self.code == 1 and "\nhint: " not in self.screen:
-            yield "an error without a hint"
+        yield from self._faults_of_exit()
         if self.miscounted:
             yield f"{self.miscounted} calls ok with other counts than asked"
         if self.page is not None and not self.do_now:
@@ -136,6 +134,16 @@ class Ended:
         for where, text in (("screen", self.screen), ("page", self.page)):
             if damaged and text and not any(cause(each) in text for each in damaged):
                 yield f"no cause on the {where}"
+
+    def _faults_of_exit(self) -> Iterator[str]:
+        if "Traceback" in self.screen:
+            yield "a traceback"
+        if self.code < 0:
+            yield f"ended by signal {-self.code}, which is ours where it took too long"
+        elif self.code not in (0, 1) or (self.code == 1) != self.title.startswith("error: "):
+            yield f"exit {self.code}"
+        if self.code == 1 and "\nhint: " not in self.screen:
+            yield "an error without a hint"
 
 
 def cause(end: str) -> str:
@@ -183,7 +191,8 @@ async def decided(folder: Path, good: str, hostile: str, kind: Kind) -> Ended:
     child = FORKED.Process(target=run, args=(typed, folder / "screen"))
     child.start()
     await asyncio.to_thread(child.join, MOST_SHARE * BUDGET_S + GRACE_S + HUNG_S)
-    child.kill()
+    with suppress(ProcessLookupError):  # nothing is left of it
+        os.killpg(child.pid or 0, signal.SIGKILL)
     child.join()
     ends, miscounted = _ends(database, kind) if database.exists() else ({}, 0)
     shown, written = (folder / "screen").read_text(errors="replace"), page / "decision.json"
@@ -226,12 +235,12 @@ NOT_ANSWERED = frozenset({"cancelled", "not_sent", "stopped"})
 
 
 async def _decisions(kind: Kind, modes: Sequence[str], together: int) -> list[str]:
-    failed, left = list[str](), iter((CONTROL, *modes))
+    failed, without_row, left = list[str](), [CONTROL, *modes], iter((CONTROL, *modes))
     usual_mb: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 
     async def decide(mode: str, good: str, honest: str) -> None:
         at_s = list[float]()
-        with TemporaryDirectory() as folder:
+        with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             trace(Path(folder) / "t.jsonl")
             async with serving(timed(challenger(honest, kind, mode), at_s)) as hostile:
                 ended = await decided(Path(folder), good, hostile.url, kind)
@@ -252,11 +261,22 @@ async def _decisions(kind: Kind, modes: Sequence[str], together: int) -> list[st
     async def work() -> None:
         async with arms() as (good, honest):
             for mode in left:
-                await decide(mode, good, honest)
+                try:
+                    await decide(mode, good, honest)
+                except Exception as error:  # noqa: BLE001  # the other modes have rows all the same
+                    failed.append(mode)
+                    print(f"| {mode} | | | | | | none | our own {error!r} |", flush=True)
+                    traceback.print_exc()
+                    if mode == CONTROL:
+                        usual_mb.set_result(math.nan)
+                without_row.remove(mode)
 
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(together):
-            tasks.create_task(work())
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(together):
+                tasks.create_task(work())
+    finally:
+        print(f"no row yet, as this was ended: {', '.join(without_row) or 'none'}", flush=True)
     return failed
 
 

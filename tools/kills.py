@@ -4,6 +4,8 @@ The servers write down which answers left them whole. Of those that were complet
 last second of a run (and what a busy machine takes to wake the client) none may be missing,
 none may be there twice, and what was killed resumes: a replay, questions and a decision with
 `--resume`, a sweep with `--into`, a job with its next execution, a load with the next load.
+`stages` is a decision that may measure capacity, killed twice in each stage that it comes to:
+trials are kept as a whole, so those that were under way are lost.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -26,21 +30,36 @@ import duckdb
 import msgspec
 import yaml
 
+from agentload.model.rows import ProbeRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
 from agentload.serve.server import ServerOptions
-from agentload.store.journal import Writer
+from agentload.store.journal import Writer, read
 from agentload.store.places import journal_folder, journalled_runs
 from agentload.tracefile.files import write
+from agentload.verdict.policy import DECISION
 from tests.store.rows import block_row, call, run_row
 
-Verb = Literal["replay", "workers", "eval", "sweep", "decide", "watch", "load"]
+Verb = Literal["replay", "workers", "eval", "sweep", "decide", "stages", "watch", "load"]
 AGENTLOAD: Final = (sys.executable, "-m", "agentload")
+DECISIONS: Final = frozenset({"decide", "stages"})
 A_RUN: Final = 8
 """Kills of one run, before it may come to its end."""
 CALLS: Final = 30_000
 PAIRS: Final = 12
+QUICK_STAGES: Final = """
+import runpy
+from agentload.decision import carried_load, single_session, twin
+carried_load.BRACKET_S = single_session.TRIAL_S = (2.0, 2.0)
+carried_load.TRIALS, twin.REPEATS = 2, 0
+runpy.run_module("agentload", run_name="__main__")
+"""
+"""Runs a decision with few and short trials: its stages take seconds, so each of them is killed."""
+A_STAGE: Final = 2
+"""Kills of a decision while it asks the questions of one criterion."""
+TRIED: Final = frozenset({"service level", "capacity"})
+"""Criteria whose calls no run keeps, only what came of a trial."""
 ENDING_S: Final = 900.0
 """Time that what was killed has to come to its end, on a machine with other work."""
 LAST_NS: Final = 1_500_000_000
@@ -66,6 +85,8 @@ class Count:
     twice: list[str] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
     """Error output of commands that did not resume."""
+    stages: Counter[str] = field(default_factory=Counter)
+    """What a decision was asking when it was killed."""
 
     @property
     def is_clean(self) -> bool:
@@ -80,24 +101,35 @@ class Stored(NamedTuple):
     request_id: str
 
 
+class LookSpan(NamedTuple):
+    """A question of a decision, from its beginning to that of the next one."""
+
+    criterion: str
+    began_ns: int
+    ended_ns: int
+
+
 def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_RUN) -> Count:
-    """Kill a verb *number* times, each of its runs *a_run* times."""
+    """Kill a verb *number* times, each of its runs *a_run* times, or thrice as often in stages."""
+    a_run *= 3 if verb == "stages" else 1
     rng, count = Random(f"{seed} {verb}"), Count()
     if verb == "load":
         _loads(number, folder, rng, count)
         return count
     kills_ns: list[int] = []
     stored: list[Stored] = []
+    tried: list[LookSpan] = []
     with _servers(
-        folder, speed=3.0 if verb == "decide" else 20.0
+        folder, speed=3.0 if verb in DECISIONS else 20.0
     ) as endpoints:  # at high speed a decision ends, as it cannot separate chunks
         while count.kills < number:
             database = folder / f"x{count.kills}.duckdb"
             command = _command(verb, endpoints, database)
             for _ in range(min(a_run, number - count.kills)):
-                begins = not journalled_runs(database) or rng.random() < 0.5
-                if _was_killed([*command, *_on(verb, database)], database, rng, begins=begins):
+                on = [*command, *_on(verb, database)]
+                if _was_killed(on, rng, _due(verb, database, rng, count.stages)):
                     kills_ns.append(time.monotonic_ns())
+                    count.stages.update(each.criterion for each in _looks(database)[-1:])
                 count.kills += 1
             done = completed([*command, *_on(verb, database)])
             if not _has_ended(verb, done):
@@ -107,6 +139,7 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
                 count.stuck.append(loaded.stderr)
                 continue
             stored += stored_in(database)
+            tried += [each for each in _looks(database) if each.criterion in TRIED]
             with duckdb.connect(str(database), read_only=True) as connection:
                 pairs = connection.execute(
                     "SELECT pair FROM blocks WHERE void IS NULL GROUP BY pair, salt HAVING "
@@ -117,12 +150,45 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
                 count.stuck.append(f"whole are the pairs {whole}")
     count.twice = twice_of(stored)
     known = {each.request_id for each in stored}
+    sent = list(_sent(folder, tried))
+    count.answers = len(sent)
+    count.lost = [
+        name
+        for name, ended_ns in sent
+        if name not in known and not any(0 < kill - ended_ns < LAST_NS for kill in kills_ns)
+    ]
+    return count
+
+
+def _sent(folder: Path, tried: Sequence[LookSpan]) -> Iterator[tuple[str, int]]:
+    """Yield the whole answers that a run has to hold: all but those of trials."""
     for path in folder.glob("truth-*.jsonl"):
         for name, ended_ns in answered(path):
-            count.answers += 1
-            if name not in known and not any(0 < kill - ended_ns < LAST_NS for kill in kills_ns):
-                count.lost.append(name)
-    return count
+            if not any(each.began_ns < ended_ns < each.ended_ns for each in tried):
+                yield name, ended_ns
+
+
+def _due(verb: Verb, database: Path, rng: Random, killed_in: Counter[str]) -> Callable[[], bool]:
+    """Return what says when the random time until a kill starts: half of the kills come early."""
+    if verb == "stages":
+        return partial(_is_new_stage, database, killed_in)
+    if journalled_runs(database) and rng.random() < 0.5:
+        return _at_once
+    return partial(_is_written_since, database, _written(database))
+
+
+def _looks(database: Path) -> list[LookSpan]:
+    """Return the questions of the decisions of a database, in their order."""
+    journals = database.with_suffix(".journal").glob(f"*/{DECISION}.journal")
+    rows = [row for path in journals for row in read(path, damaged=lambda _: None)]
+    asked = [row for row in rows if isinstance(row, ProbeRow) and row.outcome == "asking"]
+    apart_ns = time.time_ns() - time.monotonic_ns()
+    begun = sorted(asked, key=lambda row: row.at_ns)
+    began_ns = [row.at_ns - apart_ns for row in begun]
+    return [
+        LookSpan(msgspec.json.decode(row.detail or "")["stage"]["criterion"], *span)
+        for row, span in zip(begun, pairwise([*began_ns, time.monotonic_ns()]), strict=True)
+    ]
 
 
 def stored_in(database: Path) -> list[Stored]:
@@ -178,7 +244,7 @@ def _has_ended(verb: Verb, done: subprocess.CompletedProcess[str]) -> bool:
     match verb:
         case "watch":
             return done.returncode in (0, 3)
-        case "decide" if "this machine cannot measure" in done.stderr:
+        case "decide" | "stages" if "this machine cannot measure" in done.stderr:
             return done.returncode == 1
         case _:
             return done.returncode == 0
@@ -232,14 +298,16 @@ def _command(verb: Verb, endpoints: str, database: Path) -> list[str]:
                 "--output",
                 "64",
             ]
-        case "decide":
+        case "decide" | "stages":
+            more = "--budget 3m"
+            if verb == "stages":
+                more = "--budget 90m --slo ttft=2s,tpot=50ms --agents 8 --sessions 4 --duration 2s"
             return [
-                *AGENTLOAD,
+                *([sys.executable, "-c", QUICK_STAGES] if verb == "stages" else AGENTLOAD),
                 "decide",
                 str(_trace(database.parent)),
                 *at,
-                "--budget",
-                "3m",
+                *more.split(),
                 "-o",
                 str(database.parent / "report"),
             ]
@@ -265,20 +333,14 @@ def _on(verb: Verb, database: Path) -> Sequence[str]:
     return ("--into" if verb == "sweep" else "--resume", known[0])
 
 
-def _was_killed(command: Sequence[str], database: Path, rng: Random, *, begins: bool) -> bool:
+def _was_killed(command: Sequence[str], rng: Random, is_due: Callable[[], bool]) -> bool:
     """Start a command and kill it at random; return whether it was still running.
 
-    With *begins*, the random time starts when the command first writes a journal.
+    The random time starts when the kill *is_due*.
     """
-    written = _written(database)
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until_s = time.monotonic() + 60
-    while (
-        begins
-        and _written(database) == written
-        and running.poll() is None
-        and time.monotonic() < until_s
-    ):
+    until_s = time.monotonic() + ENDING_S
+    while not is_due() and running.poll() is None and time.monotonic() < until_s:
         time.sleep(0.05)
     try:
         running.wait(rng.uniform(0.3, 4.0))
@@ -287,6 +349,20 @@ def _was_killed(command: Sequence[str], database: Path, rng: Random, *, begins: 
         running.wait()
         return True
     return False
+
+
+def _at_once() -> bool:
+    return True
+
+
+def _is_written_since(database: Path, before_ns: int) -> bool:
+    """Return whether a journal was written."""
+    return _written(database) != before_ns
+
+
+def _is_new_stage(database: Path, killed_in: Counter[str]) -> bool:
+    """Return whether a decision asks about a criterion in which it was not killed often enough."""
+    return any(killed_in[each.criterion] < A_STAGE for each in _looks(database)[-1:])
 
 
 def _written(database: Path) -> int:
@@ -309,7 +385,7 @@ def _loads(number: int, folder: Path, rng: Random, count: Count) -> None:
         for path in folder.glob("x.duckdb*"):
             path.unlink()
         for _ in range(min(A_RUN, number - count.kills)):
-            _was_killed(command, database, rng, begins=False)
+            _was_killed(command, rng, _at_once)
             count.kills += 1
         done = completed(command)
         if done.returncode:
@@ -368,6 +444,7 @@ def main() -> int:
             f"{verb}: {count.kills} kills, {count.answers:,} answers, {len(count.lost)} "
             f"lost, {len(count.twice)} twice,"
             f" {len(count.stuck)} stuck (seed {asked.seed})",
+            *(f"killed {number} times in: {name}" for name, number in count.stages.items()),
             *count.lost[:5],
             *count.stuck[:2],
             sep="\n  ",

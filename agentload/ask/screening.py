@@ -33,6 +33,7 @@ VARIANTS: Final[Mapping[Variant, tuple[str, bool]]] = {
     "both": ("c", True),
 }
 """For each variant its salt, and whether all places are asked for at once."""
+STOPPED: Final = Failed(error="not asked, as the screen was stopped")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +110,7 @@ class ScreenRun:
             if others and not others - self._done - set(self.excused):
                 break
         for arm, source in sources.items():
-            if arm not in self.excused:
+            if arm not in self.excused and not self.is_stopping():
                 await self._score(arm, source)
 
     async def _compare_all(self, sources: Mapping[str, TokenSource], passage: Passage) -> None:
@@ -134,7 +135,10 @@ class ScreenRun:
     async def _passage(
         self, arm: str, source: TokenSource, passage: Passage
     ) -> dict[int, Likely] | None:
-        """Ask one server about one prompt, the reference in all variants; None if it failed."""
+        """Ask one server about one prompt, the reference in all variants.
+
+        None if it failed, or was not asked all, as the screen is to stop.
+        """
         first: dict[int, Likely] | None = None
         for variant, (salt, is_together) in VARIANTS.items():
             if variant != "alone" and arm != self.reference:
@@ -155,6 +159,8 @@ class ScreenRun:
         ]
 
         async def told(tokens: int) -> Likely | Failed:
+            if self.is_stopping():
+                return STOPPED
             return await source.behind(passage.cut(salt, tokens), most=self.most)
 
         warm = await told(max(wanted))
@@ -162,6 +168,8 @@ class ScreenRun:
             answers = list(await asyncio.gather(*map(told, wanted)))
         else:
             answers = [warm if isinstance(warm, Failed) else await told(each) for each in wanted]
+        if STOPPED in answers:
+            return None
         if failed := next((each for each in (warm, *answers) if isinstance(each, Failed)), None):
             self.excuse(arm, failed.error)
             return None
@@ -180,7 +188,7 @@ class ScreenRun:
         length = short[-1]
         for salt in ("a", "b") if arm == self.reference else ("a",):
             for most in SCORES:
-                said = await source.within(passage.cut(salt, length), most=most)
+                said = await self._within(source, passage.cut(salt, length), most)
                 if isinstance(said, Failed):
                     self.rows.append(
                         self._row(arm, {"path": "prompt"}, "not scored", {"reason": said.error})
@@ -199,6 +207,11 @@ class ScreenRun:
             detail |= {"own": [own], "cached": _cached(mine[:1])}
             settings = {"path": "prompt", "prompt": passage.number, "length": length}
             self.rows.append(self._row(arm, settings, "compared", detail))
+
+    async def _within(
+        self, source: TokenSource, prompt: Prompt, most: int
+    ) -> tuple[Likely, ...] | Failed:
+        return STOPPED if self.is_stopping() else await source.within(prompt, most=most)
 
     def _own_lengths(self, passage: Passage) -> tuple[int, ...]:
         """Return the lengths that a prompt has.

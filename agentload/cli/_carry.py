@@ -87,6 +87,9 @@ def _print_result(
             if isinstance(asked, Evaluated):
                 _print_asked(asked, place, as_json=as_json)
             else:
+                stored = f"run {asked.run_id} was stopped; what was screened is stored"
+                stopped = InterruptError(stored) if asked.was_stopped else None
+                check_stored(asked, place, TERMINAL, stopped=stopped)
                 _asking.print_screen(study, place, asked.run_id, as_json=as_json)
         case Replay() | Sweep():
             played = door.carry_out(study, place, TERMINAL)

@@ -1,17 +1,14 @@
 """Ask how fast the arms are: block pairs, a look at a time, all of one plan."""
 
-import math
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Final
 
 import msgspec
 
 from advisor.legs.gpus import UNMEASURED
 from advisor.verdict import ArmVerdict, Leg
-from agentload.decision.carry_out import BudgetLimit, BudgetSpentError, require_whole
+from agentload.decision.carry_out import BudgetLimit, require_whole
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.lighter import LateError, caveat
@@ -19,14 +16,13 @@ from agentload.decision.look import PAIRS, Look
 from agentload.decision.means import Means
 from agentload.decision.sequence import reasons
 from agentload.endpoints.identity import Identity
-from agentload.errors import AgentloadError, InterruptError
+from agentload.errors import AgentloadError
 from agentload.evidence.health import MAX_FAILED
 from agentload.evidence.summary import summarise
 from agentload.layout.cost import Cost, cost
 from agentload.layout.plan import laid_windows, of_study
 from agentload.model.rows import BlockRow, Row
 from agentload.run import door
-from agentload.run.audience import check_stored
 from agentload.run.lay import Prepared
 from agentload.run.past import began
 from agentload.run.play import Played, Playing
@@ -35,8 +31,6 @@ from agentload.run.simulate import SAMPLE_S, Simulation
 from agentload.study.kinds import Replay
 from agentload.study.stored import Notes
 from agentload.virtual.shell import Shell
-
-BUDGET_ENDED: Final = "the budget ended a block pair: it does not count"
 
 
 class NewSizesError(AgentloadError):
@@ -90,10 +84,10 @@ class BlockPairs:
             tokens=round(tokens * share),
         )
 
-    def ask(self, look: Look, known: Known) -> float | None:
+    def ask(self, look: Look, known: Known, limit: BudgetLimit) -> float | None:
         """Play pairs until the run has as many as the look says."""
         if not self.means.is_virtual:
-            self._play(look.amount, known)
+            self._play(look.amount, known, limit)
             return None
         before = self._minutes()
         self._simulate(look.amount, known)
@@ -140,42 +134,25 @@ class BlockPairs:
             on_dead="stop",
         )
 
-    def _play(self, pairs: int, known: Known) -> None:
+    def _play(self, pairs: int, known: Known, limit: BudgetLimit) -> None:
         means = self.means
         is_begun = began(means.place.database, means.run) is not None
         run, resume = (None, means.run) if is_begun else (means.run, None)
-        limit = self._limit(known)
-        try:
-            ended = door.carry_out(
-                self._replay(pairs),
-                replace(means.place, run=run, resume=resume),
-                limit.heard(),
-                adapt=partial(self._watchful, known),
-            )
-        except (KeyboardInterrupt, InterruptError) as error:  # before the first call
-            if not limit.is_spent:
-                raise
-            raise BudgetSpentError(BUDGET_ENDED) from error
+        ended = door.carry_out(
+            self._replay(pairs),
+            replace(means.place, run=run, resume=resume),
+            limit.heard(),
+            adapt=partial(self._watchful, known),
+        )
         assert isinstance(ended, Played), ended
-        if ended.was_stopped and limit.is_spent:
-            check_stored(ended, means.place, means.audience)
-            raise BudgetSpentError(BUDGET_ENDED)
         if ended.health.is_late and not ended.was_stopped:
             raise LateError((ended.health.void or "requests left late").partition(": ")[0])
-        require_whole(means, ended)
+        require_whole(means, ended, limit)
         for arm in summarise(means.place.database, means.run).arms:
             if arm.ok < (1 - MAX_FAILED) * arm.calls and arm.arm not in self._warned:
                 self._warned.add(arm.arm)
                 for failure in arm.failures():
                     means.audience.notice(f"warning: {failure}")
-
-    def _limit(self, known: Known) -> BudgetLimit:
-        """Return what ends pairs that take longer than a silent server may beyond the budget."""
-        means = self.means
-        left_s = 60 * means.left_minutes(known.ledger) + means.silent_s
-        if means.is_unbounded(known):
-            left_s = math.inf
-        return BudgetLimit(audience=means.audience, ends_s=time.monotonic() + left_s)
 
     def _watchful(self, known: Known, made: Prepared) -> Prepared:
         """End the pairs where requests leave late; note in the run which load was given up."""

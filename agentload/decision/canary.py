@@ -15,7 +15,7 @@ from typing import Final
 from advisor.assess.answers import LEAST_IN_A_BUCKET
 from advisor.evidence import AccuracyBucket
 from advisor.judge import BROKEN
-from agentload.decision.carry_out import ask_questions
+from agentload.decision.carry_out import BudgetLimit, ask_questions
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import Look
@@ -64,7 +64,7 @@ class Canary:
     def _price(self, look: Look) -> LookPrice:
         return price_of_questions(self.means, self.means.questions(look), self.order(look))
 
-    def ask(self, look: Look, known: Known) -> float | None:
+    def ask(self, look: Look, _: Known, limit: BudgetLimit) -> float | None:
         """Ask the questions; simulated ones take the minutes that they were expected to."""
         means = self.means
         order = self.order(look)
@@ -78,7 +78,7 @@ class Canary:
             outcome="asked",
         )
         rewrite([row], means.place.database, run_id=means.run, name=grades.CANARY)
-        ask_questions(means, known, order, study=means.questions(look), price=price)
+        ask_questions(means, order, limit, study=means.questions(look), price=price)
         return price.minutes if means.is_virtual else None
 
     def said(self, known: Known) -> str:

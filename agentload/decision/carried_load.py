@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from advisor.evidence import FACTORS, TwinReplay
+from agentload.decision.carry_out import BudgetLimit
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.long_run import long_run
@@ -132,11 +133,11 @@ class LoadTrials:
         minutes = len(self.means.arms) * trials * self._trial_s / 60
         return LookPrice(minutes=minutes + self.means.starts_minutes)
 
-    def ask(self, look: Look, known: Known) -> float | None:
+    def ask(self, look: Look, known: Known, limit: BudgetLimit) -> float | None:
         """Measure around what the twins say; search where they say nothing or are wrong."""
         means, spent = self.means, 0.0
         planned = self.price(look, known).minutes
-        found = self.bracket(look.amount, known)
+        found = self.bracket(look.amount, known, limit)
         if found is not None:
             spent = planned
             if found.failed is None:
@@ -149,12 +150,12 @@ class LoadTrials:
                     "trials that were made stand"
                 )
             else:
-                spent += self._search()
+                spent += self._search(limit)
         return spent if means.is_virtual else None
 
-    def _search(self) -> float:
+    def _search(self, limit: BudgetLimit) -> float:
         """Search the load that each arm carries; return the minutes that the trials took."""
-        tried = self.tried(self.means.search(self._trial_s), SearchTrials(most=TRIALS))
+        tried = self.tried(self.means.search(self._trial_s), SearchTrials(most=TRIALS), limit)
         require_found(tried)
         self._unmet = all(each.holds is None and each.void is None for each in tried)
         return sum(len(each.trials) for each in tried) * self._trial_s / 60
@@ -175,12 +176,11 @@ class LoadTrials:
             BRACKET_S[0], min(BRACKET_S[1], BRACKET_SHARE * self.means.study.budget_s / trials)
         )
 
-    def tried(self, study: Search, trials: SearchTrials) -> tuple[ArmLoad, ...]:
+    def tried(self, study: Search, trials: SearchTrials, limit: BudgetLimit) -> tuple[ArmLoad, ...]:
         """Make these trials on each arm, and keep what was found."""
-        means = self.means
-        return door.carry_out(study, means.beside, means.audience, adapt=lambda _: trials)
+        return door.carry_out(study, self.means.beside, limit.heard(), adapt=lambda _: trials)
 
-    def bracket(self, draws: int, known: Known) -> Bracket | None:
+    def bracket(self, draws: int, known: Known, limit: BudgetLimit) -> Bracket | None:
         """Measure trials at and above what the twins say, and keep them as a search.
 
         None without twins, or where they find no limit.
@@ -204,7 +204,7 @@ class LoadTrials:
             )
             return None
         loads = self._chosen(study, said, first=known.draws)
-        measured = self.tried(study, SearchTrials(loads=loads, before=known.trials))
+        measured = self.tried(study, SearchTrials(loads=loads, before=known.trials), limit)
         trials = {each.arm: each.trials for each in measured}
         found = Bracket(said=said, trials=trials, share=study.share)
         if found.failed is not None:

@@ -1,7 +1,6 @@
 """End what a decision carries out through the door: a part that is not whole is an error."""
 
 import asyncio
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,10 +10,9 @@ import msgspec
 from agentload.ask.asker import TIMEOUT_S
 from agentload.decision.answers import answers_until
 from agentload.decision.forecast import LookPrice
-from agentload.decision.known import Known
 from agentload.decision.means import Means
 from agentload.errors import AgentloadError, EndpointError, InterruptError
-from agentload.run.audience import Audience, Stop, check_stored
+from agentload.run.audience import ENDING_S, Audience, Stop, check_stored
 from agentload.run.play import Played
 from agentload.run.questions import Question
 from agentload.study.kinds import Ask
@@ -31,11 +29,18 @@ class BudgetLimit:
     audience: Audience
     ends_s: float
     """Instant of the monotonic clock at which nothing is left of the budget."""
+    ending_s: float = ENDING_S
+    """Seconds that calls in flight have then."""
     is_spent: bool = False
 
     def heard(self) -> Audience:
         """Return the audience, which the budget may stop as well."""
-        return replace(self.audience, stopping=self.stopping, stop_words=self.stop_words)
+        return replace(
+            self.audience,
+            stopping=self.stopping,
+            stop_words=self.stop_words,
+            ending_s=self.ending_s,
+        )
 
     def stop_words(self) -> tuple[str, str]:
         """Return why it stops, and what ends what is in flight at once."""
@@ -63,15 +68,13 @@ class BudgetLimit:
 
 
 def ask_questions(
-    means: Means, known: Known, order: tuple[Question, ...], *, study: Ask, price: LookPrice
+    means: Means, order: tuple[Question, ...], limit: BudgetLimit, *, study: Ask, price: LookPrice
 ) -> None:
     """Ask graded questions of the run, until all in this *order* have an answer.
 
     Raises InterruptError where somebody stopped them, BudgetSpentError where the budget did: what
     has no answer yet is not asked, and speaks against no arm.
     """
-    left_s = 60 * means.left_minutes(known.ledger)
-    limit = BudgetLimit(audience=means.audience, ends_s=time.monotonic() + left_s)
     timeouts = means.patience(TIMEOUT_S, expected_s=60 * price.minutes)
     study = msgspec.structs.replace(study, timeouts=timeouts)
     ended = answers_until(study, len(order), means.beside, limit.heard(), order=order)
@@ -85,10 +88,10 @@ def ask_questions(
         raise InterruptError("stopped")
 
 
-def require_whole(means: Means, ended: Played) -> None:
+def require_whole(means: Means, ended: Played, limit: BudgetLimit) -> None:
     """Raise the error a part ends with: a server gone, a stop, rows missing in the database."""
     check_stored(ended, means.place, means.audience)
-    if ended.died:
+    if ended.died and not limit.is_spent:
         raise EndpointError(f"{', '.join(ended.died)} stopped answering", hint="start it again")
     if ended.was_stopped:
         raise InterruptError("stopped")

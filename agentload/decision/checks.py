@@ -11,6 +11,7 @@ from typing import Final
 from agentload.ask.plain import TIMEOUT_S
 from agentload.ask.probes import Probed
 from agentload.decision.canary import NO_CANARY, Canary
+from agentload.decision.carry_out import BudgetLimit
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import Look
@@ -49,7 +50,7 @@ class Checks:
         calls = len(self.means.arms) * PROMPTS
         return LookPrice(minutes=calls * PROMPT_S / 60, calls=calls)
 
-    def ask(self, _: Look, __: Known) -> float | None:
+    def ask(self, _: Look, __: Known, limit: BudgetLimit) -> float | None:
         """Probe the servers.
 
         Raises EndpointError where what is measured on them would be no comparison.
@@ -61,7 +62,7 @@ class Checks:
             return None
         timeouts = means.patience(TIMEOUT_S)
         study = Probe(servers=servers, request=means.study.request, timeouts=timeouts)
-        self._probed = probed = door.carry_out(study, means.place, means.audience)
+        self._probed = probed = door.carry_out(study, means.place, limit.heard())
         if probed.mismatches and not servers.force:
             raise EndpointError(
                 "; ".join(probed.mismatches),

@@ -47,6 +47,8 @@ START_S: Final = 90.0
 """Assumed seconds that a server takes to start."""
 SILENT_SHARE: Final = 0.1
 """Share of the budget after which a silent server will not answer."""
+ENDING_SHARE: Final = 0.04
+"""Share of the budget that answers in flight have to end, once it is spent."""
 ANSWER_SHARE: Final = 0.25
 """Share of the budget after which an answer leaves no time for a second pair of two arms."""
 TOGETHER: Final = 4

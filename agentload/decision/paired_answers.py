@@ -11,16 +11,17 @@ from typing import Final
 from advisor.legs.questions import shares_by_length
 from agentload.ask.likely import TIMEOUT_S
 from agentload.decision.answers import open_questions, question_order
-from agentload.decision.carry_out import ask_questions
+from agentload.decision.carry_out import BudgetLimit, ask_questions
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger
 from agentload.decision.look import Criterion, Look
 from agentload.decision.means import Means
 from agentload.decision.sequence import reasons
-from agentload.errors import EndpointError
+from agentload.errors import EndpointError, InterruptError
 from agentload.layout.cost import Prefill, assumed_prefill_s
 from agentload.run import door
+from agentload.run.audience import check_stored
 from agentload.run.questions import (
     Question,
     QuestionsCost,
@@ -79,10 +80,10 @@ class PairedAnswers:
         assumed = _cost(means, study, left, assumed_prefill_s).minutes
         return _cost(means, study, left, means.rates.prefill_s).minutes / assumed if left else 1.0
 
-    def ask(self, look: Look, known: Known) -> float | None:
+    def ask(self, look: Look, known: Known, limit: BudgetLimit) -> float | None:
         """Ask until there are as many answers as the look says; return minutes if simulated."""
         means, price, study = self.means, self.price(look, known), self.means.questions(look)
-        ask_questions(means, known, self._order(look), study=study, price=price)
+        ask_questions(means, self._order(look), limit, study=study, price=price)
         return price.minutes if means.is_virtual else None
 
     def said(self, known: Known) -> str:
@@ -117,10 +118,15 @@ class Screen:
         """Return what the longest prompts take: under each salt on the reference, else once."""
         return LookPrice(minutes=self._minutes + self.means.starts_minutes)
 
-    def ask(self, _: Look, __: Known) -> float | None:
-        """Screen the arms; without log probabilities, graded questions alone decide."""
+    def ask(self, _: Look, __: Known, limit: BudgetLimit) -> float | None:
+        """Screen the arms; without log probabilities, graded questions alone decide.
+
+        Raises InterruptError where somebody stopped the screen, or the budget did.
+        """
         try:
-            door.carry_out(self._study, self.means.beside, self.means.audience)
+            ended = door.carry_out(self._study, self.means.beside, limit.heard())
+            stopped = InterruptError("stopped") if ended.was_stopped else None
+            check_stored(ended, self.means.place, self.means.audience, stopped=stopped)
         except EndpointError as error:
             self.means.audience.notice(f"  answers are not screened: {error.message}")
         return self._minutes if self.means.is_virtual else None

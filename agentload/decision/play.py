@@ -15,7 +15,7 @@ from agentload.decision.agenda import Agenda
 from agentload.decision.answers import carry_answers
 from agentload.decision.apart import ApartComparison, NarrowError, left_s, without
 from agentload.decision.block_pairs import NewSizesError
-from agentload.decision.carry_out import BudgetSpentError
+from agentload.decision.carry_out import BudgetLimit, BudgetSpentError
 from agentload.decision.checks import server_sizes
 from agentload.decision.forecast import Forecast, LookPrice
 from agentload.decision.known import Known, knowledge, run_rows
@@ -23,7 +23,7 @@ from agentload.decision.larger import enough_minutes
 from agentload.decision.ledger import Ledger, LedgerEntry, ledger
 from agentload.decision.lighter import EasedLoad, LateError, half_of, next_try
 from agentload.decision.look import Criterion, Look
-from agentload.decision.means import Means, replay_begun
+from agentload.decision.means import ENDING_SHARE, Means, replay_begun
 from agentload.decision.outcome import DecisionEnding, DecisionOutcome, forget_run, kept_document
 from agentload.decision.pair_load import check_decide
 from agentload.decision.sequence import settling_look
@@ -33,7 +33,7 @@ from agentload.errors import AgentloadError, InterruptError, UsageError
 from agentload.report.format import typeset
 from agentload.run.additions import remember_addition
 from agentload.run.arms import read_arms
-from agentload.run.audience import Audience
+from agentload.run.audience import ENDING_S, Audience
 from agentload.run.files import read_traces, trace_hash
 from agentload.run.past import began
 from agentload.run.place import StudyPlace
@@ -183,8 +183,9 @@ class Deciding:
         """
         self._know()
         while offers := self._offers():
+            left_minutes = self._left_s() / 60
             affordable = [
-                each for each in offers if self._is_first() or each[1].minutes <= self.left_minutes
+                each for each in offers if self._is_first() or each[1].minutes <= left_minutes
             ]
             if not affordable:
                 enough = settling_look(self.known, offers[0][0])
@@ -265,25 +266,51 @@ class Deciding:
         calls = "" if not price.calls else f", {price.calls:,} calls"
         self.audience.say_step(
             f"asking: {look.title}, about {max(1, round(price.minutes))} min{calls}; "
-            f"{self.left_minutes:.0f} min left"
+            f"{self._left_s() / 60:.0f} min left"
         )
         entry = LedgerEntry(stage=look, planned_minutes=price.minutes, minutes=0.0, said="")
-        began_s = self._since_s
+        began_s, limit = self._since_s, self._limit(look)
         self._asking = look, price, began_s
         if self._is_written:
             self._write("asking", entry)
         try:
-            simulated = self._agenda.of[look.criterion].ask(look, self.known)
-        except BaseException:
+            simulated = self._agenda.of[look.criterion].ask(look, self.known, limit)
+        except BaseException as error:
             if self._is_written:
                 with suppress(
                     AgentloadError
                 ):  # the disk may be full, and that is the error already
                     self._write("stopped", replace(entry, minutes=_minutes_since(began_s)))
+            if limit.is_spent and isinstance(error, KeyboardInterrupt | InterruptError):
+                raise BudgetSpentError(
+                    f"the budget ended {look.what}: what is not whole does not count"
+                ) from error
             raise
         finally:
             self._since_s = time.monotonic()
         return (self._since_s - began_s) / 60 if simulated is None else simulated
+
+    def _left_s(self) -> float:
+        """Return the seconds that a question has: what was computed before it is spent as well."""
+        computed_s = 0.0 if self.means.is_virtual else time.monotonic() - self._since_s
+        return 60 * self.left_minutes - computed_s
+
+    def _limit(self, look: Look) -> BudgetLimit:
+        """Return what ends a question with the budget.
+
+        Pairs have the share of a silent server beyond it, for half a pair says nothing. A first one
+        whose servers are started for it has no limit, as nobody knows how long they take to start.
+        """
+        means = self.means
+        left_s = self._left_s() + (means.silent_s if look.criterion == "speed" else 0.0)
+        is_starting = means.is_launching and means.is_unbounded(self.known)
+        if means.is_virtual or (is_starting and look.criterion == "speed"):
+            left_s = math.inf
+        return BudgetLimit(
+            audience=means.audience,
+            ends_s=time.monotonic() + left_s,
+            ending_s=min(ENDING_S, ENDING_SHARE * self.study.budget_s),
+        )
 
     def _write_answer(self, look: Look, planned: float, minutes: float) -> None:
         """Write down what a question said, and notice it."""

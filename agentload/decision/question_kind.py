@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from agentload.decision.carry_out import BudgetLimit
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import Look
@@ -14,8 +15,8 @@ class QuestionKind(Protocol):
         """Return what the look takes, beyond what the run has already."""
         ...
 
-    def ask(self, look: Look, known: Known, /) -> float | None:
-        """Ask until the run has the amount of the look.
+    def ask(self, look: Look, known: Known, limit: BudgetLimit, /) -> float | None:
+        """Ask until the run has the amount of the look, or the budget ends it.
 
         Returns the minutes of virtual time that it took; None in real time.
         """

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from agentload.decision.carry_out import BudgetLimit
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger
@@ -48,7 +49,7 @@ class SingleSession:
         trials = DRAWS * len(self.means.arms)
         return LookPrice(minutes=trials * self._trial_s / 60 + self.means.starts_minutes)
 
-    def ask(self, look: Look, known: Known) -> float | None:
+    def ask(self, look: Look, known: Known, limit: BudgetLimit) -> float | None:
         """Play a session on each arm, a few times."""
         means = self.means
         seeds = [rng_of(means.study.seed, "alone", number) for number in range(DRAWS)]
@@ -56,7 +57,7 @@ class SingleSession:
             Chosen(load=1.0, seed=seed.getrandbits(32), worth=1.0, error=0.0) for seed in seeds
         ]
         trials = SearchTrials(loads=dict.fromkeys(means.arms, draws), probe=ALONE)
-        door.carry_out(self._study, means.beside, means.audience, adapt=lambda _: trials)
+        door.carry_out(self._study, means.beside, limit.heard(), adapt=lambda _: trials)
         return self.price(look, known).minutes if means.is_virtual else None
 
     def said(self, known: Known) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from agentload.decision.carry_out import require_whole
+from agentload.decision.carry_out import BudgetLimit, require_whole
 from agentload.decision.forecast import STEP_TIMES, LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import REPEATS, Look
@@ -67,7 +67,7 @@ class Twins:
         once_s = seconds(self._grid, decode_s=means.rates.decode_s, prefill_s=means.rates.prefill_s)
         return plays * len(means.arms) * once_s / 60 + means.starts_minutes
 
-    def ask(self, look: Look, _: Known) -> float | None:
+    def ask(self, look: Look, _: Known, limit: BudgetLimit) -> float | None:
         """Play the grid, and add it to the run."""
         assert self._grid is not None
         means = self.means
@@ -88,7 +88,8 @@ class Twins:
             case Virtual() as servers:
                 return self._simulate(made, servers)
             case Live() as servers:
-                self._play(with_starts(made, 1) if servers.launch else made, servers, look.amount)
+                started = with_starts(made, 1) if servers.launch else made
+                self._play(started, servers, look.amount, limit)
                 return None
 
     def said(self, _: Known) -> str:
@@ -136,7 +137,7 @@ class Twins:
         keep(rows, self.means.place.database, run_id=self.means.run, name=apart.STEP_TIMES)
         return max(row.ended_ns or 0 for row in rows if isinstance(row, BlockRow)) / 60e9
 
-    def _play(self, made: Plan, servers: Live, plays: int) -> None:
+    def _play(self, made: Plan, servers: Live, plays: int, limit: BudgetLimit) -> None:
         study = Replay(
             traces=self.means.study.traces,
             servers=servers,
@@ -148,8 +149,8 @@ class Twins:
         )
         means = self.means
         ended = door.carry_out_plan(
-            made, study, means.place.database, means.audience, trace_hash=apart.STEP_TIMES
+            made, study, means.place.database, limit.heard(), trace_hash=apart.STEP_TIMES
         )
-        require_whole(means, ended)
+        require_whole(means, ended, limit)
         if ended.health.void is not None:
             self.set_aside(f"timings are invalid: {ended.health.void}")

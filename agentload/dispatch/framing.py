@@ -7,7 +7,6 @@ from agentload.dispatch.shapes import ErrorEvent
 BOM = b"\xef\xbb\xbf"
 MOST_BYTES: Final = 16 << 20
 """Limit of a line, of an event, and of an answer that is no stream."""
-LINE_BYTES: Final = 48  # memory that one line of an event takes in addition to its text
 
 
 class OverlongError(Exception):
@@ -21,7 +20,8 @@ class Framing:
 
     def __init__(self) -> None:
         self._tail = bytearray()  # an unfinished line, which may come in a thousand reads
-        self._payload: list[bytes | bytearray] = []
+        # One text, not a list of its lines: there may be 200,000 of them.
+        self._payload: bytes | bytearray | None = None
         self._payload_bytes = 0
         self._after_cr = False
         self._is_error = False
@@ -38,7 +38,7 @@ class Framing:
         # on one line; the general path costs three times as much.
         if (
             not self._tail
-            and not self._payload
+            and self._payload is None
             and data.startswith(b"data: ")
             and data.find(b"\n") == len(data) - 2
             and data.endswith(b"\n\n")
@@ -80,7 +80,7 @@ class Framing:
                 found += self._flush()
         if self.held_bytes > MOST_BYTES:
             self._tail = bytearray()
-            self._payload = []
+            self._payload = None
             self._payload_bytes = 0
             raise OverlongError(f"an event of more than {MOST_BYTES >> 20} MB")
         return found
@@ -91,21 +91,24 @@ class Framing:
             self._is_fresh = False
         if line.startswith(b"data:") or line == b"data":
             start = 6 if line.startswith(b"data: ") else 5
-            self._payload_bytes += len(line) + LINE_BYTES
+            self._payload_bytes += len(line)
             if isinstance(line, bytes):
                 line = line[start:]
             else:
                 del line[:start]  # which copies nothing
-            self._payload.append(line)
+            if self._payload is None:
+                self._payload = line
+            else:
+                if isinstance(self._payload, bytes):
+                    self._payload = bytearray(self._payload)
+                self._payload += b"\n"
+                self._payload += line
         elif line.startswith(b"event:"):
             self._is_error = line[6:].strip() == b"error"
 
     def _flush(self) -> list[bytes | bytearray]:
-        is_error = self._is_error
-        self._is_error = False
-        if not self._payload:
+        is_error, payload = self._is_error, self._payload
+        self._is_error, self._payload, self._payload_bytes = False, None, 0
+        if payload is None:
             return []
-        payload = self._payload[0] if len(self._payload) == 1 else b"\n".join(self._payload)
-        self._payload.clear()
-        self._payload_bytes = 0
         return [ErrorEvent(payload) if is_error else payload]

@@ -20,7 +20,7 @@ from agentload.run.questions import Question
 from agentload.run.record import Stored
 
 ENDING_S: Final = 30.0
-"""Seconds that calls in flight have to finish once a run is stopped."""
+"""What calls in flight have to finish, where nobody is in a hurry."""
 MAY_BE_LATE: Final = "warning: requests may leave late"
 Stop = Callable[[], None]
 T = TypeVar("T")
@@ -49,6 +49,8 @@ class Audience:
     """
     stop_words: Callable[[], tuple[str, str]] = lambda: ("stopping", "Ctrl-C again")
     """Returns why a run is stopped, and what ends the calls in flight at once."""
+    ending_s: float = ENDING_S
+    """Seconds that calls in flight have to finish once a run is stopped."""
     rows: Callable[[int], None] = lambda _: None
     """Receives the number of rows that a simulated run has so far."""
 
@@ -80,7 +82,7 @@ class Audience:
 
 @contextmanager
 def ending(stop: Stop, audience: Audience) -> Iterator[None]:
-    """Stop when the audience says so, and again after `ENDING_S`: an answer may never end."""
+    """Stop when the audience says so, and again after its `ending_s`: an answer may never end."""
     asked = 0
 
     def asked_to() -> None:
@@ -89,9 +91,9 @@ def ending(stop: Stop, audience: Audience) -> Iterator[None]:
         if asked == 1:
             why, key = audience.stop_words()
             audience.notice(
-                f"{why}: what is in flight has {ENDING_S:g} s to end; {key} ends it now"
+                f"{why}: what is in flight has {audience.ending_s:g} s to end; {key} ends it now"
             )
-            asyncio.get_running_loop().call_later(ENDING_S, stop)
+            asyncio.get_running_loop().call_later(audience.ending_s, stop)
         stop()
 
     with audience.stopping(asked_to):

@@ -46,7 +46,7 @@ def screen(study: Ask, place: StudyPlace, audience: Audience) -> Stored:
 
     Raises EndpointError where a server cannot be asked.
 
-    A stop lets the prompt in flight come to its end.
+    A stop lets what is asked come to its answer, and nothing more is asked.
     """
     subject = subject_of(study)
     arms = read_arms(study.servers, is_timed=False)
@@ -69,7 +69,7 @@ def screen(study: Ask, place: StudyPlace, audience: Audience) -> Stored:
             notice=audience.notice,
             step=audience.say_step,
         )
-        return Stored(run_id=asyncio.run(leg.play(audience)))
+        return asyncio.run(leg.play(audience))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,11 +83,12 @@ class _Leg:
     _stops: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _under_way: ScreenRun | None = field(init=False, default=None)
 
-    async def play(self, audience: Audience) -> str:
+    async def play(self, audience: Audience) -> Stored:
         with audience.stopping(self._stops.set):
-            return await self._play()
+            load_error = await self._play()
+        return Stored(run_id=self.run, was_stopped=self._stops.is_set(), load_error=load_error)
 
-    async def _play(self) -> str:
+    async def _play(self) -> str | None:
         work = self.work
         await look_at(work.database, notice=self.notice)
         names = tuple(each.name for each in work.endpoints)
@@ -123,8 +124,7 @@ class _Leg:
                     (replace(endpoint, log=up.endpoint.log),), {endpoint.name: up.identity}, opened
                 )
             opened.row = replace(opened.row, status="stopped" if self._stops.is_set() else "done")
-        await load_run(self.run, work.database, notice=self.notice)
-        return self.run
+        return await load_run(self.run, work.database, notice=self.notice)
 
     async def _ask(
         self, served: tuple[Endpoint, ...], identities: Mapping[str, Identity], opened: OpenPart

@@ -125,6 +125,18 @@ async def test_a_server_that_fails_is_asked_nothing_more_and_the_others_go_on(
     assert len(other.asked) == 3 + 8 * (1 + 2 * PLACES)
 
 
+@pytest.mark.parametrize("stops_at", [0, 1, 4, 40, 400])
+async def test_a_screen_that_is_stopped_asks_nothing_more_and_speaks_against_no_arm(
+    stops_at: int,
+) -> None:
+    base = source()
+    made = screening(is_stopping=lambda: len(base.asked) >= stops_at + 3)
+    await made.ask({"bf16": base, "fp8": source()})
+    assert stops_at + 3 <= len(base.asked) <= stops_at + 3 + PLACES * 2
+    assert not made.excused
+    assert {row.outcome for row in made.rows} <= {"compared", "not scored"}
+
+
 def replace_fails(of: Counting, fails_at: int) -> Counting:
     of.fails_at = fails_at
     return of

@@ -35,6 +35,7 @@ from advisor.statistics.paired import pair_table
 from advisor.verdict import Decision
 from agentload.decision.agenda import Agenda
 from agentload.decision.carried_load import ORDINARY, LoadTrials
+from agentload.decision.carry_out import BudgetLimit
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger, LedgerEntry
@@ -476,7 +477,7 @@ class _Asked:
         """Return what is missing of it."""
         return LookPrice(minutes=self.deciding.minutes(look))
 
-    def ask(self, look: Look, _: Known) -> float:
+    def ask(self, look: Look, _: Known, __: BudgetLimit) -> float:
         """Take so much more of the deployment into account."""
         deployment, minutes = self.deciding.deployment, self.deciding.minutes(look)
         match look.criterion:
@@ -538,7 +539,7 @@ class _DrawnTrials(LoadTrials):
     def _share(self, twin: ArmProfile, study: Search, load: int, number: int) -> float:
         return self.deployment.on_twin(cast(str, twin), load, number)[FACTORS.index(1.0)]
 
-    def tried(self, study: Search, trials: SearchTrials) -> tuple[ArmLoad, ...]:
+    def tried(self, study: Search, trials: SearchTrials, limit: BudgetLimit) -> tuple[ArmLoad, ...]:
         """Play the loads that are asked for, or search."""
         tried: dict[str, tuple[Trial, ...]] = {}
         minutes = study.trial_s / 60

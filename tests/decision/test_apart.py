@@ -16,7 +16,6 @@ import yaml
 from agentload.cli._decide import notes
 from agentload.decision.apart import Apart, NarrowError, narrowest
 from agentload.decision.block_pairs import BlockPairs
-from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger, LedgerEntry, ledger
 from agentload.decision.lighter import EasedLoad
 from agentload.decision.look import Look
@@ -359,7 +358,7 @@ def test_servers_that_are_started_are_known_from_the_first_start_on(
     arms.write_text(f"arms:\n{''.join(entries)}", encoding="utf-8")
     asked = list[tuple[tuple[str, ...], int | None]]()
 
-    def played(speed: BlockPairs, _: Look, __: Known) -> None:
+    def played(speed: BlockPairs, *_: object) -> None:
         asked.append((speed.means.arms, speed.means.cut))
         windows = {"bf16": 131_072, "fp8": 131_072, "int8": 65_536}
         speed.meet(

@@ -17,7 +17,6 @@ from advisor.verdict import Change
 from agentload.builtin import find
 from agentload.decision import checks
 from agentload.decision.block_pairs import BlockPairs, NewSizesError
-from agentload.decision.known import Known
 from agentload.decision.ledger import LedgerEntry
 from agentload.decision.look import Look
 from agentload.decision.play import Deciding
@@ -282,7 +281,7 @@ def test_what_servers_say_that_are_started_for_the_first_pair_is_known_from_then
         "fp8": Identity(models=("m",), max_model_len=65_536),
     }
 
-    def played(speed: BlockPairs, _: Look, __: Known) -> None:
+    def played(speed: BlockPairs, *_: object) -> None:
         speed.meet(identities)
         laid_out.append(speed.means.cut)
         raise KeyboardInterrupt
@@ -314,7 +313,7 @@ def test_a_first_pair_that_is_laid_out_again_is_played_whatever_it_takes(
 ) -> None:
     asked = list[int]()
 
-    def played(speed: BlockPairs, stage: Look, __: Known) -> None:
+    def played(speed: BlockPairs, stage: Look, *_: object) -> None:
         asked.append(stage.amount)
         speed.meet({arm: Identity(models=("m",), max_model_len=65_536) for arm in ("bf16", "fp8")})
         raise KeyboardInterrupt

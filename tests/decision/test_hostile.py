@@ -11,17 +11,18 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
-from agentload.decision import block_pairs, carry_out, means
+from agentload.decision import means
 from agentload.decision.carry_out import BudgetLimit
+from agentload.decision.look import Criterion, Look
 from agentload.decision.play import Deciding
 from agentload.errors import AgentloadError, EndpointError
 from agentload.live import health
-from agentload.run import audience as audience_module
 from agentload.run.audience import Audience
 from agentload.run.past import began
 from agentload.run.place import StudyPlace
@@ -174,14 +175,31 @@ async def test_a_stream_that_drips_for_ever_ends_with_a_share_of_the_budget(
     assert streams_ended(database) == {"total_timeout"}
 
 
+def limit_questions_to(
+    seconds: float, monkeypatch: pytest.MonkeyPatch, *, criterion: Criterion
+) -> asyncio.Event:
+    """End questions of a criterion after so many *seconds*, but for a first pair.
+
+    Returns what is set once one of them is asked.
+    """
+    asked, usual = asyncio.Event(), Deciding._limit
+
+    def limited(deciding: Deciding, look: Look) -> BudgetLimit:
+        limit = usual(deciding, look)
+        if look.criterion != criterion or look == Look(criterion="speed"):
+            return limit
+        asked.set()
+        return replace(limit, ends_s=time.monotonic() + seconds, ending_s=1.0)
+
+    monkeypatch.setattr(Deciding, "_limit", limited)
+    return asked
+
+
 async def test_questions_that_the_budget_ends_count_for_no_arm_and_are_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said, database, limit = list[str](), tmp_path / "x.duckdb", carry_out.BudgetLimit
-    monkeypatch.setattr(
-        carry_out, "BudgetLimit", lambda audience, ends_s: limit(audience=audience, ends_s=0.0)
-    )
-    monkeypatch.setattr(audience_module, "ENDING_S", 1.0)
+    said, database = list[str](), tmp_path / "x.duckdb"
+    limit_questions_to(0.0, monkeypatch, criterion="canary")
     async with challenged(MODES["half_closed_behind_the_head"].answer, "questions") as endpoints:
         place, audience = StudyPlace(database=database), Audience(notice=said.append)
         deciding = Deciding(study=study_of(endpoints), place=place, audience=audience)
@@ -214,13 +232,7 @@ async def test_a_stream_that_drips_in_a_later_pair_ends_with_the_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said, database = list[str](), tmp_path / "x.duckdb"
-    paired = asyncio.Event()
-
-    def limited(*, audience: Audience, ends_s: float) -> BudgetLimit:
-        if math.isinf(ends_s):  # the first pair
-            return BudgetLimit(audience=audience, ends_s=ends_s)
-        paired.set()
-        return BudgetLimit(audience=audience, ends_s=time.monotonic() + 5)
+    paired = limit_questions_to(5.0, monkeypatch, criterion="speed")
 
     async def answer(peer: Peer) -> None:
         if paired.is_set():
@@ -232,13 +244,11 @@ async def test_a_stream_that_drips_in_a_later_pair_ends_with_the_budget(
             await asyncio.sleep(0.005)  # what comes in one piece is no stream
         await peer.send(END)
 
-    monkeypatch.setattr(block_pairs, "BudgetLimit", limited)
-    monkeypatch.setattr(audience_module, "ENDING_S", 1.0)
     async with challenged(answer, "streams") as endpoints:
         place, audience = StudyPlace(database=database), Audience(notice=said.append)
         deciding = Deciding(study=study_of(endpoints), place=place, audience=audience)
         async with asyncio.timeout(270):
             ended = await asyncio.to_thread(deciding.play)
     assert (ended.ending, ended.wants and ended.wants[0].criterion) == ("budget", "speed")
-    assert "  the budget ended a block pair: it does not count" in said
+    assert "  the budget ended 4 block pairs: what is not whole does not count" in said
     assert streams_ended(database) == {"ok"}

@@ -14,6 +14,7 @@ import pytest
 
 from agentload.cli._decide import notes
 from agentload.decision.block_pairs import BlockPairs
+from agentload.decision.carry_out import BudgetLimit
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger, LedgerEntry, ledger
 from agentload.decision.lighter import EasedLoad, LateError, caveat, half_of, load_after
@@ -115,10 +116,10 @@ def test_answers_are_kept_under_a_lighter_load_and_the_time_that_they_took(
 ) -> None:
     database, lines, asked = tmp_path / "x.duckdb", list[str](), BlockPairs.ask
 
-    def late(speed: BlockPairs, look: Look, known: Known) -> float | None:
+    def late(speed: BlockPairs, look: Look, known: Known, limit: BudgetLimit) -> float | None:
         if look.amount > 1 and not speed.means.given_up:
             raise LateError(LATE)
-        return asked(speed, look, known)
+        return asked(speed, look, known, limit)
 
     def notice(text: str) -> None:
         lines.append(text)

@@ -18,7 +18,7 @@ import pytest
 
 from advisor.policy import Policy
 from agentload.cli._decide import beyond_budget
-from agentload.decision.carry_out import BudgetSpentError
+from agentload.decision.carry_out import BudgetLimit, BudgetSpentError
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known, RunRows, knowledge
 from agentload.decision.ledger import Ledger, LedgerEntry, ledger
@@ -114,7 +114,8 @@ def test_pairs_whose_answers_are_long_take_what_the_profile_says(tmp_path: Path)
     )
     look = Look(criterion="speed", amount=2)
     planned = deciding.price(look).minutes
-    assert deciding._agenda.of["speed"].ask(look, deciding.known) == pytest.approx(planned, rel=0.1)
+    took = deciding._ask(look, deciding.price(look))
+    assert took == pytest.approx(planned, rel=0.1)
 
 
 def test_all_that_is_asked_lies_in_one_run_and_is_told_while_it_is_asked(
@@ -308,7 +309,7 @@ class Question:
         """Take a few minutes."""
         return LookPrice(minutes=3.0)
 
-    def ask(self, _: Look, __: Known) -> float:
+    def ask(self, _: Look, __: Known, ___: BudgetLimit) -> float:
         """Do what the test says."""
         return self.carry_out()
 
@@ -381,7 +382,7 @@ def test_pairs_that_end_before_their_first_call_say_who_ended_them(
     place = StudyPlace(database=tmp_path / "x.duckdb", run="r")
     deciding = Deciding(study=study, place=place, audience=Audience())
     with pytest.raises(error):
-        deciding._agenda.of["speed"].ask(Look(criterion="speed", amount=1), deciding.known)
+        deciding._ask(Look(criterion="speed", amount=1), LookPrice(minutes=1.0))
 
 
 def test_pairs_that_the_budget_ended_are_priced_by_what_they_took(tmp_path: Path) -> None:
@@ -524,7 +525,7 @@ def test_what_is_computed_between_two_questions_is_spent_from_the_budget(
     )
 
     class Slow:
-        def ask(self, look: Look, known: Known) -> None:
+        def ask(self, look: Look, known: Known, limit: BudgetLimit) -> None:
             now[0] += 60
 
     monkeypatch.setitem(deciding._agenda.of, "checks", Slow())

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.decision.carried_load import Bracket, LoadTrials, around
+from agentload.decision.carry_out import BudgetLimit
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger
 from agentload.decision.look import DRAWS, PAIRS, Look
@@ -37,6 +38,7 @@ from agentload.study.parts import Load, Slo, TraceRef, Virtual
 from tests.decision.test_sequence import known, verdict
 
 LLAMA = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
+UNLIMITED = BudgetLimit(audience=Audience(), ends_s=math.inf)
 BEGUN = Known(ledger=Ledger(database=Path("x.duckdb"), run="r"))
 TRACES = (TraceRef(path="demo-chat"),)
 STUDY = Decide(
@@ -121,7 +123,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoadTrials, list[s
     twins = Twins(means=means)
     assert twins.wanted(0) == 1, "a budget of ten minutes has time for one play"
     once = Look(criterion="step times", amount=1)
-    minutes = twins.ask(once, BEGUN)
+    minutes = twins.ask(once, BEGUN, UNLIMITED)
     assert minutes == pytest.approx(twins.price(once, BEGUN).minutes, rel=0.1), (
         "what a profile says of steps and prompts is its price"
     )
@@ -171,7 +173,7 @@ def test_what_twins_say_is_measured_and_kept_as_a_search(
     played: tuple[LoadTrials, list[str]],
 ) -> None:
     made, said = played
-    found = made.bracket(DRAWS[0], BEGUN)
+    found = made.bracket(DRAWS[0], BEGUN, UNLIMITED)
     assert found is not None
     assert made.twins.aside == found.failed, "a twin whose arm did otherwise is set aside"
     bf16, fp8 = found.said

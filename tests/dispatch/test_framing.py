@@ -1,3 +1,4 @@
+import tracemalloc
 from itertools import pairwise
 
 import pytest
@@ -120,3 +121,14 @@ def test_an_event_that_is_named_error_is_told_from_others() -> None:
         [b"a", b"b", b"c"],
         [True, False, False],
     )
+
+
+def test_an_event_of_many_lines_takes_the_memory_of_its_text() -> None:
+    framing = Framing()
+    tracemalloc.start()
+    try:
+        fed_for(framing, b"data: \n" * 10_000, total=10 << 20)
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 4 << 20

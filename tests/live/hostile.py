@@ -9,7 +9,7 @@ import asyncio
 import json
 import sys
 
-from tests.live import hostile_events, hostile_http, hostile_odds, hostile_proxies  # noqa: F401  # whose modes are among those
+from tests.live import hostile_edges, hostile_events, hostile_http, hostile_odds, hostile_proxies  # noqa: F401  # whose modes are among those
 from tests.live.hostility import MODES, NESTED, TIMED_OUT
 from tests.live.scripted import Peer, serving
 

@@ -112,13 +112,12 @@ def stopped_soon(said: list[str]) -> Audience:
         look()
         yield
 
-    return Audience(notice=said.append, stopping=stopping)
+    return Audience(notice=said.append, stopping=stopping, ending_s=0.3)
 
 
 async def test_a_stopped_replay_ends_in_bounded_time_whatever_its_servers_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("agentload.run.audience.ENDING_S", 0.3)
     said: list[str] = []
     async with serving(trickling) as server:
         how = playing(
@@ -135,10 +134,7 @@ async def test_a_stopped_replay_ends_in_bounded_time_whatever_its_servers_do(
     ]
 
 
-async def test_stopped_questions_end_in_bounded_time_and_are_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("agentload.run.audience.ENDING_S", 0.3)
+async def test_stopped_questions_end_in_bounded_time_and_are_asked_again(tmp_path: Path) -> None:
     async with serving(trickling) as server:
         made = replace(
             evaluation(tmp_path, server.url), endpoints=(Endpoint(name="a", url=server.url),)

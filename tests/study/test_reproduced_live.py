@@ -17,6 +17,7 @@ import pytest
 
 import agentload
 from agentload.decision.block_pairs import BlockPairs
+from agentload.decision.carry_out import BudgetLimit
 from agentload.decision.known import Known
 from agentload.decision.ledger import ledger
 from agentload.decision.look import Look
@@ -184,8 +185,9 @@ def test_the_pairs_of_a_live_decision_are_laid_out_again_though_they_came_in_loo
         means = Means(study=study, place=place, audience=Audience(), run="r", user=UserTrace(study))
         speed = BlockPairs(means=means, learn=lambda _: None)
         begun = Known(ledger=ledger(database, "r"))
+        limit = BudgetLimit(audience=Audience(), ends_s=math.inf)
         for pairs in (1, 2):
-            speed.ask(Look(criterion="speed", amount=pairs), begun)
+            speed.ask(Look(criterion="speed", amount=pairs), begun, limit)
         found = told(database, "r")
         assert isinstance(found.study, Replay)
         assert (found.study.pairs, found.study.blocks) == (2, None)

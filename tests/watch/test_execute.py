@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from urllib.request import Request, urlopen
@@ -18,6 +19,7 @@ import pytest
 from advisor.policy import Policy
 from agentload.errors import StoreError
 from agentload.live import health
+from agentload.run.audience import Audience
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
 from agentload.serve.server import ServerOptions
@@ -94,8 +96,9 @@ def test_what_a_server_wrote_into_its_log_is_repeated_word_by_word(tmp_path: Pat
     launch = shlex.join(("sh", "-c", f"echo {said}; exit 1"))
     arm = {"url": "http://127.0.0.1:9/v1", "model": "m", "launch": launch}
     arms.write_text(json.dumps({"arms": {"bf16": arm}}), encoding="utf-8")
-    study = extend(STUDY, endpoints=str(arms), launch=True)
+    study = extend(STUDY, endpoints=str(arms), launch=True, logs=str(tmp_path / "logs"))
     done = execute(replace(JOB, study=study), tmp_path / "watch.duckdb", notice=unheard)
+    assert (tmp_path / "logs/start-001/bf16.log").read_text().strip() == said
     assert done.execution.outcome == "failed"
     assert (done.execution.detail.reason or "").endswith(said)
 
@@ -192,7 +195,7 @@ def priced(folder: Path, url: str) -> str:
 def test_a_server_that_hangs_in_its_answers_is_given_up_at_the_cost_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentload.run.audience.ENDING_S", 0.5)
+    monkeypatch.setattr("agentload.watch.play.Audience", partial(Audience, ending_s=0.5))
     with start(
         arms_of("gpt-oss-20b-h100", ["bf16"]), ServerOptions(faults="faults: [{kind: stall}]")
     ) as servers:
