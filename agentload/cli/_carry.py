@@ -123,7 +123,7 @@ def _print_played(ended: Played, place: StudyPlace, *, as_json: bool, as_block: 
         stored = f"run {ended.run_id} was stopped; what was measured is stored"
         stopped = InterruptError(stored, hint=f"resume with: {ended.goes_on}")
     check_stored(ended, place, TERMINAL, stopped=stopped)
-    _decide_on(ended, place, then="report", as_json=as_json)
+    _decide_on(ended, place, then="report", as_json=as_json, is_late=ended.health.is_late)
 
 
 def _print_block(ended: Stored, place: StudyPlace) -> None:
@@ -144,14 +144,23 @@ def _print_simulated(ended: Stored, place: StudyPlace, *, as_json: bool, as_bloc
 
 
 def _decide_on(
-    ended: Stored, place: StudyPlace, *, then: Literal["advise", "report"], as_json: bool
+    ended: Stored,
+    place: StudyPlace,
+    *,
+    then: Literal["advise", "report"],
+    as_json: bool,
+    is_late: bool = False,
 ) -> None:
-    """Store the decision on a run that has ended, and print which verb shows it."""
+    """Store the decision on a run that has ended, and print which verb shows it.
+
+    Where the client *is_late*, what held it comes first.
+    """
     transient("deciding …")
     settle(place.database, ended.run_id)
     transient("")
     if not as_json:
-        print(f"\nNext: agentload {then} {place.database} --run {ended.run_id}")
+        print("\nNext: agentload doctor\nThen:" if is_late else "\nNext:", end=" ")
+        print(f"agentload {then} {place.database} --run {ended.run_id}")
 
 
 def _print_asked(
