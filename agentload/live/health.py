@@ -311,7 +311,8 @@ def void_reason(
             "let it settle before you measure"
         )
     if send_lag_p99_ms is not None and send_lag_p99_ms > MAX_SEND_LAG_MS:
-        return f"requests left {lateness(send_lag_p99_ms)}: {split}lower the rate or the number of sessions"
+        late = f"requests left {lateness(send_lag_p99_ms)}"
+        return f"{late}: {split}lower the rate or the number of sessions"
     if loop_stall_max_ms > MAX_STALL_MS:
         return (
             f"this process stood still for {loop_stall_max_ms:.0f} ms (limit {MAX_STALL_MS:g}): "

@@ -225,6 +225,7 @@ class Between:
             # A client that is held finds whole answers in one read, whoever sends them.
             if lag_ms is not None and lag_ms > MAX_LATE_MS:
                 late = f"while this machine sent requests {lateness(lag_ms)}"
-                return f"{pieces} {late}: see agentload doctor first; if the machine keeps up, {gateway}"
+                first = "see agentload doctor first; if the machine keeps up"
+                return f"{pieces} {late}: {first}, {gateway}"
             return f"{pieces}: {gateway}"
         return None
