@@ -103,9 +103,7 @@ async def test_a_page_is_drawn_everywhere_and_asks_nobody_else(
     assert [url for url in page.requests if not url.startswith((root, "data:"))] == []
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in PAGES if name not in {"missing", "decisions"}]
-)
+@pytest.mark.parametrize("name", [name for name in PAGES if name not in {"missing", "decisions"}])
 async def test_every_table_fits_a_phone(page: Page, base: str, name: str) -> None:
     await page.shape(width=PHONE, height=844, mobile=True)
     await page.open(base + PAGES[name])
