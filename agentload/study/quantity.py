@@ -154,6 +154,15 @@ def whole(text: str, option: str, *, unit: Unit = "") -> int:
     )
 
 
+def _in_order(first: str, last: str) -> str:
+    """Return the range that was probably meant: `1k..64` is 1k..64k, `64k..1k` is 1k..64k."""
+    if first[-1] in _TOKENS and last.isdecimal():
+        unit = first[-1]
+        if float(last) >= float(first.removesuffix(unit)):
+            return f"{first}..{last}{unit}"
+    return f"{last}..{first}"
+
+
 def lengths(text: str, option: str, *, least: int = 1) -> tuple[int, ...]:
     """Read lengths of contexts: `4k..128k` doubles, `8k,64k` lists, and both may be joined.
 
@@ -167,7 +176,7 @@ def lengths(text: str, option: str, *, least: int = 1) -> tuple[int, ...]:
         if high < low:
             raise UsageError(
                 f"{option}: '{part.strip()}' ends before it starts",
-                hint=f"{option} {last.strip()}..{first.strip()}",
+                hint=f"{option} {_in_order(first.strip(), last.strip())}",
             )
         while low < high:
             found.add(low)

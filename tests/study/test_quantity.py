@@ -71,3 +71,16 @@ def test_a_rate_by_the_minute_is_answered_with_the_same_rate_by_the_second(
     with pytest.raises(UsageError) as error:
         number(typed, "--rate")
     assert error.value.hint == f"--rate {meant}"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("1k..64", "1k..64k"), ("64k..1k", "1k..64k"), ("64..32", "32..64"), ("8k..4", "4..8k")],
+)
+def test_a_range_that_ends_before_it_starts_is_answered_with_one_that_does_not(
+    typed: str, meant: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        lengths(typed, "--contexts")
+    assert error.value.hint == f"--contexts {meant}"
+    assert lengths(meant, "--contexts")
