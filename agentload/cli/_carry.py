@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal, assert_never
 
 from agentload.cli import _asking, _results
 from agentload.cli._audience import TERMINAL
-from agentload.cli._print import notice, print_json, transient, worded
+from agentload.cli._print import notice, print_json, rephrase, transient
 from agentload.errors import GateError, InterruptError, UsageError
 from agentload.evidence import grades
 from agentload.evidence.block import serving_figures
@@ -107,7 +107,7 @@ def _print_forecast(made: Prepared | Eval | Answering, place: StudyPlace, *, as_
     study = made.playing.study
     nodes = nodes_of(study) if isinstance(study, Replay) else None
     if not as_json:
-        print(worded(_results.plan_text(made.playing.plan, expected, made.fills, nodes=nodes)))
+        print(rephrase(_results.plan_text(made.playing.plan, expected, made.fills, nodes=nodes)))
     else:
         print_json(expected if made.fills is None else asdict(expected) | {"fills": made.fills})
 
@@ -115,7 +115,7 @@ def _print_forecast(made: Prepared | Eval | Answering, place: StudyPlace, *, as_
 def _print_played(ended: Played, place: StudyPlace, *, as_json: bool, as_block: bool) -> None:
     if ended.load_error is None:
         summary = summarise(place.database, ended.run_id)
-        print_json(summary) if as_json else print(worded(summary.text(invalid=ended.health.void)))
+        print_json(summary) if as_json else print(rephrase(summary.text(invalid=ended.health.void)))
         if as_block and not as_json:
             _print_block(ended, place)
     stopped = None

@@ -62,7 +62,7 @@ def worded_by(wording: Callable[[str], str]) -> Iterator[None]:
         _WORDING.reset(token)
 
 
-def worded(text: str) -> str:
+def rephrase(text: str) -> str:
     """Return a text in the words of where its reader wrote the options; a command stays."""
     return text if "agentload " in text else _WORDING.get()(text)
 
@@ -123,7 +123,7 @@ def transient(*lines: str) -> None:
 
 def notice(text: str) -> None:
     """Say something on standard error, unless --quiet was typed."""
-    text = worded(text)
+    text = rephrase(text)
     if is_watched():
         _DRAWING.draw((), above=f"{text}\n")
     elif not _QUIET.get():

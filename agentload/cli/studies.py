@@ -10,7 +10,7 @@ from agentload.cli._carry import carry_out
 from agentload.cli._lazy import needs
 from agentload.cli._named import check, gate
 from agentload.cli._options import FailOn, Out
-from agentload.cli._print import worded, worded_by
+from agentload.cli._print import rephrase, worded_by
 from agentload.cli._study import DB, RUN_ID, Db, Into, Resume, runs
 from agentload.errors import AgentloadError, EndpointError, LaunchError
 from agentload.run.files import read_study
@@ -306,5 +306,5 @@ def run(
             if not isinstance(error, EndpointError | LaunchError):  # these quote a server
                 error.message = in_fields(error.message, known)
             if error.hint is not None:
-                error.hint = worded(error.hint)
+                error.hint = rephrase(error.hint)
             raise
