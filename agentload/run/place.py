@@ -67,13 +67,8 @@ def place_of(
             "--run-id names a new run, --resume and --into one that there is: give one of them",
             hint="leave out --run-id",
         )
-    if run_id is not None and isinstance(study, Search | Probe):
-        raise UsageError(
-            f"--run-id names a run, and a {tag(type(study))} is none",
-            hint="--into keeps it beside one",
-        )
-    if run_id is not None and isinstance(study.servers, Live):
-        _check_is_new(study, database, run_id)
+    if run_id is not None:
+        _check_name(study, database, run_id)
     return StudyPlace(
         database=database,
         run=run_id,
@@ -82,10 +77,18 @@ def place_of(
     )
 
 
-def _check_is_new(study: Study, database: Path, run_id: str) -> None:
-    """Raise UsageError for a name that a run has: rows of two runs would become one."""
+def _check_name(study: Study, database: Path, run_id: str) -> None:
+    """Raise UsageError for a name that no run of *study* can have.
+
+    Under one that a run has, rows of two would become one's.
+    """
+    if isinstance(study, Search | Probe):
+        raise UsageError(
+            f"--run-id names a run, and a {tag(type(study))} is none",
+            hint="--into keeps it beside one",
+        )
     kept = journals(database, run_id)
-    if not (kept or _holds(database, run_id)):
+    if isinstance(study.servers, Virtual) or not (kept or _holds(database, run_id)):
         return
     row = began(database, run_id)
     # A decision's run is described by its first replay, and by nothing before it.
