@@ -58,6 +58,14 @@ def change(estimate: Estimate) -> str:
     return f"{percent(estimate.value)} {_spread(estimate, lambda end: f'{_end(100 * end)}%')}"
 
 
+def moves(estimate: Estimate) -> str:
+    """Return what something does by a relative change: a bound is how far it falls or rises."""
+    if not estimate.is_bound:
+        return f"changes by {change(estimate)}"
+    verb = "falls" if estimate.low is None else "rises"
+    return f"{verb} by {abs(100 * estimate.value):.1f}% or more"
+
+
 VAGUE = 0.5  # an interval of a difference of shares that is wider, and holds zero, shows nothing
 TOO_FEW = "(too few questions for an interval)"
 

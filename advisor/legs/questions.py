@@ -21,6 +21,10 @@ SHORTEST = 4096
 LEAST_SHARE = 0.3
 
 
+# questions: over three to six lengths each gets as many, so needs whose lengths differ are equal
+WHOLE = 60
+
+
 def first(case: Case, arm: str, workload: str | None) -> Need:
     """Return the questions that settle *workload* where none were asked yet."""
     lengths = _own_ladder(case, arm, workload)
@@ -56,7 +60,7 @@ def more(case: Case, found: PooledAccuracy) -> Need:
     if items <= asked:
         # Enough for nine truths of ten, and still open: it lies at the margin itself.
         items = 2 * asked
-    return _need(case, arm, items, lengths, already=asked)
+    return _need(case, arm, _whole(items), lengths, already=asked)
 
 
 def _askable(
@@ -84,14 +88,18 @@ def _planned(
 ) -> int:
     """Return enough questions for the lengths that count, with as many at each other."""
     counting = own(lengths, case.reach_of(arm, workload).usual)
-    return math.ceil(_needed(case, arm, discordance) * len(lengths) / max(1, len(counting)))
+    return _whole(_needed(case, arm, discordance) * len(lengths) / max(1, len(counting)))
+
+
+def _whole(items: float) -> int:
+    return WHOLE * math.ceil(items / WHOLE)
 
 
 def longer(case: Case, found: PooledAccuracy) -> Need:
     """Return the questions that cover calls longer than any that was asked."""
     longest = case.reach_of(found.arm, found.workload).longest
     discordance = max(found.discordance, case.policy.accuracy_margin)
-    items = _needed(case, found.arm, discordance)
+    items = _whole(_needed(case, found.arm, discordance))
     return _need(case, found.arm, items, _ladder(case, found.asked_to, longest))
 
 

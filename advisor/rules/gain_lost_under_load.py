@@ -48,8 +48,8 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
         kind="informs",
         message=(
             f"Single requests promise {promised:.1%} less time per output token for the batches "
-            f"of {workload.name} ({words.tokens(held)} KV tokens). Under load it changes by "
-            f"{words.change(speed.change.relative)}: decide on that."
+            f"of {workload.name} ({words.tokens(held)} KV tokens). Under load it "
+            f"{words.moves(speed.change.relative)}: decide on that."
         ),
         estimates=(speed.change.relative,),
         source=LOAD,

@@ -46,7 +46,7 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
         yield Finding(
             kind="opposes" if slower else "informs",
             workload=workload,
-            message=f"{published}. Here, TTFT of {workload} changes by {words.change(relative)}.",
+            message=f"{published}. Here, TTFT of {workload} {words.moves(relative)}.",
             estimates=(relative,),
             flips="a kernel without the register limit (Blackwell), or BF16 for prefill-heavy pools"
             if slower

@@ -33,7 +33,7 @@ def check(case: Case, arm: Arm) -> Finding | None:
     }.get(weight(relative), "neither is shown to be worth more")
     return Finding(
         kind="supports" if relative.is_below(0.0) else "opposes",
-        message=f"{why} Turn latency changes by {words.change(relative)}: {keep}.",
+        message=f"{why} Turn latency {words.moves(relative)}: {keep}.",
         estimates=(relative,),
         flips="a version in which both work",
         next_step=Features(),

@@ -29,7 +29,7 @@ def check(case: Case, workload: WorkloadClass, arm: Arm) -> Finding | None:
         kind=weight(relative),
         message=(
             f"{share:.0%} of the turn latency of {workload.name} passes before the first "
-            f"token; TTFT changes by {words.change(relative)}."
+            f"token; TTFT {words.moves(relative)}."
         ),
         estimates=(relative,),
         leg="pays",

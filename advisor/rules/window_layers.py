@@ -95,9 +95,8 @@ def _trade(case: Case, skip: Arm, full: Arm) -> Finding | None:
         kind="supports" if is_faster else "informs",
         arm=skip.name,
         message=(
-            f"{skip.name}, which skips the window layers, changes turn latency by "
-            f"{words.change(of_skip)}, and {full.name}, which does not, by "
-            f"{words.change(of_full)}; {_against(direct)}{cost}."
+            f"On {skip.name}, which skips the window layers, turn latency {words.moves(of_skip)}; "
+            f"on {full.name}, which does not, it {words.moves(of_full)}; {_against(direct)}{cost}."
         ),
         estimates=(of_skip, of_full),
         flips="a load that the KV pool limits: then full FP8's larger pool outweighs its slower "

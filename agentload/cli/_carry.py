@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal, assert_never
 
 from agentload.cli import _asking, _results
 from agentload.cli._audience import TERMINAL
-from agentload.cli._print import notice, print_json, transient
+from agentload.cli._print import notice, print_json, rephrase, transient
 from agentload.errors import GateError, InterruptError, UsageError
 from agentload.evidence import grades
 from agentload.evidence.block import serving_figures
@@ -110,7 +110,7 @@ def _print_forecast(made: Prepared | Eval | Answering, place: StudyPlace, *, as_
     study = made.playing.study
     nodes = nodes_of(study) if isinstance(study, Replay) else None
     if not as_json:
-        print(_results.plan_text(made.playing.plan, expected, made.fills, nodes=nodes))
+        print(rephrase(_results.plan_text(made.playing.plan, expected, made.fills, nodes=nodes)))
     else:
         print_json(expected if made.fills is None else asdict(expected) | {"fills": made.fills})
 
@@ -118,7 +118,7 @@ def _print_forecast(made: Prepared | Eval | Answering, place: StudyPlace, *, as_
 def _print_played(ended: Played, place: StudyPlace, *, as_json: bool, as_block: bool) -> None:
     if ended.load_error is None:
         summary = summarise(place.database, ended.run_id)
-        print_json(summary) if as_json else print(summary.text(invalid=ended.health.void))
+        print_json(summary) if as_json else print(rephrase(summary.text(invalid=ended.health.void)))
         if as_block and not as_json:
             _print_block(ended, place)
     stopped = None
@@ -126,7 +126,7 @@ def _print_played(ended: Played, place: StudyPlace, *, as_json: bool, as_block: 
         stored = f"run {ended.run_id} was stopped; what was measured is stored"
         stopped = InterruptError(stored, hint=f"resume with: {ended.goes_on}")
     check_stored(ended, place, TERMINAL, stopped=stopped)
-    _decide_on(ended, place, then="report", as_json=as_json)
+    _decide_on(ended, place, then="report", as_json=as_json, is_late=ended.health.is_late)
 
 
 def _print_block(ended: Stored, place: StudyPlace) -> None:
@@ -147,14 +147,23 @@ def _print_simulated(ended: Stored, place: StudyPlace, *, as_json: bool, as_bloc
 
 
 def _decide_on(
-    ended: Stored, place: StudyPlace, *, then: Literal["advise", "report"], as_json: bool
+    ended: Stored,
+    place: StudyPlace,
+    *,
+    then: Literal["advise", "report"],
+    as_json: bool,
+    is_late: bool = False,
 ) -> None:
-    """Store the decision on a run that has ended, and print which verb shows it."""
+    """Store the decision on a run that has ended, and print which verb shows it.
+
+    Where the client *is_late*, what held it comes first.
+    """
     transient("deciding …")
     settle(place.database, ended.run_id)
     transient("")
     if not as_json:
-        print(f"\nNext: agentload {then} {place.database} --run {ended.run_id}")
+        print("\nNext: agentload doctor\nThen:" if is_late else "\nNext:", end=" ")
+        print(f"agentload {then} {place.database} --run {ended.run_id}")
 
 
 def _print_asked(

@@ -5,7 +5,7 @@ and what is only for people who watch on standard error.
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from threading import Lock
@@ -24,6 +24,7 @@ _CODES: Final[dict[Style, str]] = {
     "faint": "2",
 }
 _QUIET: Final = ContextVar("quiet", default=False)
+_WORDING: Final[ContextVar[Callable[[str], str]]] = ContextVar("wording", default=str)
 
 
 def paint(text: str, style: Style, stream: TextIO) -> str:
@@ -49,6 +50,21 @@ def silence(*, is_quiet: bool) -> Iterator[None]:
         yield
     finally:
         _QUIET.reset(token)
+
+
+@contextmanager
+def worded_by(wording: Callable[[str], str]) -> Iterator[None]:
+    """Print what names options of the command line in the words of another place of them."""
+    token = _WORDING.set(wording)
+    try:
+        yield
+    finally:
+        _WORDING.reset(token)
+
+
+def rephrase(text: str) -> str:
+    """Return a text in the words of where its reader wrote the options; a command stays."""
+    return text if "agentload " in text else _WORDING.get()(text)
 
 
 def is_watched() -> bool:
@@ -107,6 +123,7 @@ def transient(*lines: str) -> None:
 
 def notice(text: str) -> None:
     """Say something on standard error, unless --quiet was typed."""
+    text = rephrase(text)
     if is_watched():
         _DRAWING.draw((), above=f"{text}\n")
     elif not _QUIET.get():

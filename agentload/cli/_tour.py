@@ -153,7 +153,7 @@ def live(out: Path, *, profile: str, seed: int) -> Measured:
         ):
             break
         print(
-            "  This machine is too busy to send requests in time"
-            + (": again, with fewer at once" if sessions != LOADS[-1] else ".")
+            "  This machine is too busy to send requests in time: "
+            + ("again, with fewer at once" if sessions != LOADS[-1] else "see agentload doctor")
         )
     return found

@@ -1,5 +1,6 @@
 """Verbs whose options are the fields of a study."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,6 +10,7 @@ from agentload.cli._carry import carry_out
 from agentload.cli._lazy import needs
 from agentload.cli._named import check, gate
 from agentload.cli._options import FailOn, Out
+from agentload.cli._print import rephrase, worded_by
 from agentload.cli._study import DB, RUN_ID, Db, Into, Resume, runs
 from agentload.errors import AgentloadError, EndpointError, LaunchError
 from agentload.run.files import read_study
@@ -295,13 +297,14 @@ def run(
         agentload run nightly.yaml --resume 20261120-074205-1f3a
     """
     study = read_study(file)
-    try:
-        place = place_of(study, db=db, run_id=run_id, resume=resume, into=into)
-        carry_out(study, place, is_dry=dry_run, as_json=json)
-    except AgentloadError as error:
-        known = {flag.option: flag for flag in form_of(study)[1].flags()}
-        if not isinstance(error, EndpointError | LaunchError):  # these quote a server
-            error.message = in_fields(error.message, known)
-        if error.hint is not None and "agentload " not in error.hint:  # a whole command stays
-            error.hint = in_fields(error.hint, known)
-        raise
+    known = {flag.option: flag for flag in form_of(study)[1].flags()}
+    with worded_by(partial(in_fields, known=known)):
+        try:
+            place = place_of(study, db=db, run_id=run_id, resume=resume, into=into)
+            carry_out(study, place, is_dry=dry_run, as_json=json)
+        except AgentloadError as error:
+            if not isinstance(error, EndpointError | LaunchError):  # these quote a server
+                error.message = in_fields(error.message, known)
+            if error.hint is not None:
+                error.hint = rephrase(error.hint)
+            raise

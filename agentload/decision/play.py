@@ -29,7 +29,7 @@ from agentload.decision.pair_load import check_decide
 from agentload.decision.sequence import settling_look
 from agentload.decision.state import AskedLook, DecisionState, speed_intervals
 from agentload.decision.user_trace import UserTrace
-from agentload.errors import AgentloadError, InterruptError, UsageError
+from agentload.errors import AgentloadError, InterruptError
 from agentload.report.format import typeset
 from agentload.run.additions import remember_addition
 from agentload.run.arms import read_arms
@@ -77,7 +77,7 @@ class Deciding:
     def __post_init__(self) -> None:
         """Read the arms and what was asked before.
 
-        Raises UsageError where there is nothing to decide between, or a run has the name already.
+        Raises UsageError where there is nothing to decide between.
         """
         check_decide(self.study)
         self.audience = self.audience.hearing_once()
@@ -93,11 +93,6 @@ class Deciding:
             self._begin(Ledger(database=database, run=self.run))
             return
         self.run = named or new_run_id()
-        if self.place.resume is None and journals(database, self.run):
-            raise UsageError(
-                f"--run-id {self.run}: there is a run of this name in {database}",
-                hint=f"resume it with: {again(self.study, database, resume=self.run)}",
-            )
         before = ledger(database, self.run)
         while before.goes_on_as is not None:
             self.run = before.goes_on_as

@@ -43,12 +43,12 @@ def checked_url(url: object, where: str) -> str:
     if not is_one:
         shown = without_credentials(str(url))
         raise EndpointError(
-            f"{where}: '{shown}' is not an http(s) URL", hint=f"{where}={_likely_url(shown)}"
+            f"{where}: '{shown}' is not an http(s) URL", hint=f"{where}={likely_url(shown)}"
         )
     return str(url).rstrip("/")
 
 
-def _likely_url(text: str) -> str:
+def likely_url(text: str) -> str:
     """Return the URL that an address without a scheme, or without a path, probably means."""
     address = text.partition("://")[2] or text
     host, _, path = address.partition("/")

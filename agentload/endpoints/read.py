@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from agentload import documents
-from agentload.endpoints.endpoint import Endpoint, checked_url, without_credentials
+from agentload.endpoints.endpoint import Endpoint, checked_url, likely_url, without_credentials
 from agentload.endpoints.values import value_of
-from agentload.errors import EndpointError
+from agentload.errors import EndpointError, nearest
 from agentload.model.controls import replica
 
 EXAMPLE_FILE: Final = "arms: {bf16: {url: http://127.0.0.1:8000/v1}}"
@@ -71,7 +71,8 @@ def _endpoint(
     merged = {**_without_rivals(merged, given), **given}
     if unknown := sorted(set(merged) - KNOWN):
         raise EndpointError(
-            f"{where} has unknown field '{unknown[0]}'", hint=f"known: {', '.join(sorted(KNOWN))}"
+            f"{where} has unknown field '{unknown[0]}'",
+            hint=nearest(unknown[0], KNOWN, otherwise=f"known: {', '.join(sorted(KNOWN))}"),
         )
     if (machines := merged.pop("machines", None)) is not None:
         return _on_machines(where, name, merged, machines)
@@ -186,13 +187,26 @@ def read(
         )
     arms: dict[str, list[Endpoint]] = {}
     for position, part in enumerate(text.split(",")):
-        found = _inline(part.strip(), position)
+        try:
+            found = _inline(part.strip(), position)
+        except EndpointError as error:
+            if "://" in part:
+                raise
+            raise EndpointError(error.message, hint=_with_schemes(text)) from error
         if found.name in arms and not part.strip().startswith(f"{found.name}="):
             raise EndpointError(f"two endpoints are called '{found.name}'", hint=EXAMPLE)
         arms.setdefault(found.name, []).append(
             replace(found, model=model, key_env=key_env, tokenizer=tokenizer)
         )
     return _apart(tuple(map(_of_replicas, arms.values())))
+
+
+def _with_schemes(text: str) -> str:
+    """Return endpoints as they were typed, each as a whole URL."""
+    parts = (part.strip().rpartition("=") for part in without_credentials(text).split(","))
+    return ",".join(
+        f"{name}{mark}{url if '://' in url else likely_url(url)}" for name, mark, url in parts
+    )
 
 
 def only(text: str, names: Sequence[str]) -> str:

@@ -33,9 +33,9 @@ loaded AS (
 SELECT a.arm,
        count(c.request_id) AS calls,
        count(*) FILTER (status = 'ok') AS ok,
-       quantile_cont(ttft_ms, 0.5) FILTER (status = 'ok') AS ttft_p50_ms,
-       quantile_cont(ttft_ms, 0.95) FILTER (status = 'ok') AS ttft_p95_ms,
-       quantile_cont(tpot_ms, 0.5) FILTER (status = 'ok') AS token_p50_ms,
+       quantile_disc(ttft_ms, 0.5) FILTER (status = 'ok') AS ttft_p50_ms,
+       quantile_disc(ttft_ms, 0.95) FILTER (status = 'ok') AS ttft_p95_ms,
+       quantile_disc(tpot_ms, 0.5) FILTER (status = 'ok') AS token_p50_ms,
        sum(cached_tokens) FILTER (hit_rate IS NOT NULL) / sum(prompt_tokens)
            FILTER (hit_rate IS NOT NULL) AS cached_share,
        (SELECT avg(coalesce(l.tokens, 0) / l.seconds) FROM loaded l

@@ -10,7 +10,7 @@ from agentload.live.hub import ReadPath
 from agentload.live.look import cores
 from agentload.live.punctuality import Attendance, Punctuality
 from agentload.live.wire import WireFacts
-from agentload.model.client import BUSY_SHARE, MAX_LATE_MS
+from agentload.model.client import BUSY_SHARE, MAX_LATE_MS, lateness
 from agentload.model.rows import BlockRow, CallRow
 
 BEAT_S = 0.02
@@ -311,7 +311,7 @@ def void_reason(
             "let it settle before you measure"
         )
     if send_lag_p99_ms is not None and send_lag_p99_ms > MAX_SEND_LAG_MS:
-        late = f"requests left {send_lag_p99_ms:.1f} ms late (p99; limit {MAX_SEND_LAG_MS:g})"
+        late = f"requests left {lateness(send_lag_p99_ms)}"
         return f"{late}: {split}lower the rate or the number of sessions"
     if loop_stall_max_ms > MAX_STALL_MS:
         return (

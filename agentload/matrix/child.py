@@ -17,8 +17,6 @@ from typing import IO, Final
 
 from agentload.run.place import StudyPlace
 from agentload.study.document import yaml_text
-from agentload.study.fields import in_fields
-from agentload.study.forms import form_of
 from agentload.study.kinds import Study
 
 DRAIN_S: Final = 300.0
@@ -95,7 +93,6 @@ def carry_out(
     for option, run in (("--resume", place.resume), ("--into", place.into)):
         words += [] if run is None else [option, run]
     errors: list[str] = []
-    known = {flag.option: flag for flag in form_of(study)[1].flags()}
 
     def listen(stream: IO[str], file: IO[str]) -> None:
         for line in stream:
@@ -104,8 +101,7 @@ def carry_out(
             if line.startswith(("error:", "hint:")):
                 errors.append(line.strip())
             elif line.strip():
-                # A whole command stays; what names options is said in the file's fields.
-                say(line.rstrip() if "agentload " in line else in_fields(line.rstrip(), known))
+                say(line.rstrip())
 
     with output.open("a", encoding="utf-8") as file, _started(words, file, lock) as process:
         assert process.stderr is not None, "a pipe"

@@ -16,6 +16,8 @@ Verdict: TypeAlias = Literal["ok", "doubtful", "cannot"]
 
 MAX_LATE_MS: Final = 5.0
 """p99 of a valid part of a run (`live.health`)."""
+_FINEST: Final = 3
+"""Most decimals of a lag."""
 DOUBTFUL_LATE_MS: Final = MAX_LATE_MS / 2
 """The other half is needed for what else delays a request."""
 DOUBTFUL_TAKEN: Final = 0.25
@@ -31,6 +33,13 @@ TURN_US = 1800.0
 MOST_US = 120.0
 """CPU a chunk, in µs, as measured (docs/transport.md): 14, and a share of each turn of the loop,
 which 64 streams make 42 and 256 make 21; a few streams never share one."""
+
+
+def lateness(lag_ms: float) -> str:
+    """Say how late requests left that left too late; no lag reads as the limit that it is above."""
+    shown = (f"{lag_ms:.{decimals}f}" for decimals in range(1, _FINEST))
+    apart = (text for text in shown if float(text) > MAX_LATE_MS)
+    return f"{next(apart, f'{lag_ms:.{_FINEST}f}')} ms late (p99; limit {MAX_LATE_MS:g})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ somebody else's; fewer mean that others were answered elsewhere.
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
@@ -14,6 +14,8 @@ from agentload.dispatch.gateway import WHOLE_TOKENS, is_in_one_piece
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.facts import LASTING, OF_A_START, Facts, changes, reported_facts
 from agentload.endpoints.identity import Identity
+from agentload.model import metrics
+from agentload.model.client import MAX_LATE_MS, lateness
 from agentload.model.commands import Status
 from agentload.model.rows import CallRow, FingerprintRow, Row
 from agentload.telemetry.log_lines import StartUp
@@ -195,11 +197,14 @@ class Between:
         self._deeds: dict[str, Counter[str]] = {}
         self._long: Counter[str] = Counter()
         self._whole: Counter[str] = Counter()
+        self._lags_ms: defaultdict[str, list[float]] = defaultdict(list)
 
     def ended(self, ended: CallRow) -> None:
         """Note a call of ours."""
         if ended.gateway is not None:
             self._deeds.setdefault(ended.arm, Counter())[ended.gateway] += 1
+        if (lag_ms := metrics.lag_ms(ended)) is not None:
+            self._lags_ms[ended.arm].append(lag_ms)
         if ended.status == "ok" and (ended.output_tokens or 0) >= WHOLE_TOKENS:
             self._long[ended.arm] += 1
             self._whole[ended.arm] += is_in_one_piece(ended.output_tokens, ended.coalesced_reads)
@@ -209,13 +214,18 @@ class Between:
         deeds = self._deeds.pop(arm, Counter())
         long = self._long.pop(arm, 0)
         whole = self._whole.pop(arm, 0)
+        lag_ms = metrics.p99(self._lags_ms.pop(arm, []))
         if deeds:
             (name, _), *_ = deeds.most_common(1)
             told = f"a gateway answered {deeds.total()} calls in the server's place: {name}"
             return f"{arm}: {told}; switch that off, or go to the server itself"
         if long >= LEAST and whole > MOST * long:
-            return (
-                f"{arm}: {whole} of {long} answers arrived in one piece: a gateway buffers "
-                "streams, or answers from a cache"
-            )
+            pieces = f"{arm}: {whole} of {long} answers arrived in one piece"
+            gateway = "a gateway buffers streams, or answers from a cache"
+            # A client that is held finds whole answers in one read, whoever sends them.
+            if lag_ms is not None and lag_ms > MAX_LATE_MS:
+                late = f"while this machine sent requests {lateness(lag_ms)}"
+                first = "see agentload doctor first; if the machine keeps up"
+                return f"{pieces} {late}: {first}, {gateway}"
+            return f"{pieces}: {gateway}"
         return None

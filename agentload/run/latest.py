@@ -1,5 +1,6 @@
 """Fold the calls of a running run into the figures that the terminal and the page draw."""
 
+import math
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -134,8 +135,9 @@ def share(arms: Mapping[str, Latest], expected: Mapping[str, int]) -> float | No
 
 
 def _spread(values: Iterable[float]) -> LatestSpread | None:
+    """Return the quantiles by their ranks, as a run's summary and a report do."""
     ordered = sorted(values)
     if not ordered:
         return None
-    last = len(ordered) - 1
-    return LatestSpread(p50=ordered[last // 2], p95=ordered[int(0.95 * last)])
+    p50, p95 = (ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.95))
+    return LatestSpread(p50=p50, p95=p95)

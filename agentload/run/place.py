@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import Final
 
 from agentload.errors import StoreError, UsageError
-from agentload.run.record import new_run_id
+from agentload.run.past import began
+from agentload.run.record import again, new_run_id
 from agentload.store.loader import load
 from agentload.store.places import DATABASE, journalled_runs, journals
 from agentload.store.runs import run_named
 from agentload.study.document import tag
-from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study
+from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Virtual
+from agentload.study.stored import study_of
 
 ALONE: Final = "leave it out: the study is a run of its own"
 ANEW: Final = "leave it out: in virtual time the same study is the same run, made again"
@@ -65,17 +67,50 @@ def place_of(
             "--run-id names a new run, --resume and --into one that there is: give one of them",
             hint="leave out --run-id",
         )
-    if run_id is not None and isinstance(study, Search | Probe):
-        raise UsageError(
-            f"--run-id names a run, and a {tag(type(study))} is none",
-            hint="--into keeps it beside one",
-        )
+    if run_id is not None:
+        _check_name(study, database, run_id)
     return StudyPlace(
         database=database,
         run=run_id,
         resume=resume,
         into=None if into is None else _run_to_join(database, into),
     )
+
+
+def _check_name(study: Study, database: Path, run_id: str) -> None:
+    """Raise UsageError for a name that no run of *study* can have.
+
+    Under one that a run has, rows of two would become one's.
+    """
+    if isinstance(study, Search | Probe):
+        raise UsageError(
+            f"--run-id names a run, and a {tag(type(study))} is none",
+            hint="--into keeps it beside one",
+        )
+    kept = journals(database, run_id)
+    if isinstance(study.servers, Virtual) or not (kept or _holds(database, run_id)):
+        return
+    row = began(database, run_id)
+    # A decision's run is described by its first replay, and by nothing before it.
+    is_alike = isinstance(study, Decide) or (
+        row is not None and isinstance(study_of(row), type(study))
+    )
+    if kept and is_alike:
+        hint = f"resume it with: {again(study, database, resume=run_id)}"
+    elif isinstance(study, Ask | Sweep):
+        hint = f"add to it with: {again(study, database, into=run_id)}"
+    else:
+        hint = "give another name, or leave out --run-id"
+    said = f"--run-id {run_id}: there is a run of this name in {database}"
+    raise UsageError(said, hint=hint)
+
+
+def _holds(database: Path, run_id: str) -> bool:
+    """Tell whether a database has a run of that name, which may be imported, without journals."""
+    try:
+        return run_named(database, run_id) == run_id
+    except StoreError:
+        return False
 
 
 def _run_to_join(database: Path, wanted: str) -> str:

@@ -93,7 +93,7 @@ def _databases_beside(path: Path) -> str:
     """Return a hint that names the databases of the same folder."""
     there = sorted(map(str, path.parent.glob("*.duckdb")))
     if there:
-        return f"there are {', '.join(there[:8])}"
+        return f"databases here: {', '.join(there[:8])}"
     return "make one: agentload decide demo-chat --profile llama-3.1-8b-h100 --db FILE"
 
 

@@ -87,6 +87,8 @@ def likely(text: str, *, unit: Unit) -> str:
     found = _BEGINNING.match(text.strip())
     if found is None:
         return _USUAL[unit]
+    if unit == "" and _A_MINUTE.search(text):  # rates are per second
+        return f"{float(found[1]) / 60:.3g}"
     typed = found[2].lower()
     suffix = next((each for each in _SUFFIXES[unit] if typed.startswith(each)), "")
     is_percent = unit in ("share", "points") and typed != ""
@@ -94,6 +96,7 @@ def likely(text: str, *, unit: Unit) -> str:
 
 
 _BEGINNING: Final = re.compile(r"[^\d.]{0,2}(\d+\.?\d*|\.\d+)\s*([a-z%]*)", re.IGNORECASE)
+_A_MINUTE: Final = re.compile(r"rpm$|/ ?m(in)?$", re.IGNORECASE)
 _TIMES: Final = ("ms", "s", "m", "h", "d")
 _SUFFIXES: Final[Mapping[Unit, tuple[str, ...]]] = {
     "": ("k", "m", "g"),
@@ -151,6 +154,15 @@ def whole(text: str, option: str, *, unit: Unit = "") -> int:
     )
 
 
+def _in_order(first: str, last: str) -> str:
+    """Return the range that was probably meant: `1k..64` is 1k..64k, `64k..1k` is 1k..64k."""
+    if first[-1] in _TOKENS and last.isdecimal():
+        unit = first[-1]
+        if float(last) >= float(first.removesuffix(unit)):
+            return f"{first}..{last}{unit}"
+    return f"{last}..{first}"
+
+
 def lengths(text: str, option: str, *, least: int = 1) -> tuple[int, ...]:
     """Read lengths of contexts: `4k..128k` doubles, `8k,64k` lists, and both may be joined.
 
@@ -164,7 +176,7 @@ def lengths(text: str, option: str, *, least: int = 1) -> tuple[int, ...]:
         if high < low:
             raise UsageError(
                 f"{option}: '{part.strip()}' ends before it starts",
-                hint=f"{option} {last.strip()}..{first.strip()}",
+                hint=f"{option} {_in_order(first.strip(), last.strip())}",
             )
         while low < high:
             found.add(low)

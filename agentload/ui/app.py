@@ -110,7 +110,11 @@ class _Routes:
         frame = _frame(self._site, sources[0], "databases", "") | {"name": None, "path": ""}
         running = frozenset[str]().union(*(each.live.running() for each in sources))
         found = tuple(map(_glance, sources))
-        return render("databases", context_of(**frame, data=found, running=running))
+        jobs = tuple(job for each in found for job in each.jobs)
+        total = sum(each.total for each in found)
+        return render(
+            "databases", context_of(**frame, data=found, jobs=jobs, total=total, running=running)
+        )
 
     async def asset(self, request: web.Request) -> web.StreamResponse:
         found = assets().get(request.match_info["name"])

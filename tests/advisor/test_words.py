@@ -68,6 +68,24 @@ OPEN = Estimate(value=2.4, low=None, high=None, n=5, unit="ms", method="mean")
             ),
             "at least 8.0% more",
         ),
+        (
+            words.moves(
+                Estimate(value=-0.05, low=None, high=-0.05, n=4, unit="relative", method="m")
+            ),
+            "falls by 5.0% or more",
+        ),
+        (
+            words.moves(
+                Estimate(value=0.08, low=0.08, high=None, n=4, unit="relative", method="m")
+            ),
+            "rises by 8.0% or more",
+        ),
+        (
+            words.moves(
+                Estimate(value=0.08, low=0.05, high=0.12, n=4, unit="relative", method="m")
+            ),
+            "changes by +8.0% [+5.0%, +12.0%]",
+        ),
         (words.scope(None), "the mix"),
         (words.scope("chat"), "chat"),
     ],

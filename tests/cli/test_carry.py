@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agentload.cli import _carry
 from agentload.errors import StoreError
+from agentload.evidence.summary import RunFigures
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
 from agentload.run import door
@@ -43,3 +45,26 @@ def test_no_verb_sends_on_to_a_run_that_the_database_does_not_have(
     with pytest.raises(StoreError, match="locked"):
         _carry.carry_out(study, PLACE, is_dry=False, as_json=False)
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("lag_ms", "next_steps"),
+    [
+        (1.0, ["Next: agentload report x.duckdb --run r1"]),
+        (14.8, ["Next: agentload doctor", "Then: agentload report x.duckdb --run r1"]),
+    ],
+)
+def test_what_held_a_late_client_is_looked_for_before_the_report_is_read(
+    lag_ms: float,
+    next_steps: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    health = replace(Monitor().health(FACTS), send_lag_p99_ms=lag_ms)
+    monkeypatch.setattr(
+        door, "carry_out", lambda *_: Played(run_id="r1", health=health, load_error=None)
+    )
+    monkeypatch.setattr(_carry, "summarise", lambda *_: RunFigures(run_id="r1", arms=()))
+    monkeypatch.setattr(_carry, "settle", lambda *_: None)
+    _carry.carry_out(Replay(traces=(), servers=SERVERS), PLACE, is_dry=False, as_json=False)
+    assert capsys.readouterr().out.splitlines()[-len(next_steps) :] == next_steps

@@ -84,7 +84,7 @@ OTHERS = [  # the whole line, and what the hint says
     ),
     (f"{DECIDE} --budget 45", "--budget 45m"),
     ("ui --port 99999", "--port 65535"),
-    ("endpoints check 127.0.0.1:9", "arm1=http://127.0.0.1:9/v1"),
+    ("endpoints check 127.0.0.1:9", "http://127.0.0.1:9/v1"),
     ("replay rag --endpoints bf16=localhost:8001", "bf16=http://localhost:8001/v1"),
     (
         "trace import langfuse x.json",

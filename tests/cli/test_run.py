@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from agentload.cli._print import notice, worded_by
 from agentload.errors import PlanError, TraceError, UsageError
 from agentload.model.rows import CallRow, RunRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
@@ -131,6 +134,38 @@ def test_what_is_wrong_with_a_study_is_said_in_its_fields(
     with pytest.raises(UsageError) as of_place:
         agentload(f"run {file} --into RUN --run-id r")
     assert of_place.value.message.startswith("--into ")  # an option that this verb has
+
+
+def test_what_a_study_would_do_is_said_in_its_fields(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = Turn(add=(Segment(role="user", tokens=40, key="u"),), output=4)
+    later = replace(first, wait_s=4_000.0, wait="user")
+    sessions = (Session(session="s", workload="chat", start_s=0.0, turns=(first, later)),)
+    write(here / "tiny.jsonl", Trace(header=Header(name="tiny", seed=1), sessions=sessions))
+    line = EMULATED.replace("--pairs 2 --sessions 2 --wait-cap user=0", "--pairs 1")
+    file = printed(line, here / "long.yaml", capsys)
+    agentload(f"{line} --dry-run")
+    assert "--wait-cap user=" in capsys.readouterr().out
+    agentload(f"run {file} --dry-run")
+    said = capsys.readouterr().out
+    assert "load: {wait_cap_s: {user: " in said
+    assert not re.search("--(?!dry-run)", said)
+
+
+def test_what_is_noticed_is_said_in_the_words_of_its_place(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = "shorter with --max-calls 9", "resume with: agentload run x.yaml --max-calls 9"
+    with worded_by(lambda text: text.replace("--max-calls ", "budget.calls: ")):
+        for text in said:
+            notice(text)
+    notice(said[0])
+    assert capsys.readouterr().err.splitlines() == [
+        "shorter with budget.calls: 9",
+        said[1],  # a whole command is typed
+        said[0],
+    ]
 
 
 def test_a_file_that_is_no_study_is_refused_with_its_name(here: Path) -> None:

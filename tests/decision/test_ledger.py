@@ -19,7 +19,7 @@ from agentload.decision.play import Deciding
 from agentload.errors import UsageError
 from agentload.model.rows import ProbeRow
 from agentload.run.audience import Audience
-from agentload.run.place import StudyPlace
+from agentload.run.place import StudyPlace, place_of
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.kinds import Decide
@@ -123,7 +123,7 @@ def test_a_name_that_a_run_has_is_no_name_of_a_new_decision(tmp_path: Path) -> N
     servers = Live(endpoints="bf16=http://127.0.0.1:1/v1,fp8=http://127.0.0.1:2/v1")
     study = Decide(traces=(TraceRef(path="chat"),), servers=servers)
     with pytest.raises(UsageError, match="there is a run of this name") as refused:
-        Deciding(study=study, place=StudyPlace(database=database, run="r"), audience=Audience())
+        place_of(study, db=database, run_id="r")
     assert f"--db {database} --resume r" in (refused.value.hint or "")
     place = StudyPlace(database=database, resume="r")
     assert Deciding(study=study, place=place, audience=Audience()).known.ledger.asked == (PAIRS,)

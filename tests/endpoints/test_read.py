@@ -85,6 +85,33 @@ def test_a_url_alone_gets_a_name() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("127.0.0.1:8000", "http://127.0.0.1:8000/v1"),
+        (
+            "bf16=localhost:8000/v1, fp8=http://h:1/v1",
+            "bf16=http://localhost:8000/v1,fp8=http://h:1/v1",
+        ),
+        ("a=h:1,b=h:2", "a=http://h:1/v1,b=http://h:2/v1"),
+    ],
+)
+def test_addresses_without_a_scheme_are_all_said_as_they_can_be_typed(
+    typed: str, meant: str
+) -> None:
+    with pytest.raises(EndpointError, match="is not an http") as error:
+        read(typed)
+    assert error.value.hint == meant
+    assert read(meant)
+
+
+def test_a_field_that_is_mistyped_is_answered_with_the_one_that_was_meant(tmp_path: Path) -> None:
+    (tmp_path / "arms.yaml").write_text("arms: {fp8: {urll: http://127.0.0.1:8001/v1}}")
+    with pytest.raises(EndpointError, match="unknown field 'urll'") as error:
+        read(str(tmp_path / "arms.yaml"))
+    assert error.value.hint == "did you mean url?"
+
+
 def test_an_arms_file_gives_each_arm_the_shared_model_unless_it_has_its_own(tmp_path: Path) -> None:
     (tmp_path / "arms.yaml").write_text(ARMS)
     bf16, fp8 = read(str(tmp_path / "arms.yaml"))  # type: ignore[misc]  # a file names endpoints

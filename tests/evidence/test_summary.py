@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agentload.evidence.summary import summarise
+from agentload.ui.pages.run import run
+from agentload.ui.source import Query
 from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import verdict
 from tests.cli.verbs import agentload
-from tests.evidence.runs import block, call, pair_of_blocks, stored
+from tests.evidence.runs import MS, block, call, pair_of_blocks, stored
 
 
 def test_a_pair_that_was_played_again_counts_once(tmp_path: Path) -> None:
@@ -86,3 +89,31 @@ def test_tokens_a_second_are_those_of_the_report(tmp_path: Path) -> None:
     found = {each.arm: each.output_tokens_per_s for each in summarise(database, "r").arms}
     assert found == pytest.approx(reported)
     assert len(found) == 2
+
+
+def test_a_quantile_is_the_latency_of_a_call_on_the_screen_the_page_and_the_report(
+    tmp_path: Path,
+) -> None:
+    """The middle of six calls lies between two of them, neither of which it is."""
+    rows: list[object] = []
+    for arm, at_s in (("bf16", 0), ("fp8", 200)):
+        rows.append(block(arm, 0, at_s))
+        for session in range(6):
+            turn = call(arm, 0, at_s + 1, f"s{session}")
+            assert turn.first_ns is not None
+            rows.append(replace(turn, first_ns=turn.first_ns + session * MS))
+    with stored(tmp_path, rows) as connection:
+        (page, _) = run(connection, Query(page="run", name="r1")).timings
+    database = tmp_path / "x.duckdb"
+    decision = verdict(database, "r1", setting=Setting()).decision
+    reported = {
+        each.name: each.estimate.value
+        for each in decision.figures
+        if (each.arm, each.workload) == ("bf16", "rag")
+    }
+    shown = summarise(database, "r1").arms[0]
+    assert page.ttft_ms is not None
+    assert page.token_ms is not None
+    assert shown.ttft_p50_ms == page.ttft_ms[0] == reported["ttft_ms.p50"] == 112.0
+    assert shown.token_p50_ms == page.token_ms[0] == reported["tpot_ms.p50"]
+    assert shown.ttft_p95_ms == page.ttft_ms[1] == 115.0

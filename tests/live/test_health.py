@@ -39,6 +39,12 @@ def test_a_leg_is_void_for_a_named_reason(
     assert reason is None if says is None else reason is not None and says in reason
 
 
+def test_a_lag_just_above_its_limit_does_not_read_as_the_limit() -> None:
+    reason = void_reason(send_lag_p99_ms=5.004, loop_stall_max_ms=0.0, coalesced_share=None)
+    assert reason is not None
+    assert reason.startswith("requests left 5.004 ms late (p99; limit 5)")
+
+
 @pytest.mark.parametrize(
     ("peak", "dispatcher", "workers", "cores", "wanted"),
     [

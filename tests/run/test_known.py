@@ -242,3 +242,16 @@ def test_answers_in_one_piece_void_a_block_only_when_most_long_ones_are() -> Non
         "fp8: 6 of 10 answers arrived in one piece: a gateway buffers streams, or answers "
         "from a cache"
     )
+
+
+def test_a_client_that_was_late_is_named_before_any_gateway() -> None:
+    """A client that is held reads whole answers at once, whoever streams them."""
+    whole = timed("fp8", 0, 0.0, output_tokens=100, coalesced_reads=99)
+    assert whole.sent_ns is not None
+    late = replace(whole, sent_ns=whole.sent_ns + 13_800_000)
+    assert listened(*[late] * 6).reason("fp8") == (
+        "fp8: 6 of 6 answers arrived in one piece while this machine sent requests 14.8 ms late "
+        "(p99; limit 5): see agentload doctor first; if the machine keeps up, a gateway buffers "
+        "streams, or answers from a cache"
+    )
+    assert "late" not in (listened(*[whole] * 6).reason("fp8") or "")

@@ -4,7 +4,7 @@ import pytest
 
 from agentload.errors import UsageError
 from agentload.study.parts import Slo
-from agentload.study.quantity import LIMITS, factors, lengths
+from agentload.study.quantity import LIMITS, factors, lengths, number
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,27 @@ def test_a_limit_is_written_as_people_write_it_and_reads_back_the_same(
 ) -> None:
     assert LIMITS.write(Slo(ttft_ms=limit_ms)) == f"ttft={written}"
     assert LIMITS.read(f"ttft={written}", "--slo") == {"ttft_ms": limit_ms}
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("30rpm", "0.5"), ("90/min", "1.5"), ("0.5/s", "0.5")]
+)
+def test_a_rate_by_the_minute_is_answered_with_the_same_rate_by_the_second(
+    typed: str, meant: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        number(typed, "--rate")
+    assert error.value.hint == f"--rate {meant}"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("1k..64", "1k..64k"), ("64k..1k", "1k..64k"), ("64..32", "32..64"), ("8k..4", "4..8k")],
+)
+def test_a_range_that_ends_before_it_starts_is_answered_with_one_that_does_not(
+    typed: str, meant: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        lengths(typed, "--contexts")
+    assert error.value.hint == f"--contexts {meant}"
+    assert lengths(meant, "--contexts")

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from agentload.model.rows import BlockRow, CallRow, VerdictRow
 from agentload.report.charts.scale import fit
 from agentload.store.database import reading
 from agentload.store.runs import RunLine
+from agentload.ui import pages
 from agentload.ui.pages.jobs import job, jobs
 from agentload.ui.pages.listed import ListedRun, comparisons, decisions, overview, runs
 from agentload.ui.pages.run import CallTimes, FailedCalls, StoredVerdict, run
@@ -175,6 +177,15 @@ def test_a_run_is_told_with_its_latest_decision(connection: Connection) -> None:
     )
     assert found.timings[0] == timing
     assert [chart.title for chart in found.charts] == ["Output tokens per second, block by block"]
+
+
+def test_no_template_adds_anything_up() -> None:
+    """What a page counts is a value of its data, which tests read without a browser."""
+    folder = Path(pages.__file__).parents[1] / "templates"
+    adding = [
+        each.name for each in folder.glob("*.j2") if re.search(r"\|\s*sum\b", each.read_text())
+    ]
+    assert adding == []
 
 
 def test_calls_that_only_fill_a_cache_are_no_figures(connection: Connection) -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from agentload.model.rows import AnswerRow, Row
 from agentload.run.latest import LatestSpread
 from agentload.ui.progress import ENOUGH_SHARE, Failure, Fold, RunProgress, chart
@@ -17,6 +19,16 @@ def folded(*rows: Row) -> RunProgress:
 
 def test_a_run_that_has_not_said_what_it_is_has_no_progress() -> None:
     assert Fold().progress() is None
+
+
+def test_quantiles_of_the_latest_calls_are_ranked_as_those_of_a_run_that_ended() -> None:
+    calls = []
+    for number in range(6):
+        turn = call("r", number)
+        assert turn.first_ns is not None
+        calls.append(replace(turn, first_ns=turn.first_ns + number * MS))
+    found = folded(run_row("r"), leg_row("r", "running"), *calls)
+    assert found.arms[0].ttft_ms == LatestSpread(p50=202.0, p95=205.0)
 
 
 def test_a_run_is_as_far_as_its_calls() -> None:

@@ -6,6 +6,7 @@ from os.path import commonprefix
 from typing import Final
 
 from advisor import words
+from advisor.gates import client
 from advisor.statistics.screen import screening
 from advisor.steps import Again, Calibrate, Control, Questions, without_amount
 from advisor.steps import Step as Suggestion
@@ -67,8 +68,12 @@ def _is_to_follow_up(view: View, each: Finding) -> bool:
 def _steps(view: View) -> Iterator[Step]:
     """Yield the next steps, the most urgent first.
 
-    What was not measured is measured before anything else is settled.
+    What held the client would hold it again. What was not measured is measured before anything
+    else is settled.
     """
+    if any((gate.name, gate.status) == (client.NAME, "fail") for gate in view.decision.gates):
+        late = "See what kept this machine from keeping up: its timings are invalid."
+        yield Step(text=late, command="agentload doctor")
     if view.compares_runs:
         yield from _between_runs(view)
     elif view.decision.kind != "measured":

@@ -185,6 +185,11 @@ class OverviewPage:
     unloaded: tuple[str, ...]
     """Runs that are only in their journals."""
 
+    @property
+    def got_worse(self) -> int:
+        """Count what got worse in all jobs."""
+        return sum(each.worse for each in self.jobs)
+
 
 def runs(
     connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = RUNS_A_PAGE

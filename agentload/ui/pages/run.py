@@ -24,9 +24,9 @@ from agentload.ui.source import NotFoundError, Query
 
 _TIMINGS: Final = """
 SELECT workload, arm, count(*) AS calls, count_if(status = 'ok') AS ok,
-    quantile_cont(ttft_ms, [0.5, 0.95]) FILTER (status = 'ok') AS ttft_ms,
-    quantile_cont(turn_ms, [0.5, 0.95]) FILTER (status = 'ok') AS turn_ms,
-    quantile_cont(tpot_ms, [0.5, 0.95]) FILTER (status = 'ok') AS token_ms,
+    quantile_disc(ttft_ms, [0.5, 0.95]) FILTER (status = 'ok') AS ttft_ms,
+    quantile_disc(turn_ms, [0.5, 0.95]) FILTER (status = 'ok') AS turn_ms,
+    quantile_disc(tpot_ms, [0.5, 0.95]) FILTER (status = 'ok') AS token_ms,
     sum(cached_tokens) FILTER (hit_rate IS NOT NULL) / sum(prompt_tokens)
         FILTER (hit_rate IS NOT NULL) AS cached_share
 FROM turns WHERE run_id = $run AND NOT prime GROUP BY workload, arm ORDER BY workload,

@@ -34,12 +34,12 @@ def _of(lengths: list[float], *, window: int | None = None) -> Evidence:
         (
             _of([5_000.0] * 100 + [30_000.0] * 99 + [60_000.0]),
             (8 * K, 16 * K, 32 * K, 59 * K),
-            1600,
+            1620,
         ),
         # The longest speaks for a length that is hardly shorter.
         (_of([5_000.0] * 50 + [34_000.0] * 50), (8 * K, 16 * K, 34 * K), 1200),
         (_of([5_000.0] * 50 + [30_000.0] * 50, window=20_000), (8 * K, 16 * K, 19 * K), 1200),
-        (_of([700.0] * 9), (K,), 1198),
+        (_of([700.0] * 9), (K,), 1200),
     ],
 )
 def test_first_questions_settle_a_class_at_lengths_that_others_share(
@@ -47,6 +47,21 @@ def test_first_questions_settle_a_class_at_lengths_that_others_share(
 ) -> None:
     need = questions.first(assess(evidence, Policy()), "fp8", "chat")
     assert (need.pairs, need.step) == (items, Questions(lengths=lengths, items=items))
+
+
+@pytest.mark.parametrize("margin", [0.02, 0.0275, 0.03])
+def test_a_class_and_the_server_miss_one_number_of_questions_though_lengths_differ(
+    margin: float,
+) -> None:
+    """1,419 questions over three lengths and 1,420 over four were one need with two figures."""
+    policy = Policy(accuracy_margin=margin)
+    needs = []
+    for longest in (16, 30, 60, 120):
+        lengths = [1_000.0 * (longest - 1)] * 50 + [5_000.0] * 50
+        needs.append(questions.first(assess(_of(lengths), policy), "fp8", "chat"))
+    ladders = {len(need.step.lengths) for need in needs if isinstance(need.step, Questions)}
+    assert ladders == {2, 3, 4, 5}
+    assert len({need.pairs for need in needs if need.pairs}) == 1
 
 
 def test_questions_take_what_those_before_took() -> None:
@@ -61,7 +76,7 @@ def test_questions_take_what_those_before_took() -> None:
     assert minutes == [pytest.approx(1200 * 18 * K / 10_000 / 60), pytest.approx(1200 * 0.5 / 60)]
 
 
-@pytest.mark.parametrize(("together", "in_all"), [(1, 647), (4, 968)])
+@pytest.mark.parametrize(("together", "in_all"), [(1, 660), (4, 1020)])
 def test_what_is_missing_are_questions_also_where_some_share_a_context(
     together: int, in_all: int
 ) -> None:
@@ -115,7 +130,7 @@ def test_questions_fill_lengths_like_water(
     assert need.pairs == sum(max(0, level - each) for each in had) >= missing
 
 
-@pytest.mark.parametrize(("lost", "in_all"), [(0, 1198), (1, 1325), (4, 5189)])
+@pytest.mark.parametrize(("lost", "in_all"), [(0, 1200), (1, 1380), (4, 5220)])
 def test_a_few_answers_are_planned_on_as_none_are(lost: int, in_all: int) -> None:
     arm, items = np.ones(9), 9
     arm[:lost] = 0.0

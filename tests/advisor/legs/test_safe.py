@@ -177,7 +177,7 @@ def test_a_reference_that_knows_nothing_shows_no_arm_to_be_safe() -> None:
     [
         # A tenth of 300 differs: 1,198 in all would do if each weighed
         # alike; lengths stand for unequal shares of the calls.
-        (3, 2, 50, 1062, 1362),
+        (3, 2, 50, 1080, 1380),
         # None of 120 differs, and 3 in 120 still may: agreement of a few is no proof.
         (0, 0, 20, 360, 480),
     ],

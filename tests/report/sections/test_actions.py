@@ -9,7 +9,7 @@ import pytest
 
 from advisor.policy import Policy, ServiceLimits
 from advisor.steps import Again, Control, Questions
-from advisor.verdict import Finding, Need
+from advisor.verdict import Finding, Gate, Need
 from agentload.report.parts import Made, Rollout, RunFacts, Step
 from tests.report import sample
 from tests.report.samples.told import COMMAND
@@ -22,6 +22,17 @@ def test_commands_that_name_a_database_can_be_copied_whatever_it_is_called() -> 
     told = made(sample.decision(), sample.evidence(), facts)
     assert told.commands[-1].command == "agentload report 'my runs.duckdb' --run r -o report"
     assert "agentload report 'my runs.duckdb' --run r --against" in told.belief[-1].text
+
+
+def test_what_kept_the_client_from_sending_on_time_is_looked_for_first() -> None:
+    decision = sample.decision()
+    failed = Gate(name="client", status="fail", message="the load generator sent requests late")
+    first, *others = made(replace(decision, gates=(*decision.gates, failed))).do_now
+    assert first == Step(
+        text="See what kept this machine from keeping up: its timings are invalid.",
+        command="agentload doctor",
+    )
+    assert tuple(others) == made(decision).do_now
 
 
 def test_only_a_decision_to_use_an_arm_plans_a_canary() -> None:
