@@ -191,8 +191,9 @@ async def decided(folder: Path, good: str, hostile: str, kind: Kind) -> Ended:
     child = FORKED.Process(target=run, args=(typed, folder / "screen"))
     child.start()
     await asyncio.to_thread(child.join, MOST_SHARE * BUDGET_S + GRACE_S + HUNG_S)
+    assert child.pid is not None
     with suppress(ProcessLookupError):  # nothing is left of it
-        os.killpg(child.pid or 0, signal.SIGKILL)
+        os.killpg(child.pid, signal.SIGKILL)
     child.join()
     ends, miscounted = _ends(database, kind) if database.exists() else ({}, 0)
     shown, written = (folder / "screen").read_text(errors="replace"), page / "decision.json"
@@ -267,7 +268,7 @@ async def _decisions(kind: Kind, modes: Sequence[str], together: int) -> list[st
                     failed.append(mode)
                     print(f"| {mode} | | | | | | none | our own {error!r} |", flush=True)
                     traceback.print_exc()
-                    if mode == CONTROL:
+                    if mode == CONTROL and not usual_mb.done():
                         usual_mb.set_result(math.nan)
                 without_row.remove(mode)
 

@@ -46,10 +46,18 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         own = [each for each in evidence.accuracy if each.arm == arm.name]
         known = tuple(each for each in own if each.reference_right is not None)
         if known:
-            yield _gate(evidence.reference, arm.name, known, policy)
+            is_random = any("dummy" in each.flags for each in evidence.arms)
+            yield _gate(evidence.reference, arm.name, known, policy, is_random=is_random)
 
 
-def _gate(reference: str, arm: str, buckets: tuple[AccuracyBucket, ...], policy: Policy) -> Gate:
+def _gate(
+    reference: str,
+    arm: str,
+    buckets: tuple[AccuracyBucket, ...],
+    policy: Policy,
+    *,
+    is_random: bool,
+) -> Gate:
     least = LEAST * policy.accuracy_margin
     right = _share_right(buckets)
     is_enough = right >= least
@@ -58,10 +66,12 @@ def _gate(reference: str, arm: str, buckets: tuple[AccuracyBucket, ...], policy:
     names = ", ".join(words.bucket(each.task, each.context_tokens) for each in silent)
     why = f", next to none of {names}: what is asked there counts for nothing"
     if not is_enough:
-        why = (
-            f"{_broken(buckets)}: these questions cannot show a loss; give a thinking model "
-            "room (--thinking), or ask easier tasks"
+        step = (
+            "the weights are random"
+            if is_random
+            else "give a thinking model room (--thinking), or ask easier tasks"
         )
+        why = f"{_broken(buckets)}: these questions cannot show a loss; {step}"
     gate = Gate(
         name=NAME,
         arm=arm,

@@ -33,8 +33,7 @@ def _alone(case: Case, arm: str, workload: str | None) -> Tested:
     if failed is not None:
         return _untested(
             margin,
-            "answers cannot be judged, because a validity check failed "
-            f"({failed.name}: {failed.message})",
+            f"answers cannot be judged: {failed.message.partition(';')[0]}",
             Need(what=f"answers that pass the check '{failed.name}'"),
         )
     found = case.accuracy_of(arm, workload)

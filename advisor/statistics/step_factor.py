@@ -57,11 +57,13 @@ class StepFactor:
     freedom: int
     """Degrees of freedom of the error, which all arms share."""
     tilt: float
+    asked: float
+    """Distance of the log factor from 0 that the trials alone ask for, less its standard error."""
 
     @property
     def is_believed(self) -> bool:
         """Tell whether step times alone explain the trials."""
-        is_ordinary = abs(self.log) - self.error <= BELIEVED
+        is_ordinary = self.asked <= BELIEVED
         is_upright = abs(self.tilt) <= TILTED
         return is_ordinary and is_upright
 
@@ -132,14 +134,29 @@ def _unsure(share: Floats | np.float64) -> Floats:
 
 
 def _prior() -> Floats:
-    return -0.5 * ((TILTS[:, None] / TILT) ** 2 + (LOGS / MISSED) ** 2)
+    return _prior_of_tilts() - 0.5 * (LOGS / MISSED) ** 2
+
+
+def _prior_of_tilts() -> Floats:
+    return np.asarray(-0.5 * (TILTS[:, None] / TILT) ** 2)
 
 
 def _factor(likely: Floats, freedom: int) -> StepFactor:
     """Return the mean and the scatter of the log factor, over all tilts."""
-    joint = likely + _prior()
-    weights = np.exp(joint - scipy.special.logsumexp(joint))
+    weights = _weights(likely + _prior())
+    mean, error = _mean_log(weights)
+    tilt = float((weights * TILTS[:, None]).sum())
+    alone, unsure = _mean_log(_weights(likely + _prior_of_tilts()))
+    asked = abs(alone) - unsure
+    return StepFactor(log=mean, error=error, freedom=freedom, tilt=tilt, asked=asked)
+
+
+def _weights(joint: Floats) -> Floats:
+    return np.exp(joint - scipy.special.logsumexp(joint))
+
+
+def _mean_log(weights: Floats) -> tuple[float, float]:
+    """Return the mean of the log factor and its standard deviation."""
     mean = float((weights * LOGS).sum())
     variance = float((weights * (LOGS - mean) ** 2).sum())
-    tilt = float((weights * TILTS[:, None]).sum())
-    return StepFactor(log=mean, error=math.sqrt(variance), freedom=freedom, tilt=tilt)
+    return mean, math.sqrt(variance)

@@ -7,7 +7,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from agentload.ask.asker import Failed, attempt, bad_end, client, excess
@@ -159,6 +159,10 @@ class AnswerAgreement:
     failed: int
     wrong: str | None = None
     """Evidence that the cache is broken; None if there is none."""
+    is_answering: bool = field(default=True, compare=False)
+    """Whether the arm answered any prompt, also one that the reference did not."""
+    is_answered: bool = field(default=True, compare=False)
+    """Whether the reference answered any."""
 
 
 async def agreement(
@@ -239,4 +243,6 @@ def answer_agreement(
         whole=sum(one == other for one, other in pairs),
         failed=len(base) - len(pairs),
         wrong=garbled or strange,
+        is_answering=any(own),
+        is_answered=any(base),
     )

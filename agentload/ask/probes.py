@@ -243,8 +243,8 @@ class Probed:
     @property
     def silent(self) -> Mapping[str, str]:
         """Return what the arms that answered no prompt at all said in place of an answer."""
-        answering = {each.arm for each in self.agreement if each.prompts}
-        if answering:
+        answering = {each.arm for each in self.agreement if each.is_answering}
+        if any(each.is_answered for each in self.agreement):
             answering.add(self.reference)
         return {
             each.arm: each.error or "no answer"

@@ -118,7 +118,9 @@ def deployment(
 def differences(arms: Sequence[ArmServer]) -> tuple[str, ...]:
     """Say where arms run on different hardware, and which GPUs have no known peaks."""
     built = {
-        each.arm: f"{each.gpu_count or 1} × {each.card}" for each in arms if each.card is not None
+        each.arm: f"{each.gpu_count or 1} × {_card_name(each.card)}"
+        for each in arms
+        if each.card is not None
     }
     told = []
     if len(set(built.values())) > 1:
@@ -132,6 +134,12 @@ def differences(arms: Sequence[ArmServer]) -> tuple[str, ...]:
         for name in sorted(unknown)
     ]
     return tuple(told)
+
+
+def _card_name(card: str) -> str:
+    """Return one name for a card, whoever names it."""
+    known = gpu_named(card)
+    return card if known is None else known.name
 
 
 def model(name: str | None, arms: Sequence[ArmServer], profile: ArmProfile | None) -> Model:

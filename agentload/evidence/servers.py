@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from agentload.kvmath.gpus import gpu_named
 from agentload.model.profile import ModelShape
 from agentload.model.rows import ArmRow, FingerprintRow
 
@@ -62,9 +63,14 @@ class ArmServer:
 
     @property
     def card(self) -> str | None:
-        """Return the kind of its GPUs: by its machine where that has one kind, or the arms file."""
-        seen = text(self.settings.get("gpu")) or ""
-        return seen if seen and ", " not in seen else self.gpu
+        """Return the kind of its GPUs: by its machine, or by the arms file.
+
+        The arms file knows better where the machine has two kinds, or one that has no known peaks.
+        """
+        seen = text(self.settings.get("gpu"))
+        if self.gpu is None or seen is None:
+            return self.gpu or seen
+        return seen if ", " not in seen and gpu_named(seen) is not None else self.gpu
 
     @property
     def ranks(self) -> int | None:

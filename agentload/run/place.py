@@ -1,16 +1,20 @@
 """Say where the rows of a study go, and refuse a place where they cannot go."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from agentload.errors import StoreError, UsageError
+from agentload.model.rows import RunRow
 from agentload.run.past import began
 from agentload.run.record import again, new_run_id
 from agentload.store.loader import load
 from agentload.store.places import DATABASE, journalled_runs, journals
 from agentload.store.runs import run_named
+from agentload.study.change import differences, typed_alone
 from agentload.study.document import tag
+from agentload.study.fields import Role
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Virtual
 from agentload.study.stored import study_of
@@ -88,21 +92,33 @@ def _check_name(study: Study, database: Path, run_id: str) -> None:
             hint="--into keeps it beside one",
         )
     kept = journals(database, run_id)
-    if isinstance(study.servers, Virtual) or not (kept or _holds(database, run_id)):
+    if not (kept or _holds(database, run_id)):
         return
     row = began(database, run_id)
+    if isinstance(study.servers, Virtual) and _is_made_again(study, row, kept):
+        return
     # A decision's run is described by its first replay, and by nothing before it.
     is_alike = isinstance(study, Decide) or (
         row is not None and isinstance(study_of(row), type(study))
     )
-    if kept and is_alike:
+    if kept and is_alike and isinstance(study.servers, Live):
         hint = f"resume it with: {again(study, database, resume=run_id)}"
-    elif isinstance(study, Ask | Sweep):
+    elif isinstance(study, Ask | Sweep) and isinstance(study.servers, Live):
         hint = f"add to it with: {again(study, database, into=run_id)}"
     else:
         hint = "give another name, or leave out --run-id"
     said = f"--run-id {run_id}: there is a run of this name in {database}"
     raise UsageError(said, hint=hint)
+
+
+def _is_made_again(study: Study, row: RunRow | None, kept: Iterable[Path]) -> bool:
+    """Tell whether a study in virtual time is what a run was made of: it replaces its own rows."""
+    if row is None or row.kind != "simulated":
+        return False
+    if isinstance(study, Decide):  # its run is described by the replay that it asked for first
+        return any(file.name.startswith("decision") for file in kept)
+    made = study_of(row)
+    return made is None or not differences(typed_alone(made), study, roles=get_args(Role))
 
 
 def _holds(database: Path, run_id: str) -> bool:

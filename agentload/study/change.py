@@ -8,7 +8,7 @@ import msgspec
 
 from agentload.study.document import fields_of, tag
 from agentload.study.fields import Role
-from agentload.study.kinds import Ask, Replay, Study
+from agentload.study.kinds import Ask, Replay, Search, Study
 
 S = TypeVar("S", bound=Study)
 
@@ -42,6 +42,14 @@ def _compared(value: Any) -> Any:  # noqa: ANN401  # a field's
     if isinstance(value, tuple) and value and hasattr(value[0], "sha256"):
         return tuple(each.sha256 or PurePath(each.path).name for each in value)
     return value
+
+
+def typed_alone(made: Study) -> Study:
+    """Return a study whose traces are known by their names alone, as they are typed."""
+    if not isinstance(made, Replay | Search):
+        return made
+    refs = tuple(msgspec.structs.replace(each, sha256=None) for each in made.traces)
+    return msgspec.structs.replace(made, traces=refs)
 
 
 def extend(made: S, **fields: Any) -> S:  # each of its field's type

@@ -87,8 +87,9 @@ def likely(text: str, *, unit: Unit) -> str:
     found = _BEGINNING.match(text.strip())
     if found is None:
         return _USUAL[unit]
-    if unit == "" and _A_MINUTE.search(text):  # rates are per second
-        return f"{float(found[1]) / 60:.3g}"
+    per = _PER.search(text)
+    if unit == "" and per is not None:  # rates are per second
+        return f"{float(found[1]) / (3600 if per['hour'] else 60):.3g}"
     typed = found[2].lower()
     suffix = next((each for each in _SUFFIXES[unit] if typed.startswith(each)), "")
     is_percent = unit in ("share", "points") and typed != ""
@@ -96,7 +97,7 @@ def likely(text: str, *, unit: Unit) -> str:
 
 
 _BEGINNING: Final = re.compile(r"[^\d.]{0,2}(\d+\.?\d*|\.\d+)\s*([a-z%]*)", re.IGNORECASE)
-_A_MINUTE: Final = re.compile(r"rpm$|/ ?m(in)?$", re.IGNORECASE)
+_PER: Final = re.compile(r"rpm$|(/|\bper) ?(m(in(ute)?)?|(?P<hour>h(our)?))$", re.IGNORECASE)
 _TIMES: Final = ("ms", "s", "m", "h", "d")
 _SUFFIXES: Final[Mapping[Unit, tuple[str, ...]]] = {
     "": ("k", "m", "g"),

@@ -263,7 +263,9 @@ def _report(database: Path, run: str, out: Path) -> dict[str, Any] | None:
     head = {"decision.md": f"> {RANDOM}\n\n", "decision.html": "", "decision.json": ""}
     for name, said in head.items():
         page = out / name
-        page.write_text(said + _at_home(page.read_text(encoding="utf-8"), database, run))
+        page.write_text(
+            said + _at_home(page.read_text(encoding="utf-8"), database, run), encoding="utf-8"
+        )
     rows = [AGENTLOAD, "runs", "export", run, "--db", str(database), "--redact", "--quiet"]
     subprocess.run([*rows, "-o", str(out / "run.tar.zst")], check=True, stdout=subprocess.DEVNULL)
     return decided
@@ -277,6 +279,8 @@ def _at_home(text: str, database: Path, run: str) -> str:
             [run],
         ).fetchone()
     work = Path(found[0]).parent if found and found[0] else WORK
+    if not work.is_absolute():  # a redacted run has no folders
+        return text
     return text.replace(str(work), str(WORK)).replace(str(work.with_name("kept")), str(KEPT))
 
 
@@ -352,23 +356,36 @@ def _compared(
                 f"{each['model']}, {each['trace']}, {row['arm']}, "
                 f"{row['metric'].removesuffix('_ms')}"
             )
-            verdict = (
-                "not measured" if own is None else "held" if holds(row, own) else "did not hold"
-            )
+            overlap = "intervals overlap" if own and holds(row, own) else "intervals do not overlap"
+            verdict = "not measured" if own is None else overlap
             lines.append(
                 f"| {name} | {_shown(row)} | {'' if own is None else _shown(own)} | {verdict} |"
             )
     count = Counter(line.rpartition(" | ")[2].removesuffix(" |") for line in lines)
-    held, failed, missing = (count[name] for name in ("held", "did not hold", "not measured"))
+    measured = len(lines) - count["not measured"]
     said = (
-        f"Of {len(lines)} predicted changes {held} held, {failed} did not, {missing} were not "
-        "measured."
+        f"Of {len(lines)} predicted changes {measured} were measured. The intervals of "
+        f"{count['intervals overlap']} overlap; wide ones overlap with most."
     )
     return [
         "## Predicted and measured",
         said,
+        *_cards(found),
         _table("| decision, change | predicted | measured | |", lines),
     ]
+
+
+def _cards(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Say where a prediction was of another card than the measurement."""
+    for each in found:
+        if each["report"] is None:
+            continue
+        there, here = each["report"]["decision"]["gpu"], profiled(plan.kit(), each["model"]).arms[0]
+        if there != here.gpu.name:
+            yield (
+                f"{each['model']}: predicted for {here.gpu.name}, measured on {there}. An "
+                "agreement says nothing of the prediction."
+            )
 
 
 def _shown(change: Mapping[str, float]) -> str:
@@ -393,7 +410,10 @@ def _tried(done: Sequence[Mapping[str, Any]]) -> list[str]:
         )
         for line in done
     ]
-    return ["## What was tried", _table("| | model | phase | step | ended | took |", lines)]
+    return [
+        "## What was tried",
+        _table("| ended (UTC) | model | phase | step | how | took |", lines),
+    ]
 
 
 def _kept(found: Sequence[Mapping[str, Any]]) -> list[str]:

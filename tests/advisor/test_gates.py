@@ -297,6 +297,13 @@ def test_a_reference_that_knows_next_to_nothing_can_lose_nothing(
     assert (gate.status, gate.spoils, gate.message) == (status, spoils, message)
 
 
+def test_nobody_is_asked_to_try_easier_questions_where_the_weights_are_random() -> None:
+    told = bare(accuracy=_answered(0, 0))
+    random = tuple(replace(arm, flags=("--load-format", "dummy")) for arm in told.arms)
+    (gate,) = answers_possible.check(replace(told, arms=random), Policy())
+    assert gate.message.endswith("cannot show a loss; the weights are random")
+
+
 def test_an_arm_that_kept_its_dtype_is_no_arm() -> None:
     silent = replace(FP8, observed_dtype="bfloat16")
     unread = replace(FP8, observed_dtype=None)

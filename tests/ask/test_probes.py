@@ -265,8 +265,13 @@ def test_an_arm_is_silent_where_it_answered_neither_the_long_prompt_nor_any_shor
     failed = ReuseProbe(arm="a", verdict="failed", error="500: no such token")
     assert FINE.silent == {}
     assert replace(FINE, reuse=(failed,)).silent == {}  # it is the reference of eight answers
-    none = AnswerAgreement(arm="b", prompts=0, first_token=0, whole=0, failed=8)
+    none = AnswerAgreement(
+        arm="b", prompts=0, first_token=0, whole=0, failed=8, is_answering=False, is_answered=False
+    )
     found = replace(FINE, reuse=(failed, replace(failed, arm="b")), agreement=(none,))
     assert found.silent == {"a": "500: no such token", "b": "500: no such token"}
-    heard = replace(none, prompts=1, failed=7)
-    assert replace(found, agreement=(heard,)).silent == {}
+    # No prompt was answered by both, yet one of them answers.
+    heard = replace(none, is_answering=True)
+    assert replace(found, agreement=(heard,)).silent == {"a": "500: no such token"}
+    heard = replace(none, is_answered=True)
+    assert replace(found, agreement=(heard,)).silent == {"b": "500: no such token"}

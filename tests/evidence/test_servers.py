@@ -1,10 +1,11 @@
 """What an arm's server is, from the arms file and from what it said."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from agentload.evidence.described import describe_arm
+from agentload.evidence.described import describe_arm, differences
 from agentload.evidence.servers import ArmServer
 from tests.emulator.arms import shipped
 
@@ -88,3 +89,28 @@ def test_weights_that_are_quantised_by_the_server_have_8_bits_at_most(
     settings: dict[str, object], bits: int | None
 ) -> None:
     assert server({"settings": settings}).weight_bits == bits
+
+
+@pytest.mark.parametrize(
+    ("named", "seen", "card"),
+    [
+        ("H100", "NVIDIA H200", "NVIDIA H200"),
+        ("H100", "NVIDIA A100-SXM4-80GB, NVIDIA H100 80GB HBM3", "H100"),
+        ("H100", "NVIDIA Graphics Device", "H100"),
+        (None, "NVIDIA Graphics Device", "NVIDIA Graphics Device"),
+        ("H100", None, "H100"),
+        (None, None, None),
+    ],
+)
+def test_the_machine_names_its_card_unless_the_arms_file_knows_better(
+    named: str | None, seen: str | None, card: str | None
+) -> None:
+    assert server({"settings": {"gpu": seen}}, gpu=named).card == card
+
+
+def test_one_card_under_two_names_is_one_card() -> None:
+    by_file = server({}, gpu="H200")
+    by_machine = replace(server({"settings": {"gpu": "NVIDIA H200"}}, gpu="H200"), arm="b")
+    assert differences([by_file, by_machine]) == ()
+    other = replace(by_file, arm="b", gpu="H100")
+    assert "arms run on different GPUs" in differences([by_file, other])[0]

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from agentload.errors import StoreError, UsageError
+from agentload.model.rows import Kind
 from agentload.run.place import place_of
 from agentload.store.journal import Writer
 from agentload.store.loader import load
@@ -76,3 +77,32 @@ def test_a_study_in_virtual_time_is_made_again_under_its_name(tmp_path: Path) ->
         writer.append(run_row())
     simulated = msgspec.structs.replace(REPLAY, servers=Virtual(profile="llama-3.1-8b-h100"))
     assert place_of(simulated, db=database, run_id="r1").run == "r1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "is_refused"),
+    [
+        ("simulated", {}, False),
+        ("simulated", {"pairs": 3}, True),
+        ("simulated", {"traces": (TraceRef(path="rag"),)}, True),
+        ("measured", {}, True),
+    ],
+)
+def test_a_simulation_takes_the_name_of_no_other_study_and_of_no_measurement(
+    kind: Kind, stored: dict[str, object], *, is_refused: bool, tmp_path: Path
+) -> None:
+    database = tmp_path / "x.duckdb"
+    typed = msgspec.structs.replace(REPLAY, servers=Virtual(profile="llama-3.1-8b-h100"))
+    hashed = tuple(msgspec.structs.replace(each, sha256="ab") for each in typed.traces)
+    made = msgspec.structs.replace(typed, **{"traces": hashed, **stored})
+    with Writer(journal_folder(database, "r1") / "leg001.journal") as writer:
+        writer.append(replace(run_row(), kind=kind, study=json_text(made)))
+    if not is_refused:
+        assert place_of(typed, db=database, run_id="r1").run == "r1"
+        return
+    with pytest.raises(UsageError, match="there is a run of this name") as refused:
+        place_of(typed, db=database, run_id="r1")
+    assert refused.value.hint == "give another name, or leave out --run-id"
+    decision = Decide(traces=REPLAY.traces, servers=typed.servers)
+    with pytest.raises(UsageError, match="there is a run of this name"):
+        place_of(decision, db=database, run_id="r1")

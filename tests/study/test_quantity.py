@@ -63,7 +63,15 @@ def test_a_limit_is_written_as_people_write_it_and_reads_back_the_same(
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("30rpm", "0.5"), ("90/min", "1.5"), ("0.5/s", "0.5")]
+    ("typed", "meant"),
+    [
+        ("30rpm", "0.5"),
+        ("90/min", "1.5"),
+        ("30/minute", "0.5"),
+        ("30 per minute", "0.5"),
+        ("1800/h", "0.5"),
+        ("0.5/s", "0.5"),
+    ],
 )
 def test_a_rate_by_the_minute_is_answered_with_the_same_rate_by_the_second(
     typed: str, meant: str

@@ -36,7 +36,7 @@ def answers(view: View) -> Iterator[Row]:
             arms=tuple(cells),
         )
     lost = [_worst(view, arm) for arm in view.others]
-    if any(lost) and any(leg.state not in ("yes", "equal") for leg in legs.values()):
+    if any(lost) and any(leg.state in ("no", "unclear") for leg in legs.values()):
         yield row(DROP, EMPTY, changes=lost)
     known = {arm: published_loss(view, verdict) for arm, verdict in _judged(view).items()}
     if any(known.values()):

@@ -93,18 +93,18 @@ def test_a_cliff_where_the_twin_has_a_slope_is_explained_by_no_step_times() -> N
 
 
 def test_an_interval_is_that_of_t_with_few_degrees_of_freedom() -> None:
-    found = StepFactor(log=0.0, error=0.1, freedom=4, tilt=0.0)
+    found = StepFactor(log=0.0, error=0.1, freedom=4, tilt=0.0, asked=0.0)
     assert found.half_width(0.95) == pytest.approx(0.27764, abs=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("log", "error", "is_believed"),
-    [(0.12, 0.0, True), (0.13, 0.02, True), (-0.13, 0.02, True), (0.15, 0.02, False)],
+    ("factor", "turns", "is_believed"), [(1.1, 60, True), (0.9, 20, True), (0.8, 20, False)]
 )
-def test_a_factor_is_refused_only_where_its_own_error_does_not_reach_to_what_is_believed(
-    log: float, error: float, *, is_believed: bool
+def test_a_factor_is_judged_by_what_trials_ask_for_before_it_is_drawn_to_what_twins_miss(
+    factor: float, turns: int, *, is_believed: bool
 ) -> None:
-    assert StepFactor(log=log, error=error, freedom=10, tilt=0.0).is_believed == is_believed
+    own = [replace(each, turns=turns) for each in trials(6, factor=factor)]
+    assert (step_factors({"a": own}) is not None) == is_believed
 
 
 def test_few_turns_are_drawn_towards_what_twins_usually_miss() -> None:

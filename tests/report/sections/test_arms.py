@@ -12,7 +12,7 @@ from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, CapacityPoint, Observation, Telemetry
 from advisor.policy import Policy, ServiceLimits
 from advisor.steps import Again
-from advisor.verdict import Capacity, Need
+from advisor.verdict import Capacity, Leg, Need
 from agentload.report.charts.spec import Lanes
 from agentload.report.parts import Cell, Document
 from tests.advisor.cases import compared
@@ -344,6 +344,16 @@ def test_the_verdict_of_a_single_arm_is_in_the_headline_alone_unless_it_lacks_so
     assert all("| turn latency |" in text for text in tables.values())
     assert (lines["use"], lines["no-difference"], lines["calibrate"]) == ([], [], [])
     assert "test further: +" in lines["test-further"][0]
+
+
+def test_questions_that_cannot_show_a_loss_show_no_largest_drop() -> None:
+    decision = sample.decision()
+    spoiled = tuple(
+        replace(each, safe=Leg(name="safe", state="untested", reason="answers cannot be judged: …"))
+        for each in decision.server
+    )
+    names = [cells[0].text for cells in made(replace(decision, server=spoiled)).arms.rows]
+    assert [name for name in names if name.startswith("accuracy")] == []
 
 
 def test_the_largest_drop_of_a_length_is_a_row_where_answers_are_not_surely_as_accurate() -> None:
