@@ -362,9 +362,9 @@ def _compared(
                 f"| {name} | {_shown(row)} | {'' if own is None else _shown(own)} | {verdict} |"
             )
     count = Counter(line.rpartition(" | ")[2].removesuffix(" |") for line in lines)
-    measured = len(lines) - count["not measured"]
+    known = len(lines) - count["not measured"]
     said = (
-        f"Of {len(lines)} predicted changes {measured} were measured. The intervals of "
+        f"Of {len(lines)} predicted changes {known} were measured. The intervals of "
         f"{count['intervals overlap']} overlap; wide ones overlap with most."
     )
     return [
