@@ -117,16 +117,14 @@ def deployment(
 
 def differences(arms: Sequence[ArmServer]) -> tuple[str, ...]:
     """Say where arms run on different hardware, and which GPUs have no known peaks."""
-    built = {
-        each.arm: f"{each.gpu_count or 1} × {_card_name(each.card)}"
-        for each in arms
-        if each.card is not None
-    }
+    named = {each.arm: f"{each.gpu_count or 1} × {each.card}" for each in arms if each.card}
+    # One card has several names: the driver's, and what people write.
+    built = {(each.gpu_count or 1, _card_name(each.card)) for each in arms if each.card}
     told = []
-    if len(set(built.values())) > 1:
+    if len(built) > 1:
         told.append(
             "arms run on different GPUs: "
-            + ", ".join(f"{arm} on {gpus}" for arm, gpus in built.items())
+            + ", ".join(f"{arm} on {gpus}" for arm, gpus in named.items())
         )
     unknown = {each.card for each in arms if each.card is not None and gpu_named(each.card) is None}
     told += [

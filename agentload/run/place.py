@@ -118,7 +118,9 @@ def _is_made_again(study: Study, row: RunRow | None, kept: Iterable[Path]) -> bo
     if isinstance(study, Decide):  # its run is described by the replay that it asked for first
         return any(file.name.startswith("decision") for file in kept)
     made = study_of(row)
-    return made is None or not differences(typed_alone(made), study, roles=get_args(Role))
+    return made is None or not differences(
+        typed_alone(made), typed_alone(study), roles=get_args(Role)
+    )
 
 
 def _holds(database: Path, run_id: str) -> bool:

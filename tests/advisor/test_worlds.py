@@ -290,7 +290,7 @@ WORLDS: Final[dict[str, World]] = {
         verdict="use",
         equal={"holds_to": 32_768.0},
         choice={"holds_to": 32_768.0},
-        steps=(Questions(lengths=(32_768, 65_536, 125_952), items=543),),
+        steps=(Questions(lengths=(32_768, 65_536, 125_952), items=600),),
         says=(f"This holds for contexts up to 32k: {BEYOND}",),
     ),
     "six of six buckets fall, and nothing was timed": World(
