@@ -13,6 +13,7 @@ import duckdb
 import pytest
 
 from agentload.errors import StoreError
+from agentload.store import attachment
 from agentload.store.database import VERSION, AbsentError, BusyError, reading, refusal, writing
 from tests.databases import COMMITS, unpacked
 
@@ -300,3 +301,27 @@ def test_ctrl_c_during_a_query_stays_ctrl_c(tmp_path: Path) -> None:
     for opened in (reading, writing):
         with pytest.raises(KeyboardInterrupt):
             stopped(opened)
+
+
+def test_ctrl_c_at_any_instant_leaves_no_file_attached_and_stays_ctrl_c(tmp_path: Path) -> None:
+    path = tmp_path / "x.duckdb"
+    with writing(path):
+        pass
+    stopped = 0
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for number in range(200):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0001 * (1 + number % 100))
+                with (reading if number % 3 else writing)(path) as connection:
+                    connection.execute("SELECT 1").fetchall()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                stopped += 1
+            assert attachment._library().attachments == {}
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert stopped
+    with writing(path, patience_s=0.0):
+        pass
