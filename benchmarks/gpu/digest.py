@@ -370,12 +370,12 @@ def _compared(
     return [
         "## Predicted and measured",
         said,
-        *_cards(found),
+        *cards(found),
         _table("| decision, change | predicted | measured | |", lines),
     ]
 
 
-def _cards(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def cards(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Say where a prediction was of another card than the measurement."""
     for each in found:
         if each["report"] is None:

@@ -25,7 +25,7 @@ from agentload.kvmath.config import model_shape
 from agentload.kvmath.pool import pool_of
 from agentload.store.database import reading
 from benchmarks.gpu import plan
-from benchmarks.gpu.digest import RANDOM, Starts, digest, figures, publish, spread_of
+from benchmarks.gpu.digest import RANDOM, Starts, cards, digest, figures, publish, spread_of
 from benchmarks.gpu.make import make, profiled
 from benchmarks.gpu.plan import HOUSE, Site
 from benchmarks.gpu.predict import PREDICTION, holds
@@ -309,6 +309,15 @@ def test_what_came_back_becomes_reports_a_profile_rows_and_a_page_that_compares_
         assert own.step is not None
         assert each.step is not None
         assert own.step.decode_ms == pytest.approx(each.step.decode_ms, rel=0.03)
+
+
+def test_a_prediction_of_another_card_is_named_as_one() -> None:
+    found = [
+        {"model": "llama-8b", "report": {"decision": {"gpu": gpu}}}
+        for gpu in ("H100-SXM", "H200-SXM")
+    ]
+    (said,) = cards([*found, {"model": "llama-8b", "report": None}])
+    assert said.startswith("llama-8b: predicted for H100-SXM, measured on H200-SXM")
 
 
 def test_a_rehearsal_adds_no_profile_and_no_figure_and_says_what_it_is(tmp_path: Path) -> None:
