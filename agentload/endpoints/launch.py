@@ -221,26 +221,22 @@ def run_servers(
     check_apart(endpoints)
     with ExitStack() as stack:
         servers: dict[str, LaunchedServer] = {}
-
-        def await_health(endpoint: Endpoint, began: float) -> None:
-            running = servers[endpoint.name]
-            _wait(running, endpoint, until=began + start_s, is_stopping=lambda: False)
-            notice(
-                f"{endpoint.name}: ready after {time.monotonic() - began:.0f} s at "
-                f"{endpoint.shown_url} (process {running.pid})"
-            )
-
-        began = {}
+        starting: list[tuple[Endpoint, float]] = []
         for endpoint in endpoints:
             notice(f"{endpoint.name}: starting, log in {logs / f'{endpoint.name}.log'}")
-            began[endpoint.name] = time.monotonic()
+            starting.append((endpoint, time.monotonic()))
             servers[endpoint.name] = _begun(endpoint, logs)
             stack.callback(_ended, servers[endpoint.name], notice)
-            if not together:
-                await_health(endpoint, began[endpoint.name])
-        if together:
-            for endpoint in endpoints:
-                await_health(endpoint, began[endpoint.name])
+            if together and endpoint is not endpoints[-1]:
+                continue
+            for waited, began in starting:
+                running = servers[waited.name]
+                _wait(running, waited, until=began + start_s, is_stopping=lambda: False)
+                notice(
+                    f"{waited.name}: ready after {time.monotonic() - began:.0f} s at "
+                    f"{waited.shown_url} (process {running.pid})"
+                )
+            starting.clear()
         yield servers
 
 

@@ -41,7 +41,7 @@ from benchmarks.gpu.predict import PREDICTION, changes, holds
 from benchmarks.gpu.run import AGENTLOAD
 
 RANDOM: Final = "The weights are random: no accuracy follows from any of this."
-WORK: Final = Path("build/gpu/work")
+WORK: Final = Path("build/gpu/made")
 KEPT: Final = Path("build/gpu/kept")
 LENGTHS: Final = (1024, 8192, 32768, 100_000)
 LEVELS: Final = """

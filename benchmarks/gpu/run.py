@@ -72,7 +72,7 @@ def main() -> None:
         "--folder", type=Path, default=Path("build/gpu/kept"), help="for what is measured"
     )
     parser.add_argument(
-        "--work", type=Path, default=Path("build/gpu/work"), help="for what is made"
+        "--work", type=Path, default=Path("build/gpu/made"), help="for what is made"
     )
     parser.add_argument(
         "--vllm", default=os.environ.get("AGENTLOAD_VLLM", "vllm"), help="its executable"
